@@ -1,0 +1,36 @@
+"""What a Rebaser tells watchers while it works. Plain NATS messages: losing one harms nothing."""
+
+from enum import StrEnum
+from typing import Any, ClassVar, Final
+
+from pydantic import Field
+
+from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.versioned import MessageType, Versioned
+
+
+class ActivityKind(StrEnum):
+    """What happened to the change set."""
+
+    TAKEN = "taken"
+    REQUEST_APPLIED = "requestApplied"
+    REQUEST_DEAD = "requestDead"
+    DVU_STARTED = "dvuStarted"
+    DVU_PROGRESS = "dvuProgress"
+    DVU_FINISHED = "dvuFinished"
+    DVU_FAILED = "dvuFailed"
+    QUIET = "quiet"
+
+
+class ActivityV1(Versioned):
+    """One thing that happened; `details` are for people and dashboards and differ by kind."""
+
+    VERSION: ClassVar = 1
+    workspace_id: WorkspaceId
+    change_set_id: ChangeSetId
+    kind: ActivityKind
+    request_id: RequestId | None = None
+    details: dict[str, Any] = Field(default_factory=dict)
+
+
+Activity: Final = MessageType("Activity", current=ActivityV1)

@@ -1,0 +1,87 @@
+"""A change set's commit log: each line is one write of its head, under compare-and-swap.
+
+Every line carries the whole head, so the last line *is* the head (protocol 4.1).
+The state is what the lines' updates make, in order, from an empty change set or
+from a checkpoint.
+"""
+
+from enum import StrEnum
+from typing import ClassVar, Final
+
+from rebaser_core.ids import RequestId
+from rebaser_core.messages import Correction, UpdatesAddress
+from rebaser_core.versioned import MessageType, Shape, Versioned
+
+
+class Outcome(StrEnum):
+    """What became of a request."""
+
+    APPLIED = "applied"
+    DUPLICATE = "duplicate"  # its id was handled under an earlier sequence
+    STALE = "stale"  # a DVU result whose claim no longer stands
+    DEAD = "dead"  # in the dead letters
+
+
+class Claim(Shape):
+    """The one dependent values update that may commit (D2)."""
+
+    id: RequestId
+    covers: int
+
+
+class Attempts(Shape):
+    """Failed attempts at the request that is first in line (L1)."""
+
+    sequence: int
+    count: int
+
+
+class Head(Shape):
+    """The small record of a change set that decides who may do what."""
+
+    epoch: int = 0
+    """Grows by one each time a run takes the change set over (W2)."""
+    owner: str = ""
+    last_sequence: int = 0
+    """Stream sequence of the last request handled; never falls (I2)."""
+    dirty_sequence: int = 0
+    """Sequence of the last request applied that left roots."""
+    clean_sequence: int = 0
+    """Highest dirty sequence that a committed DVU covers."""
+    claim: Claim | None = None
+    dvu_failures: int = 0
+    """DVU runs in a row that came to nothing."""
+    attempts: Attempts | None = None
+
+    @property
+    def dvu_due(self) -> bool:
+        """D1."""
+        return self.dirty_sequence > self.clean_sequence
+
+
+class Handled(Shape):
+    """The request that a commit settles."""
+
+    id: RequestId
+    sequence: int
+    outcome: Outcome
+    updates: UpdatesAddress | None = None
+    """As performed, that is after corrections; None if nothing was."""
+    corrections: tuple[Correction, ...] = ()
+    covers: int | None = None
+    """Of an applied DVU result: the roots up to here that it settles (D5)."""
+    message: str | None = None
+    """Why it is dead."""
+
+
+class CommitV1(Versioned):
+    """One line of the log. Its id is new for each line, so that an own one is recognised."""
+
+    VERSION: ClassVar = 1
+    previous: int
+    """Sequence of the line before this one; 0 before the first. A reader finds a hole by it."""
+    head: Head
+    handled: Handled | None = None
+
+
+Commit: Final = MessageType("Commit", current=CommitV1)

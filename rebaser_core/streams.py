@@ -1,0 +1,80 @@
+"""How the server must keep our streams, as its own JSON has it. Here and nowhere else."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+
+Config = dict[str, Any]
+
+DUPLICATE_WINDOW: Final = timedelta(minutes=10)
+"""How long a request id is remembered; at least twice the clients' retry horizon (S-1)."""
+
+_NANOSECONDS: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What differs between deployments."""
+
+    replicas: int = 1
+
+
+def nanoseconds(duration: timedelta) -> int:
+    return round(duration.total_seconds() * _NANOSECONDS)
+
+
+def streams(subjects: Subjects, options: StreamOptions) -> list[Config]:
+    """Every stream. None has a maximum age: a message that vanishes by itself is lost (S-2)."""
+    common: Config = {"storage": "file", "num_replicas": options.replicas, "discard": "new"}
+    return [
+        {
+            **common,
+            "name": subjects.requests_stream,
+            "subjects": [subjects.subject("rebaser.requests.>")],
+            "retention": "limits",
+            "allow_direct": True,
+            "duplicate_window": nanoseconds(DUPLICATE_WINDOW),
+        },
+        {
+            **common,
+            "name": subjects.tasks_stream,
+            "subjects": [subjects.subject("rebaser.tasks.>")],
+            "retention": "workqueue",
+            "allow_direct": True,
+            "max_msgs_per_subject": 1,
+            "discard_new_per_subject": True,
+        },
+        {
+            **common,
+            "name": subjects.commits_stream,
+            "subjects": [subjects.subject("rebaser.commits.>")],
+            "retention": "limits",
+            "allow_direct": True,
+        },
+        {
+            **common,
+            "name": subjects.dead_letters_stream,
+            "subjects": [subjects.subject("rebaser.dead-letters.>")],
+            "retention": "limits",
+            "allow_direct": True,
+        },
+    ]
+
+
+def tasks_consumer(subjects: Subjects, ack_wait: timedelta) -> Config:
+    """The one consumer that all Rebasers share (S-3).
+
+    No `max_deliver`: it would leave a task undeliverable that still refuses its
+    successor. No `max_ack_pending`: it would cap the active change sets of the
+    whole deployment.
+    """
+    return {
+        "durable_name": TASKS_CONSUMER,
+        "ack_policy": "explicit",
+        "ack_wait": nanoseconds(ack_wait),
+        "max_deliver": -1,
+        "max_ack_pending": -1,
+        "filter_subject": subjects.subject("rebaser.tasks.*.*.*"),
+    }

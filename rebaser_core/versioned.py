@@ -1,0 +1,179 @@
+"""Messages in versions: judged by their headers alone, then read in any version and upgraded.
+
+A new version is one class with the next `VERSION` and one `upgrade` on the class
+before it. The body repeats the version as its one key, `{"v1": {…}}`; a body that
+disagrees with its headers is malformed.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
+
+from rebaser_core import codecs
+from rebaser_core.errors import MalformedMessage, NewerVersion, UnsupportedMessage
+from rebaser_core.ids import RequestId
+
+CONTENT_TYPE: Final = "X-CONTENT-TYPE"
+MESSAGE_TYPE: Final = "X-MESSAGE-TYPE"
+MESSAGE_VERSION: Final = "X-MESSAGE-VERSION"
+MESSAGE_ID: Final = "Nats-Msg-Id"
+REPLY_INBOX: Final = "X-Reply-Inbox"
+
+_DIGITS: Final = 10  # of a version; `int` of text without bounds is slow
+
+
+class Shape(BaseModel):
+    """Part of a message: fields in camelCase on the wire, no unknown ones, never changed."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, strict=False
+    )
+
+
+class Versioned(Shape):
+    """One shape of a message. Once released it never changes: a new field is a new version."""
+
+    VERSION: ClassVar[int]
+    id: RequestId
+
+    def upgrade(self) -> "Versioned":
+        """The same message one version newer. The newest version has none."""
+        raise NotImplementedError(f"{type(self).__name__} does not upgrade")
+
+
+@dataclass(frozen=True, slots=True)
+class ContentInfo:
+    """What the headers say of the payload, before anyone reads it."""
+
+    content_type: str
+    message_type: str
+    message_version: int
+
+    @classmethod
+    def from_headers(cls, headers: Mapping[str, str]) -> Self:
+        """Raises `MalformedMessage` if one is missing or the version makes no sense."""
+        missing = [h for h in (CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION) if not headers.get(h)]
+        if missing:
+            raise MalformedMessage(f"headers missing: {', '.join(missing)}")
+        version = headers[MESSAGE_VERSION]
+        if not (
+            version.isascii() and version.isdigit() and len(version) < _DIGITS and int(version)
+        ):
+            raise MalformedMessage(f"{MESSAGE_VERSION} is no positive integer: {version[:40]!r}")
+        return cls(headers[CONTENT_TYPE], headers[MESSAGE_TYPE], int(version))
+
+    def headers(self) -> dict[str, str]:
+        return {
+            CONTENT_TYPE: self.content_type,
+            MESSAGE_TYPE: self.message_type,
+            MESSAGE_VERSION: str(self.message_version),
+        }
+
+
+VersionedT = TypeVar("VersionedT", bound=Versioned)
+
+
+class MessageType(Generic[VersionedT]):
+    """A message in every version that was ever on the wire, oldest first.
+
+    `encode` writes the current version; `decode` takes any and returns the current
+    one, so nothing outside this package sees an old shape.
+    """
+
+    def __init__(self, name: str, *older: type[Versioned], current: type[VersionedT]) -> None:
+        self.name = name
+        self.current = current
+        shapes: tuple[type[Versioned], ...] = (*older, current)
+        self._shapes = {shape.VERSION: shape for shape in shapes}
+        if list(self._shapes) != list(range(1, len(shapes) + 1)):
+            raise TypeError(f"{name}: versions must run 1, 2, … without a gap")
+
+    def encode(
+        self, message: VersionedT, content_type: str = codecs.CBOR
+    ) -> tuple[dict[str, str], bytes]:
+        """Headers and payload. `Nats-Msg-Id` is among the headers."""
+        version = self.current.VERSION
+        body = {f"v{version}": message.model_dump(mode="json", by_alias=True, exclude_none=True)}
+        headers = ContentInfo(content_type, self.name, version).headers()
+        headers[MESSAGE_ID] = str(message.id)
+        return headers, codecs.dumps(content_type, body)
+
+    def negotiate(self, headers: Mapping[str, str]) -> ContentInfo:
+        """Whether this build reads such a message, from its headers alone.
+
+        Raises:
+            UnsupportedMessage: another type, an unknown content type, or `NewerVersion`.
+            MalformedMessage: headers are missing or make no sense.
+        """
+        info = ContentInfo.from_headers(headers)
+        if info.message_type != self.name:
+            raise UnsupportedMessage(
+                f"message type {info.message_type[:80]!r} is not {self.name!r}"
+            )
+        if info.content_type not in codecs.CONTENT_TYPES:
+            raise UnsupportedMessage(
+                f"content type {info.content_type[:80]!r}; "
+                f"this build reads {', '.join(sorted(codecs.CONTENT_TYPES))}"
+            )
+        if info.message_version > self.current.VERSION:
+            raise NewerVersion(
+                f"{self.name} version {info.message_version}; "
+                f"this build reads up to {self.current.VERSION}"
+            )
+        return info
+
+    def decode(self, headers: Mapping[str, str], payload: bytes) -> VersionedT:
+        """Negotiate, then read the payload in the version announced and upgrade it.
+
+        Raises:
+            UnsupportedMessage: not for this build; the payload was not touched.
+            MalformedMessage: headers or payload break the contract that they announce.
+        """
+        info = self.negotiate(headers)
+        version, message = self._read(info.content_type, payload)
+        if version != info.message_version:
+            raise MalformedMessage(
+                f"{self.name}: headers say version {info.message_version}, the body {version}"
+            )
+        announced = headers.get(MESSAGE_ID)
+        if announced is not None and announced != str(message.id):
+            raise MalformedMessage(f"{MESSAGE_ID} is {announced[:40]!r}, the id is {message.id}")
+        return message
+
+    def decode_at_rest(self, payload: bytes) -> VersionedT:
+        """Read bytes that lie somewhere without headers: they tell their encoding and version.
+
+        Raises:
+            MalformedMessage, NewerVersion: as `decode`.
+        """
+        # An object in JSON starts with its brace; in CBOR that byte starts a text.
+        return self._read(codecs.JSON if payload[:1] == b"{" else codecs.CBOR, payload)[1]
+
+    def _read(self, content_type: str, payload: bytes) -> tuple[int, VersionedT]:
+        body = codecs.loads(content_type, payload)
+        tags = list(body) if isinstance(body, dict) else []
+        if len(tags) != 1 or not re.fullmatch("v[1-9][0-9]{0,8}", tags[0]):
+            raise MalformedMessage(
+                f"{self.name}: the body is no object with its version as one key"
+            )
+        version = int(tags[0][1:])
+        if version not in self._shapes:
+            raise NewerVersion(f"{self.name}: the body is of version {version}")
+        message = _validated(self._shapes[version], body[tags[0]])
+        while not isinstance(message, self.current):
+            message = message.upgrade()
+        return version, message
+
+
+def _validated(shape: type[Versioned], data: Any) -> Versioned:
+    try:
+        return shape.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the body"
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise MalformedMessage(f"{shape.__name__}: {where}: {first['msg']}{more}") from error
