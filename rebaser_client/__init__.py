@@ -1,0 +1,1 @@
+"""Asking: enqueue updates and await their outcome."""

@@ -1,0 +1,197 @@
+"""`RebaserClient`: enqueue updates for a change set, and await what became of them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, Self
+
+from nats.aio.client import Client
+from pydantic import TypeAdapter, ValidationError
+
+from rebaser_client.batches import place_batch
+from rebaser_client.errors import NotStored
+from rebaser_client.publishing import RETRY_FOR, publish_request, publish_task
+from rebaser_client.replies import Replies, receiving
+from rebaser_core import codecs
+from rebaser_core.errors import MalformedMessage
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.jetstream import JetStream, JetStreamError, ObjectStore
+from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesRequestV1,
+    EnqueueUpdatesResponseV2,
+)
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import AnyUpdate, Update
+from rebaser_core.versioned import REPLY_INBOX
+
+Updates = Sequence[AnyUpdate | dict[str, Any]]
+"""Updates as classes of `rebaser_core.updates`, or as the wire has them."""
+
+Reply = Awaitable[EnqueueUpdatesResponseV2]
+
+POKE_EVERY: Final = 10.0
+"""Seconds between two looks after the task while an answer is awaited (C3)."""
+
+_UPDATES: Final[TypeAdapter[list[AnyUpdate]]] = TypeAdapter(list[Update])
+
+
+class RebaserClient:
+    """Enqueues requests over one connection, which stays its owner's; tasks may share it."""
+
+    def __init__(
+        self,
+        js: JetStream,
+        replies: Replies,
+        *,
+        prefix: str | None = None,
+        content_type: str = codecs.CBOR,
+        retry_for: float = RETRY_FOR,
+    ) -> None:
+        self._js = js
+        self._replies = replies
+        self._subjects = Subjects(prefix)
+        self._batches = ObjectStore(js, self._subjects.batches_bucket)
+        self._content_type = content_type
+        self._retry_for = retry_for
+
+    @classmethod
+    @asynccontextmanager
+    async def on(cls, nc: Client, js: JetStream, **options: Any) -> AsyncIterator[Self]:
+        """A client on an open connection; `options` are the constructor's."""
+        async with receiving(nc) as replies:
+            yield cls(js, replies, **options)
+
+    async def enqueue_updates(
+        self,
+        workspace_id: WorkspaceId,
+        change_set_id: ChangeSetId,
+        updates: Updates,
+        *,
+        request_id: RequestId | None = None,
+    ) -> RequestId:
+        """Enqueue a batch; its request id, once it is stored and its task known to exist.
+
+        Requests of a change set are applied in the order in which they were stored, each
+        once, whole or not at all. To try again after an error pass the same `request_id`.
+        A batch too large for a message is stored beside the stream first.
+
+        Raises:
+            MalformedMessage: `updates` are no updates; nothing was sent.
+            NotStored: not confirmed in time; it may be stored all the same.
+        """
+        change_set = ChangeSet(workspace_id, change_set_id)
+        return await self._enqueue(change_set, None, updates, request_id)
+
+    async def enqueue_updates_with_reply(
+        self,
+        workspace_id: WorkspaceId,
+        change_set_id: ChangeSetId,
+        updates: Updates,
+        *,
+        request_id: RequestId | None = None,
+    ) -> tuple[RequestId, Reply]:
+        """As `enqueue_updates`, with the response to await: it comes once and is final.
+
+        Bound the wait with `asyncio.timeout`; giving up does not take the request back.
+        """
+        change_set = ChangeSet(workspace_id, change_set_id)
+        return await self._enqueue_with_reply(change_set, None, updates, request_id)
+
+    async def enqueue_updates_from_change_set(
+        self,
+        workspace_id: WorkspaceId,
+        change_set_id: ChangeSetId,
+        from_change_set_id: ChangeSetId,
+        updates: Updates,
+        *,
+        request_id: RequestId | None = None,
+    ) -> RequestId:
+        """As `enqueue_updates`, for a batch taken from another change set, which it names."""
+        change_set = ChangeSet(workspace_id, change_set_id)
+        return await self._enqueue(change_set, from_change_set_id, updates, request_id)
+
+    async def enqueue_updates_from_change_set_with_reply(
+        self,
+        workspace_id: WorkspaceId,
+        change_set_id: ChangeSetId,
+        from_change_set_id: ChangeSetId,
+        updates: Updates,
+        *,
+        request_id: RequestId | None = None,
+    ) -> tuple[RequestId, Reply]:
+        """Both of the above."""
+        change_set = ChangeSet(workspace_id, change_set_id)
+        return await self._enqueue_with_reply(change_set, from_change_set_id, updates, request_id)
+
+    async def _enqueue(
+        self,
+        change_set: ChangeSet,
+        origin: ChangeSetId | None,
+        updates: Updates,
+        request_id: RequestId | None,
+        reply_to: str | None = None,
+    ) -> RequestId:
+        request_id = request_id or RequestId()
+        headers, payload = await self._encode(change_set, origin, updates, request_id)
+        if reply_to is not None:
+            headers[REPLY_INBOX] = reply_to
+        await publish_request(
+            self._js, self._subjects, change_set, headers, payload, retry_for=self._retry_for
+        )
+        return request_id
+
+    async def _encode(
+        self,
+        change_set: ChangeSet,
+        origin: ChangeSetId | None,
+        updates: Updates,
+        request_id: RequestId,
+    ) -> tuple[dict[str, str], bytes]:
+        try:
+            batch = _UPDATES.validate_python(updates)
+        except ValidationError as error:
+            raise MalformedMessage(f"updates: {error}") from error
+        for update in batch:
+            codecs.require_plain(getattr(update, "value", None))
+        try:
+            address = await place_batch(self._batches, request_id, batch, self._content_type)
+        except JetStreamError as error:
+            raise NotStored(f"the batch of request {request_id}: {error}") from error
+        request = EnqueueUpdatesRequestV1(
+            id=request_id,
+            workspace_id=change_set.workspace_id,
+            change_set_id=change_set.change_set_id,
+            updates_address=address,
+            from_change_set_id=origin,
+        )
+        return EnqueueUpdatesRequest.encode(request, self._content_type)
+
+    async def _enqueue_with_reply(
+        self,
+        change_set: ChangeSet,
+        origin: ChangeSetId | None,
+        updates: Updates,
+        request_id: RequestId | None,
+    ) -> tuple[RequestId, Reply]:
+        request_id = request_id or RequestId()
+        answer = self._replies.expect(request_id)
+        try:
+            inbox = self._replies.inbox(request_id)
+            await self._enqueue(change_set, origin, updates, request_id, inbox)
+        except BaseException:
+            answer.cancel()
+            raise
+        return request_id, self._answered(change_set, answer)
+
+    async def _answered(
+        self, change_set: ChangeSet, answer: asyncio.Future[EnqueueUpdatesResponseV2]
+    ) -> EnqueueUpdatesResponseV2:
+        try:
+            while True:
+                done, _ = await asyncio.wait([answer], timeout=POKE_EVERY)
+                if done:
+                    return answer.result()
+                await publish_task(self._js, self._subjects, change_set)
+        finally:
+            answer.cancel()

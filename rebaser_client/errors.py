@@ -1,0 +1,29 @@
+"""Every error of asking.
+
+RebaserError
+└── ClientError
+    ├── NotStored     the request may or may not be in the stream: ask again with the same id
+    ├── Unreachable   no connection in time, nothing was sent
+    └── TooLarge      the batch is beyond what a request may carry; nothing was sent
+"""
+
+from rebaser_core.errors import RebaserError
+
+
+class ClientError(RebaserError):
+    """Asking failed."""
+
+
+class NotStored(ClientError):
+    """The server did not confirm the request in time. It may be stored all the same.
+
+    Enqueue again with the same `request_id`: it will take effect once.
+    """
+
+
+class Unreachable(ClientError):
+    """NATS was not reached in time; nothing was sent."""
+
+
+class TooLarge(ClientError):
+    """The batch is larger than a request may carry; nothing was sent."""

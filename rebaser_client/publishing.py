@@ -1,0 +1,106 @@
+"""The two publishes that make a request: the request itself, then its change set's task.
+
+Rules C1 and C2 of the protocol; whoever enqueues, a client or a Rebaser, does it here.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from rebaser_client.errors import NotStored
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import (
+    JetStream,
+    JetStreamError,
+    SubjectFull,
+    Unavailable,
+    Unreachable,
+)
+from rebaser_core.subjects import Subjects
+from rebaser_core.versioned import MESSAGE_ID
+
+RETRY_FOR: Final = 60.0
+"""Seconds in which an unanswered publish is tried again: the retry horizon H."""
+
+_FIRST_DELAY: Final = 0.05  # seconds, doubled up to
+_LONGEST_DELAY: Final = 2.0
+
+T = TypeVar("T")
+
+
+async def publish_request(
+    js: JetStream,
+    subjects: Subjects,
+    change_set: ChangeSet,
+    headers: Mapping[str, str],
+    payload: bytes,
+    *,
+    retry_for: float = RETRY_FOR,
+) -> int:
+    """Store a request and see to it that a task for it exists; its stream sequence.
+
+    Repeated with the same `Nats-Msg-Id` it is stored once. Cancelled or failed, the
+    request may be stored, with or without its task; the reconcilers find it.
+
+    Raises:
+        NotStored: not confirmed for `retry_for` seconds.
+    """
+
+    async def store() -> int:
+        subject = subjects.requests(change_set)
+        ack = await js.publish(
+            subject,
+            payload,
+            headers={k: v for k, v in headers.items() if k != MESSAGE_ID},
+            message_id=headers[MESSAGE_ID],
+        )
+        return ack.sequence
+
+    try:
+        sequence = await persistently(store, retry_for)
+    except JetStreamError as error:
+        # Stored or not, a task harms nothing and the request may need it (C2).
+        await publish_task(js, subjects, change_set, retry_for=_LONGEST_DELAY)
+        raise NotStored(f"request {headers[MESSAGE_ID]}: {error}") from error
+    await publish_task(js, subjects, change_set)
+    return sequence
+
+
+async def publish_task(
+    js: JetStream, subjects: Subjects, change_set: ChangeSet, *, retry_for: float = 10.0
+) -> bool:
+    """See to it that the change set has a task; False if that is not certain.
+
+    Never with a message id: one that the server remembers would suppress a task that
+    is needed (S-2).
+    """
+
+    async def poke() -> bool:
+        with suppress(SubjectFull):  # there is one: what we wanted
+            await js.publish(subjects.task(change_set))
+        return True
+
+    try:
+        return await persistently(poke, retry_for)
+    except JetStreamError:
+        return False
+
+
+async def persistently(call: Callable[[], Awaitable[T]], retry_for: float) -> T:
+    """What `call`, which may be repeated, returns once the server is well.
+
+    Raises:
+        Unreachable, Unavailable: still so, `retry_for` seconds after the start.
+        JetStreamError: any other, at once, since waiting cannot help.
+    """
+    clock = asyncio.get_running_loop().time
+    end, delay = clock() + retry_for, _FIRST_DELAY
+    while True:
+        try:
+            return await call()
+        except (Unreachable, Unavailable):
+            if clock() >= end:
+                raise
+        await asyncio.sleep(delay)
+        delay = min(2 * delay, _LONGEST_DELAY)

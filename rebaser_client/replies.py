@@ -1,0 +1,53 @@
+"""Where answers arrive: one subscription for all requests of a client."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from rebaser_core.errors import MessageError
+from rebaser_core.ids import RequestId
+from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
+
+
+class Replies:
+    """Hands each response to the one who waits for that request."""
+
+    def __init__(self, inbox: str) -> None:
+        self.inbox_root = inbox
+        self._waiting: dict[RequestId, asyncio.Future[EnqueueUpdatesResponseV2]] = {}
+
+    def expect(self, request_id: RequestId) -> asyncio.Future[EnqueueUpdatesResponseV2]:
+        """The future response. Ask before the request is sent; cancel it to stop waiting."""
+        future = self._waiting.get(request_id)
+        if future is None:
+            future = asyncio.get_running_loop().create_future()
+            self._waiting[request_id] = future
+            future.add_done_callback(lambda _: self._waiting.pop(request_id, None))
+        return future
+
+    def inbox(self, request_id: RequestId) -> str:
+        return f"{self.inbox_root}.{request_id}"
+
+    async def receive(self, message: Msg) -> None:
+        """Take what came; what cannot be read is nobody's answer."""
+        with suppress(MessageError):
+            response = EnqueueUpdatesResponse.decode(message.headers or {}, message.data)
+            future = self._waiting.get(response.id)
+            if future is not None and not future.done():
+                future.set_result(response)
+
+
+@asynccontextmanager
+async def receiving(nc: Client) -> AsyncIterator[Replies]:
+    """Answers arrive for as long as the body runs."""
+    replies = Replies(nc.new_inbox())
+    subscription = await nc.subscribe(f"{replies.inbox_root}.*", cb=replies.receive)
+    try:
+        yield replies
+    finally:
+        with suppress(nats.errors.Error):
+            await subscription.unsubscribe()

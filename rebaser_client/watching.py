@@ -1,0 +1,51 @@
+"""Follow what Rebasers tell of a change set while they work on it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from rebaser_core.activities import Activity, ActivityV1
+from rebaser_core.errors import MessageError
+from rebaser_core.ids import ChangeSet
+from rebaser_core.subjects import Subjects
+
+
+class Activities:
+    """What was told since the watch began, in the order it came. One task may read it."""
+
+    def __init__(self) -> None:
+        self._told: asyncio.Queue[ActivityV1] = asyncio.Queue()
+
+    def __aiter__(self) -> AsyncIterator[ActivityV1]:
+        return self
+
+    async def __anext__(self) -> ActivityV1:
+        """The next one. Never ends by itself; may be cancelled without losing any."""
+        return await self._told.get()
+
+    async def receive(self, message: Msg) -> None:
+        """Take what came, unless it is of a newer version or nonsense."""
+        with suppress(MessageError):
+            self._told.put_nowait(Activity.decode(message.headers or {}, message.data))
+
+
+@asynccontextmanager
+async def watching(
+    nc: Client, subjects: Subjects, change_set: ChangeSet
+) -> AsyncIterator[Activities]:
+    """Watch a change set for as long as the body runs.
+
+    Plain NATS: what is told while the connection is down is lost, and nothing harmed.
+    """
+    activities = Activities()
+    subscription = await nc.subscribe(subjects.activities(change_set), cb=activities.receive)
+    await nc.flush()  # the server knows of it: nothing that is told from now on is missed
+    try:
+        yield activities
+    finally:
+        with suppress(nats.errors.Error):
+            await subscription.unsubscribe()
