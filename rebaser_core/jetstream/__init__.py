@@ -1,0 +1,79 @@
+"""A JetStream client layer that follows ADR-13, ADR-15, ADR-19 and ADR-37.
+
+It stands on nats-py's connection and uses nothing of its JetStream code.
+`docs/jetstream.md` says, statement by statement, what is followed and which test shows it.
+"""
+
+from rebaser_core.jetstream.ack_subject import AckSubject
+from rebaser_core.jetstream.api import JetStream
+from rebaser_core.jetstream.connection import ConnectOptions, connected
+from rebaser_core.jetstream.consume import Buffering, Messages
+from rebaser_core.jetstream.consumers import Consumer, Stream
+from rebaser_core.jetstream.deliveries import Delivery
+from rebaser_core.jetstream.drift import Drift
+from rebaser_core.jetstream.errors import (
+    AlreadyExists,
+    ApiError,
+    ConsumerGone,
+    ConsumerNotFound,
+    HeartbeatsMissed,
+    JetStreamError,
+    KeyNotFound,
+    MessageNotFound,
+    Misconfigured,
+    NotFound,
+    NotJetStream,
+    ObjectDamaged,
+    ObjectNotFound,
+    StatusError,
+    StreamNotFound,
+    SubjectFull,
+    Unavailable,
+    Unreachable,
+    Unsendable,
+    WrongLastSequence,
+)
+from rebaser_core.jetstream.object_store import ObjectInfo, ObjectStore
+from rebaser_core.jetstream.ordered import OrderedConsumer, OrderedPullConsumer
+from rebaser_core.jetstream.pull import PullConsumer
+from rebaser_core.jetstream.stored import PubAck, StoredMessage
+
+__all__ = [
+    "AckSubject",
+    "AlreadyExists",
+    "ApiError",
+    "Buffering",
+    "ConnectOptions",
+    "Consumer",
+    "ConsumerGone",
+    "ConsumerNotFound",
+    "Delivery",
+    "Drift",
+    "HeartbeatsMissed",
+    "JetStream",
+    "JetStreamError",
+    "KeyNotFound",
+    "MessageNotFound",
+    "Messages",
+    "Misconfigured",
+    "NotFound",
+    "NotJetStream",
+    "ObjectDamaged",
+    "ObjectInfo",
+    "ObjectNotFound",
+    "ObjectStore",
+    "OrderedConsumer",
+    "OrderedPullConsumer",
+    "PubAck",
+    "PullConsumer",
+    "StatusError",
+    "StoredMessage",
+    "Stream",
+    "StreamNotFound",
+    "SubjectFull",
+    "Unavailable",
+    "Unreachable",
+    "Unsendable",
+    "WrongLastSequence",
+    "connected",
+]

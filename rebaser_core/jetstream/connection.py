@@ -1,0 +1,151 @@
+"""A connection with a lifetime: the only caller of `nats.connect` and `close`."""
+
+import asyncio
+import contextlib
+import logging
+import random
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import nats.errors
+from nats.aio.client import Client
+
+from rebaser_core.jetstream.errors import JetStreamError, Unreachable
+from rebaser_core.jetstream.link import Link
+
+log: Final = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT: Final = 2.0  # seconds
+RECONNECT_WAIT: Final = (0.25, 0.5)  # seconds, one value for each connection: no stampede
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectOptions:
+    """Where and as whom to connect; all durations in seconds."""
+
+    servers: tuple[str, ...] = ("nats://127.0.0.1:4222",)
+    name: str = ""
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    nkeys_seed: str | None = field(default=None, repr=False)
+    credentials: Path | None = None
+    tls: ssl.SSLContext | None = None
+    inbox_prefix: str = "_INBOX"
+    connect_timeout: float = 10.0
+    """Deadline for the first connection. Later ones are tried for ever."""
+    ping_interval: float = 10.0
+    """Two of these without an answer, and the connection is made anew."""
+    probe_interval: float = 15.0
+    """How often a round trip is made to see that the client itself still reads."""
+    probe_timeout: float = 5.0
+
+
+@contextlib.asynccontextmanager
+async def connected(options: ConnectOptions) -> AsyncIterator[Client]:
+    """Connect for the time of the body.
+
+    A lost connection is made again for ever, a fraction of a second after the
+    server is back. Only the server can end that, by refusing us outright
+    (credentials expired); then whatever uses the connection raises `Unreachable`.
+    Leaving the body closes it, without draining, without raising, in two seconds at most.
+
+    Raises:
+        Unreachable: no first connection within `connect_timeout`; says the last reason.
+    """
+    nc = Client()
+    link = Link.of(nc)
+    link.observed = True
+    try:
+        await _connect(nc, link, options)
+        probe = asyncio.create_task(_probe(link, options), name="connection probe")
+        try:
+            yield nc
+        finally:
+            probe.cancel()
+            await asyncio.wait([probe])
+    finally:
+        await _close(nc)
+
+
+async def _connect(nc: Client, link: Link, options: ConnectOptions) -> None:
+    reason: Exception | None = None
+
+    async def error_cb(error: Exception) -> None:
+        nonlocal reason
+        reason = error
+        log.info("nats connection: %s: %s", type(error).__name__, error)
+
+    async def changed() -> None:
+        # what a callback raises ends the reader or the reconnecting of nats-py
+        with contextlib.suppress(Exception):
+            await link.changed()
+
+    try:
+        async with asyncio.timeout(options.connect_timeout):
+            await nc.connect(
+                **_arguments(options),
+                error_cb=error_cb,
+                disconnected_cb=changed,
+                reconnected_cb=changed,
+                closed_cb=changed,
+            )
+    except TimeoutError:
+        raise Unreachable(
+            f"no connection to {', '.join(options.servers)} within {options.connect_timeout} s"
+            + (f": {type(reason).__name__}: {reason}" if reason else "")
+        ) from reason
+    except (nats.errors.Error, OSError) as error:
+        raise Unreachable(f"cannot connect to {', '.join(options.servers)}: {error}") from error
+
+
+def _arguments(options: ConnectOptions) -> dict[str, Any]:
+    return {
+        "servers": list(options.servers),
+        "name": options.name or None,
+        "user": options.user,
+        "password": options.password,
+        "token": options.token,
+        "nkeys_seed_str": options.nkeys_seed,
+        "user_credentials": options.credentials,
+        "tls": options.tls,
+        "inbox_prefix": options.inbox_prefix,
+        "max_reconnect_attempts": -1,
+        "reconnect_time_wait": random.uniform(*RECONNECT_WAIT),  # noqa: S311 - jitter
+        "connect_timeout": min(2.0, options.connect_timeout),  # of one attempt
+        "ping_interval": options.ping_interval,
+        "max_outstanding_pings": 2,
+    }
+
+
+async def _probe(link: Link, options: ConnectOptions) -> None:
+    """Make the connection anew when it claims to be up and yet does not answer.
+
+    A reader that died (nats-py logs the error and goes on without one) shows in
+    nothing else: publishing succeeds, and so does `flush`.
+    """
+    while True:
+        await asyncio.sleep(options.probe_interval)
+        if not link.up or await _answers(link, options.probe_timeout):
+            continue
+        log.warning("nats connection does not answer, reconnecting")
+        with contextlib.suppress(Exception):  # one that fails is repeated
+            await link.nc.force_reconnect()
+
+
+async def _answers(link: Link, timeout: float) -> bool:  # noqa: ASYNC109 - it is the answer
+    try:
+        return await link.round_trip(timeout)
+    except JetStreamError:
+        return not link.up  # noticed already
+
+
+async def _close(nc: Client) -> None:
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT):
+            await nc.close()
+    except Exception as error:  # noqa: BLE001 - a dead link raises here; there is nothing to do
+        log.info("nats connection not closed in order: %r", error)

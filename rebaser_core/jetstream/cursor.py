@@ -1,0 +1,277 @@
+"""The place of an ordered reader in its stream, kept through whatever breaks (ADR-17)."""
+
+import asyncio
+import logging
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from rebaser_core.jetstream.deliveries import Delivery
+from rebaser_core.jetstream.errors import StreamNotFound, Unavailable, Unreachable
+from rebaser_core.jetstream.inbox import Inbox
+from rebaser_core.jetstream.link import briefly
+from rebaser_core.jetstream.statuses import Status, is_delivery
+
+if TYPE_CHECKING:
+    from rebaser_core.jetstream.api import JetStream
+
+log: Final = logging.getLogger(__name__)
+
+RELEASE_TIMEOUT: Final = 1.0  # seconds to delete a consumer; else it dies by itself
+INACTIVE_THRESHOLD: Final = 5.0  # seconds it lives without us
+MISSES: Final = 3  # heartbeats missed until it is believed (ADR-15)
+_RETRY: Final = (0.05, 2.0)  # seconds, first and longest
+_PLACELESS: Final = "last_per_subject"  # the one policy that is not a place in the stream
+
+
+class OrderedReader(ABC):
+    """What push and pull have in common: all but how the server is made to send.
+
+    Args:
+        js: where the stream is.
+        stream: its name.
+        filter_subject: one subject or several, wildcards allowed.
+        start_sequence: the first stream sequence of interest.
+        deliver_policy: instead of it `all`, `new`, `last`, `last_per_subject` or
+            `by_start_time`; in force until the first message, or until the server
+            has told which sequence it means.
+        start_time: for `by_start_time`, RFC 3339.
+        heartbeat: seconds between signs of life.
+        misses: how many missed ones are an alarm.
+        headers_only: leave the payloads out; `Nats-Msg-Size` tells their size.
+        inactive_threshold: seconds that the server's consumer outlives a lost reader.
+    """
+
+    def __init__(
+        self,
+        js: "JetStream",
+        stream: str,
+        filter_subject: str | Sequence[str] = ">",
+        *,
+        start_sequence: int = 1,
+        deliver_policy: str | None = None,
+        start_time: str | None = None,
+        heartbeat: float = 2.0,
+        misses: int = MISSES,
+        headers_only: bool = False,
+        inactive_threshold: float = INACTIVE_THRESHOLD,
+    ) -> None:
+        self._js = js
+        self._stream = stream
+        self._filters = (filter_subject,) if isinstance(filter_subject, str) else (*filter_subject,)
+        self._policy: dict[str, Any] | None = None
+        if deliver_policy:
+            self._policy = {"deliver_policy": deliver_policy}
+            if start_time:
+                self._policy["opt_start_time"] = start_time
+        self._heartbeat = heartbeat
+        self._silence = misses * heartbeat
+        self._headers_only = headers_only
+        self._inactive = inactive_threshold
+        self._inbox = Inbox(js.link)
+        self._name: str | None = None
+        self._live = False
+        self._closed = False
+        self._fruitless = 0
+        self._opened = 0.0
+        self._sequence = 0
+        self.cursor = start_sequence - 1
+        """The stream sequence of the last message handed out; all before it were."""
+        self.pending = 0
+        """How many messages lay behind it, as the server told with it."""
+        self.resets = 0
+        """How often the server's consumer was made anew."""
+
+    @abstractmethod
+    def _mode(self) -> Mapping[str, Any]:
+        """Return the part of the consumer's configuration that is the subclass's."""
+
+    @abstractmethod
+    async def _heed(self, status: Status) -> None:
+        """See to a status, in its place among the messages; `_reset` if they are not complete."""
+
+    @abstractmethod
+    async def _ask(self) -> None:
+        """Have the server send, if it does not do so by itself."""
+
+    @abstractmethod
+    def _started(self) -> None:
+        """Forget what was counted: another consumer begins at its first message."""
+
+    async def __aenter__(self) -> Self:
+        """Open it. Otherwise the first `next` does."""
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        delivery = await self.next()
+        if delivery is None:
+            raise StopAsyncIteration
+        return delivery
+
+    async def next(self, *, quiet: float | None = None) -> Delivery | None:
+        """Return the next message; or None when it is quiet.
+
+        Quiet is: nothing came for `quiet` seconds of this call, and the stream's
+        leader confirms that nothing is left behind the cursor. With 0 that asks
+        what is there now. While the server cannot be reached it is never quiet.
+
+        May be cancelled at any time; the next call then returns what this one would have.
+
+        Raises:
+            Unreachable: the connection or this reader is closed.
+            StreamNotFound: there is no such stream.
+            ApiError, StatusError: the server does not allow such a consumer.
+        """
+        clock = asyncio.get_running_loop().time
+        entered = clock()
+        while True:
+            if (delivery := await self._queued()) is not None:
+                return delivery
+            if not (self._live and self._inbox.current):
+                await self._open()
+                continue
+            await self._ask()
+            silent = max(self._inbox.heard, entered) + self._silence - clock()
+            left = silent if quiet is None else min(silent, entered + quiet - clock())
+            if left > 0:
+                await self._inbox.wait(left)
+            elif silent <= 0:
+                self._reset("heartbeats missed")
+            elif await self._nothing_left():
+                return None
+
+    async def _queued(self) -> Delivery | None:
+        """Work off what came, up to and including the next message."""
+        queue = self._inbox.queue
+        while queue:
+            message = queue.popleft()
+            if is_delivery(message):
+                delivery = Delivery(self._js.link, message, acks=False)
+                if delivery.consumer_sequence == self._sequence + 1:
+                    return self._handed_out(delivery)
+                self._reset("gap")
+            else:
+                await self._heed(Status.of(message))
+        return None
+
+    def _handed_out(self, delivery: Delivery) -> Delivery:
+        self._sequence += 1
+        self.cursor = delivery.stream_sequence
+        self.pending = delivery.pending
+        self._policy = None
+        self._fruitless = 0
+        return delivery
+
+    def _reset(self, why: str) -> None:
+        """Give up the server's consumer: the next turn of `next` makes another one."""
+        log.info("ordered consumer on %s behind %d: %s", self._stream, self.cursor, why)
+        self._live = False
+        self._inbox.queue.clear()
+
+    async def _nothing_left(self) -> bool:
+        """Whether the leader has nothing behind the cursor. If it has, that is due."""
+        try:
+            for subject in self._filters:
+                if await self._js.get_message(
+                    self._stream, sequence=self.cursor + 1, next_by_subject=subject
+                ):
+                    break
+            else:
+                return self._live and not self._inbox.queue
+        except (Unreachable, Unavailable):
+            return False
+        await self._inbox.wait(self._heartbeat)
+        if not self._inbox.queue and self._inbox.current:
+            self._reset("a stored message was not delivered")
+        return False
+
+    async def _open(self) -> None:
+        """Make a consumer behind the cursor, as soon as there is a server to make it.
+
+        May be cancelled and rerun: what it left half done is replaced.
+        """
+        clock = asyncio.get_running_loop().time
+        again, self._live = self._inbox.subject != "", False
+        if clock() > self._opened + self._silence:
+            self._fruitless = 0
+        give_up = clock() + (self._silence if again else 0)
+        while not self._live:
+            if self._closed:
+                raise Unreachable("this reader is closed")
+            await self._js.link.connected()
+            await self._release()
+            await self._rest()
+            try:
+                await self._create()
+            except Unreachable:
+                continue
+            except (Unavailable, StreamNotFound):  # perhaps of a server that is still starting
+                if clock() >= give_up:
+                    raise
+        self.resets += again
+
+    async def _rest(self) -> None:
+        """After consumers that brought nothing wait, each time longer, before the next one."""
+        if self._fruitless:
+            first, longest = _RETRY
+            pause = min(longest, first * 2 ** min(self._fruitless, 10))
+            await asyncio.sleep(pause * random.uniform(0.25, 0.5))  # noqa: S311 - jitter
+        self._fruitless += 1
+
+    async def _create(self) -> None:
+        await self._inbox.open()  # before the consumer: no delivery without a listener
+        self._sequence = 0
+        self._started()
+        self._name = f"o{self._inbox.subject.rpartition('.')[2]}"
+        info = await self._js.create_consumer(self._stream, self._config())
+        self.pending = info["num_pending"]
+        if self._policy and self._policy["deliver_policy"] != _PLACELESS:
+            # `new` and its like are now a place in the stream, which a reset must not move
+            self.cursor, self._policy = info["delivered"]["stream_seq"], None
+        self._live = True
+        self._opened = asyncio.get_running_loop().time()
+
+    def _config(self) -> Mapping[str, Any]:
+        one = len(self._filters) == 1
+        place = {"deliver_policy": "by_start_sequence", "opt_start_seq": self.cursor + 1}
+        return {
+            "name": self._name,
+            **({"filter_subject": self._filters[0]} if one else {"filter_subjects": self._filters}),
+            **(self._policy or place),
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "replay_policy": "instant",
+            "headers_only": self._headers_only,
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": round(self._inactive * 1e9),
+            **self._mode(),
+        }
+
+    async def _release(self) -> None:
+        """Delete the consumer that was ours; if it cannot be told so, it ends by itself."""
+        await self._inbox.close()
+        if self._name and self._js.link.up:
+            async with briefly(RELEASE_TIMEOUT):
+                await self._js.delete_consumer(self._stream, self._name)
+        self._name = None
+
+    async def close(self) -> None:
+        """Have no consumer at the server. Takes milliseconds, or two seconds if it is deaf."""
+        self._closed = True
+        self._live = False
+        await self._release()

@@ -1,0 +1,60 @@
+"""How a configuration at the server differs from the one we want."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+_UNSET = (None, False, 0, -1, "")
+
+
+class Drift(NamedTuple):
+    """`field` of the stream or consumer `name` is `actual` and not `expected`."""
+
+    name: str
+    field: str
+    expected: Any
+    actual: Any
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.field} is {self.actual!r}, not {self.expected!r}"
+
+
+def drifts(name: str, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[Drift]:
+    """Compare the fields of `expected`, and no others: what we leave open may be anything.
+
+    The server leaves out what is false, zero or empty and writes -1 for "no limit";
+    these are equal. The order of subjects does not matter.
+    """
+    return [Drift(name, *found) for found in _differences("", expected, actual)]
+
+
+def _differences(
+    path: str, expected: Mapping[str, Any], actual: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    for field, wanted in expected.items():
+        found = actual.get(field)
+        if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+            yield from _differences(f"{path}{field}.", wanted, found)
+        elif not _same(wanted, found):
+            yield path + field, wanted, found
+
+
+def _same(wanted: Any, found: Any) -> bool:
+    if wanted == found or (_unset(wanted) and _unset(found)):
+        return True
+    if isinstance(wanted, str) and isinstance(found, str):
+        return _same_time(wanted, found)
+    if isinstance(wanted, Sequence) and isinstance(found, Sequence):
+        return sorted(map(repr, wanted)) == sorted(map(repr, found))
+    return False
+
+
+def _unset(value: Any) -> bool:
+    return value in _UNSET or value in ([], {}, ())
+
+
+def _same_time(wanted: str, found: str) -> bool:
+    try:
+        return datetime.fromisoformat(wanted) == datetime.fromisoformat(found)
+    except (ValueError, TypeError):
+        return False

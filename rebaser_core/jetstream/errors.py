@@ -1,0 +1,159 @@
+"""What can go wrong between us and JetStream, cut by what the caller must do next.
+
+JetStreamError
+├── Unreachable            no answer: whether the server did it is unknown
+├── Unsendable             never left us: subject, header or size not allowed
+├── NotJetStream           a message that JetStream did not deliver
+├── StatusError            the server ended a pull or a push with an error status
+│   └── ConsumerGone       the consumer was deleted
+├── HeartbeatsMissed       the server has been silent for too long
+├── Misconfigured          what was asked for contradicts itself or what exists
+├── ObjectDamaged          stored bytes do not match their digest or count
+└── ApiError               the server answered with an error
+    ├── NotFound           the thing named is not there
+    │   ├── StreamNotFound
+    │   ├── ConsumerNotFound
+    │   ├── MessageNotFound
+    │   ├── KeyNotFound
+    │   └── ObjectNotFound
+    ├── AlreadyExists      the name is taken, with another configuration
+    ├── WrongLastSequence  a compare-and-swap lost
+    ├── SubjectFull        the subject holds as many messages as it may
+    └── Unavailable        not now: no leader, or the same message is being stored
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+NO_MESSAGE_FOUND: Final = 10037
+STORE_FAILED: Final = 10077  # generic: only the description tells a full subject from a full disk
+
+
+class JetStreamError(Exception):
+    """Whatever this package raises, apart from `ValueError` for arguments."""
+
+
+class Unreachable(JetStreamError):
+    """No answer came: not connected, connection lost, no responders, or too late."""
+
+
+class Unsendable(JetStreamError):
+    """Refused before it was sent: a bad subject, a bad header, or too large."""
+
+
+class NotJetStream(JetStreamError):
+    """Its reply subject is not an ack subject of ADR-15."""
+
+
+class StatusError(JetStreamError):
+    """A status message that is neither data, heartbeat, flow control nor an ordinary end."""
+
+    def __init__(self, code: int, description: str) -> None:
+        super().__init__(f"{code} {description}".rstrip())
+        self.code = code
+        self.description = description
+
+
+class ConsumerGone(StatusError):
+    """The consumer does not exist any more; asking again will not help."""
+
+    def __init__(self, description: str = "Consumer Deleted", code: int = 409) -> None:
+        super().__init__(code, description)
+
+
+class HeartbeatsMissed(JetStreamError):
+    """Neither a message nor a heartbeat came for as long as the alarm allows."""
+
+
+class Misconfigured(JetStreamError):
+    """The workflow of ADR-15 forbids it; nothing was created or subscribed to."""
+
+
+class ObjectDamaged(JetStreamError):
+    """An object's chunks are missing, or are not those that were put."""
+
+
+class ApiError(JetStreamError):
+    """An error reply of the server. Nothing was done."""
+
+    def __init__(self, code: int, err_code: int | None, description: str) -> None:
+        super().__init__(f"{description} (code {code}, err_code {err_code})")
+        self.code = code
+        self.err_code = err_code
+        self.description = description
+
+    @classmethod
+    def of(cls, error: Mapping[str, Any]) -> "ApiError":
+        """Return the most telling error for the `error` member of a reply."""
+        code = int(error.get("code", 500))
+        err_code = error.get("err_code")
+        description = str(error.get("description", ""))
+        return _kind(code, err_code, description)(code, err_code, description)
+
+
+class NotFound(ApiError):
+    @classmethod
+    def named(cls, description: str) -> Self:
+        """Return the error that the server would have sent, had it looked."""
+        return cls(404, None, description)
+
+
+class StreamNotFound(NotFound):
+    pass
+
+
+class ConsumerNotFound(NotFound):
+    pass
+
+
+class MessageNotFound(NotFound):
+    pass
+
+
+class KeyNotFound(NotFound):
+    pass
+
+
+class ObjectNotFound(NotFound):
+    pass
+
+
+class AlreadyExists(ApiError):
+    pass
+
+
+class WrongLastSequence(ApiError):
+    pass
+
+
+class SubjectFull(ApiError):
+    pass
+
+
+class Unavailable(ApiError):
+    """The cluster cannot answer now. Ask again; a publish with the same message id is safe."""
+
+
+_KINDS: Final[dict[int | None, type[ApiError]]] = {
+    10059: StreamNotFound,
+    10014: ConsumerNotFound,
+    NO_MESSAGE_FOUND: MessageNotFound,
+    10043: MessageNotFound,  # "sequence N not found"
+    10058: AlreadyExists,  # "stream name already in use with a different configuration"
+    10105: AlreadyExists,  # "consumer already exists"
+    10148: AlreadyExists,  # the same, of a create that may not update
+    10013: AlreadyExists,  # "consumer name already in use"
+    10071: WrongLastSequence,
+    10164: WrongLastSequence,  # the same without the sequence, from batches
+    10158: Unavailable,  # "duplicate message id is in process"
+}
+
+
+def _kind(code: int, err_code: int | None, description: str) -> type[ApiError]:
+    if err_code in _KINDS:
+        return _KINDS[err_code]
+    if err_code == STORE_FAILED:
+        return SubjectFull if "per subject" in description else ApiError
+    if code == 404:  # noqa: PLR2004 - as in HTTP
+        return NotFound
+    return Unavailable if code == 503 else ApiError  # noqa: PLR2004 - as in HTTP

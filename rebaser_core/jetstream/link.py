@@ -1,0 +1,201 @@
+"""What is kept beside a connection: news of its state, and requests that can be cancelled."""
+
+# ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Final
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from rebaser_core.jetstream.errors import Unreachable, Unsendable
+
+POLL: Final = 0.25  # seconds between looks at a connection whose callbacks are not ours
+_ATTRIBUTE: Final = "_jetstream_link"
+_CALLERS_FAULT: Final = (
+    nats.errors.BadSubjectError,
+    nats.errors.BadHeaderError,
+    nats.errors.MaxPayloadError,
+)
+
+
+class Link:
+    """One per connection; get it with `Link.of`."""
+
+    def __init__(self, nc: Client) -> None:
+        self.nc = nc
+        self.observed = False
+        """Whether `changed` is called; otherwise waits look every `POLL` seconds."""
+        self._listeners: set[Callable[[], None]] = set()
+        self._answers: dict[str, asyncio.Future[Msg | None]] = {}
+        self._tokens = itertools.count()
+        self._inbox: str | None = None
+        self._opening = asyncio.Lock()
+
+    @classmethod
+    def of(cls, nc: Client) -> "Link":
+        """Return the connection's link. It lives, and is forgotten, with the connection."""
+        link = vars(nc).setdefault(_ATTRIBUTE, None) or cls(nc)
+        vars(nc)[_ATTRIBUTE] = link
+        return link
+
+    @property
+    def epoch(self) -> int:
+        """A number that differs after each reconnect."""
+        return int(self.nc.stats["reconnects"])
+
+    @property
+    def up(self) -> bool:
+        return bool(self.nc.is_connected)
+
+    async def changed(self) -> None:
+        """Tell everyone who waits that the connection came up, went down or was closed."""
+        if not self.up:
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_result(None)
+        for listener in tuple(self._listeners):
+            listener()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` at each change, until it is forgotten."""
+        self._listeners.add(listener)
+
+    def forget(self, listener: Callable[[], None]) -> None:
+        self._listeners.discard(listener)
+
+    async def connected(self) -> None:
+        """Return once messages can be sent.
+
+        Raises:
+            Unreachable: the connection was closed for good.
+        """
+        change = asyncio.Event()
+        self.listen(change.set)
+        try:
+            while not self.up:
+                if self.nc.is_closed:
+                    raise Unreachable("connection closed")
+                change.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(None if self.observed else POLL):
+                        await change.wait()
+        finally:
+            self.forget(change.set)
+
+    async def publish(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        reply: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Hand a message to the connection; while it is down, it is sent after the reconnect."""
+        with honest_cancellation(), translated():
+            await self.nc.publish(
+                subject, payload, reply=reply, headers=dict(headers) if headers else None
+            )
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float,
+    ) -> Msg:
+        """Return the answer. Unlike a request of nats-py, this one can always be cancelled.
+
+        It is sent on a live connection or not at all, never minutes later.
+
+        Raises:
+            Unreachable: nobody listens, `timeout` seconds passed, or the connection went down.
+            Unsendable: nothing was sent.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                if not self.up:
+                    await self.connected()
+                inbox = self._inbox or await self._open()
+                message = await self._answer(inbox, subject, payload, headers)
+        except TimeoutError:
+            raise Unreachable(f"no answer on {subject} within {timeout} s") from None
+        if message is None:
+            raise Unreachable(f"connection lost before an answer on {subject}")
+        if not message.data and (message.headers or {}).get("Status") == "503":
+            raise Unreachable(f"nobody listens on {subject}")
+        return message
+
+    async def _answer(
+        self, inbox: str, subject: str, payload: bytes, headers: Mapping[str, str] | None
+    ) -> Msg | None:
+        token = str(next(self._tokens))
+        answer: asyncio.Future[Msg | None] = asyncio.get_running_loop().create_future()
+        self._answers[token] = answer
+        try:
+            await self.publish(subject, payload, reply=inbox + token, headers=headers)
+            return await answer
+        finally:
+            del self._answers[token]
+
+    async def round_trip(self, timeout: float) -> bool:
+        """Whether the server answers; what it sent before its answer has then been read.
+
+        Not with `rtt` or `flush` of nats-py: an answer to one of these that was
+        given up ends the reader, and the connection stays up without one.
+        """
+        pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        with honest_cancellation(), translated():
+            await self.nc._send_ping(pong)  # noqa: SLF001 - see above
+            await asyncio.wait([pong], timeout=timeout)  # never cancels the future
+        return pong.done()
+
+    async def _open(self) -> str:
+        async with self._opening:
+            if self._inbox is None:
+                inbox = self.nc.new_inbox() + "."
+                with honest_cancellation(), translated():
+                    await self.nc.subscribe(
+                        inbox + "*", cb=self._answered, pending_msgs_limit=0, pending_bytes_limit=0
+                    )
+                self._inbox = inbox
+            return self._inbox
+
+    async def _answered(self, message: Msg) -> None:
+        answer = self._answers.get(message.subject.rpartition(".")[2])
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+
+@contextlib.contextmanager
+def honest_cancellation() -> Iterator[None]:
+    """Raise `CancelledError` after a body that swallowed it, as nats-py's flush does."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    yield
+    if task and task.cancelling() > before:
+        raise asyncio.CancelledError
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Turn what nats-py raises into errors of this package."""
+    try:
+        yield
+    except _CALLERS_FAULT as error:
+        raise Unsendable(f"{type(error).__name__}: {error}") from error
+    except (nats.errors.Error, OSError) as error:
+        raise Unreachable(f"{type(error).__name__}: {error}") from error
+
+
+@contextlib.asynccontextmanager
+async def briefly(seconds: float) -> AsyncIterator[None]:
+    """Run a last word on the way out: at most so long, and without a word if it fails."""
+    with contextlib.suppress(TimeoutError, Unreachable):
+        async with asyncio.timeout(seconds):
+            yield

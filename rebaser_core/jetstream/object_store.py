@@ -1,0 +1,201 @@
+"""Objects of any size in a bucket, as every NATS client stores them (ADR-20, ADR-19)."""
+
+# ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rebaser_core.jetstream.drift import Drift
+from rebaser_core.jetstream.errors import ApiError, ObjectDamaged, ObjectNotFound, Unreachable
+from rebaser_core.jetstream.link import briefly
+from rebaser_core.jetstream.ordered import ordered_reader
+
+if TYPE_CHECKING:
+    from rebaser_core.jetstream.api import JetStream
+
+CHUNK_SIZE: Final = 128 * 1024  # octets
+GET_TIMEOUT: Final = 30.0  # seconds
+_MISSING_AFTER: Final = 1.0  # seconds without a chunk, after which the leader is asked for it
+_DROP_TIMEOUT: Final = 2.0  # seconds
+_BLOCKING: Final = 1_000_000  # octets that take too long to hash in the event loop
+_ROLLUP: Final = {"Nats-Rollup": "sub"}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    bucket: str
+    name: str
+    nuid: str
+    """Names the chunks: each put has its own, so that readers never see a mixture."""
+    size: int
+    chunks: int
+    digest: str
+    deleted: bool = False
+
+    @classmethod
+    def of(cls, meta: Mapping[str, Any]) -> "ObjectInfo":
+        return cls(
+            meta["bucket"],
+            meta["name"],
+            meta["nuid"],
+            meta.get("size", 0),
+            meta.get("chunks", 0),
+            meta.get("digest", ""),
+            deleted=meta.get("deleted", False),
+        )
+
+    def to_json(self) -> bytes:
+        shown = {
+            "name": self.name,
+            "bucket": self.bucket,
+            "nuid": self.nuid,
+            "size": self.size,
+            "chunks": self.chunks,
+            "mtime": "0001-01-01T00:00:00Z",  # the time of the message counts
+        }
+        if self.deleted:
+            return json.dumps({**shown, "deleted": True}).encode()
+        options = {"max_chunk_size": CHUNK_SIZE}
+        return json.dumps({**shown, "digest": self.digest, "options": options}).encode()
+
+
+class ObjectStore:
+    """One bucket. Under a prefix or domain it is theirs, never a local one of the same name."""
+
+    def __init__(self, js: "JetStream", bucket: str) -> None:
+        self._js = js
+        self._bucket = bucket
+        self._stream = f"OBJ_{bucket}"
+
+    async def ensure(self, **config: Any) -> list[Drift]:
+        """Have the bucket; return how its stream differs from `config`, never change it."""
+        return await self._js.ensure_stream(
+            {
+                "name": self._stream,
+                "subjects": [f"$O.{self._bucket}.C.>", f"$O.{self._bucket}.M.>"],
+                "discard": "new",
+                "allow_rollup_hdrs": True,
+                "allow_direct": True,
+                **config,
+            }
+        )
+
+    async def put(self, name: str, payload: bytes) -> ObjectInfo:
+        """Store the object, in the place of any of that name. Readers see the old or the new one.
+
+        Cancelled or failed, the chunks sent so far are deleted, or lie there unused
+        if the server cannot be told. If it was the last word that got no answer
+        (`Unreachable`), either object may be there; put it again.
+        """
+        chunks = [payload[at : at + CHUNK_SIZE] for at in range(0, len(payload), CHUNK_SIZE)]
+        nuid = uuid.uuid4().hex
+        digest = await _digest(payload)
+        info = ObjectInfo(self._bucket, name, nuid, len(payload), len(chunks), digest)
+        before = await self._meta(name)
+        try:
+            for chunk in chunks:
+                await self._js.publish(self._js.view_subject(self._chunks(nuid)), chunk)
+        except BaseException:
+            await self._drop_chunks(nuid)
+            raise
+        await self._put_meta(info)
+        if before and not before.deleted:
+            await self._drop_chunks(before.nuid)
+        return info
+
+    async def get(self, name: str, *, timeout: float = GET_TIMEOUT) -> bytes:
+        """Return what was put, all of it and nothing else.
+
+        Raises:
+            ObjectNotFound: never put, or deleted.
+            ObjectDamaged: chunks are missing, or are not what was put.
+            Unreachable: not read within `timeout` seconds.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._get(name)
+        except TimeoutError:
+            raise Unreachable(f"{self._bucket}/{name} not read within {timeout} s") from None
+
+    async def _get(self, name: str) -> bytes:
+        info = await self.info(name)
+        while True:
+            payload = await self._read(info)
+            if len(payload) == info.size and await _digest(payload) == info.digest:
+                return payload
+            now = await self.info(name)
+            if now.nuid == info.nuid:
+                raise ObjectDamaged(f"{self._bucket}/{name}: {len(payload)} of {info.size} octets")
+            info = now  # another one was put while we read
+
+    async def _read(self, info: ObjectInfo) -> bytes:
+        chunks: list[bytes] = []
+        reading = ordered_reader(self._js)
+        async with reading(self._js, self._stream, self._chunks(info.nuid)) as reader:
+            while len(chunks) < info.chunks:
+                chunk = await reader.next(quiet=_MISSING_AFTER)
+                if chunk is None:
+                    break
+                chunks.append(chunk.payload)
+        return b"".join(chunks)
+
+    async def info(self, name: str) -> ObjectInfo:
+        """Return what is known of an object without reading it.
+
+        Raises:
+            ObjectNotFound: never put, or deleted.
+        """
+        info = await self._meta(name)
+        if info is None or info.deleted:
+            raise ObjectNotFound.named(f"no object {name} in {self._bucket}")
+        return info
+
+    async def delete(self, name: str) -> None:
+        """Have no such object; that there is none is success.
+
+        First nobody finds it any more, then its chunks go: in whichever moment it
+        is interrupted, no object without chunks is left.
+        """
+        info = await self._meta(name)
+        if info is None:
+            return
+        if not info.deleted:
+            await self._put_meta(ObjectInfo(info.bucket, name, info.nuid, 0, 0, "", deleted=True))
+        await self._js.purge(self._stream, subject=self._chunks(info.nuid))
+
+    def _chunks(self, nuid: str) -> str:
+        return f"$O.{self._bucket}.C.{nuid}"
+
+    def _metas(self, name: str) -> str:
+        return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+
+    async def _meta(self, name: str) -> ObjectInfo | None:
+        stored = await self._js.get_message(self._stream, last_by_subject=self._metas(name))
+        return ObjectInfo.of(json.loads(stored.payload)) if stored else None
+
+    async def _put_meta(self, info: ObjectInfo) -> None:
+        subject = self._js.view_subject(self._metas(info.name))
+        await self._js.publish(subject, info.to_json(), headers=_ROLLUP)
+
+    async def _drop_chunks(self, nuid: str) -> None:
+        """Delete chunks that no object refers to; if that fails, they only take room."""
+        with contextlib.suppress(ApiError):
+            async with briefly(_DROP_TIMEOUT):
+                await self._js.purge(self._stream, subject=self._chunks(nuid))
+
+
+async def _digest(payload: bytes) -> str:
+    if len(payload) > _BLOCKING:
+        return await asyncio.to_thread(_sha256, payload)
+    return _sha256(payload)
+
+
+def _sha256(payload: bytes) -> str:
+    return "SHA-256=" + base64.urlsafe_b64encode(hashlib.sha256(payload).digest()).decode()

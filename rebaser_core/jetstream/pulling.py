@@ -1,0 +1,207 @@
+"""Continuous pulling: one inbox, many pulls, and the count of what they may still bring."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from rebaser_core.jetstream.deliveries import Delivery
+from rebaser_core.jetstream.errors import (
+    ApiError,
+    ConsumerGone,
+    HeartbeatsMissed,
+    NotFound,
+    Unreachable,
+)
+from rebaser_core.jetstream.inbox import Inbox
+from rebaser_core.jetstream.link import briefly
+from rebaser_core.jetstream.pulls import Pending, final, ordinary
+from rebaser_core.jetstream.statuses import CONTROL, NO_RESPONDERS, Status, is_delivery
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+    from rebaser_core.jetstream.api import JetStream
+
+log: Final = logging.getLogger(__name__)
+
+MISSES: Final = 2  # heartbeats missed until a pull is believed lost (ADR-37)
+CLOSE_TIMEOUT: Final = 2.0  # seconds
+_PAUSE: Final = (0.1, 2.0)  # seconds, first and longest
+
+Refill = Callable[[Pending], Mapping[str, int] | None]
+"""Which pull to make now, as `batch` and `max_bytes`, given what is pending; or None."""
+
+
+class Pulling:
+    """The algorithm of ADR-37, `consume`, run inside `next`; no task in the background.
+
+    Args:
+        resilient: as the newest ADR has it, ask again after missed heartbeats and
+            reconnects, and end only when asking cannot help. Otherwise as its
+            first edition: missed heartbeats, a consumer that is not there after a
+            reconnect and unknown statuses are the end.
+    """
+
+    def __init__(
+        self,
+        js: "JetStream",
+        stream: str,
+        consumer: str,
+        *,
+        expires: float,
+        heartbeat: float,
+        acks: bool = True,
+        resilient: bool = True,
+    ) -> None:
+        self._js = js
+        self._stream = stream
+        self._consumer = consumer
+        self._subject = f"{js.prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._options = {
+            "expires": round(expires * 1e9),
+            "idle_heartbeat": round(heartbeat * 1e9),
+        }
+        self._silence = MISSES * heartbeat
+        self._acks = acks
+        self._resilient = resilient
+        self._inbox = Inbox(js.link)
+        self._lost = False
+        self._pause, self._longest_pause = _PAUSE
+        self._ask_after = 0.0
+        self._fruitful = False
+        self.pending = Pending()
+        self.stopped = False
+
+    async def next(self, refill: Refill) -> Delivery | None:
+        """Return the next message, or None when stopped and nothing is left here.
+
+        May be cancelled at any time: a message that has come stays for the next call.
+
+        Raises:
+            ConsumerGone: there is no such consumer.
+            StatusError: the server refuses such pulls, and will refuse them again.
+            HeartbeatsMissed: the server is silent. Not if resilient.
+            Unreachable: the connection is closed.
+        """
+        clock = asyncio.get_running_loop().time
+        entered = clock()
+        while True:
+            if not self.stopped:
+                await self._fill(refill)
+            while self._inbox.queue:
+                message = self._inbox.queue.popleft()
+                if is_delivery(message):
+                    return self._taken(message)
+                await self._heed(Status.of(message))
+            if self.stopped:
+                return None
+            if self._lost or not self._inbox.current:
+                await self._renew()
+                continue
+            until = max(self._inbox.heard, entered) + self._silence
+            if clock() < until:
+                await self._inbox.wait(self._soonest(until) - clock())
+            else:
+                self._missed()
+
+    async def _fill(self, refill: Refill) -> None:
+        if self._lost or not self._inbox.current:
+            return
+        now = asyncio.get_running_loop().time()
+        if now >= self._ask_after and (pull := refill(self.pending)):
+            await self._ask(pull)
+
+    def _taken(self, message: "Msg") -> Delivery:
+        self.pending.came(message)
+        self._pause = _PAUSE[0]
+        self._fruitful = True
+        return Delivery(self._js.link, message, acks=self._acks)
+
+    async def _ask(self, pull: Mapping[str, int]) -> None:
+        body: dict[str, Any] = {**pull, **self._options}
+        self.pending.made(pull)  # before: if cancelled, it may have been sent
+        await self._js.link.publish(
+            self._subject, json.dumps(body).encode(), reply=self._inbox.subject
+        )
+
+    async def _heed(self, status: Status) -> None:
+        if status.code == CONTROL:
+            return
+        if final(status):
+            self._lost = True
+            raise status.error()
+        if (ended := status.pending) is not None:
+            self.pending.ended(*ended)
+            if not ordinary(status):
+                self._rest(status)
+            return
+        if not self._resilient:
+            self.stopped = True
+            raise status.error()
+        if status.code == NO_RESPONDERS:
+            await self._confirm_consumer()
+        self._lost = True  # which pull it was, and what it may still bring, is not known
+        self._rest(status)
+
+    def _missed(self) -> None:
+        if not self._resilient:
+            self.stopped = True
+            raise HeartbeatsMissed(f"nothing from {self._subject} for {self._silence} s")
+        log.info("nothing from %s for %s s, asking again", self._subject, self._silence)
+        self._lost = True
+
+    def _rest(self, status: Status) -> None:
+        """If pulls bring only this, ask nothing for a while, each time longer."""
+        if self._fruitful:
+            self._fruitful = False
+            return
+        log.info("pull from %s/%s: %s", self._stream, self._consumer, status.error())
+        self._ask_after = asyncio.get_running_loop().time() + self._pause
+        self._pause = min(2 * self._pause, self._longest_pause)
+
+    def _soonest(self, until: float) -> float:
+        now = asyncio.get_running_loop().time()
+        return min(until, self._ask_after) if self._ask_after > now else until
+
+    async def _confirm_consumer(self) -> None:
+        """Nobody answered for the consumer: it is gone, or just moving or starting."""
+        try:
+            await self._js.consumer_info(self._stream, self._consumer)
+        except NotFound as error:
+            raise ConsumerGone(error.description) from error
+        except (ApiError, Unreachable):
+            return
+
+    async def _renew(self) -> None:
+        """Leave all pulls behind, with what came of them kept, and start counting anew.
+
+        A new inbox, since the server drops pulls to which nobody listens; with the
+        old one they could bring more than was asked for.
+        """
+        again = self._inbox.subject != ""
+        await self._js.link.connected()
+        if again and self._inbox.current:
+            await self._inbox.drain()
+        await self._inbox.open(keep=True)
+        self.pending.clear()
+        self._lost = False
+        if again and not self._resilient:
+            await self._confirm_consumer()
+
+    async def stop(self) -> None:
+        """Make no more pulls and end those made. `next` still returns what has come by then."""
+        self.stopped = True
+        await self._inbox.drain()
+        await self._inbox.close()
+        self._inbox.wake()
+
+    async def close(self) -> None:
+        """Stop, and give back at once what has come and was not taken."""
+        async with briefly(CLOSE_TIMEOUT):
+            await self.stop()
+            while self._acks and self._inbox.queue and self._js.link.up:
+                message = self._inbox.queue.popleft()
+                if is_delivery(message):
+                    await Delivery(self._js.link, message).nak()

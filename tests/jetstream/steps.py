@@ -1,0 +1,67 @@
+"""Steps that many tests of this package take."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+from nats.aio.msg import Msg
+
+from rebaser_core.jetstream import Delivery, JetStream
+
+STREAM: Final = {"name": "S", "subjects": ["s.>"]}
+
+
+async def filled(js: JetStream, *subjects: str, **config: Any) -> None:
+    """Have a stream S with an empty message on each subject; payloads are their numbers."""
+    await js.create_stream({**STREAM, **config})
+    for number, subject in enumerate(subjects, 1):
+        await js.publish(subject, b"%d" % number)
+
+
+async def stored(js: JetStream, **which: Any) -> tuple[str, int] | None:
+    message = await js.get_message("S", **which)
+    return message and (message.subject, message.sequence)
+
+
+async def publish_many(js: JetStream, numbers: range, subject: str = "s.a") -> None:
+    """Publish each number as a payload, fast, and return when the last one is stored."""
+    for number in numbers[:-1]:
+        await js.link.publish(subject, b"%d" % number)
+    await js.publish(subject, b"%d" % numbers[-1])
+
+
+async def durable(js: JetStream, name: str = "d", **config: Any) -> None:
+    wanted = {"durable_name": name, "ack_policy": "explicit", "max_deliver": -1, **config}
+    assert await js.ensure_consumer("S", wanted) == []
+
+
+async def consumers(js: JetStream, stream: str = "S") -> list[str]:
+    """Return the names of all consumers that the server has."""
+    reply = await js.request(f"CONSUMER.NAMES.{stream}")
+    return list(reply.get("consumers") or [])
+
+
+async def state(js: JetStream, consumer: str = "d") -> Mapping[str, Any]:
+    return await js.consumer_info("S", consumer)
+
+
+def numbers(deliveries: list[Delivery]) -> list[int]:
+    return [int(delivery.payload) for delivery in deliveries]
+
+
+@contextlib.asynccontextmanager
+async def spied(js: JetStream, subject: str) -> AsyncIterator[list[Any]]:
+    """Collect what is sent on the subject, as JSON where it is, while the body runs."""
+    seen: list[Any] = []
+
+    async def see(message: Msg) -> None:
+        try:
+            seen.append(json.loads(message.data))
+        except ValueError:
+            seen.append(message.data)
+
+    subscription = await js.nc.subscribe(subject, cb=see)
+    await js.link.round_trip(5)
+    yield seen
+    await subscription.unsubscribe()

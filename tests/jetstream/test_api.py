@@ -1,0 +1,177 @@
+"""Asking the API: streams, their messages, and receipts."""
+
+import pytest
+
+from rebaser_core.jetstream import (
+    ConnectOptions,
+    Drift,
+    JetStream,
+    StreamNotFound,
+    SubjectFull,
+    Unreachable,
+    Unsendable,
+    WrongLastSequence,
+    connected,
+)
+from tests.harness import NatsServer
+from tests.jetstream.steps import filled, stored
+
+S = {"name": "S", "subjects": ["s.>"], "storage": "file"}
+ONE_EACH = {
+    **S,
+    "max_msgs_per_subject": 1,
+    "discard": "new",
+    "discard_new_per_subject": True,
+}
+
+
+async def test_a_published_message_is_stored_with_its_headers(js: JetStream) -> None:
+    await js.create_stream(S)
+
+    receipt = await js.publish("s.a", b"\x00 payload", headers={"Shade": "grün"}, message_id="1")
+
+    message = await js.get_message("S", sequence=receipt.sequence)
+    assert message is not None
+    assert (message.subject, message.sequence, message.payload) == ("s.a", 1, b"\x00 payload")
+    assert message.headers == {"Shade": "grün", "Nats-Msg-Id": "1"}
+    assert message.time.tzinfo is not None
+
+
+async def test_a_message_id_said_twice_is_stored_once(js: JetStream) -> None:
+    await js.create_stream(S)
+    first = await js.publish("s.a", message_id="1")
+
+    second = await js.publish("s.a", message_id="1")
+
+    assert (first.duplicate, second.duplicate) == (False, True)
+    assert second.sequence == first.sequence
+
+
+async def test_a_lost_compare_and_swap_is_told_from_other_errors(js: JetStream) -> None:
+    await js.create_stream(S)
+    await js.publish("s.a", expected_last_subject_sequence=0)
+
+    with pytest.raises(WrongLastSequence):
+        await js.publish("s.a", expected_last_subject_sequence=0)
+
+
+async def test_a_full_subject_is_told_from_a_full_stream(js: JetStream) -> None:
+    await js.create_stream(ONE_EACH)
+    await js.publish("s.a")
+
+    with pytest.raises(SubjectFull):
+        await js.publish("s.a")
+
+
+async def test_a_subject_without_stream_is_unreachable_at_once(js: JetStream) -> None:
+    with pytest.raises(Unreachable, match="nobody listens"):
+        await js.publish("nowhere", timeout=60)
+
+
+async def test_what_is_too_large_is_never_sent(js: JetStream) -> None:
+    await js.create_stream(S)
+
+    with pytest.raises(Unsendable):
+        await js.publish("s.a", bytes(2_000_000))
+
+
+async def test_a_message_is_found_by_sequence_and_by_subject(js: JetStream) -> None:
+    await filled(js, "s.a", "s.b", "s.a")
+
+    assert await stored(js, sequence=2) == ("s.b", 2)
+    assert await stored(js, last_by_subject="s.a") == ("s.a", 3)
+    assert await stored(js, next_by_subject="s.a", sequence=2) == ("s.a", 3)
+    assert await stored(js, next_by_subject="s.*", sequence=2) == ("s.b", 2)
+    assert await stored(js, next_by_subject="s.b", sequence=3) is None
+    assert await stored(js, sequence=4) is None
+
+
+@pytest.mark.parametrize("erase", [False, True])
+async def test_deleting_what_is_gone_is_success(js: JetStream, erase: bool) -> None:
+    await filled(js, "s.a", "s.b")
+
+    for _ in range(2):
+        await js.delete_message("S", 1, erase=erase)
+    await js.delete_message("S", 77)
+
+    assert await stored(js, sequence=1) is None
+    assert await stored(js, sequence=2) is not None
+
+
+async def test_deleting_from_no_stream_is_an_error(js: JetStream) -> None:
+    with pytest.raises(StreamNotFound):
+        await js.delete_message("S", 1)
+
+
+async def test_a_purge_deletes_what_is_meant_and_counts_it(js: JetStream) -> None:
+    await filled(js, "s.a", "s.b", "s.a", "s.a")
+
+    assert await js.purge("S", subject="s.a", keep=2) == 1
+    assert await js.purge("S", subject="s.a", below_sequence=4) == 1
+    assert await js.purge("S") == 2
+
+
+async def test_subjects_are_told_to_the_last_page(js: JetStream) -> None:
+    """The server tells 100,000 at once; nats-py stops there without a word."""
+    await js.create_stream(S | {"storage": "memory"})
+    for number in range(100_050):
+        await js.link.publish(f"s.{number}")
+    await js.publish("s.last")
+
+    subjects = await js.stream_subjects("S", "s.*")
+
+    assert len(subjects) == 100_051
+    assert set(subjects.values()) == {1}
+
+
+async def test_no_subjects_is_no_error(js: JetStream) -> None:
+    await js.create_stream(S)
+
+    assert await js.stream_subjects("S") == {}
+    assert await js.stream_names("s.a") == ["S"]
+    assert await js.stream_names("t.a") == []
+
+
+async def test_ensuring_creates_and_then_names_what_differs(js: JetStream) -> None:
+    assert await js.ensure_stream(ONE_EACH | {"max_age": 0, "metadata": {"a": "b"}}) == []
+    assert await js.ensure_stream({"name": "S", "subjects": ["s.>"]}) == []
+
+    drifts = await js.ensure_stream(ONE_EACH | {"max_age": 10**9, "metadata": {"a": "c"}})
+
+    assert drifts == [
+        Drift("stream S", "max_age", 10**9, 0),
+        Drift("stream S", "metadata.a", "c", "b"),
+    ]
+    info = await js.stream_info("S")
+    assert info["config"]["max_age"] == 0, "never silently changed"
+
+
+async def test_ensuring_a_consumer_names_what_differs_and_keeps_it(js: JetStream) -> None:
+    await js.create_stream(S)
+    config = {"durable_name": "d", "ack_policy": "explicit", "max_deliver": -1}
+    assert await js.ensure_consumer("S", config) == []
+    assert await js.ensure_consumer("S", config) == []
+
+    [drift] = await js.ensure_consumer("S", config | {"ack_wait": 10**9})
+
+    assert str(drift) == "consumer S/d: ack_wait is 30000000000, not 1000000000"
+    assert (await js.consumer_info("S", "d"))["config"]["ack_wait"] == 30 * 10**9
+
+
+async def test_deleting_streams_and_consumers_that_are_gone_is_success(js: JetStream) -> None:
+    await js.create_stream(S)
+    for _ in range(2):
+        await js.delete_consumer("S", "none")
+    for _ in range(2):
+        await js.delete_stream("S")
+
+
+async def test_without_jetstream_everything_is_unreachable(tmp_path) -> None:
+    server = NatsServer(tmp_path, jetstream=False)
+    server.start()
+    try:
+        async with connected(ConnectOptions(servers=(server.url,))) as nc:
+            with pytest.raises(Unreachable):
+                await JetStream(nc).stream_info("S")
+    finally:
+        server.kill()

@@ -1,0 +1,325 @@
+"""Continuous reading with a buffer: what is asked for when, what ends it, what is given back."""
+
+import asyncio
+
+import pytest
+from nats.aio.msg import Msg
+
+from rebaser_core.jetstream import (
+    Buffering,
+    ConsumerGone,
+    ConsumerNotFound,
+    HeartbeatsMissed,
+    JetStream,
+    Misconfigured,
+    StatusError,
+)
+from rebaser_core.jetstream.consumers import Consumer
+from rebaser_core.jetstream.pulls import MANY, Pending
+from tests.harness import NatsServer, eventually
+from tests.jetstream.steps import (
+    consumers,
+    durable,
+    filled,
+    numbers,
+    publish_many,
+    spied,
+    state,
+)
+
+PULLS = "$JS.API.CONSUMER.MSG.NEXT.>"
+QUICK = {"heartbeat": 0.1, "expires": 1.0}
+
+
+async def looked_up(js: JetStream, **config: object) -> Consumer:
+    await filled(js)
+    await durable(js, **config)
+    return await js.stream("S").consumer("d")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_messages": 1, "max_bytes": 1},
+        {"max_messages": 10, "threshold_messages": 11},
+        {"max_bytes": 10, "threshold_bytes": 11},
+        {"max_messages": 0},
+        {"heartbeat": 20.0, "expires": 30.0},
+    ],
+    ids=str,
+)
+def test_limits_that_contradict_each_other_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"either|limit|heartbeat"):
+        Buffering(**wrong)
+
+
+def test_the_defaults_are_those_of_the_two_editions() -> None:
+    assert (Buffering().limit, Buffering().threshold) == (1000, 500)
+    assert Buffering(resilient=False).threshold == 250
+    assert Buffering(max_messages=1, resilient=False).threshold == 1
+
+
+def test_a_pull_fills_the_buffer_once_the_threshold_is_used_up() -> None:
+    buffering, pending = Buffering(max_messages=10, threshold_messages=4), Pending()
+    assert buffering.refill(pending) == {"batch": 10}
+
+    pending.made({"batch": 7})
+    assert buffering.refill(pending) is None
+    pending.ended(1, 0)
+    assert buffering.refill(pending) == {"batch": 4}
+
+
+def test_octets_are_counted_instead_of_messages() -> None:
+    buffering, pending = Buffering(max_bytes=1000), Pending()
+    pull = buffering.refill(pending)
+    assert pull == {"batch": MANY, "max_bytes": 1000}
+
+    pending.made({"batch": MANY, "max_bytes": 400})
+    pending.made({"batch": MANY, "max_bytes": 600})
+    pending.ended(MANY, 400)
+    assert buffering.refill(pending) is None
+    pending.came(Msg(None, subject="abc", data=bytes(100)))
+    assert buffering.refill(pending) == {"batch": MANY, "max_bytes": 503}
+    pending.ended(MANY - 1, 10)
+    assert pending.octets == 0, "no pull is left that could bring any"
+
+
+async def test_messages_come_one_by_one_with_more_of_them_ready(either_js: JetStream) -> None:
+    consumer = await looked_up(either_js)
+    await publish_many(either_js, range(100))
+    found = []
+
+    async with consumer.messages(max_messages=20) as messages:
+        async for delivery in messages:
+            await delivery.ack()
+            found.append(delivery)
+            if len(found) == 100:
+                break
+
+    assert numbers(found) == list(range(100))
+
+
+async def test_more_is_asked_for_at_the_threshold_over_one_inbox(js: JetStream) -> None:
+    consumer = await looked_up(js)
+    await publish_many(js, range(30))
+    async with spied(js, PULLS) as pulls, consumer.messages(max_messages=10) as messages:
+        for _ in range(20):
+            await anext(messages)
+        await eventually(lambda: len(pulls) == 4)
+
+    assert [pull["batch"] for pull in pulls] == [10, 5, 5, 5]
+    assert {pull["idle_heartbeat"] for pull in pulls} == {5 * 10**9}
+
+
+@pytest.mark.parametrize("headers", [None, {"A": "b", "Long": "c" * 100}], ids=["bare", "headers"])
+async def test_a_buffer_of_octets_never_stalls(js: JetStream, headers: dict[str, str]) -> None:
+    consumer = await looked_up(js, max_ack_pending=-1)
+    async with asyncio.TaskGroup() as group:
+        for number in range(500):
+            group.create_task(js.publish("s.a", b"%3d" % number, headers=headers))
+
+    async with consumer.messages(max_bytes=2000) as messages, asyncio.timeout(10):
+        for _ in range(500):
+            await anext(messages)
+
+
+async def test_pulls_that_expire_are_made_again(js: JetStream) -> None:
+    consumer = await looked_up(js)
+    async with (
+        spied(js, PULLS) as pulls,
+        consumer.messages(max_messages=10, expires=0.2, heartbeat=0.1) as messages,
+    ):
+        waiting = asyncio.ensure_future(anext(messages))
+        await eventually(lambda: len(pulls) >= 3)
+        assert {pull["batch"] for pull in pulls} == {10}
+        await js.publish("s.a", b"1")
+        assert int((await waiting).payload) == 1
+
+
+async def test_draining_ends_the_iteration_after_what_has_come(js: JetStream) -> None:
+    consumer = await looked_up(js)
+    await publish_many(js, range(10))
+    found = []
+
+    async with consumer.messages(max_messages=10) as messages:
+        async for delivery in messages:
+            found.append(delivery)
+            if len(found) == 1:
+                await eventually(lambda: len(messages._pulling._inbox.queue) == 9)
+                await messages.drain()
+    await js.publish("s.a", b"late")
+
+    assert numbers(found) == list(range(10))
+    assert (await state(js))["num_waiting"] == 0
+
+
+async def test_draining_wakes_who_waits(js: JetStream) -> None:
+    consumer = await looked_up(js)
+    async with consumer.messages() as messages:
+        waiting = asyncio.ensure_future(anext(messages))
+        await eventually(lambda: messages._pulling.pending.messages > 0)
+        await messages.drain()
+
+        with pytest.raises(StopAsyncIteration):
+            async with asyncio.timeout(1):
+                await waiting
+
+
+async def test_stopping_gives_back_what_was_not_handed_out(js: JetStream) -> None:
+    consumer = await looked_up(js)
+    await publish_many(js, range(10))
+    async with consumer.messages(max_messages=10) as messages:
+        await anext(messages)
+        await eventually(lambda: len(messages._pulling._inbox.queue) == 9)
+
+    async with asyncio.timeout(1):
+        again = await consumer.fetch(9)
+
+    assert numbers(again) == list(range(1, 10))
+
+
+async def test_consuming_calls_the_handler_until_cancelled(js: JetStream) -> None:
+    consumer = await looked_up(js)
+    handled = []
+
+    async def handler(delivery) -> None:
+        handled.append(delivery)
+        await delivery.ack()
+
+    consuming = asyncio.create_task(consumer.consume(handler))
+    await publish_many(js, range(100))
+    await eventually(lambda: len(handled) == 100)
+    consuming.cancel()
+    await asyncio.wait([consuming])
+
+    assert numbers(handled) == list(range(100))
+    await eventually(lambda: nothing_left(js))
+
+
+async def test_what_the_handler_raises_ends_consuming(js: JetStream) -> None:
+    consumer = await looked_up(js)
+    await publish_many(js, range(2))
+
+    async def handler(_) -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await consumer.consume(handler)
+
+
+@pytest.mark.parametrize("resilient", [True, False], ids=["newest", "first-edition"])
+async def test_a_silent_server_is_asked_again_or_is_the_end(
+    js: JetStream, server: NatsServer, resilient: bool
+) -> None:
+    consumer = await looked_up(js)
+    async with consumer.messages(resilient=resilient, **QUICK) as messages:
+        waiting = asyncio.ensure_future(anext(messages))
+        await eventually(lambda: messages._pulling.pending.messages > 0)
+        inbox = messages._pulling._inbox.subject
+        server.freeze()
+        await eventually(lambda: waiting.done() or messages._pulling._inbox.subject != inbox)
+        server.thaw()
+        if resilient:
+            await js.publish("s.a", b"1")
+            assert int((await waiting).payload) == 1
+        else:
+            with pytest.raises(HeartbeatsMissed):
+                await waiting
+
+
+@pytest.mark.parametrize("resilient", [True, False], ids=["newest", "first-edition"])
+async def test_a_restart_is_not_noticed_while_the_consumer_is_there(
+    js: JetStream, server: NatsServer, resilient: bool
+) -> None:
+    consumer = await looked_up(js)
+    async with consumer.messages(resilient=resilient, heartbeat=5, expires=30) as messages:
+        waiting = asyncio.ensure_future(anext(messages))
+        await eventually(lambda: messages._pulling.pending.messages > 0)
+        server.kill()
+        await asyncio.to_thread(server.start)
+        await js.link.connected()
+        await js.publish("s.a", b"1")
+
+        async with asyncio.timeout(2):
+            assert int((await waiting).payload) == 1
+
+
+@pytest.mark.parametrize("resilient", [True, False], ids=["newest", "first-edition"])
+async def test_a_consumer_that_did_not_survive_a_restart_is_the_end(
+    js: JetStream, server: NatsServer, resilient: bool
+) -> None:
+    consumer = await looked_up(js, mem_storage=True)
+    async with consumer.messages(resilient=resilient) as messages:
+        waiting = asyncio.ensure_future(anext(messages))
+        await eventually(lambda: messages._pulling.pending.messages > 0)
+        server.kill()
+        shut_away = server._directory / "jetstream" / "$G" / "streams" / "S" / "obs"
+        for path in sorted(shut_away.rglob("*"), reverse=True):
+            path.unlink() if path.is_file() else path.rmdir()
+        await asyncio.to_thread(server.start)
+
+        with pytest.raises(ConsumerGone):
+            async with asyncio.timeout(5):
+                await waiting
+
+
+async def test_a_pull_that_is_refused_for_ever_is_an_error(js: JetStream) -> None:
+    consumer = await looked_up(js, max_batch=5)
+    async with consumer.messages(max_messages=10) as messages:
+        with pytest.raises(StatusError, match="MaxRequestBatch"):
+            await anext(messages)
+
+
+async def test_a_pull_refused_for_now_is_made_again(js: JetStream) -> None:
+    """Too many waiting pulls: not an end for the newest edition, and asked again with a pause."""
+    consumer = await looked_up(js, max_waiting=1)
+    async with consumer.messages(max_messages=1) as first, consumer.messages() as second:
+        held = asyncio.ensure_future(anext(first))
+        await eventually(lambda: waiting_pulls(js, 1))
+        late = asyncio.ensure_future(anext(second))
+        await publish_many(js, range(2))
+
+        async with asyncio.timeout(5):
+            assert sorted(numbers([await held, await late])) == [0, 1]
+
+
+async def test_what_no_ack_is_wanted_for_is_not_acked(js: JetStream) -> None:
+    await filled(js, "s.a")
+    consumer = await js.stream("S").create_consumer({"durable_name": "n", "ack_policy": "none"})
+    async with spied(js, "$JS.ACK.>") as acks:
+        [delivery] = await consumer.fetch(1)
+        await delivery.ack(confirm=True)
+        await delivery.in_progress(confirm=True)
+        await delivery.nak()
+        await js.link.round_trip(5)
+
+    assert acks == []
+
+
+async def test_a_consumer_is_looked_up_told_of_and_deleted(js: JetStream) -> None:
+    consumer = await looked_up(js)
+    assert (await consumer.info())["name"] == "d"
+    assert (await js.stream("S").info())["config"]["name"] == "S"
+
+    await consumer.delete()
+
+    assert await consumers(js) == []
+    with pytest.raises(ConsumerNotFound):
+        await js.stream("S").consumer("d")
+
+
+async def test_a_push_consumer_is_not_for_pulling(js: JetStream) -> None:
+    await filled(js)
+    await durable(js, "p", deliver_subject="elsewhere")
+
+    with pytest.raises(Misconfigured):
+        await js.stream("S").consumer("p")
+
+
+async def nothing_left(js: JetStream) -> bool:
+    info = await state(js)
+    return info["num_pending"] + info["num_ack_pending"] == 0
+
+
+async def waiting_pulls(js: JetStream, number: int) -> bool:
+    return bool((await state(js))["num_waiting"] == number)

@@ -1,0 +1,156 @@
+"""Batches: what is there at once, what is waited for, and what never gets to the user."""
+
+import asyncio
+import time
+from itertools import chain
+
+import pytest
+
+from rebaser_core.jetstream import ConsumerGone, HeartbeatsMissed, JetStream, StatusError
+from rebaser_core.jetstream.consumers import Consumer
+from tests.harness import NatsServer, eventually
+from tests.jetstream.steps import durable, filled, numbers, publish_many, spied, state
+
+
+async def looked_up(js: JetStream, *subjects: str, **config: object) -> Consumer:
+    await filled(js, *subjects)
+    await durable(js, **config)
+    return await js.stream("S").consumer("d")
+
+
+async def test_what_is_there_is_returned_at_once(either_js: JetStream) -> None:
+    consumer = await looked_up(either_js, "s.a", "s.a", "s.a")
+
+    async with asyncio.timeout(1):
+        assert numbers(await consumer.fetch(2, timeout=60)) == [1, 2]
+        assert numbers(await consumer.fetch(2, timeout=60)) == [3]
+
+
+async def test_a_batch_is_asked_for_without_waiting_and_then_with(js: JetStream) -> None:
+    """ADR-13, Pull(n): `no_wait`, then `expires` 100 ms before our own end."""
+    consumer = await looked_up(js)
+    async with spied(js, "$JS.API.CONSUMER.MSG.NEXT.>") as pulls:
+        assert await consumer.fetch(5, timeout=0.3) == []
+        await eventually(lambda: len(pulls) == 2)
+
+    assert pulls[0] == {"batch": 5, "no_wait": True}
+    assert pulls[1]["batch"] == 5
+    assert pulls[1]["expires"] == pytest.approx(0.2e9, abs=0.03e9)
+
+
+async def test_what_comes_while_waiting_is_returned_when_the_batch_is_full(js: JetStream) -> None:
+    consumer = await looked_up(js)
+    fetching = asyncio.create_task(consumer.fetch(2, timeout=60))
+    await eventually(lambda: waiting(js))
+    await publish_many(js, range(2))
+
+    async with asyncio.timeout(1):
+        assert numbers(await fetching) == [0, 1]
+
+
+async def test_a_partial_batch_is_returned_at_the_end_and_leaves_no_pull(js: JetStream) -> None:
+    consumer = await looked_up(js)
+    fetching = asyncio.create_task(consumer.fetch(2, timeout=0.5))
+    await eventually(lambda: waiting(js))
+    await js.publish("s.a", b"1")
+
+    assert numbers(await fetching) == [1]
+    assert (await state(js))["num_waiting"] == 0
+
+
+async def test_no_wait_does_not_wait(js: JetStream) -> None:
+    consumer = await looked_up(js)
+
+    async with asyncio.timeout(1):
+        assert await consumer.fetch(5, timeout=60, no_wait=True) == []
+
+
+async def test_octets_limit_a_batch(js: JetStream) -> None:
+    await filled(js)
+    for _ in range(3):
+        await js.publish("s.a", bytes(1000))
+    await durable(js)
+    consumer = await js.stream("S").consumer("d")
+
+    assert len(await consumer.fetch(3, max_bytes=2500)) == 2
+    with pytest.raises(StatusError, match="Message Size Exceeds MaxBytes"):
+        await consumer.fetch(3, max_bytes=10)
+
+
+async def test_a_cancelled_fetch_gives_back_what_had_come(js: JetStream) -> None:
+    consumer = await looked_up(js)
+    fetching = asyncio.create_task(consumer.fetch(2, timeout=60))
+    await eventually(lambda: waiting(js))
+    await js.publish("s.a", b"1")
+    fetching.cancel()
+    await asyncio.wait([fetching])
+
+    async with asyncio.timeout(1):
+        [again] = await consumer.fetch(1)
+    assert (int(again.payload), (await state(js))["num_waiting"]) == (1, 0)
+
+
+async def test_fetches_at_the_same_time_share_the_messages(js: JetStream) -> None:
+    consumer = await looked_up(js, *["s.a"] * 20)
+
+    found = await asyncio.gather(*(consumer.fetch(5, timeout=1) for _ in range(4)))
+
+    assert sorted(numbers([*chain(*found)])) == list(range(1, 21))
+
+
+async def test_a_deleted_consumer_ends_the_wait(js: JetStream) -> None:
+    consumer = await looked_up(js)
+    fetching = asyncio.create_task(consumer.fetch(2, timeout=60))
+    await eventually(lambda: waiting(js))
+    await consumer.delete()
+
+    with pytest.raises(ConsumerGone):
+        async with asyncio.timeout(1):
+            await fetching
+    with pytest.raises(ConsumerGone):
+        await consumer.fetch(1)
+
+
+async def test_a_restart_while_waiting_is_not_noticed(js: JetStream, server: NatsServer) -> None:
+    consumer = await looked_up(js)
+    fetching = asyncio.create_task(consumer.fetch(1, timeout=30))
+    await eventually(lambda: waiting(js))
+    server.kill()
+    await asyncio.to_thread(server.start)
+    await js.link.connected()
+    await js.publish("s.a", b"1")
+
+    async with asyncio.timeout(2):
+        assert numbers(await fetching) == [1]
+
+
+async def test_a_silent_server_is_an_alarm_if_heartbeats_were_asked_for(
+    js: JetStream, server: NatsServer
+) -> None:
+    consumer = await looked_up(js)
+    fetching = asyncio.create_task(consumer.fetch(1, timeout=30, heartbeat=0.1))
+    await eventually(lambda: waiting(js))
+    server.freeze()
+    started = time.monotonic()
+
+    with pytest.raises(HeartbeatsMissed):
+        await fetching
+    assert time.monotonic() - started < 2
+    server.thaw()
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+async def test_a_fetch_right_after_an_empty_one_is_not_held_up(js: JetStream, batch: int) -> None:
+    """No orphaned pull of an earlier fetch takes the message to where nobody listens."""
+    consumer = await looked_up(js)
+    for number in range(10):
+        assert await consumer.fetch(batch, timeout=0.05) == []
+        await js.publish("s.a", b"%d" % number)
+        async with asyncio.timeout(1):
+            [delivery] = await consumer.fetch(batch, timeout=60)
+        assert int(delivery.payload) == number
+        assert delivery.delivered == 1
+
+
+async def waiting(js: JetStream) -> bool:
+    return bool((await state(js))["num_waiting"] == 1)

@@ -1,0 +1,75 @@
+"""The object store: whole objects or none, and what other clients read and write."""
+
+import asyncio
+
+import nats.js.errors
+import pytest
+from nats.js.api import ObjectMeta
+
+from rebaser_core.jetstream import JetStream, ObjectDamaged, ObjectNotFound, ObjectStore
+from rebaser_core.jetstream.object_store import CHUNK_SIZE
+
+LARGE = bytes(range(256)) * (5 * CHUNK_SIZE // 512)  # two chunks and a half
+
+
+@pytest.fixture
+async def store(js: JetStream) -> ObjectStore:
+    store = ObjectStore(js, "b")
+    assert await store.ensure(storage="memory") == []
+    return store
+
+
+@pytest.mark.parametrize("payload", [b"", b"x", LARGE], ids=["empty", "small", "large"])
+async def test_what_was_put_is_got(store: ObjectStore, payload: bytes) -> None:
+    info = await store.put("a name / with ünicode", payload)
+
+    assert await store.get("a name / with ünicode") == payload
+    assert info.size == len(payload)
+
+
+async def test_putting_again_replaces_the_object_and_its_chunks(
+    js: JetStream, store: ObjectStore
+) -> None:
+    await store.put("a", LARGE)
+    await store.put("a", b"small")
+
+    assert await store.get("a") == b"small"
+    assert len(await js.stream_subjects("OBJ_b", "$O.b.C.>")) == 1
+
+
+async def test_deleting_leaves_no_chunks_and_nothing_to_get(
+    js: JetStream, store: ObjectStore
+) -> None:
+    await store.put("a", LARGE)
+    for _ in range(2):
+        await store.delete("a")
+    await store.delete("never")
+
+    with pytest.raises(ObjectNotFound):
+        await store.get("a")
+    assert await js.stream_subjects("OBJ_b", "$O.b.C.>") == {}
+
+
+async def test_missing_chunks_are_an_error_and_not_a_wait(
+    js: JetStream, store: ObjectStore
+) -> None:
+    await store.put("a", LARGE)
+    await js.purge("OBJ_b", subject="$O.b.C.>", keep=1)
+
+    with pytest.raises(ObjectDamaged):
+        async with asyncio.timeout(5):
+            await store.get("a")
+
+
+async def test_nats_py_reads_what_we_put_and_we_read_what_it_put(
+    js: JetStream, store: ObjectStore
+) -> None:
+    theirs = await js.nc.jetstream().object_store("b")
+    await store.put("ours", LARGE)
+    await theirs.put("theirs", LARGE, ObjectMeta(name="theirs", description="from nats-py"))
+
+    assert (await theirs.get("ours")).data == LARGE
+    assert await store.get("theirs") == LARGE
+    await store.delete("theirs")
+    with pytest.raises(nats.js.errors.ObjectNotFoundError):
+        await theirs.get("theirs")

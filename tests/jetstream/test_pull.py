@@ -1,0 +1,151 @@
+"""Pulling for a service: what it takes, what it gives back, and what it survives."""
+
+import asyncio
+
+import pytest
+
+from rebaser_core.jetstream import ConsumerGone, Delivery, JetStream, PullConsumer
+from tests.harness import NatsServer, eventually
+from tests.jetstream.steps import durable, filled, numbers, publish_many, state
+
+QUICK = 0.1  # seconds: a heartbeat for tests that wait for missed ones
+
+
+async def test_messages_are_taken_and_settled(either_js: JetStream) -> None:
+    await filled(either_js, "s.a", "s.b", retention="workqueue")
+    await durable(either_js)
+
+    async with PullConsumer(either_js, "S", "d") as pull:
+        for number in (1, 2):
+            delivery = await pull.take()
+            assert int(delivery.payload) == number
+            assert delivery.delivered == 1
+            await delivery.ack(confirm=True)
+
+    assert (await either_js.stream_info("S"))["state"]["messages"] == 0
+
+
+async def test_never_more_is_asked_for_than_can_be_started(js: JetStream) -> None:
+    await filled(js, *["s.a"] * 10)
+    await durable(js)
+
+    async with PullConsumer(js, "S", "d") as pull:
+        for free in (3, 2, 1):
+            await pull.take(free)
+
+        info = await state(js)
+        assert (info["num_ack_pending"], info["num_pending"], info["num_waiting"]) == (3, 7, 0)
+
+
+async def test_closing_gives_back_what_was_not_taken(js: JetStream) -> None:
+    await filled(js, "s.a", "s.a", "s.a")
+    await durable(js)
+    async with PullConsumer(js, "S", "d") as pull, PullConsumer(js, "S", "d") as other:
+        first = await pull.take(3)
+        await eventually(lambda: len(pull._pulling._inbox.queue) == 2)
+        await pull.close()
+
+        async with asyncio.timeout(1):
+            again = [await other.take(2), await other.take(1)]
+
+    assert int(first.payload) == 1
+    assert numbers(again) == [2, 3]
+    assert [delivery.delivered for delivery in again] == [2, 2]
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+async def test_a_restart_of_the_server_is_not_noticed(
+    js: JetStream, server: NatsServer, how: str
+) -> None:
+    await filled(js)
+    await durable(js)
+    async with PullConsumer(js, "S", "d", heartbeat=QUICK) as pull:
+        taking = asyncio.create_task(pull.take())
+        await eventually(lambda: pull._pulling.pending.messages == 1)
+        getattr(server, how)()
+        await asyncio.to_thread(server.start)
+        await js.link.connected()
+        await js.publish("s.a", b"1")
+
+        async with asyncio.timeout(1):
+            assert int((await taking).payload) == 1
+
+
+async def test_a_deleted_consumer_ends_it_at_once(js: JetStream) -> None:
+    await filled(js)
+    await durable(js)
+    async with PullConsumer(js, "S", "d") as pull:
+        taking = asyncio.create_task(pull.take())
+        await eventually(lambda: pull._pulling.pending.messages == 1)
+
+        await js.delete_consumer("S", "d")
+
+        with pytest.raises(ConsumerGone):
+            async with asyncio.timeout(1):
+                await taking
+        with pytest.raises(ConsumerGone):
+            await pull.take()
+
+
+async def test_a_frozen_server_is_asked_again(js: JetStream, server: NatsServer) -> None:
+    await filled(js)
+    await durable(js)
+    async with PullConsumer(js, "S", "d", heartbeat=QUICK) as pull:
+        taking = asyncio.create_task(pull.take())
+        await eventually(lambda: pull._pulling.pending.messages == 1)
+        inbox = pull._pulling._inbox.subject
+        server.freeze()
+        await eventually(lambda: pull._pulling._inbox.subject != inbox)
+        server.thaw()
+        await js.publish("s.a", b"1")
+
+        assert int((await taking).payload) == 1
+
+
+async def test_cancelling_take_loses_nothing(js: JetStream) -> None:
+    """Each message is delivered once, to the take that was cancelled or to the next one."""
+    await filled(js)
+    await durable(js)
+    taken: list[Delivery] = []
+    async with PullConsumer(js, "S", "d") as pull:
+        for number in range(1000):
+            taking = asyncio.create_task(pull.take())
+            await js.publish("s.a", b"%d" % number)
+            for _ in range(number % 4):
+                await asyncio.sleep(0)
+            taking.cancel()
+            try:
+                taken.append(await taking)
+            except asyncio.CancelledError:
+                continue
+        while len(taken) < 1000:
+            taken.append(await pull.take())
+
+    assert numbers(taken) == list(range(1000))
+    assert {delivery.delivered for delivery in taken} == {1}
+
+
+async def test_workers_share_the_work_while_the_server_restarts(
+    js: JetStream, server: NatsServer
+) -> None:
+    await filled(js, retention="workqueue")
+    await durable(js, ack_wait=2 * 10**9)
+    await publish_many(js, range(600))
+    done: list[int] = []
+
+    async def work() -> None:
+        async with PullConsumer(js, "S", "d", heartbeat=QUICK) as pull:
+            while True:
+                delivery = await pull.take(4)
+                done.append(int(delivery.payload))
+                await delivery.ack()
+
+    workers = [asyncio.create_task(work()) for _ in range(3)]
+    for share in (100, 300):
+        await eventually(lambda share=share: len(done) >= share)
+        server.stop()
+        await asyncio.to_thread(server.start)
+    await eventually(lambda: set(done) == set(range(600)), within=15)
+    for worker in workers:
+        worker.cancel()
+    await asyncio.wait(workers)
