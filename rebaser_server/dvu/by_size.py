@@ -1,0 +1,40 @@
+"""Runs small runs in one place and large ones in another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rebaser_server.dvu.blob import size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rebaser_server.dvu.evaluate import Outcome
+    from rebaser_server.dvu.executor import Executor, OnProgress
+
+
+class BySizeExecutor:
+    """An `Executor` that owns two others."""
+
+    def __init__(self, small: Executor, large: Executor, *, large_from: int) -> None:
+        """`large_from`: affected values from which a run is `large`'s; 0: all are."""
+        self._small = small
+        self._large = large
+        self._large_from = large_from
+
+    async def start(self) -> None:
+        if self._large_from:
+            await self._small.start()
+        await self._large.start()
+
+    async def run(
+        self, blobs: Sequence[bytes], *, on_progress: OnProgress | None = None
+    ) -> list[Outcome]:
+        is_large = sum(map(size, blobs)) >= self._large_from
+        return await (self._large if is_large else self._small).run(blobs, on_progress=on_progress)
+
+    async def close(self) -> None:
+        try:
+            await self._small.close()
+        finally:
+            await self._large.close()

@@ -1,0 +1,30 @@
+"""Why a dependent values update could not be computed.
+
+DvuError
+├── FunctionMissing   a function is not installed here, or its runtime is unknown
+├── SessionFailed     Spark did not start; the next run tries again
+│   └── JavaMissing   no Java that Spark can run on; an administrator must look
+└── RunFailed         the evaluation itself broke down; nothing is lost by repeating the run
+
+A function that raises is none of these: its value fails, the run succeeds.
+"""
+
+
+class DvuError(Exception):
+    """Any failure of this package."""
+
+
+class FunctionMissing(DvuError):
+    """No such function: shown as the message of each value that needs it."""
+
+
+class SessionFailed(DvuError):
+    """There is no Spark to run on."""
+
+
+class JavaMissing(SessionFailed):
+    """There is no Java, or none that is new enough."""
+
+
+class RunFailed(DvuError):
+    """The run ended without outcomes, and has left none behind."""

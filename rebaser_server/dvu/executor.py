@@ -1,0 +1,113 @@
+"""Runs the blobs of a plan: what callers may rely on wherever that is, and how Spark does it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from uuid import uuid4
+
+from rebaser_server.dvu.blob import Blob, size
+from rebaser_server.dvu.errors import RunFailed
+from rebaser_server.dvu.evaluate import Outcome, decode_outcome
+from rebaser_server.dvu.session import Session
+
+if TYPE_CHECKING:
+    from rebaser_server.dvu.options import SparkOptions
+
+OnProgress = Callable[[int, int], None]
+"""Values done, at least, and values in all. Called on the event loop, now and then."""
+
+PROGRESS_EVERY: Final = 0.5
+"""Seconds."""
+CANCEL_GRACE: Final = 1.0
+"""Seconds for which a cancelled run waits until its job is gone."""
+
+
+class Executor(Protocol):
+    async def start(self) -> None:
+        """Let the first run find everything warm. Optional; may be repeated or cancelled."""
+
+    async def run(
+        self, blobs: Sequence[bytes], *, on_progress: OnProgress | None = None
+    ) -> list[Outcome]:
+        """The outcome of each blob, in their order. Several runs may go on at once.
+
+        Cancelled, it ends what it began, within about a second; other runs go on. May be
+        repeated: functions are pure.
+
+        Raises:
+            RunFailed: the run broke down; there are no outcomes.
+            SessionFailed: there is nothing to run on.
+        """
+
+    async def close(self) -> None:
+        """End what was started, runs in hand included; these raise `RunFailed`."""
+
+
+class SparkExecutor:
+    """An `Executor` with one Spark job a run, whose jobs take turns.
+
+    The session is started by the first run, and by a later one if it was lost: whatever ends
+    the JVM fails the runs in hand and no others.
+    """
+
+    def __init__(self, options: SparkOptions, *, at_once: int = 32) -> None:
+        """Of more than `at_once` runs, some wait."""
+        self.slots: Final = options.slots
+        self._session = Session(options)
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="spark-run")
+
+    @property
+    def jvm_pid(self) -> int | None:
+        """Whose memory is Spark's; None if there is no session."""
+        return self._session.jvm_pid
+
+    async def start(self) -> None:
+        await self.run([Blob().encode()] * self.slots)  # starts a worker for each slot, too
+
+    async def run(
+        self, blobs: Sequence[bytes], *, on_progress: OnProgress | None = None
+    ) -> list[Outcome]:
+        if not blobs:
+            return []
+        group = f"rebaser-{uuid4()}"
+        job = self._threads.submit(self._evaluate, group, blobs)
+        try:
+            if on_progress is not None:
+                await self._report(job, group, blobs, on_progress)
+            return await asyncio.wrap_future(job)
+        except asyncio.CancelledError:
+            await asyncio.to_thread(self._cancel, group, job)
+            raise
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._session.stop)
+        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
+
+    def _evaluate(self, group: str, blobs: Sequence[bytes]) -> list[Outcome]:
+        from rebaser_server.dvu import stage  # noqa: PLC0415 - imports pyspark
+
+        spark = self._session.get()
+        try:
+            return list(map(decode_outcome, stage.evaluate_on(spark, group, blobs)))
+        except stage.SPARK_ERRORS as error:
+            cause = "the JVM ended" if self._session.is_lost() else stage.cause(error)
+            raise RunFailed(f"Spark could not complete the run: {cause}") from error
+
+    def _cancel(self, group: str, job: Future[Any]) -> None:
+        self._session.cancel(group)
+        wait([job], CANCEL_GRACE)
+
+    async def _report(
+        self, job: Future[Any], group: str, blobs: Sequence[bytes], on_progress: OnProgress
+    ) -> None:
+        """Call `on_progress` until `job` is done."""
+        # Which blobs are done is not known, only how many: count the smallest.
+        sizes = [0, *accumulate(sorted(map(size, blobs)))]
+        while not job.done():
+            await asyncio.to_thread(wait, [job], PROGRESS_EVERY)
+            done = await asyncio.to_thread(self._session.tasks_done, group)
+            on_progress(sizes[done], sizes[-1])

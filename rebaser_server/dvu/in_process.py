@@ -1,0 +1,92 @@
+"""Runs blobs beside this process, without Spark: a small run costs what its values cost."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+from rebaser_server.dvu.blob import Blob, size
+from rebaser_server.dvu.errors import RunFailed
+from rebaser_server.dvu.evaluate import Outcome, decode_outcome
+from rebaser_server.dvu.worker import DONE, LENGTH
+
+if TYPE_CHECKING:
+    from asyncio import StreamReader, StreamWriter
+    from asyncio.subprocess import Process
+    from collections.abc import Sequence
+
+    from rebaser_server.dvu.executor import OnProgress
+
+
+class InProcessExecutor:
+    """An `Executor` with one child process, one blob at a time.
+
+    Not a thread: functions would hold up the event loop that keeps tasks ours, could not be
+    stopped, and could take this process down. The child is started by the first run, anew
+    after a cancellation or a crash, and ends with this process.
+    """
+
+    def __init__(self) -> None:
+        self._child: Process | None = None
+        self._turn = asyncio.Lock()
+
+    async def start(self) -> None:
+        await self.run([Blob().encode()])
+
+    async def run(
+        self, blobs: Sequence[bytes], *, on_progress: OnProgress | None = None
+    ) -> list[Outcome]:
+        outcomes = []
+        done, in_all = 0, sum(map(size, blobs))
+        for blob in blobs:
+            async with self._turn:
+                outcomes.append(await self._evaluated(blob))
+            done += size(blob)
+            if on_progress is not None:
+                on_progress(done, in_all)
+        return outcomes
+
+    async def close(self) -> None:
+        if self._child is not None:
+            await self._end(self._child)
+
+    async def _evaluated(self, blob: bytes) -> Outcome:
+        child = await self._running()
+        try:
+            answer = await _ask(child, blob)
+        except (OSError, EOFError) as error:
+            await self._end(child)
+            raise RunFailed(f"the evaluator ended with exit code {child.returncode}") from error
+        except asyncio.CancelledError:
+            await self._end(child)  # there is no other way to stop a function
+            raise
+        if answer[:1] != DONE:
+            raise RunFailed(answer[1:].decode())
+        return decode_outcome(answer[1:])
+
+    async def _running(self) -> Process:
+        if self._child is None:
+            # A session of its own: Ctrl-C is for this process, which decides what it means.
+            self._child = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "rebaser_server.dvu.worker",
+                stdin=PIPE, stdout=PIPE, start_new_session=True,
+            )  # fmt: skip
+        return self._child
+
+    async def _end(self, child: Process) -> None:
+        if self._child is child:
+            self._child = None
+        with suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+
+
+async def _ask(child: Process, blob: bytes) -> bytes:
+    stdin, stdout = cast("StreamWriter", child.stdin), cast("StreamReader", child.stdout)
+    stdin.write(len(blob).to_bytes(LENGTH) + blob)
+    await stdin.drain()
+    length = int.from_bytes(await stdout.readexactly(LENGTH))
+    return await stdout.readexactly(length)

@@ -1,0 +1,148 @@
+"""What a value may be: JSON, read-only while functions see it, compared without conversion."""
+
+from __future__ import annotations
+
+from math import copysign, isfinite
+from typing import TYPE_CHECKING, Any, Final, Never
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_DEPTH: Final = 64
+"""Lists and objects within each other."""
+_INTEGERS: Final = range(-(2**63), 2**63)
+
+
+class NotJson(ValueError):
+    """Something that cannot be stored; the message says what, and where in it."""
+
+
+def _refuse(*_args: object, **_kwargs: object) -> Never:
+    raise TypeError("inputs are read-only: change a copy() of them")
+
+
+class ReadOnlyList(list[Any]):
+    """Like the list it was made from, but only its copies can be changed."""
+
+    __slots__ = ("depth",)
+    depth: int
+    append = extend = insert = pop = remove = clear = sort = reverse = _refuse
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+
+    def __reduce__(self) -> tuple[type, tuple[list[Any]]]:
+        return list, (list(self),)
+
+
+class ReadOnlyDict(dict[str, Any]):
+    """Like the dict it was made from, but only its copies can be changed."""
+
+    __slots__ = ("depth",)
+    depth: int
+    pop = popitem = clear = update = setdefault = _refuse
+    __setitem__ = __delitem__ = __ior__ = _refuse
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+        return dict, (dict(self),)
+
+
+def read_only(data: Any) -> Any:
+    """`data` for functions to see. What is read-only already is shared, not copied.
+
+    Only the types that JSON has are accepted, no tuples and no subclasses: what was stored
+    must be the same when it is loaded.
+
+    Raises:
+        NotJson: also for integers beyond 64 bits, infinities, lone surrogates, and lists and
+            objects nested more than `MAX_DEPTH` deep.
+    """
+    return _read_only(data, MAX_DEPTH)
+
+
+def _read_only(data: Any, room: int) -> Any:
+    kind = type(data)
+    if kind in _SCALARS:
+        return _SCALARS[kind](data)
+    if kind is ReadOnlyList or kind is ReadOnlyDict:
+        if data.depth > room:
+            raise NotJson(f"nested more than {MAX_DEPTH} deep")
+        return data
+    if kind is not list and kind is not dict:
+        raise NotJson(f"{kind.__name__} is not JSON")
+    if not room:
+        raise NotJson(f"nested more than {MAX_DEPTH} deep")
+    return _list(data, room - 1) if kind is list else _dict(data, room - 1)
+
+
+def _list(data: list[Any], room: int) -> ReadOnlyList:
+    made = ReadOnlyList([_inside(index, item, room) for index, item in enumerate(data)])
+    made.depth = 1 + max(map(_depth, made), default=0)
+    return made
+
+
+def _dict(data: dict[Any, Any], room: int) -> ReadOnlyDict:
+    for key in data:
+        if type(key) is not str:
+            raise NotJson(f"the key {key!r} is not a string")
+        _text(key)
+    made = ReadOnlyDict({key: _inside(key, item, room) for key, item in data.items()})
+    made.depth = 1 + max(map(_depth, made.values()), default=0)
+    return made
+
+
+def _inside(where: str | int, item: Any, room: int) -> Any:
+    try:
+        return _read_only(item, room)
+    except NotJson as error:
+        raise NotJson(f"[{where!r}]{'' if str(error).startswith('[') else ': '}{error}") from None
+
+
+def _depth(item: Any) -> int:
+    return item.depth if isinstance(item, ReadOnlyList | ReadOnlyDict) else 0
+
+
+def _text(text: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise NotJson("a string with a lone surrogate is not JSON") from None
+    return text
+
+
+def _integer(number: int) -> int:
+    if number not in _INTEGERS:
+        raise NotJson("an integer of more than 64 bits")
+    return number
+
+
+def _float(number: float) -> float:
+    if not isfinite(number):
+        raise NotJson(f"{number} is not JSON")
+    return number
+
+
+def _itself(data: Any) -> Any:
+    return data
+
+
+_SCALARS: Final[dict[type, Callable[[Any], Any]]] = {
+    str: _text, int: _integer, float: _float, bool: _itself, type(None): _itself,
+}  # fmt: skip
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether both are the same JSON: 1, 1.0 and true are three, 0.0 and -0.0 two different values.
+
+    The order of an object's keys does not matter.
+    """
+    if isinstance(one, dict):
+        return (
+            isinstance(other, dict)
+            and one.keys() == other.keys()
+            and all(same(item, other[key]) for key, item in one.items())
+        )
+    if isinstance(one, list):
+        return isinstance(other, list) and len(one) == len(other) and all(map(same, one, other))
+    if type(one) is not type(other) or one != other:
+        return False
+    return type(one) is not float or copysign(1.0, one) == copysign(1.0, other)

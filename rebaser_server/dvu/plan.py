@@ -1,0 +1,123 @@
+"""What a dependent values update computes: the affected values, packed into blobs.
+
+The cost follows the affected values and their inputs; the rest of the graph is not looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from rebaser_server.dvu.blob import Blob, Shape
+from rebaser_server.dvu.components import components, shared_out
+from rebaser_server.graph import Graph, Status, Value
+
+SMALL = 256
+"""Affected values up to which one blob is made: sharing them out would cost more than it gains."""
+BLOBS_PER_SLOT = 2
+"""More than one, so that a slot that was given the cheaper values can take over from another."""
+
+_OK, _PENDING = Status.OK, Status.PENDING  # an enum's own look-ups are slow
+_WORDS = {status: status.value for status in Status}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A snapshot: what happens to the graph afterwards does not reach it."""
+
+    affected: int
+    """Values that may be recomputed; how many are, early cutoff decides while they run."""
+    blobs: list[bytes]
+    """Encoded `Blob`s, independent of each other, the largest first."""
+
+
+def plan(graph: Graph, slots: int, *, small: int = SMALL) -> Plan:
+    """The update that covers all of `graph.roots`, for `slots` evaluators at a time.
+
+    Dependent roots and the direct dependents of every root are computed in any case, others
+    that are affected only if one of their inputs comes out changed.
+    """
+    forced = _forced(graph)
+    affected = _affected(graph, forced)
+    groups = [affected]
+    if len(affected) > small and slots > 1:
+        groups = shared_out(components(affected), slots * BLOBS_PER_SLOT)
+    return Plan(len(affected), [_blob(graph, group, forced) for group in groups if group])
+
+
+def _forced(graph: Graph) -> set[str]:
+    forced = set()
+    for root_id in graph.roots:
+        root = graph.values.get(root_id)
+        if root is not None:
+            forced.add(root_id)
+            forced |= root.dependents
+    return forced
+
+
+def _affected(graph: Graph, forced: set[str]) -> list[Value]:
+    """The dependent values in `forced` and all that depend on them, in topological order."""
+    seen = set(forced)
+    reached = [graph.values[value_id] for value_id in forced]
+    for value in reached:  # grows while it is walked
+        fresh = value.dependents - seen
+        seen |= fresh
+        reached += [graph.values[value_id] for value_id in fresh]
+    return sorted((v for v in reached if v.func_id is not None), key=attrgetter("rank"))
+
+
+def _blob(graph: Graph, group: list[Value], forced: set[str]) -> bytes:
+    blob = Blob()
+    cells = _Cells(graph, blob)
+    calls = _Calls(graph, blob)
+    for value in group:
+        shape: list[Shape] = []
+        for argument, target in value.inputs.items():
+            is_list = isinstance(target, list)
+            input_ids = target if isinstance(target, list) else (target,)
+            shape.append((argument, len(input_ids) if is_list else None))
+            blob.refs += map(cells.__getitem__, input_ids)
+        blob.calls.append(calls[value.func_id, *shape])
+        cells[value.id] = len(blob.ids)
+        blob.ids.append(value.id)
+        status = value.status
+        blob.statuses.append(_WORDS[status])
+        blob.before.append(value.value if status is _OK else value.message)
+        blob.forced.append(value.id in forced or status is _PENDING)
+    blob.constants.reverse()
+    return blob.encode()
+
+
+class _Cells(dict[str, int]):
+    """Value id → its cell; a value not computed before is an input from outside."""
+
+    def __init__(self, graph: Graph, blob: Blob) -> None:
+        self._graph = graph
+        self._constants = blob.constants
+
+    def __missing__(self, value_id: str) -> int:
+        value = self._graph.values[value_id]
+        is_known = value.status is _OK
+        self._constants.append((value_id, is_known, value.value if is_known else None))
+        cell = self[value_id] = -len(self._constants)
+        return cell
+
+
+class _Calls(dict[tuple[Any, ...], int]):
+    """Function id and shape of the arguments → its signature."""
+
+    def __init__(self, graph: Graph, blob: Blob) -> None:
+        self._graph = graph
+        self._blob = blob
+        self._functions: dict[str, int] = {}
+
+    def __missing__(self, key: tuple[Any, ...]) -> int:
+        func_id, *shape = key
+        if func_id not in self._functions:
+            self._functions[func_id] = len(self._functions)
+            func = self._graph.funcs.get(func_id)
+            self._blob.functions.append((func.runtime, func.code) if func else (None, func_id))
+        signature = self[key] = len(self._blob.signatures)
+        self._blob.signatures.append((self._functions[func_id], shape))
+        return signature
