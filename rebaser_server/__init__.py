@@ -1,0 +1,1 @@
+"""Doing: the daemon that applies requests and keeps dependent values right."""

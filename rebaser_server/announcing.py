@@ -1,0 +1,59 @@
+"""What is told without being asked again: replies to callers, activities to watchers."""
+
+import re
+from typing import Any, Final
+
+import nats.errors
+import structlog
+from nats.aio.client import Client
+
+from rebaser_core.activities import Activity, ActivityKind, ActivityV1
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
+from rebaser_core.subjects import Subjects
+
+log: Final = structlog.get_logger()
+
+_SUBJECT: Final = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
+
+
+class Announcer:
+    """Publishes without awaiting anybody. What is lost harms nothing: the log has the truth."""
+
+    def __init__(self, nc: Client, subjects: Subjects) -> None:
+        self._nc = nc
+        self._subjects = subjects
+
+    async def reply(self, inbox: str, response: EnqueueUpdatesResponseV2) -> None:
+        """Answer to `inbox`, unless it is none: a caller cannot have us write into streams."""
+        ours = self._subjects.subject("rebaser.")
+        if not _SUBJECT.fullmatch(inbox) or inbox.startswith(("$", ours)):
+            log.warning("reply inbox refused", inbox=inbox[:200])
+            return
+        headers, payload = EnqueueUpdatesResponse.encode(response)
+        await self._publish(inbox, payload, headers)
+
+    async def activity(
+        self,
+        change_set: ChangeSet,
+        kind: ActivityKind,
+        request_id: RequestId | None = None,
+        **details: Any,
+    ) -> None:
+        """Tell watchers of the change set."""
+        message = ActivityV1(
+            id=RequestId(),
+            workspace_id=change_set.workspace_id,
+            change_set_id=change_set.change_set_id,
+            kind=kind,
+            request_id=request_id,
+            details=details,
+        )
+        headers, payload = Activity.encode(message)
+        await self._publish(self._subjects.activities(change_set), payload, headers)
+
+    async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
+        try:
+            await self._nc.publish(subject, payload, headers=headers)
+        except (nats.errors.Error, OSError) as error:
+            log.warning("not told", subject=subject, error=str(error))

@@ -1,0 +1,149 @@
+"""`rebaser demo`: the main job on real input, through real streams, daemon and Spark."""
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from rebaser_core.activities import ActivityKind, ActivityV1
+from rebaser_core.errors import RebaserError
+from rebaser_server import daemon
+from rebaser_server.demo.graph import Packages, UnknownPackage, load
+from rebaser_server.demo.report import Report, histogram
+from rebaser_server.demo.visitor import Visitor, visiting
+from rebaser_server.embedded import ANY_PORT, nats_server
+from rebaser_server.graph import Graph
+from rebaser_server.lifetimes import Shutdown, on_signals
+from rebaser_server.settings import Settings
+from rebaser_server.up import embedded
+
+
+class DemoFailed(RebaserError):
+    """The demo cannot be run, or came out wrong."""
+
+
+async def demo(settings: Settings, package: str, *, as_json: bool) -> None:
+    """Load all packages as a change set, recompute, fix `package`, recompute; print the answer.
+
+    All data is in a directory of its own, which is gone afterwards.
+
+    Raises:
+        DemoFailed: there is no such package, or a request was refused.
+    """
+    steps = Steps(Console(stderr=True))
+    shutdown = Shutdown()
+    with (
+        on_signals(shutdown),
+        tempfile.TemporaryDirectory(prefix="rebaser-demo-", ignore_cleanup_errors=True) as data,
+    ):
+        with steps.step("read the packages"):
+            packages = _packages(package)
+        async with nats_server(Path(data) / "nats", ANY_PORT) as url:
+            report = await _beside_daemon(
+                embedded(settings, Path(data), url), packages, package, steps, shutdown
+            )
+    if as_json:
+        sys.stdout.write(json.dumps(report.as_json()) + "\n")
+    else:
+        report.print(Console())
+
+
+def _packages(package: str) -> Packages:
+    packages = load()
+    try:
+        packages.own_id(package)
+    except UnknownPackage as error:
+        raise DemoFailed(str(error)) from None
+    return packages
+
+
+async def _beside_daemon(
+    settings: Settings, packages: Packages, package: str, steps: "Steps", shutdown: Shutdown
+) -> Report:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(daemon.run(settings, shutdown))
+        try:
+            async with shutdown.interrupts(), visiting(settings) as visitor:
+                return await _report(visitor, packages, package, steps)
+        finally:
+            shutdown.request()
+
+
+async def _report(visitor: Visitor, packages: Packages, package: str, steps: "Steps") -> Report:
+    with steps.step("send them as one batch"):
+        answer = await visitor.enqueue(packages.updates())
+    with steps.step("apply the batch"):
+        await answer
+    with steps.step("recompute all values"):
+        first = await visitor.dvu_finished(steps.progress)
+    with steps.step("read the values"):
+        before = _distances(await visitor.graph(), packages)
+    with steps.step(f"fix {package}"):
+        fix = {"setValue": {"valueId": packages.own_id(package), "value": False}}
+        await (await visitor.enqueue([fix]))
+    pending = packages.is_pending(package)
+    with steps.step("recompute what depends on it"):
+        second = await visitor.dvu_finished(steps.progress) if pending else _NOTHING
+    with steps.step("read the values again"):
+        graph = await visitor.graph()
+        after = _distances(graph, packages)
+    return Report(
+        package=package,
+        pending=pending,
+        packages=len(packages.names),
+        exposed_before=sum(hops is not None for hops in before),
+        exposed_after=_exposed(graph, packages),
+        distance_changed=sum(a != b for a, b in zip(before, after, strict=True)),
+        distances_before=histogram(before),
+        distances_after=histogram(after),
+        values=len(graph.values),
+        affected_first=first["affected"],
+        affected_second=second["affected"],
+        recomputed_first=first["recomputed"],
+        recomputed_second=second["recomputed"],
+        seconds=steps.seconds,
+    )
+
+
+_NOTHING: Final = {"affected": 0, "recomputed": 0}
+
+
+def _distances(graph: Graph, packages: Packages) -> list[int | None]:
+    return [graph.values[value_id].value for value_id in packages.distance_ids]
+
+
+def _exposed(graph: Graph, packages: Packages) -> int:
+    return sum(graph.values[value_id].value for value_id in packages.exposed_ids)
+
+
+class Steps:
+    """What the demo is doing, told on the way, and how long each step took."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status = console.status("")
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time the body under `name`."""
+        started = time.monotonic()
+        with self._console.status(name) as self._status:
+            yield
+        self.seconds[name] = round(time.monotonic() - started, 3)
+        self._console.print(
+            f"[green]✓[/] {name} [dim]{self.seconds[name]:.1f} s[/]", highlight=False
+        )
+
+    def progress(self, activity: ActivityV1) -> None:
+        """Tell of a DVU's progress beside the name of the step."""
+        details: dict[str, Any] = activity.details
+        if activity.kind is ActivityKind.DVU_PROGRESS:
+            self._status.update(f"recompute: {details['done']:,} of {details['of']:,} values")

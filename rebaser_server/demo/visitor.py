@@ -1,0 +1,91 @@
+"""Who uses a running Rebaser in the demo: enqueues, watches, and reads what came out."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from rebaser_client.client import RebaserClient
+from rebaser_client.watching import Activities, watching
+from rebaser_core.activities import ActivityKind, ActivityV1
+from rebaser_core.errors import RebaserError
+from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+from rebaser_core.jetstream import ObjectStore, connected
+from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
+from rebaser_core.subjects import Subjects
+from rebaser_server.batches import Batches
+from rebaser_server.commit_log import CommitLog
+from rebaser_server.graph import Graph
+from rebaser_server.ownership import Archive, Restored
+from rebaser_server.server import connect_options, jetstream, prepare
+from rebaser_server.settings import Settings
+from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.store.results import Results
+
+
+class Refused(RebaserError):
+    """A request was answered with an error, or a recomputation failed."""
+
+
+class Visitor:
+    """One user with one change set."""
+
+    def __init__(
+        self, client: RebaserClient, change_set: ChangeSet, activities: Activities, archive: Archive
+    ) -> None:
+        self._client = client
+        self._change_set = change_set
+        self._activities = activities
+        self._archive = archive
+        self._known: Restored | None = None
+
+    async def enqueue(self, updates: list[dict[str, Any]]) -> Awaitable[None]:
+        """Enqueue a batch; await what is returned until it is applied."""
+        _, reply = await self._client.enqueue_updates_with_reply(*self._change_set, updates)
+        return _applied(reply)
+
+    async def dvu_finished(self, on_activity: Callable[[ActivityV1], None]) -> dict[str, Any]:
+        """Wait for the next dependent values update; what was told of it."""
+        async for activity in self._activities:
+            on_activity(activity)
+            if activity.kind is ActivityKind.DVU_FAILED:
+                raise Refused(f"recomputing failed: {activity.details['reason']}")
+            if activity.kind is ActivityKind.DVU_FINISHED:
+                return activity.details
+        raise AssertionError("activities do not end")
+
+    async def graph(self) -> Graph:
+        """The change set as its log says it is now: any process can read it so."""
+        until, _ = await self._archive.log.last()
+        if self._known is None:
+            self._known = await self._archive.restore(until)
+        else:
+            await self._archive.catch_up(self._known, until)
+        return self._known.state.graph
+
+
+async def _applied(reply: Awaitable[EnqueueUpdatesResponseV2]) -> None:
+    response = await reply
+    if isinstance(response.status, ErrorStatus):
+        raise Refused(response.status.error.message)
+
+
+@asynccontextmanager
+async def visiting(settings: Settings) -> AsyncIterator[Visitor]:
+    """Visit the Rebaser that `settings` tell of, with a new change set."""
+    change_set = ChangeSet(WorkspaceId(), ChangeSetId())
+    subjects = Subjects(settings.nats.prefix)
+    async with connected(connect_options(settings)) as nc:
+        js = jetstream(nc, settings.nats)
+        bucket = ObjectStore(js, subjects.batches_bucket)
+        archive = Archive(
+            change_set,
+            CommitLog(js, subjects, change_set),
+            Batches(bucket, Results(settings.store.root)),
+            Checkpoints(settings.store.root, settings.store.options),
+        )
+        await prepare(js, settings)
+        async with (
+            RebaserClient.on(nc, js, prefix=settings.nats.prefix) as client,
+            watching(nc, subjects, change_set) as activities,
+        ):
+            yield Visitor(client, change_set, activities, archive)

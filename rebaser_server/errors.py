@@ -1,0 +1,47 @@
+"""Why work on a change set ended before it was quiet, and what becomes of its task then.
+
+RebaserError
+└── WorkEnded
+    ├── LeaseLost       the task may be another's by now: settle nothing (W15)
+    ├── Overtaken       another run owns the change set: settle nothing (W15)
+    ├── Interrupted     told to stop; everything stored is sound: give the task back
+    ├── RetryLater      the first request in line could not be handled yet
+    └── HistoryBroken   log and checkpoint do not fit together: a person must look
+"""
+
+from rebaser_core.errors import RebaserError
+
+
+class WorkEnded(RebaserError):
+    """Work on a change set ended early."""
+
+
+class LeaseLost(WorkEnded):
+    """No sign of life was confirmed for the whole of the lease."""
+
+
+class Overtaken(WorkEnded):
+    """The commit log shows another owner. Whatever this run still holds is worthless."""
+
+
+class Interrupted(WorkEnded):
+    """A stop was asked for at a moment when nothing was half done."""
+
+
+class StopOverdue(WorkEnded):
+    """Work in hand took longer than the grace period; it was dropped and is redelivered."""
+
+
+class RetryLater(WorkEnded):
+    """A request stays first in line; its task comes again after `delay` seconds."""
+
+    def __init__(self, reason: str, delay: float) -> None:
+        super().__init__(reason)
+        self.delay = delay
+
+
+class HistoryBroken(WorkEnded):
+    """The commit log has a hole after the last checkpoint, or requests went back in sequence.
+
+    Nothing was touched. The store or the stream was probably restored from a backup.
+    """

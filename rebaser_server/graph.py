@@ -1,0 +1,207 @@
+"""One change set's values and functions in memory: who depends on whom, and what has changed since.
+
+Only `rebase` changes a graph; `dvu` reads it, `store` saves and loads it. Not
+thread-safe: the holder of the change set serialises its use.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+Inputs = dict[str, str | list[str]]
+"""Argument name → the id of one value, or a list of ids in the caller's order."""
+
+
+class Status(StrEnum):
+    """How a value came to be what it is. Sources are always `OK`."""
+
+    OK = "ok"
+    FAILED = "failed"  # its function raised; the message says what
+    BLOCKED = "blocked"  # an input is failed or blocked; the message names it
+    PENDING = "pending"  # defined, never computed since
+
+
+@dataclass(slots=True, eq=False)
+class Func:
+    """A function as a request defined it; what `code` means depends on `runtime`."""
+
+    id: str
+    name: str
+    runtime: str
+    code: str
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """A node. A *source* (`func_id` is None) is set by updates, a *dependent* one is computed."""
+
+    id: str
+    name: str | None = None
+    value: Any = None
+    func_id: str | None = None
+    inputs: Inputs = field(default_factory=dict)
+    status: Status = Status.OK
+    message: str | None = None
+    dependents: set[str] = field(default_factory=set)
+    """Values that take this one as an input."""
+    rank: int = 0
+    """Greater than that of every input: sorting by it is a topological order."""
+
+    def input_ids(self) -> Iterator[str]:
+        """Every input, in argument order; one taken twice comes twice."""
+        for target in self.inputs.values():
+            if isinstance(target, str):
+                yield target
+            else:
+                yield from target
+
+
+class Graph:
+    """Values, functions, names, and the roots that the next dependent values update starts from."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Value] = {}
+        self.funcs: dict[str, Func] = {}
+        self.names: dict[str, str] = {}
+        """Name → the id of the one value that has it."""
+        self.roots: dict[str, int] = {}
+        """Value id → sequence of the last request that changed its value, function or inputs."""
+        self.touched: set[str] = set()
+        """Values and functions changed or removed since the store last saved them."""
+        self.users: dict[str, set[str]] = {}
+        """Function id → the values that it computes."""
+        self._next_rank = 0
+
+    def add(self, value_id: str) -> Value:
+        """A new source without a value, after every other in the order."""
+        value = self.values[value_id] = Value(value_id, rank=self._next_rank)
+        self._next_rank += 1
+        self.touched.add(value_id)
+        return value
+
+    def remove(self, value: Value) -> list[Value]:
+        """Take `value` out, and out of the inputs of its dependents, which are returned by rank."""
+        self.compute_by(value, None)
+        self.unwire(value)
+        dependents = sorted((self.values[v] for v in value.dependents), key=_by_rank)
+        for dependent in dependents:
+            dependent.inputs = without(dependent.inputs, {value.id})
+            self.touched.add(dependent.id)
+        self.rename(value, None)
+        self.roots.pop(value.id, None)
+        self.touched.add(value.id)
+        del self.values[value.id]
+        return dependents
+
+    def rename(self, value: Value, name: str | None) -> None:
+        """Give `value` a name that is free, or none."""
+        if value.name is not None:
+            del self.names[value.name]
+        if name is not None:
+            self.names[name] = value.id
+        value.name = name
+        self.touched.add(value.id)
+
+    def compute_by(self, value: Value, func_id: str | None) -> None:
+        """Let `value` be computed by a function, which need not exist yet, or by none."""
+        if value.func_id is not None:
+            self.users[value.func_id].discard(value.id)
+        if func_id is not None:
+            self.users.setdefault(func_id, set()).add(value.id)
+        value.func_id = func_id
+        self.touched.add(value.id)
+
+    def wire(self, value: Value, inputs: Inputs) -> None:
+        """Replace the inputs of `value`. They exist and close no cycle: see `cyclic_inputs`."""
+        self.unwire(value)
+        value.inputs = inputs
+        for input_id in value.input_ids():
+            self.values[input_id].dependents.add(value.id)
+        self.touched.add(value.id)
+
+    def unwire(self, value: Value) -> None:
+        for input_id in value.input_ids():
+            self.values[input_id].dependents.discard(value.id)
+        value.inputs = {}
+
+    def order_after(self, value: Value, inputs: Iterable[str]) -> set[str]:
+        """Rank `value` above each of `inputs`; return those that depend on it, which cannot be.
+
+        Costs nothing where the order already agrees, else the values between the two
+        (Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic
+        graphs", 2006).
+        """
+        others = {input_id: self.values[input_id] for input_id in inputs}
+        return {
+            input_id
+            for input_id, other in others.items()
+            if other.rank >= value.rank and not self._rank_above(value, other)
+        }
+
+    def _rank_above(self, value: Value, other: Value) -> bool:
+        lowest, highest = value.rank, other.rank
+        above = self._reach(value, lambda v: v.dependents, lambda v: v.rank <= highest)
+        if other in above:
+            return False
+        below = self._reach(other, Value.input_ids, lambda v: v.rank >= lowest)
+        moving = [*sorted(below, key=_by_rank), *sorted(above, key=_by_rank)]
+        for moved, rank in zip(moving, sorted(map(_by_rank, moving)), strict=True):
+            moved.rank = rank
+        return True
+
+    def _reach(
+        self,
+        start: Value,
+        next_ids: Callable[[Value], Iterable[str]],
+        within: Callable[[Value], bool],
+    ) -> set[Value]:
+        seen, stack = {start}, [start]
+        while stack:
+            for value_id in next_ids(stack.pop()):
+                value = self.values[value_id]
+                if value not in seen and within(value):
+                    seen.add(value)
+                    stack.append(value)
+        return seen
+
+    def settle_roots(self, covers: int) -> None:
+        """Take away the roots up to sequence `covers`: what depends on them is right again."""
+        for value_id in [v for v, dirty in self.roots.items() if dirty <= covers]:
+            del self.roots[value_id]
+            self.touched.add(value_id)
+
+    def rebuild_order(self) -> None:
+        """Derive dependents and ranks of all values from their inputs, as after a load."""
+        values = self.values
+        waiting = {}
+        for value in values.values():
+            value.dependents.clear()
+        for value in values.values():
+            inputs = set(value.input_ids())
+            waiting[value.id] = len(inputs)
+            for input_id in inputs:
+                values[input_id].dependents.add(value.id)
+        ready = [value_id for value_id, count in waiting.items() if not count]
+        for value_id in ready:  # grows while it is walked
+            values[value_id].rank = self._next_rank
+            self._next_rank += 1
+            for dependent in values[value_id].dependents:
+                waiting[dependent] -= 1
+                if not waiting[dependent]:
+                    ready.append(dependent)
+
+
+def _by_rank(value: Value) -> int:
+    return value.rank
+
+
+def without(inputs: Inputs, gone: set[str]) -> Inputs:
+    """`inputs` less the ids in `gone`: an argument of one value goes with it, a list shrinks."""
+    kept: Inputs = {}
+    for argument, target in inputs.items():
+        if isinstance(target, list):
+            kept[argument] = [value_id for value_id in target if value_id not in gone]
+        elif target not in gone:
+            kept[argument] = target
+    return kept

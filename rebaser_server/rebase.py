@@ -1,0 +1,255 @@
+"""Apply a batch to a graph, changing the batch where it does not fit.
+
+Deterministic: the same graph and the same batch always give the same graph, the
+same batch as performed and the same corrections. A batch as performed needs no
+correction when it is applied again to the same graph, which is how the commit log
+is replayed. Nothing raises on account of what a batch says.
+
+Values that the batch defines may be taken as inputs anywhere in it, also before.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rebaser_core.codecs import same
+from rebaser_core.messages import Correction
+from rebaser_core.updates import (
+    AnyUpdate,
+    PutFunc,
+    PutValue,
+    RemoveFunc,
+    RemoveValue,
+    SetComputed,
+    SetInputs,
+    SetValue,
+)
+from rebaser_server.graph import Func, Graph, Inputs, Status, Value, without
+
+
+@dataclass(slots=True)
+class Rebased:
+    """A batch as performed, and how it differs from the batch as sent."""
+
+    updates: list[AnyUpdate] = field(default_factory=list)
+    corrections: list[Correction] = field(default_factory=list)
+    dirty: bool = False
+    """Whether it left roots."""
+
+
+def rebase(
+    graph: Graph, sequence: int, updates: Sequence[AnyUpdate], covers: int | None = None
+) -> Rebased:
+    """Apply `updates` to `graph`; whatever changed becomes a root of `sequence`.
+
+    With `covers` they are a DVU's results for the roots up to that sequence, and leave none.
+    """
+    if covers is None:
+        return _Batch(graph, sequence).apply(updates)
+    return _apply_computed(graph, updates, covers)
+
+
+class _Batch:
+    """One batch on its way into the graph."""
+
+    def __init__(self, graph: Graph, sequence: int) -> None:
+        self._graph = graph
+        self._sequence = sequence
+        self._done = Rebased()
+        self._index = 0
+
+    def apply(self, updates: Sequence[AnyUpdate]) -> Rebased:
+        graph = self._graph
+        # In the order of the graph a value comes after all that were there before it, so
+        # a batch that is itself in order never has to move anything.
+        ahead = [u.value_id for u in updates if isinstance(u, PutValue)]
+        new = [value_id for value_id in dict.fromkeys(ahead) if value_id not in graph.values]
+        for value_id in new:
+            graph.add(value_id)
+        for self._index, update in enumerate(updates):
+            performed = _APPLY[type(update)](self, update)
+            if performed is not None:
+                self._done.updates.append(performed)
+        return self._done
+
+    def _correct(self, code: str, detail: str) -> None:
+        self._done.corrections.append(Correction(index=self._index, code=code, detail=detail))
+
+    def _root(self, value: Value) -> None:
+        """Have `value` and what depends on it recomputed; nothing to do for a lone source."""
+        if value.func_id is not None:
+            value.status, value.message = Status.PENDING, None
+        elif not value.dependents:
+            return
+        self._graph.roots[value.id] = self._sequence
+        self._graph.touched.add(value.id)
+        self._done.dirty = True
+
+    def _put_func(self, update: PutFunc) -> AnyUpdate:
+        func = Func(update.func_id, update.name, update.runtime, update.code)
+        self._graph.funcs[func.id] = func
+        self._graph.touched.add(func.id)
+        self._recompute_all_of(func.id)
+        return update
+
+    def _remove_func(self, update: RemoveFunc) -> AnyUpdate | None:
+        if self._graph.funcs.pop(update.func_id, None) is None:
+            self._correct("missing-function", f"function {update.func_id} is not there to remove")
+            return None
+        self._graph.touched.add(update.func_id)
+        self._recompute_all_of(update.func_id)
+        return update
+
+    def _recompute_all_of(self, func_id: str) -> None:
+        for value_id in sorted(self._graph.users.get(func_id, ())):
+            self._root(self._graph.values[value_id])
+
+    def _put_value(self, update: PutValue) -> AnyUpdate:
+        value = self._graph.values.get(update.value_id) or self._graph.add(update.value_id)
+        update = self._fitting_name(value, update)
+        update = self._fitting_kind(update)
+        if update.name != value.name:
+            self._graph.rename(value, update.name)
+        unchanged = False
+        if update.func_id is not None:
+            inputs = self._fitting_inputs(value, update.inputs or {})
+            self._graph.wire(value, inputs)
+            if inputs is not update.inputs:
+                update = update.model_copy(update={"inputs": inputs})
+        else:
+            unchanged = value.func_id is None and same(value.value, update.value)
+            self._graph.wire(value, {})
+            value.value, value.status, value.message = update.value, Status.OK, None
+        self._graph.compute_by(value, update.func_id)
+        if not unchanged:
+            self._root(value)
+        return update
+
+    def _fitting_name(self, value: Value, update: PutValue) -> PutValue:
+        holder = self._graph.names.get(update.name) if update.name is not None else None
+        if holder in (None, value.id):
+            return update
+        self._correct("name-taken", f"name {update.name!r} belongs to {holder}; left unnamed")
+        return update.model_copy(update={"name": None})
+
+    def _fitting_kind(self, update: PutValue) -> PutValue:
+        if update.func_id is None:
+            if update.inputs:
+                self._correct(
+                    "inputs-of-source", f"{update.value_id} has no function; inputs dropped"
+                )
+            return (
+                update.model_copy(update={"inputs": None}) if update.inputs is not None else update
+            )
+        if update.value is not None:
+            self._correct("controlled-value", f"{update.value_id} is computed; its value dropped")
+            return update.model_copy(update={"value": None})
+        return update
+
+    def _fitting_inputs(self, value: Value, inputs: Inputs) -> Inputs:
+        """`inputs` less what is missing or would close a cycle; makes room in the order."""
+        wanted = dict.fromkeys(_ids(inputs))
+        missing = {value_id for value_id in wanted if value_id not in self._graph.values}
+        for value_id in wanted:
+            if value_id in missing:
+                self._correct(
+                    "missing-input", f"{value.id}: input {value_id} does not exist; dropped"
+                )
+        # Its old inputs are no reason to refuse the new ones.
+        self._graph.unwire(value)
+        cyclic = self._graph.order_after(value, [v for v in wanted if v not in missing])
+        for value_id in wanted:
+            if value_id in cyclic:
+                self._correct("cycle", f"{value.id}: input {value_id} depends on it; dropped")
+        gone = missing | cyclic
+        return without(inputs, gone) if gone else inputs
+
+    def _set_value(self, update: SetValue) -> AnyUpdate | None:
+        value = self._existing(update.value_id)
+        if value is None:
+            return None
+        if value.func_id is not None:
+            self._correct("controlled-value", f"{value.id} is computed by {value.func_id}; not set")
+            return None
+        if not same(value.value, update.value):
+            value.value = update.value
+            self._root(value)
+        return update
+
+    def _set_inputs(self, update: SetInputs) -> AnyUpdate | None:
+        value = self._existing(update.value_id)
+        if value is None:
+            return None
+        if value.func_id is None:
+            self._correct("inputs-of-source", f"{value.id} has no function; inputs dropped")
+            return None
+        inputs = self._fitting_inputs(value, update.inputs)
+        self._graph.wire(value, inputs)
+        self._root(value)
+        return update if inputs is update.inputs else update.model_copy(update={"inputs": inputs})
+
+    def _remove_value(self, update: RemoveValue) -> AnyUpdate | None:
+        value = self._existing(update.value_id)
+        if value is None:
+            return None
+        for dependent in self._graph.remove(value):
+            self._root(dependent)
+        return update
+
+    def _set_computed(self, update: SetComputed) -> None:
+        self._correct("not-a-result", f"{update.value_id}: only a DVU may set what is computed")
+
+    def _existing(self, value_id: str) -> Value | None:
+        value = self._graph.values.get(value_id)
+        if value is None:
+            self._correct("missing-value", f"value {value_id} does not exist")
+        return value
+
+
+_APPLY: Final[dict[type, Callable[[_Batch, Any], AnyUpdate | None]]] = {
+    PutFunc: _Batch._put_func,  # noqa: SLF001 - the table is part of the class
+    RemoveFunc: _Batch._remove_func,  # noqa: SLF001
+    PutValue: _Batch._put_value,  # noqa: SLF001
+    SetValue: _Batch._set_value,  # noqa: SLF001
+    SetInputs: _Batch._set_inputs,  # noqa: SLF001
+    RemoveValue: _Batch._remove_value,  # noqa: SLF001
+    SetComputed: _Batch._set_computed,  # noqa: SLF001
+}
+
+
+def _apply_computed(graph: Graph, updates: Sequence[AnyUpdate], covers: int) -> Rebased:
+    """Merge the results; a value defined anew since the claim keeps its root and drops its result.
+
+    A value of which only an *input* changed since takes its result: it is right for
+    the commit that it was computed from, and the input's root brings the next run.
+    """
+    done = Rebased()
+    for index, update in enumerate(updates):
+        value = graph.values.get(update.value_id) if isinstance(update, SetComputed) else None
+        if not isinstance(update, SetComputed) or value is None or value.func_id is None:
+            detail = "not the result of a value that is computed here"
+        elif graph.roots.get(value.id, 0) > covers:
+            detail = f"{value.id} was defined anew since it was computed"
+        else:
+            _take(graph, value, update)
+            done.updates.append(update)
+            continue
+        done.corrections.append(Correction(index=index, code="stale-result", detail=detail))
+    return done
+
+
+def _take(graph: Graph, value: Value, update: SetComputed) -> None:
+    if update.failed is not None:
+        value.status, value.message, value.value = Status.FAILED, update.failed, None
+    elif update.blocked_by is not None:
+        value.status, value.message, value.value = Status.BLOCKED, update.blocked_by, None
+    else:
+        value.status, value.message, value.value = Status.OK, None, update.value
+    graph.touched.add(value.id)
+
+
+def _ids(inputs: Inputs) -> list[str]:
+    ids: list[str] = []
+    for target in inputs.values():
+        ids.extend([target] if isinstance(target, str) else target)
+    return ids

@@ -1,0 +1,37 @@
+"""Everything in one process tree, with its data in one directory: for trying out and developing."""
+
+import sys
+from pathlib import Path
+
+from rebaser_server import daemon
+from rebaser_server.embedded import nats_server
+from rebaser_server.lifetimes import Shutdown, on_signals
+from rebaser_server.settings import Settings
+
+_READY = """\
+Rebaser is up.
+  NATS    {url}
+  data    {data}
+  Spark   {master}, started by the first update
+Enqueue with rebaser_client; Ctrl-C stops it and keeps the data.
+"""
+
+
+async def up(settings: Settings, data: Path, port: int) -> None:
+    """Run NATS, a Rebaser and Spark until told to stop; started again it goes on from there."""
+    shutdown = Shutdown()
+    with on_signals(shutdown):
+        async with nats_server(data / "nats", port) as url:
+            print(_READY.format(url=url, data=data, master=settings.spark.master), file=sys.stderr)
+            await daemon.run(embedded(settings, data, url), shutdown)
+
+
+def embedded(settings: Settings, data: Path, url: str) -> Settings:
+    """`settings` with NATS at `url` and everything else in `data`."""
+    return settings.model_copy(
+        update={
+            "nats": settings.nats.model_copy(update={"url": url}),
+            "store": settings.store.model_copy(update={"root": str(data / "store")}),
+            "spark": settings.spark.model_copy(update={"state": data / "spark"}),
+        }
+    )
