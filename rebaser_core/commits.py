@@ -42,6 +42,7 @@ class Head(Shape):
     epoch: int = 0
     """Grows by one each time a run takes the change set over (W2)."""
     owner: str = ""
+    """The instance, and a nonce of the run."""
     last_sequence: int = 0
     """Stream sequence of the last request handled; never falls (I2)."""
     dirty_sequence: int = 0

@@ -27,7 +27,14 @@ def nanoseconds(duration: timedelta) -> int:
 
 def streams(subjects: Subjects, options: StreamOptions) -> list[Config]:
     """Every stream. None has a maximum age: a message that vanishes by itself is lost (S-2)."""
-    common: Config = {"storage": "file", "num_replicas": options.replicas, "discard": "new"}
+    common: Config = {
+        "storage": "file",
+        "num_replicas": options.replicas,
+        "discard": "new",
+        "max_age": 0,
+        "max_msgs": -1,
+        "max_bytes": -1,
+    }
     return [
         {
             **common,

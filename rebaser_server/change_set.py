@@ -46,6 +46,7 @@ class Rules:
 class Workshop:
     """What all change sets of a process are worked on with."""
 
+    instance: str
     js: JetStream
     subjects: Subjects
     batches: Batches
@@ -73,10 +74,12 @@ async def process(shop: Workshop, change_set: ChangeSet, shutdown: Shutdown) -> 
         HistoryBroken: log, stream and store contradict each other; nothing was touched.
     """
     rules = shop.rules
-    own = await Ownership.take(shop.archive(change_set))
+    own = await Ownership.take(shop.archive(change_set), shop.instance)
     queue = RequestQueue(shop.js, shop.subjects, change_set)
     await queue.require_sequence(own.state.head.last_sequence)
-    await shop.announcer.activity(change_set, ActivityKind.TAKEN, epoch=own.state.head.epoch)
+    await shop.announcer.activity(
+        change_set, ActivityKind.TAKEN, epoch=own.state.head.epoch, instance=shop.instance
+    )
     dvu = SerialDvu(
         shop.js,
         shop.subjects,

@@ -5,6 +5,7 @@ import ctypes
 import json
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -18,6 +19,7 @@ ANY_PORT: Final = -1
 
 _START_TIMEOUT: Final = 20.0  # seconds
 _STOP_TIMEOUT: Final = 5.0
+_LOG: Final = "nats.log"
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 
 
@@ -35,18 +37,24 @@ async def nats_server(directory: Path, port: int) -> AsyncIterator[str]:
     Raises:
         NatsNotStarted: no binary, the port is taken, or the directory is in use.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    log = directory / "nats.log"
-    with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            _binary(), "--jetstream", "--store_dir", str(directory),
-            "--addr", "127.0.0.1", "--port", str(port), "--ports_file_dir", str(directory),
-            stdout=output, stderr=output, start_new_session=True, preexec_fn=_die_with_parent(),
-        )  # fmt: skip
+    process = _start(directory, port)
     try:
-        yield await _url(process, directory, log)
+        yield await _url(process, directory)
     finally:
-        await _stop(process)
+        await asyncio.to_thread(_stop, process)
+
+
+def _start(directory: Path, port: int) -> "subprocess.Popen[bytes]":
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / _LOG).open("wb") as output:
+        return subprocess.Popen(  # noqa: S603 - our own arguments
+            [
+                _binary(), "--jetstream", "--store_dir", str(directory),
+                "--addr", "127.0.0.1", "--port", str(port), "--ports_file_dir", str(directory),
+            ],
+            stdout=output, stderr=output, start_new_session=True,
+            preexec_fn=_die_with_parent(),  # noqa: PLW1509 - it calls one C function
+        )  # fmt: skip
 
 
 def _binary() -> str:
@@ -64,25 +72,27 @@ def _die_with_parent() -> Callable[[], None] | None:
     return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-async def _url(process: asyncio.subprocess.Process, directory: Path, log: Path) -> str:
+async def _url(process: "subprocess.Popen[bytes]", directory: Path) -> str:
     """Where it listens, once it does: it then writes a file of its ports."""
     ports = directory / f"nats-server_{process.pid}.ports"
     with suppress(TimeoutError):
         async with asyncio.timeout(_START_TIMEOUT):
-            while process.returncode is None:
+            while process.poll() is None:
                 with suppress(FileNotFoundError, ValueError):
                     return str(json.loads(ports.read_text())["nats"][0])
                 await asyncio.sleep(0.01)
-    said = log.read_text().strip().splitlines() or ["nothing"]
-    raise NatsNotStarted(f"the NATS server did not start; the last it said ({log}): {said[-1]}")
+    raise NatsNotStarted(f"the NATS server did not start: {_last_words(directory / _LOG)}")
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):
-        process.terminate()
+def _last_words(log: Path) -> str:
+    lines = log.read_text().strip().splitlines()
+    return f"{lines[-1] if lines else 'it said nothing'} ({log})"
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
     try:
-        async with asyncio.timeout(_STOP_TIMEOUT):
-            await process.wait()
-    except TimeoutError:
+        process.wait(_STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
         process.kill()
-        await process.wait()
+        process.wait()

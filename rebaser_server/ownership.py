@@ -92,13 +92,15 @@ class Ownership:
         self.lock = asyncio.Lock()
 
     @classmethod
-    async def take(cls, archive: Archive) -> "Ownership":
+    async def take(cls, archive: Archive, instance: str) -> "Ownership":
         """Become the owner: from now on every earlier owner's writes fail (W2)."""
         while True:
             previous, last = await archive.log.last()
             head = Head() if last is None else last.head
             own_id = RequestId()
-            mine = head.model_copy(update={"epoch": head.epoch + 1, "owner": str(own_id)})
+            mine = head.model_copy(
+                update={"epoch": head.epoch + 1, "owner": f"{instance}/{own_id}"}
+            )
             try:
                 line = CommitV1(id=own_id, previous=previous, head=mine)
                 sequence = await archive.log.append(line)

@@ -83,6 +83,7 @@ async def _open(nc: Client, settings: Settings, executor: Executor, slots: int) 
         )
     bucket = ObjectStore(js, subjects.batches_bucket)
     return Workshop(
+        settings.instance_id,
         js,
         subjects,
         Batches(bucket, Results(settings.store.root)),

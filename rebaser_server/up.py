@@ -22,7 +22,7 @@ async def up(settings: Settings, data: Path, port: int) -> None:
     shutdown = Shutdown()
     with on_signals(shutdown):
         async with nats_server(data / "nats", port) as url:
-            print(_READY.format(url=url, data=data, master=settings.spark.master), file=sys.stderr)
+            sys.stderr.write(_READY.format(url=url, data=data, master=settings.spark.master))
             await daemon.run(embedded(settings, data, url), shutdown)
 
 

@@ -138,9 +138,8 @@ class Steps:
         with self._console.status(name) as self._status:
             yield
         self.seconds[name] = round(time.monotonic() - started, 3)
-        self._console.print(
-            f"[green]✓[/] {name} [dim]{self.seconds[name]:.1f} s[/]", highlight=False
-        )
+        took = f"[dim]{self.seconds[name]:.1f} s[/]"
+        self._console.print(f"[green]✓[/] {name} {took}", highlight=False)
 
     def progress(self, activity: ActivityV1) -> None:
         """Tell of a DVU's progress beside the name of the step."""

@@ -1,0 +1,39 @@
+# Everything runs in .venv, which is made from pyproject.toml alone.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check format unit slow bench clean
+
+demo: .venv/ready ## the main job, on real input
+	$(BIN)/rebaser demo $(DEMO)
+
+test: check ## everything that CI runs
+	$(BIN)/pytest -m "not slow" $(PYTEST)
+
+check: .venv/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: .venv/ready ## the tests without servers
+	$(BIN)/pytest tests/unit tests/wire $(PYTEST)
+
+slow: .venv/ready ## soak and scale runs
+	$(BIN)/pytest -m slow $(PYTEST)
+
+bench: .venv/ready ## what it costs, beside the limits measured in the same run
+	$(BIN)/python -m benchmarks
+
+format: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rebaser needs Python 3.11 or newer; try make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check --quiet -e '.[server,dev]'
+	touch $@
+
+clean:
+	git clean -xdf

@@ -1,0 +1,82 @@
+"""Exit codes, messages and signals of the `rebaser` command."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.harness import NatsServer
+from tests.integration.deployment import Deployment
+
+REBASER = Path(sys.executable).parent / "rebaser"
+
+
+def rebaser(
+    *arguments: str, timeout: float = 30, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")} | variables
+    return subprocess.run(
+        [REBASER, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def test_bad_settings_are_named_before_any_connection() -> None:
+    done = rebaser("serve", REBASER_CONCURRENCY="none", REBASER_ACK_WAIT="-3")
+
+    assert done.returncode == 2
+    assert "REBASER_CONCURRENCY: " in done.stderr
+    assert "REBASER_ACK_WAIT: " in done.stderr
+
+
+@pytest.mark.parametrize("name", ["REBASER_CONCURENCY", "REBASER_NATS__URI"])
+def test_an_unknown_setting_is_named_and_refused(name: str) -> None:
+    done = rebaser("serve", **{name: "1"})
+
+    assert done.returncode == 2
+    assert name in done.stderr.upper()
+
+
+def test_settings_show_what_is_in_force_without_secrets() -> None:
+    done = rebaser("settings", REBASER_QUIET_PERIOD="PT30S", REBASER_NATS__TOKEN="hush")
+
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["quiet_period"] == "PT30S"
+    assert "hush" not in done.stdout
+
+
+def test_a_nats_that_is_not_there_is_said_within_the_deadline() -> None:
+    done = rebaser(
+        "serve", REBASER_NATS__URL="nats://127.0.0.1:9", REBASER_NATS__CONNECT_TIMEOUT="1"
+    )
+
+    assert done.returncode == 69
+    assert "127.0.0.1:9" in done.stderr
+
+
+async def test_sigterm_ends_the_daemon_with_success(deployment: Deployment) -> None:
+    daemon = await deployment.start()
+
+    daemon.send(signal.SIGTERM)
+
+    assert await daemon.ended() == 0
+
+
+async def test_a_stream_that_is_configured_otherwise_is_reported_at_the_start(
+    nats_server: NatsServer, deployment: Deployment
+) -> None:
+    stream = deployment.subjects.requests_stream
+    config = (await deployment.js.stream_info(stream))["config"]
+    await deployment.js.update_stream(config | {"max_age": 3600 * 10**9})
+
+    daemon = await deployment.start()
+
+    [drift] = daemon.said("configuration differs")
+    assert (drift["field"], drift["actual"]) == ("max_age", 3600 * 10**9)

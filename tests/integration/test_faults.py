@@ -1,0 +1,216 @@
+"""Whatever breaks: each request applied once, in order, none left, the dependent values right."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+from tests.harness import eventually
+from tests.integration.deployment import Deployment, Recorder, new_change_sets, recording
+from tests.integration.values import Sum, set_to
+
+from rebaser_core.ids import ChangeSet, RequestId
+
+Fault = Callable[[Deployment], Awaitable[None]]
+
+
+async def nothing(deployment: Deployment) -> None:
+    """The control: if this fails, the harness is at fault and not the Rebaser."""
+
+
+async def kill_and_start_again(deployment: Deployment) -> None:
+    for daemon in deployment.daemons:
+        daemon.kill()
+    await deployment.start("second")
+
+
+async def stop_and_start_again(deployment: Deployment) -> None:
+    for daemon in deployment.daemons:
+        daemon.send(signal.SIGTERM)
+        assert await daemon.ended() == 0
+    await deployment.start("second")
+
+
+async def freeze_past_the_lease_beside_another(deployment: Deployment) -> None:
+    frozen = deployment.daemons[0]
+    frozen.send(signal.SIGSTOP)
+    await deployment.start("second")
+    await asyncio.sleep(3)  # its tasks are redelivered meanwhile
+    frozen.send(signal.SIGCONT)
+
+
+async def kill_nats_and_start_it_again(deployment: Deployment) -> None:
+    await asyncio.to_thread(deployment.nats.kill)
+    await asyncio.to_thread(deployment.nats.start)
+
+
+async def lose_nats_for_longer_than_the_lease(deployment: Deployment) -> None:
+    await asyncio.to_thread(deployment.nats.kill)
+    await asyncio.sleep(3)
+    await asyncio.to_thread(deployment.nats.start)
+
+
+FAULTS = [
+    nothing,
+    kill_and_start_again,
+    stop_and_start_again,
+    freeze_past_the_lease_beside_another,
+    kill_nats_and_start_it_again,
+    lose_nats_for_longer_than_the_lease,
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+async def test_200_requests_on_5_change_sets_are_applied_once_and_in_order(
+    deployment: Deployment, fault: Fault
+) -> None:
+    """Break something in the middle; the log must show each request once, in the order sent."""
+    change_sets, values = new_change_sets(5), Sum()
+    async with recording(deployment) as recorder:
+        await deployment.start("first")
+        sent = await _enqueue(deployment, change_sets, values, range(20), first=True)
+
+        async def half_way() -> bool:
+            return sum(len(recorder.handled(c)) for c in change_sets) >= 60
+
+        await eventually(half_way, within=30)
+        later = asyncio.create_task(_enqueue(deployment, change_sets, values, range(20, 40)))
+        await fault(deployment)
+        for change_set, ids in (await later).items():
+            sent[change_set] += ids
+        await deployment.at_rest()
+
+        for change_set in change_sets:
+            assert recorder.handled(change_set) == sent[change_set]
+            graph = await deployment.graph(change_set)
+            assert graph.values[values.one].value == 39
+            assert graph.values[values.total].value == 39 + 2
+            assert graph.roots == {}
+
+
+async def _enqueue(
+    deployment: Deployment,
+    change_sets: Sequence[ChangeSet],
+    values: Sum,
+    numbers: Sequence[int],
+    *,
+    first: bool = False,
+) -> dict[ChangeSet, list[str]]:
+    """One request a number and change set; their ids in the order in which they were stored."""
+    sent: dict[ChangeSet, list[str]] = {change_set: [] for change_set in change_sets}
+    for number in numbers:
+        for change_set in change_sets:
+            define = values.define(0, 2) if first and number == numbers[0] else []
+            request_id = RequestId()
+            await deployment.client.enqueue_updates(
+                *change_set, [*define, set_to(values.one, number)], request_id=request_id
+            )
+            sent[change_set].append(str(request_id))
+    return sent
+
+
+async def test_two_daemons_share_20_change_sets_and_none_is_worked_on_by_both(
+    deployment: Deployment,
+) -> None:
+    change_sets, values = new_change_sets(20), Sum()
+    async with recording(deployment) as recorder:
+        await deployment.start("one", CONCURRENCY="10")
+        await deployment.start("other", CONCURRENCY="10")
+
+        await _enqueue(deployment, change_sets, values, range(5), first=True)
+        await deployment.at_rest()
+
+        takers = [recorder.owners(change_set) for change_set in change_sets]
+    assert all(len(set(owners)) == 1 for owners in takers)
+    assert {owners[0] for owners in takers} == {"one", "other"}
+
+
+async def test_a_request_whose_client_died_before_its_task_is_found(deployment: Deployment) -> None:
+    """The client's two publishes are not atomic; the reconciler closes the gap (X1)."""
+    [change_set], values = new_change_sets(1), Sum()
+    await deployment.start()
+    await deployment.client.enqueue_updates(*change_set, values.define(1, 1))
+    await deployment.at_rest()
+
+    message = await _only_the_request(deployment, change_set, values)
+    await deployment.at_rest()
+
+    graph = await deployment.graph(change_set)
+    assert graph.values[values.total].value == message + 1
+
+
+async def _only_the_request(deployment: Deployment, change_set: ChangeSet, values: Sum) -> int:
+    from rebaser_core.messages import (
+        EnqueueUpdatesRequest,
+        EnqueueUpdatesRequestV1,
+        Inline,
+        Updates,
+    )
+
+    updates = Updates.model_validate({"updates": [set_to(values.one, 7)]})
+    request = EnqueueUpdatesRequestV1(
+        id=RequestId(),
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+        updates_address=Inline(inline=updates),
+    )
+    headers, payload = EnqueueUpdatesRequest.encode(request)
+    await deployment.js.publish(deployment.subjects.requests(change_set), payload, headers=headers)
+    return 7
+
+
+async def test_a_request_sent_twice_takes_effect_once(deployment: Deployment) -> None:
+    """Also when the server has forgotten its id, as it does of deleted messages when restarted."""
+    [change_set], values = new_change_sets(1), Sum()
+    async with recording(deployment) as recorder:
+        await deployment.start(QUIET_PERIOD="30")
+        request_id = RequestId()
+        batch = values.define(1, 1)
+        await deployment.client.enqueue_updates(*change_set, batch, request_id=request_id)
+        await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 5)])
+
+        async def both_handled() -> bool:
+            return len(recorder.handled(change_set)) == 2
+
+        await eventually(both_handled)
+        await kill_nats_and_start_it_again(deployment)
+        _, reply = await deployment.client.enqueue_updates_with_reply(
+            *change_set, batch, request_id=request_id
+        )
+        response = await reply
+
+    assert response.status.success.updates_performed
+    assert (await deployment.graph(change_set)).values[values.one].value == 5
+
+
+async def test_a_stopped_daemon_hands_its_change_sets_over_at_once(deployment: Deployment) -> None:
+    change_sets, values = new_change_sets(3), Sum()
+    async with recording(deployment) as recorder:
+        first = await deployment.start("first", QUIET_PERIOD="60", ACK_WAIT="2")
+        await _enqueue(deployment, change_sets, values, range(2), first=True)
+
+        async def all_handled() -> bool:
+            return sum(len(recorder.handled(c)) for c in change_sets) == 6
+
+        await eventually(all_handled)
+        second = await deployment.start("second")
+        first.send(signal.SIGTERM)
+        assert await first.ended() == 0
+        await deployment.at_rest()
+
+    assert len(second.said("taken")) == 3
+    assert all(recorder.owners(c) == ["first", "second"] for c in change_sets)
+
+
+async def test_what_a_checkpoint_holds_is_not_replayed(deployment: Deployment) -> None:
+    """The log is purged behind the checkpoint before the last, and what is left suffices."""
+    [change_set], values = new_change_sets(1), Sum()
+    await deployment.start(CHECKPOINT_EVERY="5")
+
+    await _enqueue(deployment, [change_set], values, range(40), first=True)
+    await deployment.at_rest()
+
+    left = await deployment.js.stream_subjects(deployment.subjects.commits_stream)
+    graph = await deployment.graph(change_set)
+    assert left[deployment.subjects.commits(change_set)] < 30
+    assert graph.values[values.total].value == 41

@@ -1,0 +1,169 @@
+"""From a client's batch to the values recomputed, through a real broker and a real daemon."""
+
+import asyncio
+
+from tests.harness import NatsServer, eventually
+from tests.integration.deployment import Deployment, deployed, new_change_sets
+from tests.integration.values import Sum, new_id, put, set_to
+
+from rebaser_core import codecs
+from rebaser_core.ids import RequestId
+from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, Inline, Updates
+from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_VERSION, REPLY_INBOX
+from rebaser_client.client import RebaserClient
+from rebaser_client.publishing import publish_request
+from rebaser_server.dead_letters import REASON
+
+
+async def test_a_batch_is_applied_answered_and_what_depends_on_it_recomputed(
+    deployment: Deployment,
+) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    await deployment.start()
+
+    request_id, reply = await deployment.client.enqueue_updates_with_reply(
+        *change_set, values.define(1, 2)
+    )
+    response = await reply
+    await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 40)])
+    await deployment.at_rest()
+
+    graph = await deployment.graph(change_set)
+    assert response.id == request_id
+    assert response.status.success.corrections == ()
+    assert graph.values[values.total].value == 42
+    assert graph.roots == {}
+
+
+async def test_a_large_batch_travels_by_address_and_is_gone_once_no_line_needs_it(
+    deployment: Deployment,
+) -> None:
+    [change_set] = new_change_sets(1)
+    await deployment.start(CHECKPOINT_EVERY="1")
+    ids = [new_id() for _ in range(2_000)]
+
+    await deployment.client.enqueue_updates(*change_set, [put(i, n) for n, i in enumerate(ids)])
+    for value in range(4):  # checkpoints beyond the one that covers it
+        await deployment.client.enqueue_updates(*change_set, [set_to(ids[0], value)])
+    await deployment.at_rest()
+
+    graph = await deployment.graph(change_set)
+    assert [graph.values[i].value for i in ids[1:]] == list(range(1, 2_000))
+    bucket = f"OBJ_{deployment.subjects.batches_bucket}"
+
+    async def no_chunks() -> bool:
+        subjects = await deployment.js.stream_subjects(bucket)
+        return not any(".C." in subject for subject in subjects)
+
+    await eventually(no_chunks)
+
+
+async def test_a_json_client_is_answered(nats_server: NatsServer, deployment: Deployment) -> None:
+    [change_set] = new_change_sets(1)
+    await deployment.start()
+
+    async with RebaserClient.on(deployment.nc, deployment.js, content_type=codecs.JSON) as client:
+        _, reply = await client.enqueue_updates_with_reply(*change_set, [put(new_id(), "é")])
+        response = await reply
+
+    assert response.status.success.commit > 0
+
+
+async def test_everything_works_behind_a_prefix(nats_server: NatsServer, tmp_path) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    async with deployed(nats_server, tmp_path, prefix="P") as deployment:
+        await deployment.start()
+
+        await deployment.client.enqueue_updates(*change_set, values.define(2, 3))
+        await deployment.at_rest()
+
+        assert (await deployment.graph(change_set)).values[values.total].value == 5
+        assert "P_REBASER_REQUESTS" in await deployment.js.stream_names()
+        assert "REBASER_REQUESTS" not in await deployment.js.stream_names()
+
+
+async def test_a_message_that_nobody_can_read_is_buried_with_its_reason_and_the_rest_goes_on(
+    deployment: Deployment,
+) -> None:
+    [change_set], value = new_change_sets(1), new_id()
+    await deployment.client.enqueue_updates(*change_set, [put(value, 1)])
+    subject = deployment.subjects.requests(change_set)
+    await deployment.js.publish(subject, b"\xff", headers={CONTENT_TYPE: "application/cbor"})
+    await deployment.client.enqueue_updates(*change_set, [set_to(value, 2)])
+
+    await deployment.start()
+    await deployment.at_rest()
+
+    [letter] = await deployment.dead_letters(change_set)
+    assert letter.payload == b"\xff"
+    assert "headers missing: X-MESSAGE-TYPE, X-MESSAGE-VERSION" in letter.headers[REASON]
+    assert (await deployment.graph(change_set)).values[value].value == 2
+
+
+async def test_the_caller_of_a_dead_request_is_told_why(deployment: Deployment) -> None:
+    one, other = new_change_sets(2)
+    request = EnqueueUpdatesRequestV1(
+        id=RequestId(),
+        workspace_id=other.workspace_id,
+        change_set_id=other.change_set_id,
+        updates_address=Inline(inline=Updates(updates=[])),
+    )
+    headers, payload = EnqueueUpdatesRequest.encode(request)
+    inbox = deployment.nc.new_inbox()
+    answers = await deployment.nc.subscribe(inbox)
+    headers[REPLY_INBOX] = inbox
+    await publish_request(deployment.js, deployment.subjects, one, headers, payload)
+
+    await deployment.start()
+    answer = await answers.next_msg(timeout=20)
+
+    assert f"but is for {other}".encode() in answer.data
+
+
+async def test_a_request_of_a_newer_version_waits_first_in_line_without_spinning(
+    deployment: Deployment,
+) -> None:
+    [change_set] = new_change_sets(1)
+    request = EnqueueUpdatesRequestV1(
+        id=RequestId(),
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+        updates_address=Inline(inline=Updates(updates=[])),
+    )
+    headers, payload = EnqueueUpdatesRequest.encode(request)
+    headers[MESSAGE_VERSION] = "2"
+    await publish_request(deployment.js, deployment.subjects, change_set, headers, payload)
+
+    daemon = await deployment.start()
+
+    async def put_off() -> bool:
+        return bool(daemon.said("tried again later"))
+
+    await eventually(put_off)
+    await asyncio.sleep(2)  # several reconciler periods: time in which it must not spin
+    assert len(daemon.said("taken")) == 1
+    assert await deployment.js.stream_subjects(deployment.subjects.requests_stream)
+    assert not await deployment.dead_letters(change_set)
+
+
+async def test_a_function_that_fails_fails_its_value_and_blocks_what_depends_on_it(
+    deployment: Deployment,
+) -> None:
+    [change_set], values, after = new_change_sets(1), Sum(), new_id()
+    await deployment.start()
+
+    inputs = {"values": [values.total]}
+    await deployment.client.enqueue_updates(
+        *change_set,
+        [
+            *values.define(1, "no number"),
+            {"putValue": {"valueId": after, "funcId": values.func, "inputs": inputs}},
+        ],
+    )
+    await deployment.at_rest()
+
+    graph = await deployment.graph(change_set)
+    assert graph.values[values.total].status == "failed"
+    assert graph.values[values.total].message
+    assert graph.values[after].status == "blocked"
+    assert graph.values[after].message == values.total
