@@ -2,28 +2,34 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Self
 
 from nats.aio.client import Client
 from pydantic import TypeAdapter, ValidationError
 
 from rebaser_client.batches import place_batch
-from rebaser_client.errors import NotStored
+from rebaser_client.errors import NotStored, Unreachable
 from rebaser_client.publishing import RETRY_FOR, publish_request, publish_task
 from rebaser_client.replies import Replies, receiving
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.jetstream import JetStream, JetStreamError, ObjectStore
+from rebaser_core.jetstream import (
+    ConnectOptions,
+    JetStream,
+    JetStreamError,
+    ObjectStore,
+    connected,
+)
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     EnqueueUpdatesResponseV2,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_core.updates import AnyUpdate, Update
-from rebaser_core.versioned import REPLY_INBOX
+from rebaser_core.updates import AnyUpdate, UpdateList
+from rebaser_core.versioned import REPLY_INBOX, brief
 
 Updates = Sequence[AnyUpdate | dict[str, Any]]
 """Updates as classes of `rebaser_core.updates`, or as the wire has them."""
@@ -33,7 +39,9 @@ Reply = Awaitable[EnqueueUpdatesResponseV2]
 POKE_EVERY: Final = 10.0
 """Seconds between two looks after the task while an answer is awaited (C3)."""
 
-_UPDATES: Final[TypeAdapter[list[AnyUpdate]]] = TypeAdapter(list[Update])
+_LOCAL: Final = ("nats://127.0.0.1:4222",)
+
+_UPDATES: Final[TypeAdapter[list[AnyUpdate]]] = TypeAdapter(UpdateList)
 
 
 class RebaserClient:
@@ -151,9 +159,7 @@ class RebaserClient:
         try:
             batch = _UPDATES.validate_python(updates)
         except ValidationError as error:
-            raise MalformedMessage(f"updates: {error}") from error
-        for update in batch:
-            codecs.require_plain(getattr(update, "value", None))
+            raise MalformedMessage(f"updates: {brief(error)}") from error
         try:
             address = await place_batch(self._batches, request_id, batch, self._content_type)
         except JetStreamError as error:
@@ -195,3 +201,36 @@ class RebaserClient:
                 await publish_task(self._js, self._subjects, change_set)
         finally:
             answer.cancel()
+
+
+@asynccontextmanager
+async def connect(
+    *servers: str,
+    prefix: str | None = None,
+    api_prefix: str | None = None,
+    domain: str | None = None,
+    content_type: str = codecs.CBOR,
+    **options: Any,
+) -> AsyncIterator[RebaserClient]:
+    """A client with a connection of its own, which is closed with the body.
+
+    Args:
+        servers: NATS URLs; the local one if none is given.
+        prefix: of the deployment's streams and subjects, `REBASER_NATS__PREFIX` there.
+        api_prefix: JetStream API prefix of another account (ADR-19); `domain` likewise.
+        domain: JetStream domain (ADR-19).
+        content_type: what requests are encoded as.
+        options: of `rebaser_core.jetstream.ConnectOptions`: user, password, token, tls, …
+
+    Raises:
+        Unreachable: no connection within `connect_timeout` seconds, 10 by default.
+    """
+    wanted = ConnectOptions(servers=servers or _LOCAL, name="rebaser client", **options)
+    async with AsyncExitStack() as stack:
+        try:
+            nc = await stack.enter_async_context(connected(wanted))
+        except JetStreamError as error:
+            raise Unreachable(str(error)) from error
+        js = JetStream(nc, api_prefix=api_prefix, domain=domain)
+        on = RebaserClient.on(nc, js, prefix=prefix, content_type=content_type)
+        yield await stack.enter_async_context(on)

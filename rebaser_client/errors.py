@@ -3,8 +3,7 @@
 RebaserError
 └── ClientError
     ├── NotStored     the request may or may not be in the stream: ask again with the same id
-    ├── Unreachable   no connection in time, nothing was sent
-    └── TooLarge      the batch is beyond what a request may carry; nothing was sent
+    └── Unreachable   no connection in time, nothing was sent
 """
 
 from rebaser_core.errors import RebaserError
@@ -23,7 +22,3 @@ class NotStored(ClientError):
 
 class Unreachable(ClientError):
     """NATS was not reached in time; nothing was sent."""
-
-
-class TooLarge(ClientError):
-    """The batch is larger than a request may carry; nothing was sent."""

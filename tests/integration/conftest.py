@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.harness import NatsServer, running
 from tests.integration.deployment import Deployment, deployed
 

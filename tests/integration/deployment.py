@@ -1,4 +1,4 @@
-"""A whole deployment with a lifetime: a real NATS, real daemons, a client, and a reader of the log."""
+"""A whole deployment with a lifetime: real NATS, real daemons, a client, a reader of the log."""
 
 import asyncio
 import json
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from nats.aio.client import Client
-from tests.harness import NatsServer, eventually
 
 from rebaser_client.client import RebaserClient
 from rebaser_core.commits import Commit, CommitV1, Outcome
@@ -33,6 +32,7 @@ from rebaser_server.server import prepare
 from rebaser_server.settings import Settings
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.results import Results
+from tests.harness import NatsServer, eventually
 
 # The product's times scaled down, in seconds; what evaluates is the same code without Spark.
 SCALED = {
@@ -92,7 +92,12 @@ class Deployment:
     """Where a test happens. Times are `SCALED` unless a daemon is started with others."""
 
     def __init__(
-        self, nats: NatsServer, directory: Path, nc: Client, client: RebaserClient, settings: Settings
+        self,
+        nats: NatsServer,
+        directory: Path,
+        nc: Client,
+        client: RebaserClient,
+        settings: Settings,
     ) -> None:
         self.nats = nats
         self.directory = directory
@@ -141,7 +146,9 @@ class Deployment:
         async def nothing_left() -> bool:
             states = [(await self.js.stream_info(stream))["state"] for stream in streams]
             # The other stream's one consumer is the shared one.
-            return not any(state["messages"] for state in states) and not states[0]["consumer_count"]
+            return (
+                not any(state["messages"] for state in states) and not states[0]["consumer_count"]
+            )
 
         await eventually(nothing_left, within=within)
 

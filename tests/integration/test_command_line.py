@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.harness import NatsServer
 from tests.integration.deployment import Deployment
 

@@ -5,11 +5,17 @@ import signal
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, Recorder, new_change_sets, recording
-from tests.integration.values import Sum, set_to
 
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesRequestV1,
+    Inline,
+    Updates,
+)
+from tests.harness import eventually
+from tests.integration.deployment import Deployment, new_change_sets, recording
+from tests.integration.values import Sum, set_to
 
 Fault = Callable[[Deployment], Awaitable[None]]
 
@@ -140,13 +146,6 @@ async def test_a_request_whose_client_died_before_its_task_is_found(deployment: 
 
 
 async def _only_the_request(deployment: Deployment, change_set: ChangeSet, values: Sum) -> int:
-    from rebaser_core.messages import (
-        EnqueueUpdatesRequest,
-        EnqueueUpdatesRequestV1,
-        Inline,
-        Updates,
-    )
-
     updates = Updates.model_validate({"updates": [set_to(values.one, 7)]})
     request = EnqueueUpdatesRequestV1(
         id=RequestId(),

@@ -2,17 +2,16 @@
 
 import asyncio
 
-from tests.harness import NatsServer, eventually
-from tests.integration.deployment import Deployment, deployed, new_change_sets
-from tests.integration.values import Sum, new_id, put, set_to
-
+from rebaser_client.client import RebaserClient
+from rebaser_client.publishing import publish_request
 from rebaser_core import codecs
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, Inline, Updates
 from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_VERSION, REPLY_INBOX
-from rebaser_client.client import RebaserClient
-from rebaser_client.publishing import publish_request
 from rebaser_server.dead_letters import REASON
+from tests.harness import NatsServer, eventually
+from tests.integration.deployment import Deployment, deployed, new_change_sets
+from tests.integration.values import Sum, new_id, put, set_to
 
 
 async def test_a_batch_is_applied_answered_and_what_depends_on_it_recomputed(

@@ -1,0 +1,29 @@
+"""What the README shows works as it stands there."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.integration.deployment import Deployment
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+async def test_the_example_of_the_readme_runs(deployment: Deployment) -> None:
+    await deployment.start()
+    [example] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    example = example.replace("nats://127.0.0.1:4222", deployment.nats.url)
+
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", example],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "success" in done.stdout
