@@ -1,6 +1,7 @@
 """Work through one change set until it is quiet: its requests in order, its DVU beside them."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Never
@@ -10,21 +11,25 @@ import structlog
 from rebaser_client.publishing import publish_task
 from rebaser_core.activities import ActivityKind
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
 from rebaser_core.subjects import Subjects
 from rebaser_server.announcing import Announcer
 from rebaser_server.batches import Batches
 from rebaser_server.checkpointing import Checkpointing
 from rebaser_server.commit_log import CommitLog
 from rebaser_server.dvu.executor import Executor
+from rebaser_server.errors import Interrupted, Overtaken, SlotWanted
 from rebaser_server.handling import Handler
 from rebaser_server.lifetimes import Shutdown, alongside
 from rebaser_server.ownership import Archive, Ownership
 from rebaser_server.requests import RequestQueue
 from rebaser_server.serial_dvu import SerialDvu
+from rebaser_server.slots import Turn
 from rebaser_server.store.checkpoints import Checkpoints
 
 log: Final = structlog.get_logger()
+
+RELEASE_TIMEOUT: Final = 2.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ class Workshop:
         return Archive(change_set, log_of, self.batches, self.checkpoints)
 
 
-async def process(shop: Workshop, change_set: ChangeSet, shutdown: Shutdown) -> None:
+async def process(shop: Workshop, change_set: ChangeSet, shutdown: Shutdown, turn: Turn) -> None:
     """Apply the change set's requests until none has come for the quiet period.
 
     Returns once no request is left, its dependent values are right, and a checkpoint
@@ -73,13 +78,28 @@ async def process(shop: Workshop, change_set: ChangeSet, shutdown: Shutdown) -> 
         Overtaken: another run owns the change set.
         HistoryBroken: log, stream and store contradict each other; nothing was touched.
     """
-    rules = shop.rules
     own = await Ownership.take(shop.archive(change_set), shop.instance)
-    queue = RequestQueue(shop.js, shop.subjects, change_set)
-    await queue.require_sequence(own.state.head.last_sequence)
     await shop.announcer.activity(
         change_set, ActivityKind.TAKEN, epoch=own.state.head.epoch, instance=shop.instance
     )
+    try:
+        await _until_quiet(shop, change_set, own, shutdown, turn)
+    except Interrupted:
+        # A write that was cut off may have gone through; then this one fails, harmlessly.
+        with suppress(Overtaken, JetStreamError, TimeoutError):
+            async with asyncio.timeout(RELEASE_TIMEOUT):
+                await own.release()
+        raise
+    await own.release()
+    await shop.announcer.activity(change_set, ActivityKind.QUIET)
+
+
+async def _until_quiet(
+    shop: Workshop, change_set: ChangeSet, own: Ownership, shutdown: Shutdown, turn: Turn
+) -> None:
+    rules = shop.rules
+    queue = RequestQueue(shop.js, shop.subjects, change_set)
+    await queue.require_sequence(own.state.head.last_sequence)
     dvu = SerialDvu(
         shop.js,
         shop.subjects,
@@ -95,11 +115,12 @@ async def process(shop: Workshop, change_set: ChangeSet, shutdown: Shutdown) -> 
         shop.js, shop.subjects, change_set, own, queue, shop.announcer, rules.attempts
     )
     checkpointing = Checkpointing(own, rules.checkpoint_every)
+    if own.former:
+        await handler.suspect(own.former)
     async with queue, alongside(dvu.run()), alongside(_confirm(own, rules.confirm_every)):
         dvu.ask()
         while True:
-            async with shutdown.interrupts():
-                request = await queue.next(rules.quiet_period)
+            request = await _next(queue, rules.quiet_period, own, shutdown, turn)
             if request is not None:
                 await handler.handle(request)
                 dvu.ask()
@@ -107,8 +128,18 @@ async def process(shop: Workshop, change_set: ChangeSet, shutdown: Shutdown) -> 
             elif not own.state.head.dvu_due:
                 break
         await checkpointing.when_quiet()
-        await own.confirm()
-    await shop.announcer.activity(change_set, ActivityKind.QUIET)
+
+
+async def _next(
+    queue: RequestQueue, quiet: float, own: Ownership, shutdown: Shutdown, turn: Turn
+) -> Delivery | None:
+    """The next request; None if it is quiet, be it early because somebody waits for the slot."""
+    async with shutdown.interrupts():
+        try:
+            async with turn.waiting(has_work=own.state.head.dvu_due):
+                return await queue.next(quiet)
+        except SlotWanted:
+            return await queue.next(0)
 
 
 async def look_again(shop: Workshop, change_set: ChangeSet) -> None:
@@ -119,7 +150,7 @@ async def look_again(shop: Workshop, change_set: ChangeSet) -> None:
     """
     try:
         queue = RequestQueue(shop.js, shop.subjects, change_set)
-        needed = await queue.any_left()
+        needed = await queue.first() is not None
         if not needed:
             _, last = await CommitLog(shop.js, shop.subjects, change_set).last()
             needed = last is not None and last.head.dvu_due

@@ -5,6 +5,7 @@ RebaserError
     ├── LeaseLost       the task may be another's by now: settle nothing (W15)
     ├── Overtaken       another run owns the change set: settle nothing (W15)
     ├── Interrupted     told to stop; everything stored is sound: give the task back
+    ├── SlotWanted      idle, and tasks are waiting: be quiet early
     ├── RetryLater      the first request in line could not be handled yet
     └── HistoryBroken   log and checkpoint do not fit together: a person must look
 """
@@ -26,6 +27,10 @@ class Overtaken(WorkEnded):
 
 class Interrupted(WorkEnded):
     """A stop was asked for at a moment when nothing was half done."""
+
+
+class SlotWanted(WorkEnded):
+    """The change set is idle and another one waits for its slot."""
 
 
 class StopOverdue(WorkEnded):

@@ -4,7 +4,7 @@ Only `rebase` changes a graph; `dvu` reads it, `store` saves and loads it. Not
 thread-safe: the holder of the change set serialises its use.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -48,13 +48,9 @@ class Value:
     rank: int = 0
     """Greater than that of every input: sorting by it is a topological order."""
 
-    def input_ids(self) -> Iterator[str]:
+    def input_ids(self) -> list[str]:
         """Every input, in argument order; one taken twice comes twice."""
-        for target in self.inputs.values():
-            if isinstance(target, str):
-                yield target
-            else:
-                yield from target
+        return ids_in(self.inputs)
 
 
 class Graph:
@@ -68,17 +64,40 @@ class Graph:
         self.roots: dict[str, int] = {}
         """Value id → sequence of the last request that changed its value, function or inputs."""
         self.touched: set[str] = set()
-        """Values and functions changed or removed since the store last saved them."""
+        """Values changed or removed since the store last saved them."""
+        self.touched_funcs: set[str] = set()
+        """Functions likewise; one may go by the same id as a value."""
         self.users: dict[str, set[str]] = {}
-        """Function id → the values that it computes."""
-        self._next_rank = 0
+        """Function id → the values that it computes, at least one."""
+        self._highest_rank = self._lowest_rank = 0
 
     def add(self, value_id: str) -> Value:
         """A new source without a value, after every other in the order."""
-        value = self.values[value_id] = Value(value_id, rank=self._next_rank)
-        self._next_rank += 1
+        self._highest_rank += 1
+        value = self.values[value_id] = Value(value_id, rank=self._highest_rank)
         self.touched.add(value_id)
         return value
+
+    def put_func(self, func: Func) -> None:
+        self.funcs[func.id] = func
+        self.touched_funcs.add(func.id)
+
+    def remove_func(self, func_id: str) -> None:
+        """Take a function away that is there; the values that it computes keep its id."""
+        del self.funcs[func_id]
+        self.touched_funcs.add(func_id)
+
+    def assign(
+        self, value: Value, data: Any, status: Status = Status.OK, message: str | None = None
+    ) -> None:
+        """Say what `value` is, and why if it is nothing."""
+        value.value, value.status, value.message = data, status, message
+        self.touched.add(value.id)
+
+    def root(self, value: Value, sequence: int) -> None:
+        """Have `value` and what depends on it recomputed, because of the request `sequence`."""
+        self.roots[value.id] = sequence
+        self.touched.add(value.id)
 
     def remove(self, value: Value) -> list[Value]:
         """Take `value` out, and out of the inputs of its dependents, which are returned by rank."""
@@ -106,7 +125,10 @@ class Graph:
     def compute_by(self, value: Value, func_id: str | None) -> None:
         """Let `value` be computed by a function, which need not exist yet, or by none."""
         if value.func_id is not None:
-            self.users[value.func_id].discard(value.id)
+            users = self.users[value.func_id]
+            users.discard(value.id)
+            if not users:
+                del self.users[value.func_id]
         if func_id is not None:
             self.users.setdefault(func_id, set()).add(value.id)
         value.func_id = func_id
@@ -116,12 +138,12 @@ class Graph:
         """Replace the inputs of `value`. They exist and close no cycle: see `cyclic_inputs`."""
         self.unwire(value)
         value.inputs = inputs
-        for input_id in value.input_ids():
+        for input_id in ids_in(inputs):
             self.values[input_id].dependents.add(value.id)
         self.touched.add(value.id)
 
     def unwire(self, value: Value) -> None:
-        for input_id in value.input_ids():
+        for input_id in ids_in(value.inputs):
             self.values[input_id].dependents.discard(value.id)
         value.inputs = {}
 
@@ -132,14 +154,19 @@ class Graph:
         (Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic
         graphs", 2006).
         """
-        others = {input_id: self.values[input_id] for input_id in inputs}
-        return {
-            input_id
-            for input_id, other in others.items()
-            if other.rank >= value.rank and not self._rank_above(value, other)
-        }
+        values, rank = self.values, value.rank
+        later = [input_id for input_id in inputs if values[input_id].rank >= rank]
+        return {input_id for input_id in later if not self._rank_above(value, values[input_id])}
 
     def _rank_above(self, value: Value, other: Value) -> bool:
+        if other.rank < value.rank:
+            return True
+        if not other.inputs and other is not value:
+            # It can come before all others. So it costs nothing either to define values
+            # before their inputs, or to give new inputs to old values.
+            self._lowest_rank -= 1
+            other.rank = self._lowest_rank
+            return True
         lowest, highest = value.rank, other.rank
         above = self._reach(value, lambda v: v.dependents, lambda v: v.rank <= highest)
         if other in above:
@@ -183,17 +210,29 @@ class Graph:
             for input_id in inputs:
                 values[input_id].dependents.add(value.id)
         ready = [value_id for value_id, count in waiting.items() if not count]
-        for value_id in ready:  # grows while it is walked
-            values[value_id].rank = self._next_rank
-            self._next_rank += 1
-            for dependent in values[value_id].dependents:
+        for rank, value_id in enumerate(ready):  # grows while it is walked
+            value = values[value_id]
+            value.rank = rank
+            for dependent in value.dependents:
                 waiting[dependent] -= 1
                 if not waiting[dependent]:
                     ready.append(dependent)
+        self._lowest_rank, self._highest_rank = 0, len(values)
 
 
 def _by_rank(value: Value) -> int:
     return value.rank
+
+
+def ids_in(inputs: Inputs) -> list[str]:
+    """Every value id in `inputs`, in order; one taken twice comes twice."""
+    ids: list[str] = []
+    for target in inputs.values():
+        if isinstance(target, str):
+            ids.append(target)
+        else:
+            ids += target
+    return ids
 
 
 def without(inputs: Inputs, gone: set[str]) -> Inputs:

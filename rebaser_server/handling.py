@@ -1,6 +1,8 @@
 """Handle one request: negotiate, rebase, commit, delete, reply (W4 to W9, L1, L2)."""
 
 import asyncio
+import random
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,6 +40,9 @@ IN_THREAD: Final = 200
 """Updates from which a rebase leaves the event loop, lest it hold up progress and others."""
 NEWER_DELAY: Final = 30.0  # seconds until a request of a newer version is offered again
 LONGEST_DELAY: Final = 30.0  # seconds between two attempts
+CRASHES: Final = 2
+"""Times `attempts` that runs may die before the request they died at is buried untried: a
+process is more often killed for other reasons than an attempt fails for them."""
 
 
 class Unprocessable(Exception):
@@ -75,7 +80,28 @@ class Handler:
         if handled is not None:
             await self._answer(request, handled, commit)
 
+    async def suspect(self, former: str) -> None:
+        """Count an attempt at the first request in line, at which `former` may have died (L1).
+
+        So a request that ends its process is buried in the end, too.
+        """
+        head = self.own.state.head
+        first = await self.queue.first(after=head.last_sequence)
+        if first is not None:
+            before = head.attempts
+            count = 1 + (before.count if before and before.sequence == first else 0)
+            async with self.own.lock:
+                await self.own.write(attempts=Attempts(sequence=first, count=count))
+            log.warning("owner did not release", former=former, attempts=count, sequence=first)
+
     async def _decide(self, request: Delivery) -> Handled:
+        before = self.own.state.head.attempts
+        if (
+            before is not None
+            and before.sequence == request.stream_sequence
+            and before.count >= CRASHES * self.attempts
+        ):
+            return await self._bury(request, "whoever tried it died", before.count)
         try:
             return await self._apply(request)
         except NewerVersion as error:
@@ -102,10 +128,11 @@ class Handler:
             handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.DUPLICATE)
             await self._commit(handled)
             return await self._remembered(message.id) or handled
-        handled, dirty = await self._rebased(message, sequence)
-        await self._commit(handled, **dirty)
+        handled, changes = await self._rebased(message, sequence)
+        await self._commit(handled, **changes)
         if handled.updates is None or handled.corrections:  # nothing refers to it any more
-            await self.own.archive.batches.discard(message.updates_address)
+            with suppress(JetStreamError, OSError):
+                await self.own.archive.batches.discard(message.updates_address)
         return handled
 
     async def _rebased(
@@ -153,7 +180,8 @@ class Handler:
         count = 1 + (before.count if before and before.sequence == sequence else 0)
         if count < self.attempts:
             await self.own.write(attempts=Attempts(sequence=sequence, count=count))
-            raise RetryLater(reason, min(2.0 ** (count - 1), LONGEST_DELAY))
+            delay = min(2.0 ** (count - 1), LONGEST_DELAY)
+            raise RetryLater(reason, delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
         await self._bury(request, reason, count)
         raise RetryLater(reason, 0)
 

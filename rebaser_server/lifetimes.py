@@ -1,4 +1,4 @@
-"""What lives as long as what: work beside a body, waits that a stop ends, the whole process."""
+"""What lives as long as what: work beside a body, waits that a wish ends, the whole process."""
 
 import asyncio
 import signal
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Never
 
-from rebaser_server.errors import Interrupted
+from rebaser_server.errors import Interrupted, WorkEnded
 
 
 @asynccontextmanager
@@ -29,36 +29,48 @@ async def alongside(work: Coroutine[Any, Any, Never]) -> AsyncIterator[None]:
         raise
 
 
-class Shutdown:
-    """Whether the process was told to stop, and the means to wait for it."""
+class Wish:
+    """Something that one part may ask of another, and the means to wait for it."""
 
-    def __init__(self) -> None:
-        self._requested = asyncio.Event()
+    def __init__(self, error: type[WorkEnded]) -> None:
+        """`error` is what `interrupts` raises."""
+        self._error = error
+        self._asked = asyncio.Event()
 
     @property
-    def requested(self) -> bool:
-        return self._requested.is_set()
+    def asked(self) -> bool:
+        return self._asked.is_set()
 
-    def request(self) -> None:
-        self._requested.set()
+    def ask(self) -> None:
+        self._asked.set()
+
+    def clear(self) -> None:
+        self._asked.clear()
 
     async def wait(self) -> None:
-        await self._requested.wait()
+        await self._asked.wait()
 
     @asynccontextmanager
     async def interrupts(self) -> AsyncIterator[None]:
-        """Cancel the body when a stop is asked for, and raise `Interrupted`.
+        """Cancel the body when the wish is there, and raise the error.
 
         For a body that may be cancelled at any point without losing anything.
         """
-        if self.requested:
-            raise Interrupted("told to stop")
+        if self.asked:
+            raise self._error
         async with alongside(self._interrupt()):
             yield
 
     async def _interrupt(self) -> Never:
-        await self._requested.wait()
-        raise Interrupted("told to stop")
+        await self._asked.wait()
+        raise self._error
+
+
+class Shutdown(Wish):
+    """The process is to stop: once asked for, it stays so."""
+
+    def __init__(self) -> None:
+        super().__init__(Interrupted)
 
 
 @contextmanager
@@ -68,9 +80,9 @@ def on_signals(shutdown: Shutdown) -> Iterator[None]:
     main = asyncio.current_task()
 
     def stop() -> None:
-        if shutdown.requested and main is not None:
+        if shutdown.asked and main is not None:
             main.cancel()
-        shutdown.request()
+        shutdown.ask()
 
     signals = (signal.SIGTERM, signal.SIGINT)
     for number in signals:

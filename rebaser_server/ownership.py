@@ -6,7 +6,7 @@ from typing import Any
 
 from rebaser_core.commits import CommitV1, Handled, Head, Outcome
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_server.batches import Batches
+from rebaser_server.batches import Batches, MissingBatch
 from rebaser_server.commit_log import CommitLog
 from rebaser_server.errors import HistoryBroken, Overtaken
 from rebaser_server.rebase import rebase
@@ -69,7 +69,10 @@ class Archive:
         handled = commit.handled
         if handled is None or handled.outcome is not Outcome.APPLIED or handled.updates is None:
             return
-        updates = (await self.batches.fetch(handled.updates)).updates
+        try:
+            updates = (await self.batches.fetch(handled.updates)).updates
+        except MissingBatch as error:
+            raise HistoryBroken(f"{self.change_set}: {error}, which the log refers to") from error
         await asyncio.to_thread(rebase, state.graph, handled.sequence, updates, handled.covers)
 
 
@@ -90,6 +93,8 @@ class Ownership:
         self.handled = restored.handled
         """Requests settled since then."""
         self.lock = asyncio.Lock()
+        self.former = ""
+        """The owner before, if it never released the change set."""
 
     @classmethod
     async def take(cls, archive: Archive, instance: str) -> "Ownership":
@@ -106,7 +111,9 @@ class Ownership:
                 sequence = await archive.log.append(line)
             except Overtaken:
                 continue
-            return cls(archive, await archive.restore(sequence))
+            own = cls(archive, await archive.restore(sequence))
+            own.former = head.owner
+            return own
 
     async def write(self, handled: Handled | None = None, **changes: Any) -> int:
         """Append one line with `changes` to the head; its sequence.
@@ -121,6 +128,17 @@ class Ownership:
         self.lines += 1
         self.handled += handled is not None
         return sequence
+
+    async def release(self) -> None:
+        """Write that nobody owns the change set; being able to shows that we did (W10).
+
+        An owner that the log still names when another takes over did not end well.
+
+        Raises:
+            Overtaken: another run owns the change set by now.
+        """
+        async with self.lock:
+            await self.write(owner="")
 
     async def confirm(self) -> None:
         """Raise `Overtaken` if the log shows another owner (W10b)."""

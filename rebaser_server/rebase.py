@@ -24,7 +24,7 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
-from rebaser_server.graph import Func, Graph, Inputs, Status, Value, without
+from rebaser_server.graph import Func, Graph, Inputs, Status, Value, ids_in, without
 
 
 @dataclass(slots=True)
@@ -59,13 +59,10 @@ class _Batch:
         self._index = 0
 
     def apply(self, updates: Sequence[AnyUpdate]) -> Rebased:
-        graph = self._graph
-        # In the order of the graph a value comes after all that were there before it, so
-        # a batch that is itself in order never has to move anything.
-        ahead = [u.value_id for u in updates if isinstance(u, PutValue)]
-        new = [value_id for value_id in dict.fromkeys(ahead) if value_id not in graph.values]
-        for value_id in new:
-            graph.add(value_id)
+        values = self._graph.values
+        for update in updates:
+            if isinstance(update, PutValue) and update.value_id not in values:
+                self._graph.add(update.value_id)
         for self._index, update in enumerate(updates):
             performed = _APPLY[type(update)](self, update)
             if performed is not None:
@@ -78,25 +75,22 @@ class _Batch:
     def _root(self, value: Value) -> None:
         """Have `value` and what depends on it recomputed; nothing to do for a lone source."""
         if value.func_id is not None:
-            value.status, value.message = Status.PENDING, None
+            self._graph.assign(value, value.value, Status.PENDING)
         elif not value.dependents:
             return
-        self._graph.roots[value.id] = self._sequence
-        self._graph.touched.add(value.id)
+        self._graph.root(value, self._sequence)
         self._done.dirty = True
 
     def _put_func(self, update: PutFunc) -> AnyUpdate:
-        func = Func(update.func_id, update.name, update.runtime, update.code)
-        self._graph.funcs[func.id] = func
-        self._graph.touched.add(func.id)
-        self._recompute_all_of(func.id)
+        self._graph.put_func(Func(update.func_id, update.name, update.runtime, update.code))
+        self._recompute_all_of(update.func_id)
         return update
 
     def _remove_func(self, update: RemoveFunc) -> AnyUpdate | None:
-        if self._graph.funcs.pop(update.func_id, None) is None:
+        if update.func_id not in self._graph.funcs:
             self._correct("missing-function", f"function {update.func_id} is not there to remove")
             return None
-        self._graph.touched.add(update.func_id)
+        self._graph.remove_func(update.func_id)
         self._recompute_all_of(update.func_id)
         return update
 
@@ -105,64 +99,63 @@ class _Batch:
             self._root(self._graph.values[value_id])
 
     def _put_value(self, update: PutValue) -> AnyUpdate:
-        value = self._graph.values.get(update.value_id) or self._graph.add(update.value_id)
-        update = self._fitting_name(value, update)
-        update = self._fitting_kind(update)
+        graph = self._graph
+        value = graph.values.get(update.value_id) or graph.add(update.value_id)
+        update = self._fitting_kind(self._fitting_name(value, update))
         if update.name != value.name:
-            self._graph.rename(value, update.name)
-        unchanged = False
+            graph.rename(value, update.name)
         if update.func_id is not None:
-            inputs = self._fitting_inputs(value, update.inputs or {})
-            self._graph.wire(value, inputs)
-            if inputs is not update.inputs:
+            sent = update.inputs or {}
+            inputs = self._fitting_inputs(value, sent)
+            if inputs is not sent:
                 update = update.model_copy(update={"inputs": inputs})
-        else:
-            unchanged = value.func_id is None and same(value.value, update.value)
-            self._graph.wire(value, {})
-            value.value, value.status, value.message = update.value, Status.OK, None
-        self._graph.compute_by(value, update.func_id)
-        if not unchanged:
+            graph.wire(value, inputs)
+            graph.compute_by(value, update.func_id)
+            self._root(value)
+        elif value.func_id is not None or not same(value.value, update.value):
+            graph.unwire(value)
+            graph.compute_by(value, None)
+            graph.assign(value, update.value)
             self._root(value)
         return update
 
     def _fitting_name(self, value: Value, update: PutValue) -> PutValue:
-        holder = self._graph.names.get(update.name) if update.name is not None else None
-        if holder in (None, value.id):
+        if update.name is None or update.name == value.name:
+            return update
+        holder = self._graph.names.get(update.name)
+        if holder is None:
             return update
         self._correct("name-taken", f"name {update.name!r} belongs to {holder}; left unnamed")
         return update.model_copy(update={"name": None})
 
     def _fitting_kind(self, update: PutValue) -> PutValue:
-        if update.func_id is None:
-            if update.inputs:
-                self._correct(
-                    "inputs-of-source", f"{update.value_id} has no function; inputs dropped"
-                )
-            return (
-                update.model_copy(update={"inputs": None}) if update.inputs is not None else update
-            )
-        if update.value is not None:
+        if update.func_id is None and update.inputs:
+            self._correct("inputs-of-source", f"{update.value_id} has no function; inputs dropped")
+            return update.model_copy(update={"inputs": None})
+        if update.func_id is not None and update.value is not None:
             self._correct("controlled-value", f"{update.value_id} is computed; its value dropped")
             return update.model_copy(update={"value": None})
         return update
 
     def _fitting_inputs(self, value: Value, inputs: Inputs) -> Inputs:
         """`inputs` less what is missing or would close a cycle; makes room in the order."""
-        wanted = dict.fromkeys(_ids(inputs))
-        missing = {value_id for value_id in wanted if value_id not in self._graph.values}
-        for value_id in wanted:
-            if value_id in missing:
-                self._correct(
-                    "missing-input", f"{value.id}: input {value_id} does not exist; dropped"
-                )
+        values = self._graph.values
+        wanted = dict.fromkeys(ids_in(inputs))
+        there = [value_id for value_id in wanted if value_id in values]
         # Its old inputs are no reason to refuse the new ones.
         self._graph.unwire(value)
-        cyclic = self._graph.order_after(value, [v for v in wanted if v not in missing])
+        cyclic = self._graph.order_after(value, there)
+        if not cyclic and len(there) == len(wanted):
+            return inputs
+        gone = cyclic.union(wanted.keys() - there)
         for value_id in wanted:
             if value_id in cyclic:
                 self._correct("cycle", f"{value.id}: input {value_id} depends on it; dropped")
-        gone = missing | cyclic
-        return without(inputs, gone) if gone else inputs
+            elif value_id in gone:
+                self._correct(
+                    "missing-input", f"{value.id}: input {value_id} does not exist; dropped"
+                )
+        return without(inputs, gone)
 
     def _set_value(self, update: SetValue) -> AnyUpdate | None:
         value = self._existing(update.value_id)
@@ -172,7 +165,7 @@ class _Batch:
             self._correct("controlled-value", f"{value.id} is computed by {value.func_id}; not set")
             return None
         if not same(value.value, update.value):
-            value.value = update.value
+            self._graph.assign(value, update.value)
             self._root(value)
         return update
 
@@ -240,16 +233,8 @@ def _apply_computed(graph: Graph, updates: Sequence[AnyUpdate], covers: int) -> 
 
 def _take(graph: Graph, value: Value, update: SetComputed) -> None:
     if update.failed is not None:
-        value.status, value.message, value.value = Status.FAILED, update.failed, None
+        graph.assign(value, None, Status.FAILED, update.failed)
     elif update.blocked_by is not None:
-        value.status, value.message, value.value = Status.BLOCKED, update.blocked_by, None
+        graph.assign(value, None, Status.BLOCKED, update.blocked_by)
     else:
-        value.status, value.message, value.value = Status.OK, None, update.value
-    graph.touched.add(value.id)
-
-
-def _ids(inputs: Inputs) -> list[str]:
-    ids: list[str] = []
-    for target in inputs.values():
-        ids.extend([target] if isinstance(target, str) else target)
-    return ids
+        graph.assign(value, update.value)

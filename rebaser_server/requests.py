@@ -52,12 +52,12 @@ class RequestQueue:
         """
         await persistently(lambda: self._js.delete_message(self._stream, sequence), _DELETE_FOR)
 
-    async def any_left(self) -> bool:
-        """Whether the stream's leader has a request of the change set (W10, W12)."""
+    async def first(self, after: int = 0) -> int | None:
+        """The lowest request behind sequence `after` that the stream's leader has (W12)."""
         message = await self._js.get_message(
-            self._stream, sequence=1, next_by_subject=self._subject
+            self._stream, sequence=after + 1, next_by_subject=self._subject
         )
-        return message is not None
+        return None if message is None else message.sequence
 
     async def require_sequence(self, handled: int) -> None:
         """Raise `HistoryBroken` if the stream ends before what was handled already (S-5).

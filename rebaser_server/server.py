@@ -27,6 +27,7 @@ from rebaser_server.errors import Interrupted, StopOverdue
 from rebaser_server.lifetimes import Shutdown, alongside
 from rebaser_server.reconciler import Reconciler
 from rebaser_server.settings import NatsSettings, Settings
+from rebaser_server.slots import Slots
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.results import Results
 from rebaser_server.tasks import Lease
@@ -118,27 +119,30 @@ async def prepare(js: JetStream, settings: Settings) -> list[Drift]:
 
 async def _take_tasks(shop: Workshop, lease: Lease, settings: Settings, shutdown: Shutdown) -> None:
     """Work on up to `settings.concurrency` change sets; return once each is settled."""
-    crew = Crew(shop, lease, shutdown, settings.concurrency)
-    overdue = _overdue(shutdown, settings.shutdown_grace.total_seconds())
+    stream = shop.subjects.tasks_stream
+    slots = Slots(shop.js, stream, settings.concurrency)
+    crew = Crew(shop, lease, shutdown, slots)
+    grace = settings.shutdown_grace.total_seconds()
     async with (
-        PullConsumer(shop.js, shop.subjects.tasks_stream, TASKS_CONSUMER) as tasks,
-        alongside(overdue),
+        PullConsumer(shop.js, stream, TASKS_CONSUMER) as tasks,
+        alongside(_overdue(shutdown, grace)),
+        alongside(slots.make_room()),
         asyncio.TaskGroup() as group,
     ):
         with suppress(Interrupted):
             while True:
-                task = await _next_task(tasks, crew, shutdown)
-                group.create_task(crew.work_on(task))
-        log.info("stopping", change_sets=crew.busy)
+                task = await _next_task(tasks, slots, shutdown)
+                group.create_task(crew.work_on(task, slots.take()))
+        log.info("stopping", change_sets=slots.busy)
         await tasks.close()
 
 
-async def _next_task(tasks: PullConsumer, crew: Crew, shutdown: Shutdown) -> Delivery:
+async def _next_task(tasks: PullConsumer, slots: Slots, shutdown: Shutdown) -> Delivery:
     task = None
     try:
         async with shutdown.interrupts():
-            await crew.free_slot()
-            task = await tasks.take(crew.free)
+            await slots.one_free()
+            task = await tasks.take(slots.free)
     except Interrupted:
         if task is not None:  # both came at once
             await task.nak()

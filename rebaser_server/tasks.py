@@ -9,12 +9,13 @@ from typing import Final, Never
 import structlog
 
 from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
-from rebaser_server.errors import Interrupted, LeaseLost, Overtaken, RetryLater
+from rebaser_server.errors import HistoryBroken, Interrupted, LeaseLost, Overtaken, RetryLater
 from rebaser_server.lifetimes import alongside
 
 log: Final = structlog.get_logger()
 
 SETTLE_TIMEOUT: Final = 5.0  # seconds for the last word on a task, also while being cancelled
+BROKEN_DELAY: Final = 30.0  # seconds until it is looked at again whether a person mended it
 RETRY_DELAY: Final = 1.0  # seconds until a task comes again whose work failed unforeseen
 
 
@@ -98,6 +99,8 @@ class _Tenure:
 def _delay(error: BaseException) -> float | None:
     if isinstance(error, RetryLater):
         return error.delay
+    if isinstance(error, HistoryBroken):
+        return BROKEN_DELAY
     return None if isinstance(error, Interrupted) else RETRY_DELAY
 
 

@@ -73,7 +73,7 @@ async def _beside_daemon(
             async with shutdown.interrupts(), visiting(settings) as visitor:
                 return await _report(visitor, packages, package, steps)
         finally:
-            shutdown.request()
+            shutdown.ask()
 
 
 async def _report(visitor: Visitor, packages: Packages, package: str, steps: "Steps") -> Report:

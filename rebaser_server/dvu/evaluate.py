@@ -90,7 +90,7 @@ class _Evaluation:
         columns = zip(blob.ids, blob.calls, blob.forced, blob.statuses, blob.before, strict=True)
         for index, (value_id, call, forced, status_before, before) in enumerate(columns):
             refs = blob.refs[start : start + widths[call]]
-            start += len(refs) if forced else 0
+            start += widths[call]
             if not forced and not any(map(changed.__getitem__, refs)):
                 continue
             recomputed += 1

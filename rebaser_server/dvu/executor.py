@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import accumulate
+from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import uuid4
 
 from rebaser_server.dvu.blob import Blob, size
+from rebaser_server.dvu.causes import cause_of
 from rebaser_server.dvu.errors import RunFailed
 from rebaser_server.dvu.evaluate import Outcome, decode_outcome
 from rebaser_server.dvu.session import Session
@@ -73,41 +75,52 @@ class SparkExecutor:
     ) -> list[Outcome]:
         if not blobs:
             return []
-        group = f"rebaser-{uuid4()}"
-        job = self._threads.submit(self._evaluate, group, blobs)
+        run = _Run(blobs)
+        job = self._threads.submit(self._evaluate, run)
+        ending = asyncio.wrap_future(job)
         try:
-            if on_progress is not None:
-                await self._report(job, group, blobs, on_progress)
-            return await asyncio.wrap_future(job)
-        except asyncio.CancelledError:
-            await asyncio.to_thread(self._cancel, group, job)
-            raise
+            while on_progress is not None and not ending.done():
+                await asyncio.wait([ending], timeout=PROGRESS_EVERY)
+                tasks = await asyncio.to_thread(self._session.tasks_done, run.group)
+                on_progress(run.done_with(tasks), run.size)
+            return await ending
+        finally:
+            if not job.done():
+                ending.cancel()
+                await asyncio.to_thread(self._cancel, run, job)
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._session.stop)
-        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
+        await asyncio.to_thread(self._session.close)
+        await asyncio.to_thread(self._threads.shutdown)
 
-    def _evaluate(self, group: str, blobs: Sequence[bytes]) -> list[Outcome]:
-        from rebaser_server.dvu import stage  # noqa: PLC0415 - imports pyspark
+    def _evaluate(self, run: _Run) -> list[Outcome]:
+        from rebaser_server.dvu import stage  # noqa: PLC0415 - imports pyarrow: slow
 
         spark = self._session.get()
+        if run.is_cancelled.is_set():
+            return []  # for nobody
         try:
-            return list(map(decode_outcome, stage.evaluate_on(spark, group, blobs)))
-        except stage.SPARK_ERRORS as error:
-            cause = "the JVM ended" if self._session.is_lost() else stage.cause(error)
+            return list(map(decode_outcome, stage.evaluate_on(spark, run.group, run.blobs)))
+        except Exception as error:  # whatever it is, and there is no list, the run is over
+            cause = "its JVM ended" if self._session.is_lost() else cause_of(error)
             raise RunFailed(f"Spark could not complete the run: {cause}") from error
 
-    def _cancel(self, group: str, job: Future[Any]) -> None:
-        self._session.cancel(group)
+    def _cancel(self, run: _Run, job: Future[Any]) -> None:
+        run.is_cancelled.set()  # first: without a session, there is no group to cancel yet
+        self._session.cancel(run.group)
         wait([job], CANCEL_GRACE)
 
-    async def _report(
-        self, job: Future[Any], group: str, blobs: Sequence[bytes], on_progress: OnProgress
-    ) -> None:
-        """Call `on_progress` until `job` is done."""
-        # Which blobs are done is not known, only how many: count the smallest.
-        sizes = [0, *accumulate(sorted(map(size, blobs)))]
-        while not job.done():
-            await asyncio.to_thread(wait, [job], PROGRESS_EVERY)
-            done = await asyncio.to_thread(self._session.tasks_done, group)
-            on_progress(sizes[done], sizes[-1])
+
+class _Run:
+    """A run's job group, and how far it is."""
+
+    def __init__(self, blobs: Sequence[bytes]) -> None:
+        self.blobs = blobs
+        self.group = f"rebaser-{uuid4()}"
+        self.is_cancelled = Event()
+        # Which tasks are done is not known, only how many: count the smallest.
+        self._done_at_least = [0, *accumulate(sorted(map(size, blobs)))]
+        self.size = self._done_at_least[-1]
+
+    def done_with(self, tasks: int) -> int:
+        return self._done_at_least[tasks]

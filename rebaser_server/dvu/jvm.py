@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from rebaser_server.dvu.causes import cause_of, last_said
 from rebaser_server.dvu.errors import SessionFailed
 from rebaser_server.dvu.java import find_java
 
@@ -94,10 +95,12 @@ def start(options: SparkOptions) -> RunningSpark:
             context = SparkContext(conf=settings, gateway=gateway)
         return RunningSpark(SparkSession(context), gateway)
     except (Py4JError, PySparkException, OSError, ValueError) as error:
+        cause = cause_of(error)
         if gateway is not None:
             _end(gateway)
-        said = _last_line(options.log) or str(error)
-        raise SessionFailed(f"Spark did not start: {said} (see {options.log})") from error
+        else:
+            cause = last_said(options.log.read_text(errors="replace")) or cause
+        raise SessionFailed(f"Spark did not start: {cause} (see {options.log})") from error
 
 
 def _launch(settings: SparkConf, log: Path) -> JavaGateway:
@@ -147,8 +150,3 @@ def _end(gateway: JavaGateway) -> None:
     except TimeoutExpired:
         jvm.kill()
         jvm.wait()
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -14,7 +14,7 @@ from rebaser_server.dvu.components import components, shared_out
 from rebaser_server.graph import Graph, Status, Value
 
 SMALL = 256
-"""Affected values up to which one blob is made: sharing them out would cost more than it gains."""
+"""Values that a blob holds on average, at least: tasks of fewer would cost more than they gain."""
 BLOBS_PER_SLOT = 2
 """More than one, so that a slot that was given the cheaper values can take over from another."""
 
@@ -41,8 +41,9 @@ def plan(graph: Graph, slots: int, *, small: int = SMALL) -> Plan:
     forced = _forced(graph)
     affected = _affected(graph, forced)
     groups = [affected]
-    if len(affected) > small and slots > 1:
-        groups = shared_out(components(affected), slots * BLOBS_PER_SLOT)
+    count = min(slots * BLOBS_PER_SLOT, len(affected) // max(small, 1))
+    if slots > 1 and count > 1:
+        groups = shared_out(components(affected), count)
     return Plan(len(affected), [_blob(graph, group, forced) for group in groups if group])
 
 
@@ -68,31 +69,34 @@ def _affected(graph: Graph, forced: set[str]) -> list[Value]:
 
 
 def _blob(graph: Graph, group: list[Value], forced: set[str]) -> bytes:
-    blob = Blob()
+    blob = Blob(
+        ids=[value.id for value in group],
+        statuses=[_WORDS[value.status] for value in group],
+        before=[value.value if value.status is _OK else value.message for value in group],
+        forced=[value.id in forced or value.status is _PENDING for value in group],
+    )
     cells = _Cells(graph, blob)
     calls = _Calls(graph, blob)
+    cell_of = cells.__getitem__
     for value in group:
         shape: list[Shape] = []
         for argument, target in value.inputs.items():
-            is_list = isinstance(target, list)
-            input_ids = target if isinstance(target, list) else (target,)
-            shape.append((argument, len(input_ids) if is_list else None))
-            blob.refs += map(cells.__getitem__, input_ids)
+            if isinstance(target, list):
+                shape.append((argument, len(target)))
+                blob.refs += map(cell_of, target)
+            else:
+                shape.append((argument, None))
+                blob.refs.append(cell_of(target))
         blob.calls.append(calls[value.func_id, *shape])
-        cells[value.id] = len(blob.ids)
-        blob.ids.append(value.id)
-        status = value.status
-        blob.statuses.append(_WORDS[status])
-        blob.before.append(value.value if status is _OK else value.message)
-        blob.forced.append(value.id in forced or status is _PENDING)
     blob.constants.reverse()
     return blob.encode()
 
 
 class _Cells(dict[str, int]):
-    """Value id → its cell; a value not computed before is an input from outside."""
+    """Value id → its cell; one that is not the blob's own becomes a constant of it."""
 
     def __init__(self, graph: Graph, blob: Blob) -> None:
+        super().__init__(zip(blob.ids, range(len(blob.ids)), strict=True))
         self._graph = graph
         self._constants = blob.constants
 
@@ -108,6 +112,7 @@ class _Calls(dict[tuple[Any, ...], int]):
     """Function id and shape of the arguments → its signature."""
 
     def __init__(self, graph: Graph, blob: Blob) -> None:
+        super().__init__()
         self._graph = graph
         self._blob = blob
         self._functions: dict[str, int] = {}

@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from rebaser_server.dvu.errors import SessionFailed
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -24,14 +26,17 @@ class Session:
         self._options = options
         self._lock = Lock()
         self._running: RunningSpark | None = None
+        self._is_closed = False
 
     def get(self) -> SparkSession:
         """The session; seconds later if it has to be started.
 
         Raises:
-            SessionFailed: it cannot be started now; the next call tries again.
+            SessionFailed: it cannot be started now, the next call tries again; or it is closed.
         """
         with self._lock:
+            if self._is_closed:
+                raise SessionFailed("the session is closed")
             if self._running is not None and not self._running.is_usable():
                 self._stop()
             if self._running is None:
@@ -64,9 +69,10 @@ class Session:
         running = self._running
         return 0 if running is None else running.tasks_done(group)
 
-    def stop(self) -> None:
-        """End the JVM; whatever runs in it fails. `get` would start another."""
+    def close(self) -> None:
+        """End the JVM; whatever runs in it fails, and `get` from now on."""
         with self._lock:
+            self._is_closed = True
             self._stop()
 
     def _stop(self) -> None:

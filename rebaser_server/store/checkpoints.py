@@ -5,18 +5,16 @@ commit counts. So it harms nothing when two Rebasers, one of them fenced off, bo
 write: the table never goes back. All calls block; run them in a thread.
 """
 
-import json
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Final
 
-import pyarrow.compute as pc
+import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.graph import Graph
-from rebaser_server.store.rows import Row, changed_rows, graph_of, head_row, table
+from rebaser_server.store.rows import graph_of, head_of, rows_of
 
 _APP_ID: Final = "rebaser"
 
@@ -39,16 +37,18 @@ class Changes:
     """What a checkpoint has to write: taken from a graph at one moment, written later."""
 
     commit: int
-    rows: list[Row]
+    rows: pa.Table
     whole: bool
     """The rows are all there are: they replace the table's."""
 
 
 def changes_of(graph: Graph, commit: int, small: dict[str, Any], *, whole: bool) -> Changes:
-    """What changed since the last call, or everything; `graph.touched` is empty afterwards."""
-    ids = chain(graph.values, graph.funcs) if whole else iter(sorted(graph.touched))
-    rows = [*changed_rows(graph, ids, commit), head_row(small, commit)]
+    """What changed since the last call, or everything; nothing is touched afterwards."""
+    values = graph.values if whole else sorted(graph.touched)
+    funcs = graph.funcs if whole else sorted(graph.touched_funcs)
+    rows = rows_of(graph, values, funcs, small, commit)
     graph.touched.clear()
+    graph.touched_funcs.clear()
     return Changes(commit, rows, whole)
 
 
@@ -68,10 +68,9 @@ class Checkpoints:
         delta = self._open(change_set)
         if delta is None:
             return None
-        data = delta.to_pyarrow_table()
-        rows = data.take(pc.sort_indices(data, sort_keys=[("commit", "ascending")])).to_pylist()
-        head = next(row for row in reversed(rows) if row["kind"] == "head")
-        return Checkpoint(head["commit"], json.loads(head["value"]), graph_of(rows))
+        rows = delta.to_pyarrow_table()
+        commit, small = head_of(rows)
+        return Checkpoint(commit, small, graph_of(rows))
 
     def save(self, change_set: ChangeSet, changes: Changes) -> bool:
         """Write the changes, once however often it is called; whether the next should be whole.
@@ -86,7 +85,7 @@ class Checkpoints:
         try:
             write_deltalake(
                 delta or self.uri(change_set),
-                table(changes.rows),
+                changes.rows,
                 mode="overwrite" if changes.whole else "append",
                 storage_options=None if delta else self._options,
                 commit_properties=CommitProperties(app_transactions=[transaction]),

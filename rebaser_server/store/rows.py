@@ -5,13 +5,15 @@ function is a row with `removed`. To read the present values with any engine, ta
 for each `id` the `value` row of the greatest `commit` and leave out the removed.
 """
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic_core import to_json
 
-from rebaser_core import codecs
-from rebaser_server.graph import Func, Graph, Status, Value
+from rebaser_server.graph import Func, Graph, Inputs, Status, Value
 
 SCHEMA: Final = pa.schema(
     [
@@ -29,96 +31,120 @@ SCHEMA: Final = pa.schema(
     ]
 )
 
-Row = dict[str, Any]
+
+_STATUSES: Final = {status.value: status for status in Status}  # an enum's own look-up is slow
 
 
-def value_row(value: Value, commit: int, root: int | None) -> Row:
-    return {
-        "kind": "value",
-        "id": value.id,
-        "commit": commit,
-        "removed": False,
-        "name": value.name,
-        "value": _json(value.value),
-        "func_id": value.func_id,
-        "inputs": _json(value.inputs) if value.inputs else None,
-        "status": value.status.value,
-        "message": value.message,
-        "root": root,
-    }
+def rows_of(
+    graph: Graph, values: Iterable[str], funcs: Iterable[str], small: dict[str, Any], commit: int
+) -> pa.Table:
+    """A row for each of these values and functions as they are now, and one for all the rest."""
+    value_ids, func_ids = list(values), list(funcs)
+    there = [graph.values[value_id] for value_id in value_ids if value_id in graph.values]
+    defined = [graph.funcs[func_id] for func_id in func_ids if func_id in graph.funcs]
+    return pa.concat_tables(
+        [
+            _value_rows(there, graph.roots, commit),
+            _func_rows(defined, commit),
+            _removals("value", [i for i in value_ids if i not in graph.values], commit),
+            _removals("func", [i for i in func_ids if i not in graph.funcs], commit),
+            _rows("head", [""], commit, value=[to_json(small)]),
+        ]
+    )
 
 
-def func_row(func: Func, commit: int) -> Row:
-    return {
-        "kind": "func",
-        "id": func.id,
-        "commit": commit,
-        "removed": False,
-        "name": func.name,
-        "value": _json({"runtime": func.runtime, "code": func.code}),
-    }
+def _value_rows(values: list[Value], roots: dict[str, int], commit: int) -> pa.Table:
+    return _rows(
+        "value",
+        [value.id for value in values],
+        commit,
+        name=[value.name for value in values],
+        value=[to_json(value.value) for value in values],
+        func_id=[value.func_id for value in values],
+        inputs=[to_json(value.inputs) if value.inputs else None for value in values],
+        status=[value.status for value in values],
+        message=[value.message for value in values],
+        root=[roots.get(value.id) for value in values],
+    )
 
 
-def head_row(state: dict[str, Any], commit: int) -> Row:
-    return {"kind": "head", "id": "", "commit": commit, "removed": False, "value": _json(state)}
+def _func_rows(funcs: list[Func], commit: int) -> pa.Table:
+    return _rows(
+        "func",
+        [func.id for func in funcs],
+        commit,
+        name=[func.name for func in funcs],
+        value=[to_json({"runtime": func.runtime, "code": func.code}) for func in funcs],
+    )
 
 
-def changed_rows(graph: Graph, ids: Iterable[str], commit: int) -> Iterator[Row]:
-    """A row for each of `ids`, values and functions, as they are now."""
-    for changed in ids:
-        if (value := graph.values.get(changed)) is not None:
-            yield value_row(value, commit, graph.roots.get(changed))
-        elif (func := graph.funcs.get(changed)) is not None:
-            yield func_row(func, commit)
-        else:
-            # One row serves: an id names a value or a function, never both.
-            yield {"kind": "value", "id": changed, "commit": commit, "removed": True}
-            yield {"kind": "func", "id": changed, "commit": commit, "removed": True}
+def _removals(kind: str, ids: list[str], commit: int) -> pa.Table:
+    return _rows(kind, ids, commit, removed=[True] * len(ids))
 
 
-def table(rows: Iterable[Row]) -> pa.Table:
-    return pa.Table.from_pylist(list(rows), schema=SCHEMA)
+def _rows(kind: str, ids: list[str], commit: int, **columns: list[Any]) -> pa.Table:
+    count = len(ids)
+    nothing = [None] * count
+    whole = {
+        "kind": [kind] * count,
+        "id": ids,
+        "commit": [commit] * count,
+        "removed": [False] * count,
+    } | columns
+    return pa.table([whole.get(name, nothing) for name in SCHEMA.names], schema=SCHEMA)
 
 
-def graph_of(rows: Iterable[Row]) -> Graph:
-    """The graph that rows in ascending order of `commit` make; nothing in it is `touched`."""
+def head_of(rows: pa.Table) -> tuple[int, dict[str, Any]]:
+    """The commit of the last checkpoint among `rows`, and all but its graph."""
+    heads = rows.filter(pc.equal(rows["kind"], "head")).sort_by("commit")
+    return heads["commit"][-1].as_py(), json.loads(heads["value"][-1].as_py())
+
+
+def graph_of(rows: pa.Table) -> Graph:
+    """The graph that `rows` make, in whichever order they are; nothing in it is touched."""
     graph = Graph()
-    for row in latest(rows):
-        if row["kind"] == "value":
-            _add_value(graph, row)
-        elif row["kind"] == "func":
-            graph.funcs[row["id"]] = _func(row)
+    present = _latest(rows)
+    funcs = present.filter(pc.equal(present["kind"], "func"))
+    for func_id, name, what in _columns(funcs, "id", "name", "value"):
+        graph.put_func(Func(func_id, name, **json.loads(what)))
+    _add_values(graph, present.filter(pc.equal(present["kind"], "value")))
     graph.rebuild_order()
     graph.touched.clear()
+    graph.touched_funcs.clear()
     return graph
 
 
-def latest(rows: Iterable[Row]) -> Iterator[Row]:
-    """The last row of each id, without the removed."""
-    newest = {(row["kind"], row["id"]): row for row in rows}
-    return (row for row in newest.values() if not row["removed"])
+def _latest(rows: pa.Table) -> pa.Table:
+    """The row of the greatest commit for each kind and id, without the removed."""
+    rows = rows.take(pc.sort_indices(rows["commit"]))
+    ids = zip(rows["kind"].to_pylist(), rows["id"].to_pylist(), strict=True)
+    newest = {key: index for index, key in enumerate(ids)}
+    rows = rows.take(pa.array(newest.values(), pa.int64()))
+    return rows.filter(pc.invert(rows["removed"]))
 
 
-def _add_value(graph: Graph, row: Row) -> None:
-    value = graph.add(row["id"])
-    graph.rename(value, row["name"])
-    value.value = _plain(row["value"])
-    value.inputs = _plain(row["inputs"]) or {}
-    value.status = Status(row["status"])
-    value.message = row["message"]
-    graph.compute_by(value, row["func_id"])
-    if row["root"] is not None:
-        graph.roots[value.id] = row["root"]
+def _add_values(graph: Graph, rows: pa.Table) -> None:
+    datas, wirings = _parsed(rows["value"]), _parsed(rows["inputs"])
+    columns = _columns(rows, "id", "name", "func_id", "status", "message", "root")
+    for (value_id, name, func_id, status, message, root), data, inputs in zip(
+        columns, datas, wirings, strict=True
+    ):
+        value = graph.add(value_id)
+        if name is not None:
+            graph.rename(value, name)
+        if func_id is not None:
+            graph.compute_by(value, func_id)
+        value.inputs = inputs or {}
+        graph.assign(value, data, _STATUSES[status], message)
+        if root is not None:
+            graph.root(value, root)
 
 
-def _func(row: Row) -> Func:
-    what = _plain(row["value"])
-    return Func(row["id"], row["name"], what["runtime"], what["code"])
+def _columns(rows: pa.Table, *names: str) -> Iterable[tuple[Any, ...]]:
+    return zip(*(rows[name].to_pylist() for name in names), strict=True)
 
 
-def _json(data: Any) -> str:
-    return codecs.dumps(codecs.JSON, data).decode()
-
-
-def _plain(text: str | None) -> Any:
-    return None if text is None else codecs.loads(codecs.JSON, text.encode())
+def _parsed(column: pa.ChunkedArray) -> list[Any]:
+    """What the column's texts say; no text is null. As one text: half the time of one by one."""
+    parsed: list[Any] = json.loads(f"[{','.join(column.fill_null('null').to_pylist())}]")
+    return parsed

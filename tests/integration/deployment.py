@@ -189,7 +189,9 @@ class Recorder:
 
     def owners(self, change_set: ChangeSet) -> list[str]:
         """Instances that took the change set, one for each time."""
-        epochs = {line.head.epoch: line.head.owner for line in self.lines[change_set]}
+        epochs: dict[int, str] = {}
+        for line in self.lines[change_set]:  # the last of an epoch may release it
+            epochs.setdefault(line.head.epoch, line.head.owner)
         return [owner.partition("/")[0] for owner in epochs.values()]
 
 

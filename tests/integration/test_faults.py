@@ -6,13 +6,16 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from rebaser_core.commits import Attempts, CommitV1, Head
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     Inline,
+    InObjectStore,
     Updates,
 )
+from rebaser_server.dead_letters import ATTEMPTS, REASON
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets, recording
 from tests.integration.values import Sum, set_to
@@ -213,3 +216,60 @@ async def test_what_a_checkpoint_holds_is_not_replayed(deployment: Deployment) -
     graph = await deployment.graph(change_set)
     assert left[deployment.subjects.commits(change_set)] < 30
     assert graph.values[values.total].value == 41
+
+
+async def test_a_quiet_change_set_gives_its_slot_up_when_another_one_waits(
+    deployment: Deployment,
+) -> None:
+    """One slot, an hour of quiet period, three change sets: each has its turn at once."""
+    change_sets, values = new_change_sets(3), Sum()
+    await deployment.start(CONCURRENCY="1", QUIET_PERIOD="PT1H")
+
+    async with recording(deployment) as recorder:
+        sent = await _enqueue(deployment, change_sets, values, range(3), first=True)
+
+        async def all_handled() -> bool:
+            return all(recorder.handled(c) == sent[c] for c in change_sets)
+
+        await eventually(all_handled, within=20)
+
+
+async def test_a_request_at_which_processes_die_is_buried_in_the_end(
+    deployment: Deployment,
+) -> None:
+    """Nobody is left to count a failure, so the next owner counts the one that did not release."""
+    [change_set], values = new_change_sets(1), Sum()
+    await deployment.client.enqueue_updates(*change_set, values.define())
+    died = Attempts(sequence=1, count=2)
+    line = CommitV1(id=RequestId(), previous=0, head=Head(epoch=1, owner="x/y", attempts=died))
+    await deployment.archive(change_set).log.append(line)
+
+    await deployment.start(ATTEMPTS="1")
+    await deployment.at_rest()
+
+    [letter] = await deployment.dead_letters(change_set)
+    assert letter.headers[ATTEMPTS] == "3"
+
+
+async def test_a_request_whose_batch_is_missing_is_tried_again_and_then_buried(
+    deployment: Deployment,
+) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    request = EnqueueUpdatesRequestV1(
+        id=RequestId(),
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+        updates_address=InObjectStore(object="0" * 64),
+    )
+    headers, payload = EnqueueUpdatesRequest.encode(request)
+    subject = deployment.subjects.requests(change_set)
+    await deployment.js.publish(subject, payload, headers=headers)
+    await deployment.client.enqueue_updates(*change_set, values.define(3, 4))
+
+    await deployment.start(ATTEMPTS="3")
+    await deployment.at_rest()
+
+    [letter] = await deployment.dead_letters(change_set)
+    assert letter.headers[ATTEMPTS] == "3"
+    assert "no batch" in letter.headers[REASON]
+    assert (await deployment.graph(change_set)).values[values.total].value == 7
