@@ -1,5 +1,6 @@
 """Where a batch lies: inside its request when it is small, else in the bucket of batches."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -33,9 +34,12 @@ async def place_batch(
     belongs to this request alone, and is the same when the request is sent again.
     """
     batch = UpdatesBatchV1(id=request_id, updates=list(updates))
-    payload = UpdatesBatch.encode(batch, content_type)[1]
-    if len(updates) <= INLINE_UPDATES and len(payload) <= INLINE_BYTES:
-        return Inline(inline=Updates(updates=batch.updates))
+    if len(updates) <= INLINE_UPDATES:
+        payload = UpdatesBatch.encode(batch, content_type)[1]
+        if len(payload) <= INLINE_BYTES:
+            return Inline(inline=Updates(updates=batch.updates))
+    else:  # in a thread, since it would hold up the connection, too
+        payload = (await asyncio.to_thread(UpdatesBatch.encode, batch, content_type))[1]
     name = blake3(payload).hexdigest()
     await bucket.put(name, payload)
     return InObjectStore(object=name)

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import chain, repeat
 from typing import Any, Final, Self
 
 from nats.aio.client import Client
 from pydantic import TypeAdapter, ValidationError
 
-from rebaser_client.batches import place_batch
+from rebaser_client.batches import INLINE_UPDATES, place_batch
 from rebaser_client.errors import NotStored, Unreachable
 from rebaser_client.publishing import RETRY_FOR, publish_request, publish_task
 from rebaser_client.replies import Replies, receiving
@@ -27,6 +28,7 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequestV1,
     EnqueueUpdatesResponseV2,
 )
+from rebaser_core.outcomes import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV1
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import AnyUpdate, UpdateList
 from rebaser_core.versioned import REPLY_INBOX, brief
@@ -36,8 +38,11 @@ Updates = Sequence[AnyUpdate | dict[str, Any]]
 
 Reply = Awaitable[EnqueueUpdatesResponseV2]
 
-POKE_EVERY: Final = 10.0
-"""Seconds between two looks after the task while an answer is awaited (C3)."""
+FIRST_ASK: Final = 1.0
+ASK_EVERY: Final = 10.0
+"""Seconds without a reply after which the task is looked after (C3) and the outcome asked for."""
+
+OUTCOME_TIMEOUT: Final = 10.0  # seconds
 
 _LOCAL: Final = ("nats://127.0.0.1:4222",)
 
@@ -56,6 +61,9 @@ class RebaserClient:
         content_type: str = codecs.CBOR,
         retry_for: float = RETRY_FOR,
     ) -> None:
+        if content_type not in codecs.CONTENT_TYPES:
+            known = ", ".join(sorted(codecs.CONTENT_TYPES))
+            raise ValueError(f"content type {content_type!r}; there are {known}")
         self._js = js
         self._replies = replies
         self._subjects = Subjects(prefix)
@@ -132,6 +140,32 @@ class RebaserClient:
         change_set = ChangeSet(workspace_id, change_set_id)
         return await self._enqueue_with_reply(change_set, from_change_set_id, updates, request_id)
 
+    async def outcome(
+        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, request_id: RequestId
+    ) -> OutcomeReplyV1:
+        """What became of a recent request, for a caller that gave up waiting for its reply.
+
+        Changes nothing and may be asked as often as one likes.
+
+        Raises:
+            Unreachable: no Rebaser answered.
+        """
+        change_set = ChangeSet(workspace_id, change_set_id)
+        query = OutcomeQueryV1(
+            id=request_id, workspace_id=workspace_id, change_set_id=change_set_id
+        )
+        headers, payload = OutcomeQuery.encode(query, self._content_type)
+        try:
+            answer = await self._js.link.request(
+                self._subjects.outcomes(change_set),
+                payload,
+                headers=headers,
+                timeout=OUTCOME_TIMEOUT,
+            )
+        except JetStreamError as error:
+            raise Unreachable(f"no Rebaser answered: {error}") from error
+        return OutcomeReply.decode(answer.headers or {}, answer.data)
+
     async def _enqueue(
         self,
         change_set: ChangeSet,
@@ -156,10 +190,10 @@ class RebaserClient:
         updates: Updates,
         request_id: RequestId,
     ) -> tuple[dict[str, str], bytes]:
-        try:
-            batch = _UPDATES.validate_python(updates)
-        except ValidationError as error:
-            raise MalformedMessage(f"updates: {brief(error)}") from error
+        if len(updates) <= INLINE_UPDATES:
+            batch = _read(updates)
+        else:  # in a thread, since it would hold up the connection, too
+            batch = await asyncio.to_thread(_read, updates)
         try:
             address = await place_batch(self._batches, request_id, batch, self._content_type)
         except JetStreamError as error:
@@ -188,19 +222,38 @@ class RebaserClient:
         except BaseException:
             answer.cancel()
             raise
-        return request_id, self._answered(change_set, answer)
+        return request_id, self._answered(change_set, request_id, answer)
 
     async def _answered(
-        self, change_set: ChangeSet, answer: asyncio.Future[EnqueueUpdatesResponseV2]
+        self,
+        change_set: ChangeSet,
+        request_id: RequestId,
+        answer: asyncio.Future[EnqueueUpdatesResponseV2],
     ) -> EnqueueUpdatesResponseV2:
+        """Wait for the reply, and now and then ask for it: it is plain NATS and may be lost.
+
+        None will come, either, if the request was sent before and is handled already.
+        """
         try:
-            while True:
-                done, _ = await asyncio.wait([answer], timeout=POKE_EVERY)
+            for patience in chain([FIRST_ASK], repeat(ASK_EVERY)):
+                done, _ = await asyncio.wait([answer], timeout=patience)
                 if done:
                     return answer.result()
                 await publish_task(self._js, self._subjects, change_set)
+                with suppress(Unreachable):
+                    known = await self.outcome(*change_set, request_id)
+                    if known.response is not None:
+                        return known.response
+            raise AssertionError("there is always another ask")
         finally:
             answer.cancel()
+
+
+def _read(updates: Updates) -> list[AnyUpdate]:
+    try:
+        return _UPDATES.validate_python(updates)
+    except ValidationError as error:
+        raise MalformedMessage(f"updates: {brief(error)}") from error
 
 
 @asynccontextmanager

@@ -18,16 +18,26 @@ class Replies:
 
     def __init__(self, inbox: str) -> None:
         self.inbox_root = inbox
-        self._waiting: dict[RequestId, asyncio.Future[EnqueueUpdatesResponseV2]] = {}
+        self._waiting: dict[RequestId, list[asyncio.Future[EnqueueUpdatesResponseV2]]] = {}
 
     def expect(self, request_id: RequestId) -> asyncio.Future[EnqueueUpdatesResponseV2]:
-        """The future response. Ask before the request is sent; cancel it to stop waiting."""
-        future = self._waiting.get(request_id)
-        if future is None:
-            future = asyncio.get_running_loop().create_future()
-            self._waiting[request_id] = future
-            future.add_done_callback(lambda _: self._waiting.pop(request_id, None))
+        """The future response. Ask before the request is sent; cancel it to stop waiting.
+
+        Whoever asks again for the same request has a future of its own.
+        """
+        future: asyncio.Future[EnqueueUpdatesResponseV2]
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(request_id, []).append(future)
+        future.add_done_callback(lambda done: self._forget(request_id, done))
         return future
+
+    def _forget(
+        self, request_id: RequestId, future: asyncio.Future[EnqueueUpdatesResponseV2]
+    ) -> None:
+        waiting = self._waiting[request_id]
+        waiting.remove(future)
+        if not waiting:
+            del self._waiting[request_id]
 
     def inbox(self, request_id: RequestId) -> str:
         return f"{self.inbox_root}.{request_id}"
@@ -36,9 +46,9 @@ class Replies:
         """Take what came; what cannot be read is nobody's answer."""
         with suppress(MessageError):
             response = EnqueueUpdatesResponse.decode(message.headers or {}, message.data)
-            future = self._waiting.get(response.id)
-            if future is not None and not future.done():
-                future.set_result(response)
+            for future in self._waiting.get(response.id, ()):
+                if not future.done():
+                    future.set_result(response)
 
 
 @asynccontextmanager

@@ -1,12 +1,12 @@
 """What a Rebaser tells watchers while it works. Plain NATS messages: losing one harms nothing."""
 
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.versioned import MessageType, Versioned
+from rebaser_core.versioned import MessageType, Plain, Read, Versioned
 
 
 class ActivityKind(StrEnum):
@@ -28,9 +28,9 @@ class ActivityV1(Versioned):
     VERSION: ClassVar = 1
     workspace_id: WorkspaceId
     change_set_id: ChangeSetId
-    kind: ActivityKind
+    kind: Annotated[ActivityKind, Read]
     request_id: RequestId | None = None
-    details: dict[str, Any] = Field(default_factory=dict)
+    details: dict[str, Plain] = Field(default_factory=dict)
 
 
 Activity: Final = MessageType("Activity", current=ActivityV1)

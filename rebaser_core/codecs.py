@@ -1,7 +1,7 @@
 """JSON and CBOR (RFC 8949): bytes ⇄ plain data, with nothing left over and nothing else let in.
 
 Plain data is what JSON can say: objects with text keys, arrays, text, integers of
-64 bits, finite floats, booleans, null.
+64 bits, finite floats, booleans, null. Text is what UTF-8 can say.
 """
 
 import io
@@ -18,17 +18,26 @@ CBOR: Final = "application/cbor"
 JSON: Final = "application/json"
 
 MAX_DEPTH: Final = 64
-"""Arrays and objects within one another, of a value and of a whole message alike."""
+"""Arrays and objects within one another: of a value, wherever it travels."""
+
+MAX_MESSAGE_DEPTH: Final = MAX_DEPTH + 16
+"""The same of a whole message. What fits into one kind of message fits into every other."""
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 
-_SCALARS: Final = frozenset({str, bool, type(None)})
-
 
 def dumps(content_type: str, data: Any) -> bytes:
-    """`data`, which must be plain, in the encoding that `content_type` names."""
-    return _ENCODERS[content_type](data)
+    """`data`, which must be plain, in the encoding that `content_type` names.
+
+    Raises:
+        MalformedMessage: the encoding cannot say it. Not everything is looked for here:
+            see `require_plain`.
+    """
+    try:
+        return _ENCODERS[content_type](data)
+    except (ValueError, TypeError, RecursionError, cbor2.CBOREncodeError) as error:
+        raise MalformedMessage(f"not to be written as {content_type}: {_brief(error)}") from error
 
 
 def loads(content_type: str, payload: bytes) -> Any:
@@ -36,44 +45,79 @@ def loads(content_type: str, payload: bytes) -> Any:
 
     Raises:
         MalformedMessage: not of this encoding, more than one document, nested deeper
-            than `MAX_DEPTH`, or holding what JSON cannot say (tags, bytes, NaN, …).
+            than `MAX_MESSAGE_DEPTH`, or holding what JSON cannot say (tags, bytes, NaN, …).
     """
     try:
         data = _DECODERS[content_type](payload)
     except (ValueError, RecursionError, EOFError, cbor2.CBORDecodeError) as error:
         raise MalformedMessage(f"not {content_type}: {_brief(error)}") from error
-    require_plain(data)
+    require_plain(data, MAX_MESSAGE_DEPTH)
     return data
 
 
-def require_plain(data: Any) -> None:
+def require_plain(data: Any, max_depth: int = MAX_DEPTH) -> None:
     """Raise `MalformedMessage` if `data` holds what JSON cannot say, or is nested too deep."""
     level, depth = [data], 0
     while level:
-        if depth > MAX_DEPTH:
-            raise MalformedMessage(f"nested deeper than {MAX_DEPTH}")
         below: list[Any] = []
+        containers = False
         for item in level:
             kind = type(item)
             if kind is dict:
-                if not all(type(key) is str for key in item):
-                    raise MalformedMessage("an object's key is not text")
+                containers = True
+                for key in item:
+                    _require_key(key)
                 below.extend(item.values())
             elif kind is list:
+                containers = True
                 below.extend(item)
-            elif kind not in _SCALARS:
-                _require_number(item)
-        level, depth = below, depth + 1
+            else:
+                _REQUIRE.get(kind, _refuse)(item)
+        depth += containers
+        if depth > max_depth:
+            raise MalformedMessage(f"nested deeper than {max_depth}")
+        level = below
 
 
-def _require_number(item: Any) -> None:
-    if type(item) is int:
-        if not INT_MIN <= item <= INT_MAX:
-            raise MalformedMessage("an integer beyond 64 bits; write it as text")
-    elif type(item) is not float:
-        raise MalformedMessage(f"{type(item).__name__} is not JSON")
-    elif not math.isfinite(item):
-        raise MalformedMessage(f"{item} is not JSON; write null or text")
+def _require_key(key: Any) -> None:
+    if type(key) is not str:
+        raise MalformedMessage("an object's key is not text")
+    _require_text(key)
+
+
+def _require_text(text: str) -> None:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise MalformedMessage("text with half of a surrogate pair") from None
+
+
+def _require_integer(number: int) -> None:
+    if not INT_MIN <= number <= INT_MAX:
+        raise MalformedMessage("an integer beyond 64 bits; write it as text")
+
+
+def _require_float(number: float) -> None:
+    if not math.isfinite(number):
+        raise MalformedMessage(f"{number} is not JSON; write null or text")
+
+
+def _refuse(item: Any) -> NoReturn:
+    raise MalformedMessage(f"{type(item).__name__} is not JSON")
+
+
+def _accept(_: Any) -> None:
+    pass
+
+
+_REQUIRE: Final[dict[type, Callable[[Any], None]]] = {
+    str: _require_text,
+    int: _require_integer,
+    float: _require_float,
+    bool: _accept,
+    type(None): _accept,
+}
 
 
 def same(one: Any, other: Any) -> bool:
@@ -86,10 +130,10 @@ def _canonical(data: Any) -> bytes:
 
 
 def _load_json(payload: bytes) -> Any:
-    data = json.loads(payload, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
-    if b"\\u" in payload:
-        _dump_json(data)  # half of a surrogate pair is JSON by the grammar, and no text
-    return data
+    # Left to itself `json` also takes UTF-16, UTF-32 and a byte order mark (RFC 8259, 8.1).
+    return json.loads(
+        payload.decode(), parse_constant=_no_constant, object_pairs_hook=_no_duplicates
+    )
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -125,7 +169,7 @@ def _load_cbor(payload: bytes) -> Any:
         stream,
         tag_hook=_no_tag,
         semantic_decoders=_TAGS,
-        max_depth=MAX_DEPTH + 1,
+        max_depth=MAX_MESSAGE_DEPTH,
         allow_duplicate_keys=False,
         strict_hashable_types=True,
     ).decode()
@@ -143,3 +187,8 @@ _ENCODERS: Final[dict[str, Callable[[Any], bytes]]] = {CBOR: cbor2.dumps, JSON: 
 _DECODERS: Final[dict[str, Callable[[bytes], Any]]] = {CBOR: _load_cbor, JSON: _load_json}
 
 CONTENT_TYPES: Final = frozenset(_DECODERS)
+
+
+def or_default(content_type: str | None) -> str:
+    """`content_type` if it is one of ours, else the default."""
+    return content_type if content_type in CONTENT_TYPES else CBOR

@@ -6,11 +6,11 @@ from a checkpoint.
 """
 
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Correction, UpdatesAddress
-from rebaser_core.versioned import MessageType, Shape, Versioned
+from rebaser_core.versioned import MessageType, Read, Shape, Versioned
 
 
 class Outcome(StrEnum):
@@ -30,10 +30,13 @@ class Claim(Shape):
 
 
 class Attempts(Shape):
-    """Failed attempts at the request that is first in line (L1)."""
+    """What went wrong so far at the request that is first in line (L1)."""
 
     sequence: int
-    count: int
+    count: int = 0
+    """Attempts that failed."""
+    deaths: int = 0
+    """Runs that ended without a word while it was first in line."""
 
 
 class Head(Shape):
@@ -42,7 +45,7 @@ class Head(Shape):
     epoch: int = 0
     """Grows by one each time a run takes the change set over (W2)."""
     owner: str = ""
-    """The instance, and a nonce of the run."""
+    """Instance, start of its process, and run; empty once it was released."""
     last_sequence: int = 0
     """Stream sequence of the last request handled; never falls (I2)."""
     dirty_sequence: int = 0
@@ -65,10 +68,10 @@ class Handled(Shape):
 
     id: RequestId
     sequence: int
-    outcome: Outcome
+    outcome: Annotated[Outcome, Read]
     updates: UpdatesAddress | None = None
     """As performed, that is after corrections; None if nothing was."""
-    corrections: tuple[Correction, ...] = ()
+    corrections: Annotated[tuple[Correction, ...], Read] = ()
     covers: int | None = None
     """Of an applied DVU result: the roots up to here that it settles (D5)."""
     message: str | None = None

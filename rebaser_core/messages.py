@@ -5,13 +5,14 @@ A client speaks `EnqueueUpdatesRequest` and hears `EnqueueUpdatesResponse`;
 commit log (`commits.py`).
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Discriminator, Field, StringConstraints, Tag
 
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.updates import Update
-from rebaser_core.versioned import MessageType, Shape, Versioned
+from rebaser_core.updates import UpdateList
+from rebaser_core.versioned import MessageType, Read, Shape, Versioned
 
 Blake3 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
@@ -30,7 +31,7 @@ class Computed(Shape):
 class Updates(Shape):
     """A batch where it travels inside its request."""
 
-    updates: list[Update]
+    updates: UpdateList
     computed: Computed | None = None
 
 
@@ -38,7 +39,7 @@ class UpdatesBatchV1(Versioned):
     """A batch on its own. Its id is its request's, so no two requests share an address."""
 
     VERSION: ClassVar = 1
-    updates: list[Update]
+    updates: UpdateList
     computed: Computed | None = None
 
 
@@ -60,11 +61,16 @@ class InStore(Shape):
     store: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,200}$")]
 
 
-def _address_kind(data: Any) -> str | None:
-    if isinstance(data, dict):
-        return next(iter(data)) if len(data) == 1 else None
-    kinds: dict[type, str] = {Inline: "inline", InObjectStore: "object", InStore: "store"}
-    return kinds.get(type(data))
+def _tag_of(**shapes: type[Shape]) -> Callable[[Any], str | None]:
+    """How pydantic tells externally tagged shapes apart, on the wire and as classes."""
+    tags = {shape: tag for tag, shape in shapes.items()}
+
+    def tag_of(data: Any) -> str | None:
+        if isinstance(data, dict):
+            return next(iter(data)) if len(data) == 1 else None
+        return tags.get(type(data))
+
+    return tag_of
 
 
 UpdatesAddress = Annotated[
@@ -72,7 +78,7 @@ UpdatesAddress = Annotated[
     | Annotated[InObjectStore, Tag("object")]
     | Annotated[InStore, Tag("store")],
     Discriminator(
-        _address_kind,
+        _tag_of(inline=Inline, object=InObjectStore, store=InStore),
         custom_error_type="updates_address",
         custom_error_message="an address is an object with one key: inline, object or store",
     ),
@@ -102,8 +108,21 @@ class ErrorStatus(Shape):
     error: Failure
 
 
+_STATUS_MESSAGE: Final = "a status is an object with one key: success or error"
+
+
 class SuccessStatusV1(Shape):
     success: SuccessV1
+
+
+StatusV1 = Annotated[
+    Annotated[SuccessStatusV1, Tag("success")] | Annotated[ErrorStatus, Tag("error")],
+    Discriminator(
+        _tag_of(success=SuccessStatusV1, error=ErrorStatus),
+        custom_error_type="status",
+        custom_error_message=_STATUS_MESSAGE,
+    ),
+]
 
 
 class EnqueueUpdatesResponseV1(Versioned):
@@ -112,10 +131,10 @@ class EnqueueUpdatesResponseV1(Versioned):
     VERSION: ClassVar = 1
     workspace_id: WorkspaceId
     change_set_id: ChangeSetId
-    status: SuccessStatusV1 | ErrorStatus
+    status: StatusV1
 
     def upgrade(self) -> "EnqueueUpdatesResponseV2":
-        status: SuccessStatusV2 | ErrorStatus
+        status: StatusV2
         if isinstance(self.status, ErrorStatus):
             status = self.status
         else:
@@ -132,7 +151,7 @@ class EnqueueUpdatesResponseV1(Versioned):
 class Correction(Shape):
     """How a batch was changed so that it fits the change set; the same for the same state."""
 
-    index: int
+    index: Annotated[int, Field(ge=0)]
     """Position of the update in the batch as sent, from 0."""
     code: str
     """Constant per kind of correction: see `docs/wire.md`."""
@@ -142,13 +161,23 @@ class Correction(Shape):
 
 class SuccessV2(Shape):
     updates_performed: UpdatesAddress
-    commit: int | None = None
+    commit: Annotated[int, Field(ge=0)] | None = None
     """The commit's sequence in the log; None where a version 1 server answered."""
-    corrections: tuple[Correction, ...] = ()
+    corrections: Annotated[tuple[Correction, ...], Read] = ()
 
 
 class SuccessStatusV2(Shape):
     success: SuccessV2
+
+
+StatusV2 = Annotated[
+    Annotated[SuccessStatusV2, Tag("success")] | Annotated[ErrorStatus, Tag("error")],
+    Discriminator(
+        _tag_of(success=SuccessStatusV2, error=ErrorStatus),
+        custom_error_type="status",
+        custom_error_message=_STATUS_MESSAGE,
+    ),
+]
 
 
 class EnqueueUpdatesResponseV2(Versioned):
@@ -157,7 +186,7 @@ class EnqueueUpdatesResponseV2(Versioned):
     VERSION: ClassVar = 2
     workspace_id: WorkspaceId
     change_set_id: ChangeSetId
-    status: SuccessStatusV2 | ErrorStatus
+    status: StatusV2
 
 
 EnqueueUpdatesRequest: Final = MessageType("EnqueueUpdatesRequest", current=EnqueueUpdatesRequestV1)

@@ -1,5 +1,6 @@
 """Where messages travel: streams and subjects, all of them behind one optional prefix."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,8 +9,16 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 
 TASKS_CONSUMER: Final = "rebaser-tasks"
 
-_REQUEST_TOKENS: Final = 4
-_TASK_TOKENS: Final = 5
+_PREFIX: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ENDS: Final[dict[str, list[str]]] = {
+    "requests": [],
+    "tasks": ["process"],
+    "commits": [],
+    "dead-letters": [],
+    "activities": [],
+    "outcomes": [],
+}
+"""Kind of subject → what follows the change set in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +26,10 @@ class Subjects:
     """Names: `P_REBASER_REQUESTS` and `P.rebaser.requests.…` for prefix P."""
 
     prefix: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.prefix and not _PREFIX.fullmatch(self.prefix):
+            raise ValueError(f"prefix {self.prefix[:80]!r} is not {_PREFIX.pattern}")
 
     def stream(self, name: str) -> str:
         return f"{self.prefix}_{name}" if self.prefix else name
@@ -56,21 +69,27 @@ class Subjects:
     def dead_letters(self, change_set: ChangeSet) -> str:
         return self.subject("rebaser", "dead-letters", *change_set)
 
+    def outcomes(self, change_set: ChangeSet) -> str:
+        return self.subject("rebaser", "outcomes", *change_set)
+
     def activities(self, change_set: ChangeSet) -> str:
         return self.subject("rebaser", "activities", *change_set)
 
     def change_set_of(self, subject: str) -> ChangeSet:
-        """The change set that a request's, commit's or task's subject names.
+        """The change set that a subject of any of our kinds names.
 
         Raises:
-            UnknownSubject: not `rebaser.<kind>.<ULID>.<ULID>[.process]` behind our prefix.
+            UnknownSubject: not as we write it, behind our prefix and with canonical ULIDs.
         """
-        prefix = f"{self.prefix}." if self.prefix else ""
-        tokens = subject.removeprefix(prefix).split(".")
-        task = len(tokens) == _TASK_TOKENS and tokens[4] == "process"
         try:
-            if not subject.startswith(prefix) or not (task or len(tokens) == _REQUEST_TOKENS):
-                raise ValueError("wrong number of tokens")
-            return ChangeSet(WorkspaceId.from_str(tokens[2]), ChangeSetId.from_str(tokens[3]))
+            ours = self.subject("rebaser.")
+            if not subject.startswith(ours):
+                raise ValueError(f"it does not start with {ours}")
+            kind, workspace_id, change_set_id, *end = subject.removeprefix(ours).split(".", 4)
+            if end != _ENDS.get(kind):
+                raise ValueError("no such kind")
+            return ChangeSet(
+                WorkspaceId.from_str(workspace_id), ChangeSetId.from_str(change_set_id)
+            )
         except ValueError as error:
             raise UnknownSubject(f"{subject[:200]!r} names no change set: {error}") from error

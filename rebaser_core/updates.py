@@ -1,21 +1,48 @@
 """What a batch can ask of a change set: updates, externally tagged on the wire."""
 
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
-from pydantic import PlainSerializer, PlainValidator, StringConstraints, WithJsonSchema
+from pydantic import (
+    FailFast,
+    GetPydanticSchema,
+    PlainSerializer,
+    PlainValidator,
+    StringConstraints,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
 
 from rebaser_core.ids import FuncId, ValueId
-from rebaser_core.versioned import Shape
+from rebaser_core.versioned import Plain, Shape
+
+_ONE_OR_MANY: Final = GetPydanticSchema(
+    lambda source, handler: {
+        **handler(source),
+        "custom_error_type": "input",
+        "custom_error_message": "Input should be a value id, a ULID in its canonical text, "
+        "or a list of them",
+    }
+)
 
 Inputs = dict[
-    Annotated[str, StringConstraints(min_length=1, max_length=128)], ValueId | list[ValueId]
+    Annotated[str, StringConstraints(min_length=1, max_length=128)],
+    Annotated[ValueId | list[ValueId], _ONE_OR_MANY],
 ]
 """Argument name → one value id, or a list of them in the order that the function shall see."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 
 
-class PutFunc(Shape):
+class _Tagged(Shape):
+    """Externally tagged: `{"<kind>": {…}}`."""
+
+    KIND: ClassVar[str]
+
+    def wire(self) -> dict[str, Any]:
+        return {self.KIND: super().wire()}
+
+
+class PutFunc(_Tagged):
     """Define a function, or replace it: every value computed by it is computed anew."""
 
     KIND: ClassVar = "putFunc"
@@ -26,33 +53,33 @@ class PutFunc(Shape):
     """`builtin`: its name; `python`: an entry point's name; `cel`: the source text."""
 
 
-class RemoveFunc(Shape):
+class RemoveFunc(_Tagged):
     """Remove a function; values that it computed fail until it is defined again."""
 
     KIND: ClassVar = "removeFunc"
     func_id: FuncId
 
 
-class PutValue(Shape):
+class PutValue(_Tagged):
     """Define a value, or replace its whole definition. With `func_id` it is a dependent value."""
 
     KIND: ClassVar = "putValue"
     value_id: ValueId
     name: Name | None = None
-    value: Any = None
+    value: Plain = None
     func_id: FuncId | None = None
     inputs: Inputs | None = None
 
 
-class SetValue(Shape):
+class SetValue(_Tagged):
     """Set what a source value is."""
 
     KIND: ClassVar = "setValue"
     value_id: ValueId
-    value: Any
+    value: Plain
 
 
-class SetInputs(Shape):
+class SetInputs(_Tagged):
     """Replace what a dependent value is computed from."""
 
     KIND: ClassVar = "setInputs"
@@ -60,19 +87,19 @@ class SetInputs(Shape):
     inputs: Inputs
 
 
-class RemoveValue(Shape):
+class RemoveValue(_Tagged):
     """Remove a value; those that took it as an input lose that input."""
 
     KIND: ClassVar = "removeValue"
     value_id: ValueId
 
 
-class SetComputed(Shape):
+class SetComputed(_Tagged):
     """What a dependent values update found: a value, or why there is none. Not for clients."""
 
     KIND: ClassVar = "setComputed"
     value_id: ValueId
-    value: Any = None
+    value: Plain = None
     failed: str | None = None
     blocked_by: ValueId | None = None
 
@@ -83,37 +110,31 @@ _KINDS: Final[dict[str, type[AnyUpdate]]] = {
     shape.KIND: shape
     for shape in (PutFunc, RemoveFunc, PutValue, SetValue, SetInputs, RemoveValue, SetComputed)
 }
-_FIELDS: Final = {
-    shape: [
-        (field, info.alias or field, info.is_required())
-        for field, info in shape.model_fields.items()
-    ]
-    for shape in _KINDS.values()
-}
+_CLASSES: Final = frozenset(_KINDS.values())
 
 
 def _untag(data: Any) -> AnyUpdate:
-    if isinstance(data, AnyUpdate):
-        return data
+    if type(data) in _CLASSES:
+        return cast("AnyUpdate", data)
     if not isinstance(data, dict) or len(data) != 1:
-        raise ValueError("an update is an object with one key, its kind")
+        raise PydanticCustomError("update", "an update is an object with one key, its kind")
     [(kind, body)] = data.items()
     shape = _KINDS.get(kind)
     if shape is None:
-        raise ValueError(f"no update is called {str(kind)[:40]!r}; there are {', '.join(_KINDS)}")
-    return shape.model_validate(body)
-
-
-def _tag(update: AnyUpdate) -> dict[str, Any]:
-    """By hand: a large batch is most of what is ever encoded."""
-    body = {}
-    for field, alias, required in _FIELDS[type(update)]:
-        value = getattr(update, field)
-        if required or value is not None:
-            body[alias] = value
-    return {update.KIND: body}
+        raise PydanticCustomError(
+            "update",
+            "no update is called {kind}; there are {kinds}",
+            {"kind": repr(str(kind)[:40]), "kinds": ", ".join(_KINDS)},
+        )
+    return shape.from_wire(body)
 
 
 Update = Annotated[
-    AnyUpdate, PlainValidator(_untag), PlainSerializer(_tag), WithJsonSchema({"type": "object"})
+    AnyUpdate,
+    PlainValidator(_untag),
+    PlainSerializer(_Tagged.wire),
+    WithJsonSchema({"type": "object"}),
 ]
+
+UpdateList = Annotated[list[Update], FailFast()]
+"""One mistake is enough: of a million there need not be a report."""

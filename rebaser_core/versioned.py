@@ -8,10 +8,12 @@ disagrees with its headers is malformed.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar
+from functools import cache
+from typing import Annotated, Any, ClassVar, Final, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage, NewerVersion, UnsupportedMessage
@@ -26,12 +28,71 @@ REPLY_INBOX: Final = "X-Reply-Inbox"
 _DIGITS: Final = 10  # of a version; `int` of text without bounds is slow
 
 
+def _plain(value: Any) -> Any:
+    try:
+        codecs.require_plain(value)
+    except MalformedMessage as error:
+        raise PydanticCustomError("plain", "{why}", {"why": str(error)}) from None
+    return value
+
+
+Plain = Annotated[Any, AfterValidator(_plain)]
+"""What JSON can say, nested as deep as a value may be: checked before it is ever written."""
+
+Read = Field(strict=False)
+"""For what is no JSON of its own, an enumeration or a tuple: it may be made from its JSON."""
+
+
 class Shape(BaseModel):
-    """Part of a message: fields in camelCase on the wire, no unknown ones, never changed."""
+    """Part of a message: fields in camelCase on the wire, no unknown ones, never changed.
+
+    Strict: `"1"`, `1.0` and `true` are no integers.
+    """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, strict=False
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, strict=True
     )
+
+    @classmethod
+    def from_wire(cls, data: Any) -> Self:
+        """Read plain data, whose names are those of the wire and no others.
+
+        Raises:
+            ValidationError: it is not of this shape.
+        """
+        return cls.model_validate(data, by_alias=True, by_name=False)
+
+    def wire(self) -> dict[str, Any]:
+        """As plain data: what is None and need not be said is left out.
+
+        By hand, since a large batch is most of what is ever written; shares what is
+        plain already.
+        """
+        said = {}
+        for name, alias, required in _fields(type(self)):
+            value = getattr(self, name)
+            if required or value is not None:
+                said[alias] = _wire(value)
+        return said
+
+
+@cache
+def _fields(shape: type[Shape]) -> list[tuple[str, str, bool]]:
+    fields = shape.model_fields.items()
+    return [(name, info.alias or name, info.is_required()) for name, info in fields]
+
+
+def _wire(value: Any) -> Any:
+    if type(value) in _AS_IT_IS:
+        return value
+    if isinstance(value, Shape):
+        return value.wire()
+    if isinstance(value, list | tuple):
+        return [_wire(item) for item in value]
+    return str(value)  # an id or an enumeration
+
+
+_AS_IT_IS: Final = frozenset({str, int, float, bool, type(None), dict})
 
 
 class Versioned(Shape):
@@ -95,9 +156,13 @@ class MessageType(Generic[VersionedT]):
     def encode(
         self, message: VersionedT, content_type: str = codecs.CBOR
     ) -> tuple[dict[str, str], bytes]:
-        """Headers and payload. `Nats-Msg-Id` is among the headers."""
+        """Headers and payload. `Nats-Msg-Id` is among the headers.
+
+        Raises:
+            MalformedMessage: a text in it is none that UTF-8 can say.
+        """
         version = self.current.VERSION
-        body = {f"v{version}": message.model_dump(mode="json", by_alias=True, exclude_none=True)}
+        body = {f"v{version}": message.wire()}
         headers = ContentInfo(content_type, self.name, version).headers()
         headers[MESSAGE_ID] = str(message.id)
         return headers, codecs.dumps(content_type, body)
@@ -134,11 +199,12 @@ class MessageType(Generic[VersionedT]):
             MalformedMessage: headers or payload break the contract that they announce.
         """
         info = self.negotiate(headers)
-        version, message = self._read(info.content_type, payload)
+        version, body = self._read(info.content_type, payload)
         if version != info.message_version:
             raise MalformedMessage(
                 f"{self.name}: headers say version {info.message_version}, the body {version}"
             )
+        message = self._current(version, body)
         announced = headers.get(MESSAGE_ID)
         if announced is not None and announced != str(message.id):
             raise MalformedMessage(f"{MESSAGE_ID} is {announced[:40]!r}, the id is {message.id}")
@@ -150,30 +216,39 @@ class MessageType(Generic[VersionedT]):
         Raises:
             MalformedMessage, NewerVersion: as `decode`.
         """
-        # An object in JSON starts with its brace; in CBOR that byte starts a text.
-        return self._read(codecs.JSON if payload[:1] == b"{" else codecs.CBOR, payload)[1]
+        # An object starts with a brace or a blank in JSON, above 0x9f in CBOR.
+        version, body = self._read(codecs.JSON if payload[:1].isascii() else codecs.CBOR, payload)
+        if version not in self._shapes:
+            raise NewerVersion(f"{self.name}: the body is of version {version}")
+        return self._current(version, body)
 
-    def _read(self, content_type: str, payload: bytes) -> tuple[int, VersionedT]:
+    def _read(self, content_type: str, payload: bytes) -> tuple[int, Any]:
+        """The version that the body says it is of, and what it says."""
         body = codecs.loads(content_type, payload)
         tags = list(body) if isinstance(body, dict) else []
         if len(tags) != 1 or not re.fullmatch("v[1-9][0-9]{0,8}", tags[0]):
             raise MalformedMessage(
                 f"{self.name}: the body is no object with its version as one key"
             )
-        version = int(tags[0][1:])
-        if version not in self._shapes:
-            raise NewerVersion(f"{self.name}: the body is of version {version}")
-        message = _validated(self._shapes[version], body[tags[0]])
+        return int(tags[0][1:]), body[tags[0]]
+
+    def _current(self, version: int, data: Any) -> VersionedT:
+        shape = self._shapes[version]
+        try:
+            message: Versioned = shape.from_wire(data)
+        except ValidationError as error:
+            raise MalformedMessage(f"{shape.__name__}: {brief(error)}") from error
         while not isinstance(message, self.current):
             message = message.upgrade()
-        return version, message
+        return message
 
 
-def _validated(shape: type[Versioned], data: Any) -> Versioned:
-    try:
-        return shape.model_validate(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the body"
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise MalformedMessage(f"{shape.__name__}: {where}: {first['msg']}{more}") from error
+def brief(error: ValidationError) -> str:
+    """Where the first mistake is, what it is, and how many more there are. Shows no data."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where: list[str] = []
+    for part in map(str, first["loc"]):
+        if where[-1:] != [part]:  # a tagged part comes twice: as the tag, and as the field
+            where.append(part)
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{'.'.join(where)[:200] or 'the body'}: {first['msg']}{more}"

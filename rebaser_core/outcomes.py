@@ -1,0 +1,36 @@
+"""Asking later what became of a request, by its id."""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Final
+
+from rebaser_core.ids import ChangeSetId, WorkspaceId
+from rebaser_core.messages import EnqueueUpdatesResponseV2
+from rebaser_core.versioned import MessageType, Read, Versioned
+
+
+class RequestState(StrEnum):
+    """Where a request is."""
+
+    HANDLED = "handled"  # it is final: applied or dead
+    WAITING = "waiting"  # stored, not handled yet
+    UNKNOWN = "unknown"  # never stored, or handled so long ago that it is forgotten
+
+
+class OutcomeQueryV1(Versioned):
+    """Asks what became of the request of this id."""
+
+    VERSION: ClassVar = 1
+    workspace_id: WorkspaceId
+    change_set_id: ChangeSetId
+
+
+class OutcomeReplyV1(Versioned):
+    """Where the request is and, if it is handled, its response."""
+
+    VERSION: ClassVar = 1
+    state: Annotated[RequestState, Read]
+    response: EnqueueUpdatesResponseV2 | None = None
+
+
+OutcomeQuery: Final = MessageType("OutcomeQuery", current=OutcomeQueryV1)
+OutcomeReply: Final = MessageType("OutcomeReply", current=OutcomeReplyV1)

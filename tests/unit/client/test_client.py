@@ -1,0 +1,60 @@
+"""What a client refuses before it sends anything: it has no connection here."""
+
+import pytest
+from nats.aio.client import Client
+
+from rebaser_client import RebaserClient
+from rebaser_client.replies import Replies
+from rebaser_core.errors import MalformedMessage
+from rebaser_core.ids import ChangeSetId, WorkspaceId
+from rebaser_core.jetstream import JetStream
+from rebaser_core.updates import SetValue
+
+WHERE = (WorkspaceId.from_int(1), ChangeSetId.from_int(2))
+ONE = "0" * 26
+GOOD = SetValue(value_id=ONE, value=1)
+CYCLE = []
+CYCLE.append(CYCLE)
+
+
+def client(**options):
+    return RebaserClient(JetStream(Client()), Replies("_INBOX.a"), **options)
+
+
+@pytest.mark.parametrize(
+    ("update", "says"),
+    [
+        ({"dropTable": {}}, "updates: 1: no update is called 'dropTable'"),
+        ({"setValue": {"valueId": ONE}}, "updates: 1.value: Field required"),
+        ({"setValue": {"valueId": ONE, "value": {1}}}, "updates: 1.value: set is not JSON"),
+        ({"setValue": {"valueId": ONE, "value": 2**63}}, "updates: 1.value: an integer beyond"),
+        ({"setValue": {"valueId": ONE, "value": "\ud800"}}, "updates: 1.value: text with half"),
+        ({"setValue": {"valueId": ONE, "value": CYCLE}}, "updates: 1.value: nested deeper"),
+        ({"removeValue": {"value_id": ONE}}, "updates: 1.valueId: Field required"),
+        (None, "updates: 1: an update is an object"),
+    ],
+)
+async def test_what_is_no_update_is_named(update, says):
+    with pytest.raises(MalformedMessage) as caught:
+        await client().enqueue_updates(*WHERE, [GOOD, update])
+
+    assert str(caught.value).startswith(says)
+
+
+async def test_a_large_batch_is_checked_as_well():
+    with pytest.raises(MalformedMessage, match="updates: 5000: no update"):
+        await client().enqueue_updates_with_reply(*WHERE, [GOOD] * 5000 + [{"no": {}}])
+
+
+async def test_nobody_waits_for_what_was_not_sent():
+    one = client()
+    with pytest.raises(MalformedMessage):
+        await one.enqueue_updates_with_reply(*WHERE, [1])
+
+    assert all(future.cancelled() for waits in one._replies._waiting.values() for future in waits)
+
+
+@pytest.mark.parametrize("options", [{"content_type": "json"}, {"prefix": "a.b"}], ids=str)
+def test_a_wrong_option_is_refused_at_once(options):
+    with pytest.raises(ValueError, match=r"content type|prefix"):
+        client(**options)

@@ -1,0 +1,108 @@
+"""Each response reaches the one who waits for it, and nobody else."""
+
+import asyncio
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from rebaser_client.replies import Replies
+from rebaser_core.ids import RequestId
+from rebaser_core.messages import EnqueueUpdatesResponse
+from tests.wire.samples import FAILED, REQUEST, SAMPLES, response
+
+RESPONSE = response(FAILED)
+OTHER = RequestId.from_int(8)
+
+
+def message(headers, payload):
+    return Msg(_client=Client(), subject="_INBOX.a.b", headers=headers, data=payload)
+
+
+def answer():
+    return message(*EnqueueUpdatesResponse.encode(RESPONSE))
+
+
+@pytest.fixture
+def replies():
+    return Replies("_INBOX.a")
+
+
+def test_every_request_has_an_inbox_of_its_own(replies):
+    assert replies.inbox(REQUEST) == f"_INBOX.a.{REQUEST}"
+
+
+async def test_a_response_reaches_its_request(replies):
+    mine, others = replies.expect(REQUEST), replies.expect(OTHER)
+
+    await replies.receive(answer())
+
+    assert mine.result() == RESPONSE
+    assert not others.done()
+
+
+async def test_an_answer_of_version_1_reads_as_the_current_one(replies):
+    sample = next(s for s in SAMPLES if str(s) == "EnqueueUpdatesResponse-v1")
+    mine = replies.expect(REQUEST)
+
+    await replies.receive(
+        message(sample.headers("application/json"), sample.payload("application/json"))
+    )
+
+    assert mine.result() == sample.read
+
+
+async def test_the_first_answer_is_final(replies):
+    mine = replies.expect(REQUEST)
+
+    await replies.receive(answer())
+    await replies.receive(answer())
+
+    assert mine.result() == RESPONSE
+
+
+async def test_nonsense_is_nobodys_answer(replies):
+    mine = replies.expect(REQUEST)
+
+    await replies.receive(message(None, b""))
+    await replies.receive(message({"X-MESSAGE-TYPE": "EnqueueUpdatesResponse"}, b"\xff"))
+
+    assert not mine.done()
+
+
+async def test_an_answer_that_nobody_waits_for_is_dropped(replies):
+    replies.expect(REQUEST).cancel()
+
+    await replies.receive(answer())
+    await asyncio.sleep(0)
+    await replies.receive(answer())
+
+
+async def test_who_asks_again_at_once_after_giving_up_gets_the_answer(replies):
+    """The same request is sent again after an error, before the loop has turned once."""
+    replies.expect(REQUEST).cancel()
+    again = replies.expect(REQUEST)
+    await asyncio.sleep(0)
+
+    await replies.receive(answer())
+
+    assert again.result() == RESPONSE
+
+
+async def test_one_who_gives_up_does_not_take_the_others_with_him(replies):
+    first, second = replies.expect(REQUEST), replies.expect(REQUEST)
+
+    first.cancel()
+    await replies.receive(answer())
+
+    assert first.cancelled()
+    assert second.result() == RESPONSE
+
+
+async def test_nothing_is_kept_of_those_who_are_done(replies):
+    replies.expect(REQUEST).cancel()
+    replies.expect(REQUEST)
+    await replies.receive(answer())
+    await asyncio.sleep(0)
+
+    assert not replies._waiting

@@ -1,0 +1,27 @@
+"""What watchers are told."""
+
+import pytest
+from pydantic import ValidationError
+
+from rebaser_core.activities import Activity, ActivityKind, ActivityV1
+from rebaser_core.errors import MalformedMessage
+from tests.wire.samples import REQUEST, WHERE
+
+
+def test_details_need_not_be_told():
+    activity = ActivityV1(id=REQUEST, **WHERE, kind=ActivityKind.QUIET)
+
+    assert activity.wire()["details"] == {}
+    assert "requestId" not in activity.wire()
+
+
+def test_an_unknown_kind_is_malformed_and_told_the_known_ones():
+    headers, payload = Activity.encode(ActivityV1(id=REQUEST, **WHERE, kind=ActivityKind.QUIET))
+
+    with pytest.raises(MalformedMessage, match="kind: Input should be 'taken', 'requestApplied'"):
+        Activity.decode(headers, payload.replace(b"quiet", b"quick"))
+
+
+def test_details_are_plain_data():
+    with pytest.raises(ValidationError, match="object is not JSON"):
+        ActivityV1(id=REQUEST, **WHERE, kind=ActivityKind.TAKEN, details={"a": object()})

@@ -1,0 +1,129 @@
+"""Bytes ⇄ plain data, and when two pieces of data are the same."""
+
+import math
+
+import pytest
+
+from rebaser_core import codecs
+from rebaser_core.errors import MalformedMessage
+
+BOTH = pytest.mark.parametrize("content_type", sorted(codecs.CONTENT_TYPES))
+
+
+def nested(depth, leaf):
+    for _ in range(depth):
+        leaf = [leaf]
+    return leaf
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ([{"x": {"p": 1, "q": [None]}}], [{"x": {"q": [None], "p": 1}}]),
+        (0.1 + 0.2, 0.30000000000000004),
+        ("é", "\u00e9"),
+        ({}, {}),
+    ],
+)
+def test_the_order_of_keys_does_not_matter(one, other):
+    assert codecs.same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, 1.0),
+        (1, True),
+        (1.0, True),
+        (0, False),
+        (0.0, -0.0),
+        (None, False),
+        ([], {}),
+        ("1", 1),
+        ("é", "e\u0301"),
+        ([1, 2], [2, 1]),
+        ({"a": None}, {}),
+        ([[1]], [[1.0]]),
+        (2**53, float(2**53)),
+    ],
+)
+def test_values_that_python_takes_for_equal_are_told_apart(one, other):
+    """Else a change from 1 to true would be none, and what depends on it stay wrong."""
+    assert not codecs.same(one, other)
+    assert not codecs.same(other, one)
+
+
+@BOTH
+def test_text_stays_text_and_integers_stay_integers(content_type):
+    data = {"": ["1", 1, 1.0, True, None, codecs.INT_MIN, codecs.INT_MAX, "\x00🌍"]}
+
+    read = codecs.loads(content_type, codecs.dumps(content_type, data))
+
+    assert codecs.same(read, data)
+
+
+@BOTH
+def test_the_same_data_gives_the_same_bytes(content_type):
+    data = {"b": 1, "a": [1.5, "é"]}
+
+    assert codecs.dumps(content_type, data) == codecs.dumps(content_type, dict(data.items()))
+
+
+def test_json_is_compact_utf8():
+    assert codecs.dumps(codecs.JSON, {"a": ["é", 1.0]}) == '{"a":["é",1.0]}'.encode()
+
+
+@pytest.mark.parametrize("leaf", [[], {}, [1], {"a": 1}])
+def test_depth_counts_arrays_and_objects_alone(leaf):
+    codecs.require_plain(nested(codecs.MAX_DEPTH - 1, leaf))
+
+    with pytest.raises(MalformedMessage, match="nested deeper than 64"):
+        codecs.require_plain(nested(codecs.MAX_DEPTH, leaf))
+
+
+@BOTH
+def test_a_message_has_room_for_the_deepest_value(content_type):
+    """A commit and a reply wrap a value deeper than the request that brought it."""
+    wrapped = nested(codecs.MAX_MESSAGE_DEPTH, 1)
+
+    assert codecs.loads(content_type, codecs.dumps(content_type, wrapped)) == wrapped
+    with pytest.raises(MalformedMessage, match="80"):
+        codecs.loads(content_type, codecs.dumps(content_type, [wrapped]))
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (math.nan, "nan is not JSON"),
+        ([math.inf], "inf is not JSON"),
+        (codecs.INT_MAX + 1, "beyond 64 bits"),
+        (codecs.INT_MIN - 1, "beyond 64 bits"),
+        (b"x", "bytes is not JSON"),
+        ((1, 2), "tuple is not JSON"),
+        ({1, 2}, "set is not JSON"),
+        ({1: 2}, "key is not text"),
+        ({"a": object()}, "object is not JSON"),
+        ("\ud800", "half of a surrogate pair"),
+        ({"\udc00": 1}, "half of a surrogate pair"),
+    ],
+    ids=repr,
+)
+def test_what_json_cannot_say_is_not_plain(data, says):
+    with pytest.raises(MalformedMessage, match=says):
+        codecs.require_plain(data)
+
+
+def test_a_value_that_contains_itself_is_not_plain():
+    data = []
+    data.append(data)
+
+    with pytest.raises(MalformedMessage, match="nested deeper"):
+        codecs.require_plain(data)
+
+
+@BOTH
+@pytest.mark.parametrize("data", ["\ud800", object(), {"a": {"\udc00": 1}}], ids=ascii)
+def test_what_cannot_be_written_is_a_malformed_message(data, content_type):
+    with pytest.raises(MalformedMessage, match="not to be written"):
+        codecs.dumps(content_type, data)

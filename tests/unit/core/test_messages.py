@@ -1,0 +1,52 @@
+"""What requests and responses say, beyond their bytes (`tests/wire`)."""
+
+import pytest
+from pydantic import ValidationError
+
+from rebaser_core.messages import (
+    Correction,
+    EnqueueUpdatesResponseV2,
+    ErrorStatus,
+    Failure,
+    InObjectStore,
+    InStore,
+    SuccessStatusV1,
+    SuccessV1,
+)
+from tests.wire.samples import OBJECT, old_response, request
+
+
+def test_an_old_success_has_no_commit_and_no_corrections():
+    upgraded = old_response(SuccessStatusV1(success=SuccessV1(updates_performed=OBJECT))).upgrade()
+
+    assert isinstance(upgraded, EnqueueUpdatesResponseV2)
+    assert upgraded.status.success.updates_performed == OBJECT
+    assert (upgraded.status.success.commit, upgraded.status.success.corrections) == (None, ())
+
+
+def test_an_old_error_stays_as_it_was():
+    status = ErrorStatus(error=Failure(message="no"))
+
+    assert old_response(status).upgrade().status == status
+
+
+@pytest.mark.parametrize("key", ["a", "A-z_0.9", "x" * 200])
+def test_a_key_of_the_store_is_a_plain_name(key):
+    assert request(InStore(store=key)).wire()["updatesAddress"] == {"store": key}
+
+
+@pytest.mark.parametrize("key", ["", "a/b", "a b", "é", "x" * 201, "a\n"])
+def test_a_key_that_could_be_a_path_is_refused(key):
+    with pytest.raises(ValidationError):
+        InStore(store=key)
+
+
+@pytest.mark.parametrize("digest", ["", "a" * 63, "a" * 65, "A" * 64, "g" * 64])
+def test_an_object_is_named_by_64_hex_digits(digest):
+    with pytest.raises(ValidationError):
+        InObjectStore(object=digest)
+
+
+def test_a_correction_points_into_the_batch():
+    with pytest.raises(ValidationError):
+        Correction(index=-1, code="cycle", detail="")

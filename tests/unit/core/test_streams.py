@@ -1,0 +1,83 @@
+"""The configuration on which the protocol rests."""
+
+from datetime import timedelta
+
+import pytest
+
+from rebaser_core.streams import DUPLICATE_WINDOW, StreamOptions, streams, tasks_consumer
+from rebaser_core.subjects import Subjects
+
+
+def configs(prefix=None, **options):
+    subjects = Subjects(prefix)
+    made = {c["name"]: c for c in streams(subjects, StreamOptions(**options))}
+    names = ("requests", "tasks", "commits", "dead_letters")
+    return {name: made[getattr(subjects, f"{name}_stream")] for name in names}
+
+
+@pytest.mark.parametrize("name", configs())
+def test_nothing_vanishes_by_itself(name):
+    """A message that a limit removes is a lost request, task, commit or dead letter."""
+    config = configs()[name]
+
+    assert all(config.get(limit, 0) <= 0 for limit in ("max_age", "max_msgs", "max_bytes"))
+    assert config["discard"] == "new"
+    assert config["storage"] == "file"
+
+
+def test_only_tasks_are_a_work_queue():
+    retention = {name: config["retention"] for name, config in configs().items()}
+
+    assert retention.pop("tasks") == "workqueue"
+    assert set(retention.values()) == {"limits"}
+
+
+def test_a_change_set_has_one_task_at_most_and_its_second_is_refused():
+    tasks = configs()["tasks"]
+
+    assert tasks["max_msgs_per_subject"] == 1
+    assert tasks["discard_new_per_subject"] is True
+    assert "max_msgs_per_subject" not in configs()["requests"]
+
+
+def test_request_ids_are_remembered_longer_than_clients_retry():
+    assert configs()["requests"]["duplicate_window"] == 600 * 10**9
+    assert timedelta(minutes=10) == DUPLICATE_WINDOW
+
+
+def test_every_stream_can_be_read_directly():
+    assert all(config["allow_direct"] for config in configs().values())
+
+
+def test_streams_do_not_overlap():
+    subjects = [subject for config in configs().values() for subject in config["subjects"]]
+
+    assert sorted(subjects) == [
+        "rebaser.commits.>",
+        "rebaser.dead-letters.>",
+        "rebaser.requests.>",
+        "rebaser.tasks.>",
+    ]
+
+
+def test_a_prefix_moves_names_and_subjects():
+    tasks = configs("acme")["tasks"]
+
+    assert (tasks["name"], tasks["subjects"]) == ("acme_REBASER_TASKS", ["acme.rebaser.tasks.>"])
+
+
+def test_replicas_are_every_streams():
+    assert {config["num_replicas"] for config in configs(replicas=3).values()} == {3}
+
+
+def test_tasks_are_redelivered_for_ever_and_without_a_cap():
+    consumer = tasks_consumer(Subjects("acme"), timedelta(seconds=1.5))
+
+    assert consumer == {
+        "durable_name": "rebaser-tasks",
+        "ack_policy": "explicit",
+        "ack_wait": 1_500_000_000,
+        "max_deliver": -1,
+        "max_ack_pending": -1,
+        "filter_subject": "acme.rebaser.tasks.*.*.*",
+    }

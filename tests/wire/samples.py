@@ -1,0 +1,242 @@
+"""Fixed messages, one or more for each version of each message type that was ever released."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rebaser_core import codecs
+from rebaser_core.activities import Activity, ActivityKind, ActivityV1
+from rebaser_core.commits import Attempts, Claim, Commit, CommitV1, Handled, Head, Outcome
+from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.messages import (
+    Computed,
+    Correction,
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesRequestV1,
+    EnqueueUpdatesResponse,
+    EnqueueUpdatesResponseV1,
+    EnqueueUpdatesResponseV2,
+    ErrorStatus,
+    Failure,
+    Inline,
+    InObjectStore,
+    InStore,
+    SuccessStatusV1,
+    SuccessStatusV2,
+    SuccessV1,
+    SuccessV2,
+    Updates,
+    UpdatesBatch,
+    UpdatesBatchV1,
+)
+from rebaser_core.outcomes import (
+    OutcomeQuery,
+    OutcomeQueryV1,
+    OutcomeReply,
+    OutcomeReplyV1,
+    RequestState,
+)
+from rebaser_core.updates import (
+    PutFunc,
+    PutValue,
+    RemoveFunc,
+    RemoveValue,
+    SetComputed,
+    SetInputs,
+    SetValue,
+)
+from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION, Versioned
+
+GOLDEN: Final = Path(__file__).parent / "golden"
+ENDINGS: Final = {codecs.CBOR: "cbor", codecs.JSON: "json"}
+TYPES: Final = {
+    kind.name: kind
+    for kind in (
+        EnqueueUpdatesRequest,
+        EnqueueUpdatesResponse,
+        UpdatesBatch,
+        Commit,
+        Activity,
+        OutcomeQuery,
+        OutcomeReply,
+    )
+}
+
+REQUEST: Final = RequestId.from_str("01JZ8M3Q7V0000000000000001")
+CLAIM: Final = RequestId.from_str("01JZ8M3Q7V0000000000000002")
+WHERE: Final = {
+    "workspace_id": WorkspaceId.from_str("01JZ8M3Q7V0000000000000003"),
+    "change_set_id": ChangeSetId.from_str("01JZ8M3Q7V0000000000000004"),
+}
+FUNC: Final = "01JZ8M3Q7V000000000000000A"
+ONE: Final = "01JZ8M3Q7V000000000000000B"
+TWO: Final = "01JZ8M3Q7V000000000000000C"
+SUM: Final = "01JZ8M3Q7V000000000000000D"
+
+JSON_OF_EVERY_KIND: Final = {
+    "text": 'Grüße, 世界 🌍 "\\\n\x00',
+    "integers": [0, -1, codecs.INT_MIN, codecs.INT_MAX],
+    "floats": [0.0, -0.0, 0.1, 1.0, 1e300, 5e-324],
+    "others": [True, False, None, [], {}, ""],
+}
+EVERY_UPDATE: Final = [
+    PutFunc(func_id=FUNC, name="sum", runtime="python", code="sum"),
+    PutFunc(func_id=FUNC, name="sum", runtime="builtin"),
+    PutValue(value_id=ONE, name="one", value=1),
+    PutValue(value_id=TWO),
+    PutValue(value_id=SUM, name="Σ", func_id=FUNC, inputs={"a": ONE, "rest": [TWO, ONE], "no": []}),
+    SetValue(value_id=TWO, value=JSON_OF_EVERY_KIND),
+    SetValue(value_id=TWO, value=None),
+    SetInputs(value_id=SUM, inputs={"a": TWO}),
+    RemoveValue(value_id=ONE),
+    RemoveFunc(func_id=FUNC),
+]
+RESULTS: Final = [
+    SetComputed(value_id=SUM, value=[1, {"a": None}]),
+    SetComputed(value_id=ONE, failed="ZeroDivisionError: division by zero"),
+    SetComputed(value_id=TWO, blocked_by=ONE),
+]
+COMPUTED: Final = Computed(claim=CLAIM, covers=41, commit=17)
+DIGEST: Final = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
+
+INLINE: Final = Inline(inline=Updates(updates=EVERY_UPDATE))
+OBJECT: Final = InObjectStore(object=DIGEST)
+STORE: Final = InStore(store=DIGEST)
+CORRECTIONS: Final = (
+    Correction(index=0, code="missing-value", detail=f"value {ONE} does not exist"),
+    Correction(index=3, code="cycle", detail=f"{SUM}: input {SUM} depends on it; dropped"),
+)
+FAILED: Final = ErrorStatus(error=Failure(message="MalformedMessage: not application/cbor"))
+HEAD: Final = Head(
+    epoch=3,
+    owner="rebaser-1/7f3a",
+    last_sequence=40,
+    dirty_sequence=39,
+    clean_sequence=30,
+    claim=Claim(id=CLAIM, covers=39),
+    dvu_failures=1,
+    attempts=Attempts(sequence=40, count=2, deaths=1),
+)
+
+
+def request(address: Any, **more: Any) -> EnqueueUpdatesRequestV1:
+    return EnqueueUpdatesRequestV1(id=REQUEST, **WHERE, updates_address=address, **more)
+
+
+def response(status: Any) -> EnqueueUpdatesResponseV2:
+    return EnqueueUpdatesResponseV2(id=REQUEST, **WHERE, status=status)
+
+
+def old_response(status: Any) -> EnqueueUpdatesResponseV1:
+    return EnqueueUpdatesResponseV1(id=REQUEST, **WHERE, status=status)
+
+
+def success(address: Any, **more: Any) -> SuccessStatusV2:
+    return SuccessStatusV2(success=SuccessV2(updates_performed=address, **more))
+
+
+def commit(handled: Handled | None) -> CommitV1:
+    return CommitV1(id=REQUEST, previous=16, head=HEAD, handled=handled)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A message as it was written in some version, and how it reads today."""
+
+    type_name: str
+    name: str
+    written: Versioned
+    read: Versioned
+
+    def __str__(self) -> str:
+        return f"{self.type_name}-{self.name}"
+
+    def path(self, content_type: str) -> Path:
+        return GOLDEN / self.type_name / f"{self.name}.{ENDINGS[content_type]}"
+
+    def headers(self, content_type: str) -> dict[str, str]:
+        return {
+            CONTENT_TYPE: content_type,
+            MESSAGE_TYPE: self.type_name,
+            MESSAGE_VERSION: str(self.written.VERSION),
+        }
+
+    def payload(self, content_type: str) -> bytes:
+        return codecs.dumps(content_type, {f"v{self.written.VERSION}": self.written.wire()})
+
+
+def _sample(type_name: str, name: str, written: Versioned, read: Versioned | None = None) -> Sample:
+    return Sample(type_name, name, written, read or written)
+
+
+SAMPLES: Final = (
+    _sample("EnqueueUpdatesRequest", "v1", request(INLINE)),
+    _sample("EnqueueUpdatesRequest", "v1-object", request(OBJECT)),
+    _sample(
+        "EnqueueUpdatesRequest",
+        "v1-store",
+        request(STORE, from_change_set_id=WHERE["change_set_id"]),
+    ),
+    _sample(
+        "EnqueueUpdatesResponse",
+        "v1",
+        old_response(SuccessStatusV1(success=SuccessV1(updates_performed=INLINE))),
+        response(success(INLINE)),
+    ),
+    _sample("EnqueueUpdatesResponse", "v1-error", old_response(FAILED), response(FAILED)),
+    _sample(
+        "EnqueueUpdatesResponse",
+        "v2",
+        response(success(INLINE, commit=18, corrections=CORRECTIONS)),
+    ),
+    _sample("EnqueueUpdatesResponse", "v2-error", response(FAILED)),
+    _sample("UpdatesBatch", "v1", UpdatesBatchV1(id=REQUEST, updates=EVERY_UPDATE)),
+    _sample(
+        "UpdatesBatch",
+        "v1-computed",
+        UpdatesBatchV1(id=CLAIM, updates=RESULTS, computed=COMPUTED),
+    ),
+    _sample(
+        "Commit",
+        "v1",
+        commit(
+            Handled(
+                id=CLAIM,
+                sequence=40,
+                outcome=Outcome.APPLIED,
+                updates=STORE,
+                corrections=CORRECTIONS,
+                covers=39,
+            )
+        ),
+    ),
+    _sample(
+        "Commit",
+        "v1-dead",
+        commit(Handled(id=CLAIM, sequence=40, outcome=Outcome.DEAD, message="no such thing")),
+    ),
+    _sample("Commit", "v1-head", CommitV1(id=REQUEST, previous=0, head=Head())),
+    _sample(
+        "Activity",
+        "v1",
+        ActivityV1(
+            id=REQUEST,
+            **WHERE,
+            kind=ActivityKind.REQUEST_APPLIED,
+            request_id=CLAIM,
+            details={"commit": 18, "outcome": "applied", "nothing": None},
+        ),
+    ),
+    _sample("OutcomeQuery", "v1", OutcomeQueryV1(id=REQUEST, **WHERE)),
+    _sample(
+        "OutcomeReply",
+        "v1",
+        OutcomeReplyV1(
+            id=REQUEST,
+            state=RequestState.HANDLED,
+            response=response(success(OBJECT, commit=18, corrections=CORRECTIONS)),
+        ),
+    ),
+    _sample("OutcomeReply", "v1-unknown", OutcomeReplyV1(id=REQUEST, state=RequestState.UNKNOWN)),
+    _sample("Activity", "v1-quiet", ActivityV1(id=REQUEST, **WHERE, kind=ActivityKind.QUIET)),
+)

@@ -1,0 +1,175 @@
+"""Arbitrary messages, and what may be wrong with them."""
+
+from typing import Any, Final
+
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from rebaser_core import codecs
+from rebaser_core.activities import ActivityKind, ActivityV1
+from rebaser_core.commits import Attempts, Claim, CommitV1, Handled, Head, Outcome
+from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.messages import (
+    Computed,
+    Correction,
+    EnqueueUpdatesRequestV1,
+    EnqueueUpdatesResponseV1,
+    EnqueueUpdatesResponseV2,
+    ErrorStatus,
+    Failure,
+    Inline,
+    InObjectStore,
+    InStore,
+    SuccessStatusV1,
+    SuccessStatusV2,
+    SuccessV1,
+    SuccessV2,
+    Updates,
+    UpdatesBatchV1,
+)
+from rebaser_core.outcomes import OutcomeQueryV1, OutcomeReplyV1, RequestState
+from rebaser_core.updates import (
+    PutFunc,
+    PutValue,
+    RemoveFunc,
+    RemoveValue,
+    SetComputed,
+    SetInputs,
+    SetValue,
+)
+
+unhurried: Final = settings(deadline=None, max_examples=50)
+
+content_types = st.sampled_from(sorted(codecs.CONTENT_TYPES))
+
+_text = st.text(max_size=12)
+_leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(codecs.INT_MIN, codecs.INT_MAX)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | _text
+)
+
+
+def _made(shape: Any, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """As `st.builds`, which would guess what pydantic's signatures leave open."""
+    return st.fixed_dictionaries(fields).map(lambda values: shape(**values))
+
+
+def _wrapped(leaf: Any, depth: int, lists: int) -> Any:
+    for bit in range(depth):
+        leaf = [leaf] if lists >> bit & 1 else {"in": leaf}
+    return leaf
+
+
+def nested(depth: int) -> st.SearchStrategy[Any]:
+    """A leaf in exactly so many lists and objects."""
+    return st.builds(_wrapped, _leaves, st.just(depth), st.integers(0, 2**depth - 1))
+
+
+json_values = (
+    st.recursive(
+        _leaves,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_text, inner, max_size=4),
+        max_leaves=12,
+    )
+    | st.integers(1, codecs.MAX_DEPTH).flatmap(nested)
+    | nested(codecs.MAX_DEPTH)
+)
+
+
+def _ids(kind: Any) -> st.SearchStrategy[Any]:
+    return st.binary(min_size=16, max_size=16).map(kind.from_bytes)
+
+
+request_ids, workspace_ids, change_set_ids = map(_ids, (RequestId, WorkspaceId, ChangeSetId))
+ids = request_ids.map(str)
+_names = st.text(min_size=1, max_size=20)
+_counts = st.integers(0, codecs.INT_MAX)
+_digests = st.binary(min_size=32, max_size=32).map(bytes.hex)
+_inputs = st.dictionaries(_names, ids | st.lists(ids, max_size=3), max_size=3)
+_maybe = st.none().__or__
+
+updates = st.one_of(
+    _made(PutFunc, func_id=ids, name=_names, runtime=st.sampled_from(["python", "cel"])),
+    _made(PutFunc, func_id=ids, name=_names, runtime=st.just("builtin"), code=_text),
+    _made(RemoveFunc, func_id=ids),
+    _made(PutValue, value_id=ids, name=_maybe(_names), value=json_values),
+    _made(PutValue, value_id=ids, func_id=ids, inputs=_maybe(_inputs)),
+    _made(SetValue, value_id=ids, value=json_values),
+    _made(SetInputs, value_id=ids, inputs=_inputs),
+    _made(RemoveValue, value_id=ids),
+    _made(SetComputed, value_id=ids, value=json_values),
+    _made(SetComputed, value_id=ids, failed=_maybe(_text), blocked_by=_maybe(ids)),
+)
+_lists = st.lists(updates, max_size=3)
+_computed = _maybe(_made(Computed, claim=request_ids, covers=_counts, commit=_counts))
+addresses = st.one_of(
+    _made(Inline, inline=_made(Updates, updates=_lists, computed=_computed)),
+    _made(InObjectStore, object=_digests),
+    _made(InStore, store=_digests),
+)
+_corrections = st.lists(_made(Correction, index=_counts, code=_text, detail=_text), max_size=2).map(
+    tuple
+)
+_errors = _made(ErrorStatus, error=_made(Failure, message=_text))
+_successes = _made(
+    SuccessStatusV2,
+    success=_made(
+        SuccessV2, updates_performed=addresses, commit=_maybe(_counts), corrections=_corrections
+    ),
+)
+_where = {"id": request_ids, "workspace_id": workspace_ids, "change_set_id": change_set_ids}
+_handled = _made(
+    Handled,
+    id=request_ids,
+    sequence=_counts,
+    outcome=st.sampled_from(Outcome),
+    updates=_maybe(addresses),
+    corrections=_corrections,
+    covers=_maybe(_counts),
+    message=_maybe(_text),
+)
+_heads = _made(
+    Head,
+    epoch=_counts,
+    owner=_text,
+    claim=_maybe(_made(Claim, id=request_ids, covers=_counts)),
+    attempts=_maybe(_made(Attempts, sequence=_counts, count=_counts, deaths=_counts)),
+)
+
+_responses = _made(EnqueueUpdatesResponseV2, **_where, status=_successes | _errors)
+
+messages = {
+    "EnqueueUpdatesRequest": _made(
+        EnqueueUpdatesRequestV1,
+        **_where,
+        updates_address=addresses,
+        from_change_set_id=_maybe(change_set_ids),
+    ),
+    "EnqueueUpdatesResponse": _responses,
+    "UpdatesBatch": _made(UpdatesBatchV1, id=request_ids, updates=_lists, computed=_computed),
+    "Commit": _made(
+        CommitV1, id=request_ids, previous=_counts, head=_heads, handled=_maybe(_handled)
+    ),
+    "Activity": _made(
+        ActivityV1,
+        **_where,
+        kind=st.sampled_from(ActivityKind),
+        request_id=_maybe(request_ids),
+        details=st.dictionaries(_text, json_values, max_size=3),
+    ),
+    "OutcomeQuery": _made(OutcomeQueryV1, **_where),
+    "OutcomeReply": _made(
+        OutcomeReplyV1,
+        id=request_ids,
+        state=st.sampled_from(RequestState),
+        response=_maybe(_responses),
+    ),
+}
+old_responses = _made(
+    EnqueueUpdatesResponseV1,
+    **_where,
+    status=_made(SuccessStatusV1, success=_made(SuccessV1, updates_performed=addresses)) | _errors,
+)
