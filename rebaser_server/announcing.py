@@ -7,6 +7,7 @@ import nats.errors
 import structlog
 from nats.aio.client import Client
 
+from rebaser_core import codecs
 from rebaser_core.activities import Activity, ActivityKind, ActivityV1
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
@@ -24,13 +25,18 @@ class Announcer:
         self._nc = nc
         self._subjects = subjects
 
-    async def reply(self, inbox: str, response: EnqueueUpdatesResponseV2) -> None:
-        """Answer to `inbox`, unless it is none: a caller cannot have us write into streams."""
+    async def reply(
+        self, inbox: str, response: EnqueueUpdatesResponseV2, content_type: str | None
+    ) -> None:
+        """Answer to `inbox` in the encoding that the caller wrote in.
+
+        Unless it is no inbox: a caller cannot have us write into streams.
+        """
         ours = self._subjects.subject("rebaser.")
         if not _SUBJECT.fullmatch(inbox) or inbox.startswith(("$", ours)):
             log.warning("reply inbox refused", inbox=inbox[:200])
             return
-        headers, payload = EnqueueUpdatesResponse.encode(response)
+        headers, payload = EnqueueUpdatesResponse.encode(response, codecs.or_default(content_type))
         await self._publish(inbox, payload, headers)
 
     async def activity(

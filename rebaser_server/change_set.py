@@ -18,7 +18,7 @@ from rebaser_server.batches import Batches
 from rebaser_server.checkpointing import Checkpointing
 from rebaser_server.commit_log import CommitLog
 from rebaser_server.dvu.executor import Executor
-from rebaser_server.errors import Interrupted, Overtaken, SlotWanted
+from rebaser_server.errors import Overtaken, SlotWanted
 from rebaser_server.handling import Handler
 from rebaser_server.lifetimes import Shutdown, alongside
 from rebaser_server.ownership import Archive, Ownership
@@ -84,8 +84,11 @@ async def process(shop: Workshop, change_set: ChangeSet, shutdown: Shutdown, tur
     )
     try:
         await _until_quiet(shop, change_set, own, shutdown, turn)
-    except Interrupted:
-        # A write that was cut off may have gone through; then this one fails, harmlessly.
+    except Overtaken:
+        raise
+    except Exception:
+        # An orderly end, too: only a death leaves its name in the log. A write that was
+        # cut off may have gone through; then this one fails, harmlessly.
         with suppress(Overtaken, JetStreamError, TimeoutError):
             async with asyncio.timeout(RELEASE_TIMEOUT):
                 await own.release()

@@ -11,6 +11,9 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import MESSAGE_ID
 from rebaser_server.errors import HistoryBroken, Overtaken
 
+DVU_DUE: Final = "X-DVU-DUE"
+"""Header of a line after which a dependent values update is due: the reconciler reads no more."""
+
 _RETRY_DELAY: Final = 0.2  # seconds between tries of an append whose outcome is unknown
 
 
@@ -47,6 +50,8 @@ class CommitLog:
         """
         headers, payload = Commit.encode(commit)
         headers.pop(MESSAGE_ID)
+        if commit.head.dvu_due:
+            headers[DVU_DUE] = "1"
         while True:
             try:
                 ack = await self._js.publish(

@@ -71,6 +71,24 @@ class Graph:
         """Function id → the values that it computes, at least one."""
         self._highest_rank = self._lowest_rank = 0
 
+    @classmethod
+    def restored(
+        cls, values: Iterable[Value], funcs: Iterable[Func], roots: dict[str, int]
+    ) -> "Graph":
+        """The graph of values that lack their dependents and ranks. Nothing in it is touched."""
+        graph = cls()
+        graph.values = {value.id: value for value in values}
+        graph.funcs = {func.id: func for func in funcs}
+        graph.roots = roots
+        for value in graph.values.values():
+            if value.name is not None:
+                graph.names[value.name] = value.id
+            if value.func_id is not None:
+                graph.users.setdefault(value.func_id, set()).add(value.id)
+            graph._link(value)
+        graph._rank_all()
+        return graph
+
     def add(self, value_id: str) -> Value:
         """A new source without a value, after every other in the order."""
         self._highest_rank += 1
@@ -138,12 +156,15 @@ class Graph:
         """Replace the inputs of `value`. They exist and close no cycle: see `cyclic_inputs`."""
         self.unwire(value)
         value.inputs = inputs
-        for input_id in ids_in(inputs):
-            self.values[input_id].dependents.add(value.id)
+        self._link(value)
         self.touched.add(value.id)
 
+    def _link(self, value: Value) -> None:
+        for input_id in value.input_ids():
+            self.values[input_id].dependents.add(value.id)
+
     def unwire(self, value: Value) -> None:
-        for input_id in ids_in(value.inputs):
+        for input_id in value.input_ids():
             self.values[input_id].dependents.discard(value.id)
         value.inputs = {}
 
@@ -192,32 +213,30 @@ class Graph:
                     stack.append(value)
         return seen
 
+    def _rank_all(self) -> None:
+        """Rank all values anew: in the order they are in, but after their inputs."""
+        rank = 0
+        for first in self.values.values():
+            stack, opened = [first], set[Value]()
+            while stack:
+                value = stack[-1]
+                unranked = [
+                    v for v in map(self.values.__getitem__, value.input_ids()) if not v.rank
+                ]
+                if unranked and value not in opened:
+                    opened.add(value)
+                    stack += unranked
+                    continue
+                stack.pop()
+                if not value.rank:
+                    value.rank = rank = rank + 1
+        self._highest_rank = rank
+
     def settle_roots(self, covers: int) -> None:
         """Take away the roots up to sequence `covers`: what depends on them is right again."""
         for value_id in [v for v, dirty in self.roots.items() if dirty <= covers]:
             del self.roots[value_id]
             self.touched.add(value_id)
-
-    def rebuild_order(self) -> None:
-        """Derive dependents and ranks of all values from their inputs, as after a load."""
-        values = self.values
-        waiting = {}
-        for value in values.values():
-            value.dependents.clear()
-        for value in values.values():
-            inputs = set(value.input_ids())
-            waiting[value.id] = len(inputs)
-            for input_id in inputs:
-                values[input_id].dependents.add(value.id)
-        ready = [value_id for value_id, count in waiting.items() if not count]
-        for rank, value_id in enumerate(ready):  # grows while it is walked
-            value = values[value_id]
-            value.rank = rank
-            for dependent in value.dependents:
-                waiting[dependent] -= 1
-                if not waiting[dependent]:
-                    ready.append(dependent)
-        self._lowest_rank, self._highest_rank = 0, len(values)
 
 
 def _by_rank(value: Value) -> int:

@@ -6,6 +6,7 @@ from typing import Final, Never
 
 import structlog
 from nats.aio.client import Client
+from ulid import ULID
 
 from rebaser_core.jetstream import (
     ConnectOptions,
@@ -25,11 +26,14 @@ from rebaser_server.crew import Crew
 from rebaser_server.dvu.executor import Executor
 from rebaser_server.errors import Interrupted, StopOverdue
 from rebaser_server.lifetimes import Shutdown, alongside
+from rebaser_server.members import Members
+from rebaser_server.outcomes import Outcomes
 from rebaser_server.reconciler import Reconciler
 from rebaser_server.settings import NatsSettings, Settings
 from rebaser_server.slots import Slots
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.results import Results
+from rebaser_server.takeover import Takeover
 from rebaser_server.tasks import Lease
 
 log: Final = structlog.get_logger()
@@ -50,7 +54,14 @@ async def serve(settings: Settings, executor: Executor, shutdown: Shutdown, *, s
         reconciler = Reconciler(shop.js, shop.subjects, settings.reconcile_every.total_seconds())
         lease = Lease(settings.ack_wait.total_seconds(), settings.progress_every.total_seconds())
         log.info("ready", nats=settings.nats.url, concurrency=settings.concurrency)
-        async with alongside(reconciler.run()):
+        members = Members(nc, shop.subjects, shop.instance)
+        takeover = Takeover(shop.js, shop.subjects, members)
+        async with (
+            alongside(reconciler.run()),
+            alongside(members.beat()),
+            alongside(takeover.run()),
+            Outcomes(shop.js, shop.subjects).answered(nc),
+        ):
             await _take_tasks(shop, lease, settings, shutdown)
         log.info("stopped")
 
@@ -84,7 +95,8 @@ async def _open(nc: Client, settings: Settings, executor: Executor, slots: int) 
         )
     bucket = ObjectStore(js, subjects.batches_bucket)
     return Workshop(
-        settings.instance_id,
+        # Started again under the same name, a process is not who owned its change sets before.
+        f"{settings.instance_id}/{ULID()}",
         js,
         subjects,
         Batches(bucket, Results(settings.store.root)),

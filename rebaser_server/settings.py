@@ -85,7 +85,7 @@ class Settings(BaseSettings):
     nats: NatsSettings = NatsSettings()
     store: StoreSettings = StoreSettings()
     spark: SparkSettings = SparkSettings()
-    instance_id: Annotated[str, Field(min_length=1, max_length=64)] = Field(
+    instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = Field(
         default_factory=lambda: str(ULID())
     )
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 100

@@ -4,6 +4,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from pydantic import TypeAdapter
+
 from rebaser_core.commits import CommitV1, Handled, Head, Outcome
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, UpdatesAddress
@@ -11,6 +13,8 @@ from rebaser_server.graph import Graph
 
 RECENT: Final = 1_000
 """Requests remembered by id: more than a client can have in doubt within its retry horizon."""
+
+_STORED: Final = TypeAdapter(list[tuple[int, UpdatesAddress]])
 
 
 class Known(NamedTuple):
@@ -55,6 +59,7 @@ class State:
         return {
             "head": self.head.model_dump(mode="json", by_alias=True),
             "recent": [[str(i), known.commit, known.outcome] for i, known in self.recent.items()],
+            "stored": _STORED.dump_python(self.stored, mode="json", by_alias=True),
         }
 
     @classmethod
@@ -64,4 +69,5 @@ class State:
             (RequestId.from_str(i), Known(line, Outcome(outcome)))
             for i, line, outcome in small["recent"]
         )
-        return cls(graph, Head.model_validate(small["head"]), commit, recent)
+        stored = _STORED.validate_python(small["stored"])
+        return cls(graph, Head.model_validate(small["head"]), commit, recent, stored)

@@ -15,6 +15,7 @@ from rebaser_core.messages import (
     InObjectStore,
     Updates,
 )
+from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.dead_letters import ATTEMPTS, REASON
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets, recording
@@ -240,7 +241,7 @@ async def test_a_request_at_which_processes_die_is_buried_in_the_end(
     """Nobody is left to count a failure, so the next owner counts the one that did not release."""
     [change_set], values = new_change_sets(1), Sum()
     await deployment.client.enqueue_updates(*change_set, values.define())
-    died = Attempts(sequence=1, count=2)
+    died = Attempts(sequence=1, deaths=1)
     line = CommitV1(id=RequestId(), previous=0, head=Head(epoch=1, owner="x/y", attempts=died))
     await deployment.archive(change_set).log.append(line)
 
@@ -248,7 +249,7 @@ async def test_a_request_at_which_processes_die_is_buried_in_the_end(
     await deployment.at_rest()
 
     [letter] = await deployment.dead_letters(change_set)
-    assert letter.headers[ATTEMPTS] == "3"
+    assert letter.headers[ATTEMPTS] == "2"
 
 
 async def test_a_request_whose_batch_is_missing_is_tried_again_and_then_buried(
@@ -273,3 +274,50 @@ async def test_a_request_whose_batch_is_missing_is_tried_again_and_then_buried(
     assert letter.headers[ATTEMPTS] == "3"
     assert "no batch" in letter.headers[REASON]
     assert (await deployment.graph(change_set)).values[values.total].value == 7
+
+
+async def test_the_tasks_of_a_killed_daemon_are_taken_over_long_before_the_lease_ends(
+    deployment: Deployment,
+) -> None:
+    change_sets, values = new_change_sets(3), Sum()
+    lease = {"ACK_WAIT": "120", "PROGRESS_EVERY": "10", "QUIET_PERIOD": "60"}
+    await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+    async with recording(deployment) as recorder:
+        first = await deployment.start("first", **lease)
+        sent = await _enqueue(deployment, change_sets, values, range(2), first=True)
+
+        async def all_handled() -> bool:
+            return all(recorder.handled(c) == sent[c] for c in change_sets)
+
+        await eventually(all_handled)
+        await deployment.start("second", **lease)
+        await asyncio.sleep(1.5)  # for a heartbeat of the first to reach the second
+        first.kill()
+        for change_set, ids in (
+            await _enqueue(deployment, change_sets, values, range(2, 4))
+        ).items():
+            sent[change_set] += ids
+        await eventually(all_handled, within=15)
+
+
+async def test_a_dvu_that_is_due_without_request_or_task_is_found_at_the_next_start(
+    deployment: Deployment,
+) -> None:
+    """What a zombie and two deaths can leave behind: only the log remembers (X2)."""
+    [change_set], values = new_change_sets(1), Sum()
+    first = await deployment.start(SPARK_MIN_AFFECTED="0", SPARK__MASTER="nonsense")
+    await deployment.client.enqueue_updates(*change_set, values.define(20, 22))
+
+    async def dvu_failed() -> bool:
+        return bool(first.said("dvu failed"))
+
+    await eventually(dvu_failed, within=30)
+    first.kill()
+    await deployment.js.purge(deployment.subjects.tasks_stream)
+
+    await deployment.start("second")
+    await eventually(lambda: _total(deployment, change_set, values, 42), within=20)
+
+
+async def _total(deployment: Deployment, change_set: ChangeSet, values: Sum, total: int) -> bool:
+    return (await deployment.graph(change_set)).values[values.total].value == total

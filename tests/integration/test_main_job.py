@@ -166,3 +166,38 @@ async def test_a_function_that_fails_fails_its_value_and_blocks_what_depends_on_
     assert graph.values[values.total].message
     assert graph.values[after].status == "blocked"
     assert graph.values[after].message == values.total
+
+
+async def test_a_caller_that_missed_the_reply_can_ask_for_the_outcome(
+    deployment: Deployment,
+) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    first = await deployment.client.enqueue_updates(*change_set, values.define())
+    daemon = await deployment.start()
+    await deployment.at_rest()
+
+    handled = await deployment.client.outcome(*change_set, first)
+    unknown = await deployment.client.outcome(*change_set, RequestId())
+
+    assert handled.state == "handled"
+    assert handled.response.status.success.commit > 0
+    assert (unknown.state, unknown.response) == ("unknown", None)
+    assert daemon.process.poll() is None
+
+
+async def test_asked_again_with_the_same_id_a_handled_request_is_answered_again(
+    deployment: Deployment,
+) -> None:
+    """The server stores no second copy while it remembers the id, so nobody would reply."""
+    [change_set], values = new_change_sets(1), Sum()
+    await deployment.start()
+    request_id, first = await deployment.client.enqueue_updates_with_reply(
+        *change_set, values.define()
+    )
+    before = await first
+
+    _, again = await deployment.client.enqueue_updates_with_reply(
+        *change_set, values.define(), request_id=request_id
+    )
+
+    assert await again == before

@@ -1,0 +1,73 @@
+"""Which Rebasers are alive, as far as one can tell from their silence.
+
+Only a hint, over plain NATS: the presumption may be wrong at any time, and the
+fence is the commit log. Who is presumed dead and lives finds itself overtaken.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Final, Never
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from rebaser_core.subjects import Subjects
+
+BEAT_EVERY: Final = 1.0  # seconds
+PRESUMED_DEAD: Final = 4.0
+"""Seconds of silence. A frozen or partitioned Rebaser loses its tasks after this, which harms
+nobody; a shorter time would make that common on a busy machine."""
+FORGOTTEN: Final = 60.0
+"""Seconds of silence after which a member is nobody's concern any more."""
+
+_LEFT: Final = b"left"
+
+
+class Members:
+    """The Rebasers of a deployment, this one among them."""
+
+    def __init__(self, nc: Client, subjects: Subjects, instance: str) -> None:
+        """`instance` must be new for each start of a process: it is who owns change sets."""
+        self._nc = nc
+        self._subject = subjects.subject("rebaser.members")
+        self._instance = instance
+        self._clock = asyncio.get_running_loop().time
+        self._heard: dict[str, float] = {}
+
+    async def beat(self) -> Never:
+        """Tell the others once a second that this one lives, until cancelled."""
+        subscription = await self._nc.subscribe(f"{self._subject}.*", cb=self._hear)
+        try:
+            while True:
+                await self._say(b"")
+                await asyncio.sleep(BEAT_EVERY)
+        finally:
+            with suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+                await self._say(_LEFT)
+
+    async def _say(self, what: bytes) -> None:
+        with suppress(nats.errors.Error, OSError):
+            await self._nc.publish(f"{self._subject}.{self._instance}", what)
+
+    async def _hear(self, message: Msg) -> None:
+        member = message.subject.rpartition(".")[2]
+        if message.data == _LEFT:
+            self._heard.pop(member, None)
+        else:
+            self._heard[member] = self._clock()
+
+    def silent(self) -> set[str]:
+        """Members presumed dead; none while this one does not even hear itself."""
+        now = self._clock()
+        if now - self._heard.get(self._instance, 0.0) > PRESUMED_DEAD / 2:
+            return set()
+        for member in [m for m, heard in self._heard.items() if now - heard > FORGOTTEN]:
+            del self._heard[member]
+        return {m for m, heard in self._heard.items() if now - heard > PRESUMED_DEAD}
+
+    def rank(self) -> int:
+        """Place of this one among those alive: they act one after the other, not all at once."""
+        alive = sorted(self._heard.keys() - self.silent() - {self._instance})
+        return sum(member < self._instance for member in alive)

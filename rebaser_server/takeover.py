@@ -1,0 +1,83 @@
+"""Hand over at once the tasks of a Rebaser that is presumed dead, without waiting for its lease."""
+
+import asyncio
+from typing import Final, Never
+
+import structlog
+
+from rebaser_client.publishing import publish_task
+from rebaser_core.errors import UnknownSubject
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.subjects import Subjects
+from rebaser_server.commit_log import CommitLog
+from rebaser_server.members import BEAT_EVERY, Members
+
+log: Final = structlog.get_logger()
+
+
+class Takeover:
+    """Makes new tasks in place of those that the dead held.
+
+    The holder's acks, naks and progress refer to the old task's sequence and do not
+    touch the new one; its commits fail as soon as somebody takes the new one. So it
+    may be alive: all that is lost then is its work in hand.
+    """
+
+    def __init__(self, js: JetStream, subjects: Subjects, members: Members) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._members = members
+
+    async def run(self) -> Never:
+        """Watch until cancelled; each silence is acted on once.
+
+        Were it acted on for as long as it lasts, one that is only slow would lose task
+        after task, and so would whoever takes them.
+        """
+        presumed: dict[str, int] = {}
+        while True:
+            await asyncio.sleep(BEAT_EVERY)
+            silent = self._members.silent()
+            for back in presumed.keys() - silent:
+                del presumed[back]
+            for member in silent - presumed.keys():
+                try:
+                    presumed[member] = await self._last_task()
+                    # Those before us in rank have had their second; we find it done.
+                    await asyncio.sleep(self._members.rank() * BEAT_EVERY)
+                    renewed = await self.renew_tasks_of(member, presumed[member])
+                except JetStreamError as error:
+                    log.warning("not handed over", member=member, error=str(error))
+                else:
+                    log.warning("presumed dead", member=member, tasks=renewed)
+
+    async def _last_task(self) -> int:
+        info = await self._js.stream_info(self._subjects.tasks_stream)
+        return int(info["state"]["last_seq"])
+
+    async def renew_tasks_of(self, member: str, up_to: int) -> int:
+        """Replace each task whose change set `member` owns; how many that were.
+
+        Only tasks that were there when it fell silent, up to sequence `up_to`: a later
+        one is a healthy successor's.
+        """
+        stream, renewed = self._subjects.tasks_stream, 0
+        for subject in await self._js.stream_subjects(stream):
+            try:
+                change_set = self._subjects.change_set_of(subject)
+            except UnknownSubject:
+                continue  # the reconciler says so
+            # The task first, then the head: the other way round it might be a successor's.
+            task = await self._js.get_message(stream, last_by_subject=subject)
+            if task is None or task.sequence > up_to:
+                continue
+            if await self._owner(change_set) == member:
+                await self._js.delete_message(stream, task.sequence)
+                await publish_task(self._js, self._subjects, change_set)
+                renewed += 1
+        return renewed
+
+    async def _owner(self, change_set: ChangeSet) -> str | None:
+        _, last = await CommitLog(self._js, self._subjects, change_set).last()
+        return None if last is None else last.head.owner.rpartition("/")[0]
