@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format unit slow bench clean
+.PHONY: demo test check format unit slow chaos bench clean
 
 demo: .venv/ready ## the main job, on real input
 	$(BIN)/rebaser demo $(DEMO)
@@ -21,6 +21,9 @@ unit: .venv/ready ## the tests without servers
 
 slow: .venv/ready ## soak and scale runs
 	$(BIN)/pytest -m slow $(PYTEST)
+
+chaos: .venv/ready ## seeded faults against real daemons: make chaos SEED=7 MINUTES=10
+	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),5)
 
 bench: .venv/ready ## what it costs, beside the limits measured in the same run
 	$(BIN)/python -m benchmarks
