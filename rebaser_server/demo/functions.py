@@ -1,11 +1,6 @@
 """The demo's function."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 
 def hops(*, own: bool, dependencies: Sequence[int | None] = ()) -> int | None:

@@ -1,7 +1,5 @@
 """The bytes between planner and evaluator: some values, and all that computing them needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields
 from io import BytesIO
 from typing import Any, Self

@@ -3,18 +3,15 @@
 Each takes one keyword argument an input, and changes none of them.
 """
 
-from __future__ import annotations
-
-import json
+from collections.abc import Callable
 from functools import reduce
 from itertools import chain
 from math import fsum, prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from rebaser_server.dvu.arguments import expected, numbers, ordered, present
 from rebaser_server.dvu.json_data import same
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from rebaser_server.dvu.json_rfcs import merged, pointed_at
 
 BUILTINS: Final[dict[str, Callable[..., Any]]] = {}
 """By name."""
@@ -43,69 +40,71 @@ def _collect(*, values: list[Any]) -> list[Any]:
 
 @builtin("sum")
 def _sum(*, values: list[Any]) -> int | float:
-    numbers = _numbers(values)
-    # Floats without loss of digits, hence alike on every version of Python.
-    return fsum(numbers) if any(type(n) is float for n in numbers) else sum(numbers)
+    return _total(numbers(values))
 
 
 @builtin("product")
 def _product(*, values: list[Any]) -> Any:
-    return prod(_numbers(values))
+    return prod(numbers(values))
 
 
 @builtin("mean")
 def _mean(*, values: list[Any]) -> float | None:
-    numbers = _numbers(values)
-    total = fsum(numbers) if any(type(n) is float for n in numbers) else sum(numbers)
-    return total / len(numbers) if numbers else None
+    items = numbers(values)
+    return _total(items) / len(items) if items else None
+
+
+def _total(items: list[Any]) -> int | float:
+    # Floats without loss of digits, hence alike on every version of Python.
+    return fsum(items) if any(type(item) is float for item in items) else sum(items)
 
 
 @builtin("min")
 def _min(*, values: list[Any]) -> Any:
-    return min(_ordered(values), default=None)
+    return min(ordered(values), default=None)
 
 
 @builtin("max")
 def _max(*, values: list[Any]) -> Any:
-    return max(_ordered(values), default=None)
+    return max(ordered(values), default=None)
 
 
 @builtin("count")
 def _count(*, values: list[Any]) -> int:
-    return len(_present(values))
+    return len(present(values))
 
 
 @builtin("subtract")
 def _subtract(*, left: float, right: float) -> int | float:
-    left, right = _expected([left, right], (int, float), "numbers")
+    left, right = expected([left, right], (int, float), "numbers")
     return left - right
 
 
 @builtin("divide")
 def _divide(*, left: float, right: float) -> float:
-    left, right = _expected([left, right], (int, float), "numbers")
+    left, right = expected([left, right], (int, float), "numbers")
     return left / right
 
 
 @builtin("round")
 def _round(*, value: float, digits: int = 0) -> int | float:
-    (value,) = _expected([value], (int, float), "numbers")
+    (value,) = expected([value], (int, float), "numbers")
     return round(value, digits) if digits > 0 else round(round(value, digits))
 
 
 @builtin("any")
 def _any(*, values: list[bool | None]) -> bool:
-    return any(_expected(_present(values), bool, "booleans"))
+    return any(expected(present(values), bool, "booleans"))
 
 
 @builtin("all")
 def _all(*, values: list[bool | None]) -> bool:
-    return all(_expected(_present(values), bool, "booleans"))
+    return all(expected(present(values), bool, "booleans"))
 
 
 @builtin("not")
 def _not(*, value: bool) -> bool:
-    (value,) = _expected([value], bool, "booleans")
+    (value,) = expected([value], bool, "booleans")
     return not value
 
 
@@ -117,27 +116,27 @@ def _equal(*, left: Any, right: Any) -> bool:
 @builtin("less")
 def _less(*, left: Any, right: Any) -> bool:
     kinds = str if isinstance(left, str) else (int, float)
-    left, right = _expected([left, right], kinds, "two numbers, or two strings")
+    left, right = expected([left, right], kinds, "two numbers, or two strings")
     return bool(left < right)
 
 
 @builtin("if")
 def _if(*, condition: bool, then: Any, otherwise: Any = None) -> Any:
-    (condition,) = _expected([condition], bool, "booleans")
+    (condition,) = expected([condition], bool, "booleans")
     return then if condition else otherwise
 
 
 @builtin("coalesce")
 def _coalesce(*, values: list[Any]) -> Any:
-    return next(iter(_present(values)), None)
+    return next(iter(present(values)), None)
 
 
 @builtin("concat")
 def _concat(*, values: list[Any], separator: str = "") -> str | list[Any]:
-    parts = _present(values)
+    parts = present(values)
     if parts and isinstance(parts[0], list):
-        return list(chain.from_iterable(_expected(parts, list, "strings, or lists")))
-    return separator.join(_expected(parts, str, "strings, or lists"))
+        return list(chain.from_iterable(expected(parts, list, "strings, or lists")))
+    return separator.join(expected(parts, str, "strings, or lists"))
 
 
 @builtin("lookup")
@@ -151,52 +150,9 @@ def _lookup(*, table: dict[str, Any] | list[Any], key: str | int, default: Any =
 
 @builtin("json_get")
 def _json_get(*, document: Any, pointer: str, default: Any = None) -> Any:
-    """RFC 6901."""
-    if pointer and not pointer.startswith("/"):
-        raise ValueError("a JSON pointer is empty or begins with '/'")
-    for escaped in pointer.split("/")[1:]:
-        key = escaped.replace("~1", "/").replace("~0", "~")
-        if isinstance(document, dict) and key in document:
-            document = document[key]
-        elif isinstance(document, list) and key.isdecimal() and int(key) < len(document):
-            document = document[int(key)]
-        else:
-            return default
-    return document
+    return pointed_at(document, pointer, default)
 
 
 @builtin("json_merge")
 def _json_merge(*, values: list[Any]) -> Any:
-    return reduce(_merged, _present(values), None)
-
-
-def _merged(target: Any, patch: Any) -> Any:
-    """RFC 7396."""
-    if not isinstance(patch, dict):
-        return patch
-    old = target if isinstance(target, dict) else {}
-    new = {key: _merged(old.get(key), item) for key, item in patch.items() if item is not None}
-    return {key: item for key, item in old.items() if key not in patch} | new
-
-
-def _present(values: Any) -> list[Any]:
-    return [item for item in _expected([values], list, "a list")[0] if item is not None]
-
-
-def _numbers(values: Any) -> list[Any]:
-    return _expected(_present(values), (int, float), "numbers")
-
-
-def _ordered(values: Any) -> list[Any]:
-    """What can be compared with each other."""
-    present = _present(values)
-    kinds = str if present and isinstance(present[0], str) else (int, float)
-    return _expected(present, kinds, "numbers, or strings")
-
-
-def _expected(values: list[Any], kinds: type | tuple[type, ...], words: str) -> list[Any]:
-    """`values`, which are all of these kinds; in JSON, unlike Python, true is not a number."""
-    for value in values:
-        if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-            raise TypeError(f"expected {words}, not {json.dumps(value)[:50]}")
-    return values
+    return reduce(merged, present(values), None)

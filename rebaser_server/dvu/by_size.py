@@ -1,16 +1,10 @@
 """Runs small runs in one place and large ones in another."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rebaser_server.dvu.blob import size
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rebaser_server.dvu.evaluate import Outcome
-    from rebaser_server.dvu.executor import Executor, OnProgress
+from rebaser_server.dvu.evaluate import Outcome
+from rebaser_server.dvu.executor import Executor, OnProgress
 
 
 class BySizeExecutor:

@@ -1,7 +1,5 @@
 """The one line that says what went wrong, out of the hundred that Spark and Java print."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

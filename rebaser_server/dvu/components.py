@@ -1,12 +1,8 @@
 """How affected values are shared out: what is connected stays together."""
 
-from __future__ import annotations
-
 import heapq
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rebaser_server.graph import Value
+from rebaser_server.graph import Value
 
 
 def components(affected: list[Value]) -> list[list[Value]]:

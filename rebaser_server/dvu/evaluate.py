@@ -1,10 +1,9 @@
 """Computes the values of one blob: pure, in whichever process it is called."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import cbor2
 
@@ -12,9 +11,6 @@ from rebaser_server.dvu.blob import Blob, Shape
 from rebaser_server.dvu.errors import FunctionMissing
 from rebaser_server.dvu.functions import resolve
 from rebaser_server.dvu.json_data import NotJson, read_only, same
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MAX_MESSAGE: Final = 1000
 """Characters of a failed value's message."""

@@ -1,23 +1,19 @@
 """Runs the blobs of a plan: what callers may rely on wherever that is, and how Spark does it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import accumulate
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 from uuid import uuid4
 
 from rebaser_server.dvu.blob import Blob, size
 from rebaser_server.dvu.causes import cause_of
-from rebaser_server.dvu.errors import RunFailed
+from rebaser_server.dvu.errors import RunFailed, SessionFailed
 from rebaser_server.dvu.evaluate import Outcome, decode_outcome
+from rebaser_server.dvu.options import SparkOptions
 from rebaser_server.dvu.session import Session
-
-if TYPE_CHECKING:
-    from rebaser_server.dvu.options import SparkOptions
 
 OnProgress = Callable[[int, int], None]
 """Values done, at least, and values in all. Called on the event loop, now and then."""
@@ -76,7 +72,10 @@ class SparkExecutor:
         if not blobs:
             return []
         run = _Run(blobs)
-        job = self._threads.submit(self._evaluate, run)
+        try:
+            job = self._threads.submit(self._evaluate, run)
+        except RuntimeError:
+            raise SessionFailed("the executor is closed") from None
         ending = asyncio.wrap_future(job)
         try:
             while on_progress is not None and not ending.done():
@@ -93,7 +92,7 @@ class SparkExecutor:
         await asyncio.to_thread(self._session.close)
         await asyncio.to_thread(self._threads.shutdown)
 
-    def _evaluate(self, run: _Run) -> list[Outcome]:
+    def _evaluate(self, run: "_Run") -> list[Outcome]:
         from rebaser_server.dvu import stage  # noqa: PLC0415 - imports pyarrow: slow
 
         spark = self._session.get()
@@ -102,10 +101,10 @@ class SparkExecutor:
         try:
             return list(map(decode_outcome, stage.evaluate_on(spark, run.group, run.blobs)))
         except Exception as error:  # whatever it is, and there is no list, the run is over
-            cause = "its JVM ended" if self._session.is_lost() else cause_of(error)
+            cause = self._session.end() or cause_of(error)
             raise RunFailed(f"Spark could not complete the run: {cause}") from error
 
-    def _cancel(self, run: _Run, job: Future[Any]) -> None:
+    def _cancel(self, run: "_Run", job: Future[Any]) -> None:
         run.is_cancelled.set()  # first: without a session, there is no group to cancel yet
         self._session.cancel(run.group)
         wait([job], CANCEL_GRACE)

@@ -1,16 +1,12 @@
 """Finds the Python callable that a function's runtime and code stand for."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rebaser_server.dvu.builtin import BUILTINS
 from rebaser_server.dvu.errors import FunctionMissing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 GROUP: Final = "rebaser.functions"
 """Entry points in this group are what runtime `python` can name."""

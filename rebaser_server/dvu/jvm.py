@@ -3,16 +3,16 @@
 Imports pyspark, hence is itself imported when the first session starts.
 """
 
-from __future__ import annotations
-
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyspark
+from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -22,13 +22,7 @@ from pyspark.sql import SparkSession
 from rebaser_server.dvu.causes import cause_of, last_said
 from rebaser_server.dvu.errors import SessionFailed
 from rebaser_server.dvu.java import find_java
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from py4j.java_gateway import JavaGateway
-
-    from rebaser_server.dvu.options import SparkOptions
+from rebaser_server.dvu.options import SparkOptions
 
 GRACE: Final = 10.0
 """Seconds that a JVM may take to end by itself."""
@@ -42,6 +36,8 @@ class RunningSpark:
         self.jvm_pid: int = gateway.proc.pid
         self._gateway = gateway
         self._java_context = spark.sparkContext._jsc.sc()  # noqa: SLF001 - what Python lacks
+        # A socket file that pyspark never removes; a host and port if `extra` says so.
+        self._address: Any = spark.sparkContext._accumulatorServer.server_address  # noqa: SLF001
 
     def is_usable(self) -> bool:
         try:
@@ -71,6 +67,8 @@ class RunningSpark:
             with suppress(Py4JError, OSError):
                 self.spark.stop()
         _end(self._gateway)
+        if isinstance(self._address, str):
+            Path(self._address).unlink(missing_ok=True)
 
 
 def start(options: SparkOptions) -> RunningSpark:

@@ -1,15 +1,10 @@
 """The Spark settings of a session, and why each is what it is."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from re import fullmatch
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _HERE = Path(__file__).parent
 
@@ -87,9 +82,6 @@ def _local(options: SparkOptions) -> dict[str, str]:
 
 def _java_options(options: SparkOptions) -> list[str]:
     log4j = (_HERE / "log4j2.properties").as_uri()
-    always = [
-        f"-Dlog4j2.configurationFile={log4j}",
-        f"-Dderby.system.home={options.state_directory}",
-    ]
-    # The driver only plans: what starts fastest and needs least suits it.
+    always = [f"-Dlog4j2.configurationFile={log4j}"]
+    # A local JVM mostly hands bytes on: what starts fastest and needs least suits it.
     return [*always, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"] if options.is_local else always

@@ -3,8 +3,6 @@
 The cost follows the affected values and their inputs; the rest of the graph is not looked at.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any

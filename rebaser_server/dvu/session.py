@@ -1,18 +1,16 @@
 """Starts and stops the one Spark session of this process, and the JVM that it runs in."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from rebaser_server.dvu.errors import SessionFailed
+from rebaser_server.dvu.options import SparkOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rebaser_server.dvu.jvm import RunningSpark
-    from rebaser_server.dvu.options import SparkOptions
 
 
 class Session:
@@ -28,7 +26,7 @@ class Session:
         self._running: RunningSpark | None = None
         self._is_closed = False
 
-    def get(self) -> SparkSession:
+    def get(self) -> "SparkSession":
         """The session; seconds later if it has to be started.
 
         Raises:
@@ -50,10 +48,12 @@ class Session:
         running = self._running
         return None if running is None else running.jvm_pid
 
-    def is_lost(self) -> bool:
-        """Whether the JVM, or Spark in it, has ended by itself."""
+    def end(self) -> str | None:
+        """Why what ran in the session has ended with it; None if it goes on."""
+        if self._is_closed:
+            return "its session was closed"
         running = self._running
-        return running is not None and not running.is_usable()
+        return None if running is None or running.is_usable() else "its JVM ended"
 
     def cancel(self, group: str) -> None:
         """End the jobs of this group, those that have not begun yet included.
@@ -81,7 +81,7 @@ class Session:
             self._running = None
 
 
-def _start(options: SparkOptions) -> RunningSpark:
+def _start(options: SparkOptions) -> "RunningSpark":
     # Here and not above: pyspark costs most of a second, and many a process never needs it.
     from rebaser_server.dvu import jvm  # noqa: PLC0415
 

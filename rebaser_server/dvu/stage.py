@@ -1,7 +1,6 @@
 """The one Spark stage of a run: blobs in, outcomes out, a row each."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -9,15 +8,13 @@ import pyarrow as pa
 from rebaser_server.dvu.evaluate import evaluate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from pyspark.sql import SparkSession
 
 _BLOBS: Final = pa.schema([pa.field("blob", pa.binary(), nullable=False)])
 _OUTCOMES: Final = pa.schema([pa.field("outcome", pa.binary(), nullable=False)])
 
 
-def evaluate_on(spark: SparkSession, group: str, blobs: Sequence[bytes]) -> list[bytes]:
+def evaluate_on(spark: "SparkSession", group: str, blobs: Sequence[bytes]) -> list[bytes]:
     """An outcome for each blob, in their order.
 
     Each blob is a task of its own, since the session asks for as many partitions as rows.

@@ -4,8 +4,6 @@ A frame is its length in eight bytes, then as many bytes; an answer begins with 
 0 before an outcome and 1 before what went wrong.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from queue import SimpleQueue

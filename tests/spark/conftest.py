@@ -1,0 +1,59 @@
+"""One JVM for all tests here, and Python functions that misbehave."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rebaser_server.dvu.executor import SparkExecutor
+from rebaser_server.dvu.options import SparkOptions
+from tests.unit.dvu.graphs import install
+
+FUNCTIONS = """
+import os, time
+
+def note(path, text):
+    with open(path, "a") as file:
+        file.write(text + "\\n")
+
+def hang(path):
+    note(path, str(os.getpid()))
+    while True:
+        pass
+
+def crash(value):
+    os.abort()
+
+def slow(value, seconds):
+    time.sleep(seconds)
+    return value
+
+def exits(value):
+    print("is not an answer")
+    raise SystemExit(3)
+"""
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the distribution `misbehaving` is installed."""
+    directory = tmp_path_factory.mktemp("site")
+    names = ("hang", "crash", "slow", "exits")
+    install(directory, "misbehaving", FUNCTIONS, {name: f"misbehaving:{name}" for name in names})
+    return directory
+
+
+@pytest.fixture(scope="session")
+def executor(tmp_path_factory: pytest.TempPathFactory, installed: Path) -> Iterator[SparkExecutor]:
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(installed)  # for Spark's Python workers
+    spark = SparkExecutor(SparkOptions(tmp_path_factory.mktemp("spark"), master="local[2]"))
+    try:
+        yield spark
+    finally:
+        asyncio.run(spark.close())
+        del os.environ["PYTHONPATH"]
+        if before is not None:
+            os.environ["PYTHONPATH"] = before

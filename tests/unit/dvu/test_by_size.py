@@ -1,0 +1,41 @@
+"""Small runs go one way and large ones another."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from rebaser_server.dvu.by_size import BySizeExecutor
+from rebaser_server.dvu.evaluate import Outcome
+from rebaser_server.dvu.executor import OnProgress
+from rebaser_server.dvu.in_process import InProcessExecutor
+from rebaser_server.dvu.plan import plan
+from tests.unit.dvu.graphs import Builder
+
+
+class Counting(InProcessExecutor):
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    async def run(
+        self, blobs: Sequence[bytes], *, on_progress: OnProgress | None = None
+    ) -> list[Outcome]:
+        self.runs += 1
+        return await super().run(blobs, on_progress=on_progress)
+
+
+@pytest.mark.parametrize(
+    ("large_from", "to_small", "to_large"), [(0, 0, 1), (10, 0, 1), (11, 1, 0)]
+)
+async def test_the_affected_values_decide(large_from: int, to_small: int, to_large: int) -> None:
+    small, large = Counting(), Counting()
+    executor = BySizeExecutor(small, large, large_from=large_from)
+    build = Builder()
+    build.source("one", 1)
+    for n in range(10):
+        build.dependent(f"{n}", "identity", {"value": "one"})
+
+    await executor.run(plan(build.graph, slots=2, small=0).blobs)
+    await executor.close()
+
+    assert (small.runs, large.runs) == (to_small, to_large)

@@ -1,0 +1,79 @@
+"""One line is picked out of what Spark and Java print."""
+
+import pytest
+
+from rebaser_server.dvu.causes import cause_of, last_said
+
+ABORTED = """\
+An error occurred while calling o88.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:70)
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 \
+failed 1 times, most recent failure: Lost task 0.0 in stage 0.0 (TID 0) (localhost executor \
+driver): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed).
+\tat org.apache.spark.api.python.BasePythonRunner.compute(PythonRunner.scala:600)
+Caused by: java.io.EOFException
+\t... 24 more
+"""
+REFUSED = """\
+An error occurred while calling o194.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.ThreadUtils$.awaitResult(ThreadUtils.scala:359)
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Total size of \
+serialized results of 1 tasks (3.8 MiB) is bigger than spark.driver.maxResultSize (2.0 MiB)
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2999)
+"""
+FROM_PYTHON = """\
+An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "stage.py", line 42, in _evaluate_batches
+ValueError: 7
+"""
+FROM_JAVA = """\
+An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: java.lang.IllegalStateException: stopped
+\tat org.apache.spark.SparkContext.assertNotStopped(SparkContext.scala:1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (ABORTED, "Python worker exited unexpectedly (crashed)."),
+        (
+            REFUSED,
+            (
+                "Total size of serialized results of 1 tasks (3.8 MiB) is bigger than "
+                "spark.driver.maxResultSize (2.0 MiB)"
+            ),
+        ),
+        (FROM_PYTHON, "ValueError: 7"),
+        (FROM_JAVA, "stopped"),
+        ("short", "short"),
+        ("", "RuntimeError"),
+    ],
+    ids=["task failed", "job refused", "Python", "Java", "one line", "nothing"],
+)
+def test_the_cause_of_an_error(text: str, cause: str) -> None:
+    assert cause_of(RuntimeError(text)) == cause
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (
+            (
+                "Invalid maximum heap size: -Xmxmuch\n"
+                "Error: Could not create the Java Virtual Machine.\n"
+                "Error: A fatal exception has occurred. Program will exit.\n"
+            ),
+            "Invalid maximum heap size: -Xmxmuch",
+        ),
+        ("WARNING: Using incubator modules: jdk.incubator.vector\n", ""),
+        ("2026-11-20T23:51:47.740 WARN Utils: it is late\nno\n\tat a.B(C.java:1)\n", "no"),
+        ("", ""),
+    ],
+    ids=["launcher", "only noise", "trace", "nothing"],
+)
+def test_the_last_words_of_a_jvm(log: str, said: str) -> None:
+    assert last_said(log) == said

@@ -1,0 +1,62 @@
+"""Which callable a runtime and a code stand for, and what is said if there is none."""
+
+from pathlib import Path
+
+import pytest
+
+from rebaser_server.demo.functions import hops
+from rebaser_server.dvu.builtin import BUILTINS
+from rebaser_server.dvu.errors import FunctionMissing
+from rebaser_server.dvu.functions import resolve
+from tests.unit.dvu.graphs import install
+
+
+def test_builtin_is_by_name() -> None:
+    assert resolve("builtin", "sum") is BUILTINS["sum"]
+
+
+def test_python_is_an_installed_entry_point() -> None:
+    assert resolve("python", "hops") is hops
+
+
+@pytest.mark.parametrize(
+    ("runtime", "code", "message"),
+    [
+        ("builtin", "summ", "there is no builtin function 'summ'"),
+        ("python", "os:system", "no Python function 'os:system' is installed here"),
+        ("cel", "1 + 1", "functions in CEL are not supported yet"),
+        ("cobol", "MOVE", "there is no runtime 'cobol', only 'builtin' and 'python'"),
+    ],
+)
+def test_what_is_missing_is_named(runtime: str, code: str, message: str) -> None:
+    with pytest.raises(FunctionMissing) as error:
+        resolve(runtime, code)
+
+    assert str(error.value) == message
+
+
+def test_what_does_not_load_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "broken", "import no_such_module", {"broken": "broken:it"})
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(FunctionMissing, match=r"'broken' does not load: .*no_such_module"):
+        resolve("python", "broken")
+
+
+def test_one_name_for_two_functions_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second"):
+        install(tmp_path, name, "def it(): return 1", {"twice": f"{name}:it"})
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(FunctionMissing, match="more than one Python function 'twice'"):
+        resolve("python", "twice")
+
+
+@pytest.mark.parametrize(
+    ("own", "dependencies", "distance"),
+    [(True, [3], 0), (False, [], None), (False, [None], None), (False, [4, None, 2], 3)],
+)
+def test_hops(own: bool, dependencies: list[int | None], distance: int | None) -> None:
+    assert hops(own=own, dependencies=dependencies) == distance
