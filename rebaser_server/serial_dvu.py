@@ -24,6 +24,7 @@ from rebaser_server.dvu.blob import Blob
 from rebaser_server.dvu.errors import DvuError
 from rebaser_server.dvu.evaluate import Outcome
 from rebaser_server.dvu.executor import Executor
+from rebaser_server.dvu.isolation import run_isolated
 from rebaser_server.dvu.plan import Plan, plan
 from rebaser_server.lifetimes import alongside
 from rebaser_server.ownership import Ownership
@@ -33,6 +34,7 @@ log: Final = structlog.get_logger()
 FIRST_DELAY: Final = 1.0  # seconds until a failed update is tried again, doubled up to
 LONGEST_DELAY: Final = 60.0
 REPORT_EVERY: Final = 1.0  # seconds
+SHORTEST_LIMIT: Final = 5.0  # seconds for one blob while the value is looked for that breaks a run
 
 
 class SerialDvu:
@@ -118,6 +120,9 @@ class SerialDvu:
             return []
         progress: list[tuple[int, int]] = []
         async with alongside(self._report(progress, claim)):
+            if self._own.state.head.dvu_failures:  # once may be chance; now look which value it is
+                limit = max(SHORTEST_LIMIT, self._deadline.total_seconds() / 20)
+                return await run_isolated(self._executor, planned.blobs, limit=limit)
             return await self._executor.run(
                 planned.blobs, on_progress=lambda *done: progress.append(done)
             )

@@ -19,6 +19,9 @@ OK: Final = "ok"
 FAILED: Final = "failed"
 BLOCKED: Final = "blocked"
 
+FAILED_RUNTIME: Final = "failed"
+"""Of a function that stands in for one that ends its evaluator; the code is the message."""
+
 Result = tuple[str, str, Any]
 """Value id and `"ok"`, value | `"failed"`, message | `"blocked"`, id of the first input that is
 failed or blocked."""
@@ -128,6 +131,8 @@ def _callable(runtime: str | None, code: str) -> Callable[..., Any]:
     try:
         if runtime is None:
             raise FunctionMissing(f"function {code} does not exist")
+        if runtime == FAILED_RUNTIME:
+            raise FunctionMissing(code)
         return resolve(runtime, code)
     except FunctionMissing as error:
         return partial(_missing, str(error))

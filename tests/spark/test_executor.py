@@ -14,6 +14,7 @@ import pytest
 from rebaser_server.dvu.errors import RunFailed
 from rebaser_server.dvu.evaluate import decode_outcome, evaluate
 from rebaser_server.dvu.executor import SparkExecutor
+from rebaser_server.dvu.isolation import run_isolated
 from rebaser_server.dvu.plan import plan
 from tests.unit.dvu.graphs import Builder, eventually, is_running, pids_in
 
@@ -195,6 +196,7 @@ import asyncio, os, sys
 from pathlib import Path
 from rebaser_server.dvu.errors import SessionFailed
 from rebaser_server.dvu.executor import SparkExecutor
+from rebaser_server.dvu.isolation import run_isolated
 from rebaser_server.dvu.options import SparkOptions
 from rebaser_server.dvu.plan import plan
 from tests.unit.dvu.graphs import Builder, eventually, is_running, pids_in
@@ -256,3 +258,18 @@ async def test_nothing_outlives_a_killed_process(installed: Path, tmp_path: Path
     assert "Spark did not start" in failed
     assert "much" in failed
     assert not list(here.iterdir())
+
+
+async def test_a_value_that_crashes_its_worker_is_found_and_fails_alone(
+    executor: SparkExecutor,
+) -> None:
+    build = Builder()
+    build.source("one", 1)
+    for n in range(30):
+        code, runtime = ("crash", "python") if n == 17 else ("identity", "builtin")
+        build.dependent(f"v{n}", code, {"value": "one"}, runtime)
+
+    [outcome] = await run_isolated(executor, plan(build.graph, slots=1).blobs, limit=60)
+
+    assert [v for v, status, _ in outcome.results if status == "failed"] == ["v17"]
+    assert len(outcome.results) == 30
