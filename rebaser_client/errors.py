@@ -14,7 +14,7 @@ class ClientError(RebaserError):
 
 
 class NotStored(ClientError):
-    """The server did not confirm the request in time. It may be stored all the same.
+    """The server did not confirm the request, or its task, in time. It may be stored all the same.
 
     Enqueue again with the same `request_id`: it will take effect once.
     """

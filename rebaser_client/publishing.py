@@ -44,7 +44,7 @@ async def publish_request(
     request may be stored, with or without its task; the reconcilers find it.
 
     Raises:
-        NotStored: not confirmed for `retry_for` seconds.
+        NotStored: request or task not confirmed for `retry_for` seconds.
     """
 
     async def store() -> int:
@@ -63,7 +63,8 @@ async def publish_request(
         # Stored or not, a task harms nothing and the request may need it (C2).
         await publish_task(js, subjects, change_set, retry_for=_LONGEST_DELAY)
         raise NotStored(f"request {headers[MESSAGE_ID]}: {error}") from error
-    await publish_task(js, subjects, change_set)
+    if not await publish_task(js, subjects, change_set, retry_for=retry_for):
+        raise NotStored(f"request {headers[MESSAGE_ID]} is stored, but its task is not confirmed")
     return sequence
 
 

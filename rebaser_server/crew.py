@@ -6,6 +6,7 @@ from typing import Final
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from rebaser_client.errors import ClientError
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStreamError
@@ -56,7 +57,7 @@ class Crew:
             log.warning("not ours any more", reason=str(error))
         except RetryLater as error:
             log.warning("tried again later", reason=str(error), delay=error.delay)
-        except JetStreamError as error:
+        except (JetStreamError, ClientError) as error:
             log.warning("NATS failed", error=f"{type(error).__name__}: {error}")
         except HistoryBroken as error:
             log.error("history broken", reason=str(error))
