@@ -10,7 +10,7 @@ from nats.aio.client import Client
 from pydantic import TypeAdapter, ValidationError
 
 from rebaser_client.batches import INLINE_UPDATES, place_batch
-from rebaser_client.errors import NotStored, Unreachable
+from rebaser_client.errors import NotStored, OutcomeUnknown, Unreachable
 from rebaser_client.publishing import RETRY_FOR, publish_request, publish_task
 from rebaser_client.replies import Replies, receiving
 from rebaser_core import codecs
@@ -28,7 +28,13 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequestV1,
     EnqueueUpdatesResponseV2,
 )
-from rebaser_core.outcomes import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV1
+from rebaser_core.outcomes import (
+    OutcomeQuery,
+    OutcomeQueryV1,
+    OutcomeReply,
+    OutcomeReplyV1,
+    RequestState,
+)
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import AnyUpdate, UpdateList
 from rebaser_core.versioned import REPLY_INBOX, brief
@@ -110,6 +116,8 @@ class RebaserClient:
         """As `enqueue_updates`, with the response to await: it comes once and is final.
 
         Bound the wait with `asyncio.timeout`; giving up does not take the request back.
+        Awaiting raises `OutcomeUnknown` if the request was handled so long ago that nobody
+        remembers it.
         """
         change_set = ChangeSet(workspace_id, change_set_id)
         return await self._enqueue_with_reply(change_set, None, updates, request_id)
@@ -234,6 +242,7 @@ class RebaserClient:
 
         None will come, either, if the request was sent before and is handled already.
         """
+        unknown = 0
         try:
             for patience in chain([FIRST_ASK], repeat(ASK_EVERY)):
                 done, _ = await asyncio.wait([answer], timeout=patience)
@@ -244,6 +253,9 @@ class RebaserClient:
                     known = await self.outcome(*change_set, request_id)
                     if known.response is not None:
                         return known.response
+                    unknown += known.state is RequestState.UNKNOWN
+                if unknown > 1:  # once may be a replica that lags behind
+                    raise OutcomeUnknown(f"request {request_id} is not known any more")
             raise AssertionError("there is always another ask")
         finally:
             answer.cancel()

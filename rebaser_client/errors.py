@@ -3,6 +3,7 @@
 RebaserError
 └── ClientError
     ├── NotStored     the request may or may not be in the stream: ask again with the same id
+    ├── OutcomeUnknown  nobody knows of the request: never stored, or forgotten
     └── Unreachable   no connection in time, nothing was sent
 """
 
@@ -18,6 +19,10 @@ class NotStored(ClientError):
 
     Enqueue again with the same `request_id`: it will take effect once.
     """
+
+
+class OutcomeUnknown(ClientError):
+    """The request neither waits nor is remembered: never stored, or handled long ago."""
 
 
 class Unreachable(ClientError):

@@ -57,7 +57,7 @@ async def _rebased(
 ) -> tuple[Handled, dict[str, Any]]:
     """Rebase the batch; the record of it, and what it changes in the head."""
     batches, state = own.archive.batches, own.state
-    batch = await batches.fetch(message.updates_address)
+    batch = await batches.fetch(message.updates_address, message.id)
     covers: int | None = None
     changes: dict[str, Any] = {}
     if batch.computed is not None:

@@ -38,12 +38,13 @@ class Batches:
         self._bucket = bucket
         self._results = results
 
-    async def fetch(self, address: UpdatesAddress) -> Updates:
-        """The batch that lies at `address`.
+    async def fetch(self, address: UpdatesAddress, request_id: RequestId) -> Updates:
+        """The batch of the request that lies at `address`.
 
         Raises:
             MissingBatch: it is not there.
-            MalformedMessage: what is there is no batch, or not the one that was named.
+            MalformedMessage: what is there is no batch, or not the one that was named, or
+                another request's: who is done with a batch throws it away.
         """
         if isinstance(address, Inline):
             return address.inline
@@ -51,6 +52,8 @@ class Batches:
         if isinstance(address, InObjectStore) and blake3(payload).hexdigest() != address.object:
             raise MalformedMessage(f"object {address.object} is not what its name says")
         batch = await asyncio.to_thread(UpdatesBatch.decode_at_rest, payload)
+        if batch.id != request_id:
+            raise MalformedMessage(f"the batch at {address} is of request {batch.id}")
         return Updates(updates=batch.updates, computed=batch.computed)
 
     async def place(

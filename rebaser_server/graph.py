@@ -142,6 +142,8 @@ class Graph:
 
     def compute_by(self, value: Value, func_id: str | None) -> None:
         """Let `value` be computed by a function, which need not exist yet, or by none."""
+        if func_id == value.func_id:
+            return
         if value.func_id is not None:
             users = self.users[value.func_id]
             users.discard(value.id)

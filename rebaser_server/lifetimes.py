@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Never
 
-from rebaser_server.errors import Interrupted, WorkEnded
+from rebaser_server.errors import Interrupted, LeaseLost, Overtaken, WorkEnded
 
 
 @asynccontextmanager
 async def alongside(work: Coroutine[Any, Any, Never]) -> AsyncIterator[None]:
     """Run `work`, which never returns, for exactly as long as the body.
 
-    If `work` raises, the body is cancelled and the error raised in its place.
-    A lone error leaves bare, not wrapped in an `ExceptionGroup`.
+    If `work` raises, the body is cancelled and the error raised in its place. What
+    leaves is one bare error: where several came at once, the one that forbids most.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -24,9 +24,12 @@ async def alongside(work: Coroutine[Any, Any, Never]) -> AsyncIterator[None]:
             finally:
                 background.cancel()
     except BaseExceptionGroup as errors:
-        if len(errors.exceptions) == 1:
-            raise errors.exceptions[0] from None
-        raise
+        # `LeaseLost` and `Overtaken` forbid to settle anything: no other may hide them (W15).
+        raise max(errors.exceptions, key=_forbids) from None
+
+
+def _forbids(error: BaseException) -> bool:
+    return isinstance(error, LeaseLost | Overtaken)
 
 
 class Wish:

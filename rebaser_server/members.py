@@ -67,6 +67,10 @@ class Members:
             del self._heard[member]
         return {m for m, heard in self._heard.items() if now - heard > PRESUMED_DEAD}
 
+    def heard(self, member: str) -> bool:
+        """Whether it was heard lately and has not left."""
+        return member in self._heard
+
     def rank(self) -> int:
         """Place of this one among those alive: they act one after the other, not all at once."""
         alive = sorted(self._heard.keys() - self.silent() - {self._instance})

@@ -1,5 +1,6 @@
 """Answer what became of a request, for callers that did not hear it: any Rebaser can."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -11,7 +12,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core import codecs
-from rebaser_core.commits import Commit
+from rebaser_core.commits import Commit, Handled
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, JetStreamError, OrderedConsumer
@@ -25,6 +26,8 @@ from rebaser_core.outcomes import (
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID
 from rebaser_server.responses import Settled, response_to
+from rebaser_server.state import recent_in
+from rebaser_server.store.checkpoints import Checkpoints
 
 log: Final = structlog.get_logger()
 
@@ -35,13 +38,14 @@ QUEUE: Final = "rebaser"
 class Outcomes:
     """Looks in the log and in the requests that wait; changes nothing, owns nothing.
 
-    It knows what the log still holds: at least everything since the checkpoint before
-    the last one.
+    It knows what the log still holds, and of the last thousand requests before a
+    checkpoint whether they were applied.
     """
 
-    def __init__(self, js: JetStream, subjects: Subjects) -> None:
+    def __init__(self, js: JetStream, subjects: Subjects, checkpoints: Checkpoints) -> None:
         self._js = js
         self._subjects = subjects
+        self._checkpoints = checkpoints
 
     @asynccontextmanager
     async def answered(self, nc: Client) -> AsyncIterator[None]:
@@ -69,6 +73,8 @@ class Outcomes:
         # Waiting first: a request is deleted only after the log has it.
         waiting = await self._waiting(change_set, query.id)
         what = await self._settled(change_set, query.id)
+        if what is None:
+            what = await asyncio.to_thread(self._remembered, change_set, query.id)
         if what is not None:
             response = response_to(change_set, what)
             return OutcomeReplyV1(id=query.id, state=RequestState.HANDLED, response=response)
@@ -99,3 +105,11 @@ class Outcomes:
                 if handled is not None and handled.id == request_id:
                     return Settled(handled, line.stream_sequence)
         return None
+
+    def _remembered(self, change_set: ChangeSet, request_id: RequestId) -> Settled | None:
+        """What the last checkpoint knows of a request whose line was purged."""
+        small = self._checkpoints.small(change_set)
+        known = None if small is None else recent_in(small).get(request_id)
+        if known is None:
+            return None
+        return Settled(Handled(id=request_id, sequence=0, outcome=known.outcome), known.commit)

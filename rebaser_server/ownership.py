@@ -70,7 +70,7 @@ class Archive:
         if handled is None or handled.outcome is not Outcome.APPLIED or handled.updates is None:
             return
         try:
-            updates = (await self.batches.fetch(handled.updates)).updates
+            updates = (await self.batches.fetch(handled.updates, handled.id)).updates
         except MissingBatch as error:
             raise HistoryBroken(f"{self.change_set}: {error}, which the log refers to") from error
         await asyncio.to_thread(rebase, state.graph, handled.sequence, updates, handled.covers)

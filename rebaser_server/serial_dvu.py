@@ -6,12 +6,13 @@ Rules D1 to D6. Whether an update is due stands in the head; asking is only a hi
 import asyncio
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, Never
 
 import structlog
 
-from rebaser_client.publishing import publish_request
+from rebaser_client.publishing import publish_request, publish_task
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import Claim
 from rebaser_core.ids import ChangeSet, RequestId
@@ -33,6 +34,7 @@ log: Final = structlog.get_logger()
 
 FIRST_DELAY: Final = 1.0  # seconds until a failed update is tried again, doubled up to
 LONGEST_DELAY: Final = 60.0
+POKE_TIMEOUT: Final = 2.0  # seconds
 REPORT_EVERY: Final = 1.0  # seconds
 SHORTEST_LIMIT: Final = 5.0  # seconds for one blob while the value is looked for that breaks a run
 
@@ -71,11 +73,7 @@ class SerialDvu:
         self._handled.set()
 
     async def run(self) -> Never:
-        """Update whenever one is due, until cancelled, which stops the job in hand.
-
-        A result on its way to the stream when the cancellation comes may be stored
-        without its task; the run that follows on this change set finds it.
-        """
+        """Update whenever one is due, until cancelled, which stops the job in hand."""
         while True:
             await self._asked.wait()
             self._asked.clear()
@@ -160,7 +158,16 @@ class SerialDvu:
             updates_address=address,
         )
         headers, payload = EnqueueUpdatesRequest.encode(request)
-        return await publish_request(self._js, self._subjects, self._change_set, headers, payload)
+        try:
+            return await publish_request(
+                self._js, self._subjects, self._change_set, headers, payload
+            )
+        except asyncio.CancelledError:
+            # An end never separates the two publishes: the result may be stored (D4).
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POKE_TIMEOUT):
+                    await publish_task(self._js, self._subjects, self._change_set)
+            raise
 
     async def _until_handled(self, sequence: int, claim: Claim) -> None:
         """D3: no new update before this one's result was handled."""

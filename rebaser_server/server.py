@@ -60,7 +60,7 @@ async def serve(settings: Settings, executor: Executor, shutdown: Shutdown, *, s
             alongside(reconciler.run()),
             alongside(members.beat()),
             alongside(takeover.run()),
-            Outcomes(shop.js, shop.subjects).answered(nc),
+            Outcomes(shop.js, shop.subjects, shop.checkpoints).answered(nc),
         ):
             await _take_tasks(shop, lease, settings, shutdown)
         log.info("stopped")

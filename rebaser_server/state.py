@@ -65,9 +65,13 @@ class State:
     @classmethod
     def restored(cls, graph: Graph, commit: int, small: dict[str, Any]) -> "State":
         """The state that a checkpoint of line `commit` holds."""
-        recent = OrderedDict(
-            (RequestId.from_str(i), Known(line, Outcome(outcome)))
-            for i, line, outcome in small["recent"]
-        )
         stored = _STORED.validate_python(small["stored"])
-        return cls(graph, Head.model_validate(small["head"]), commit, recent, stored)
+        return cls(graph, Head.model_validate(small["head"]), commit, recent_in(small), stored)
+
+
+def recent_in(small: dict[str, Any]) -> OrderedDict[RequestId, Known]:
+    """The recent requests that `State.small` tells of."""
+    return OrderedDict(
+        (RequestId.from_str(i), Known(line, Outcome(outcome)))
+        for i, line, outcome in small["recent"]
+    )

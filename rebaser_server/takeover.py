@@ -1,6 +1,8 @@
 """Hand over at once the tasks of a Rebaser that is presumed dead, without waiting for its lease."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Never
 
 import structlog
@@ -11,7 +13,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log import CommitLog
-from rebaser_server.members import BEAT_EVERY, Members
+from rebaser_server.members import BEAT_EVERY, PRESUMED_DEAD, Members
 
 log: Final = structlog.get_logger()
 
@@ -35,32 +37,48 @@ class Takeover:
         Were it acted on for as long as it lasts, one that is only slow would lose task
         after task, and so would whoever takes them.
         """
+        await self._renew_tasks_of_strangers()
         presumed: dict[str, int] = {}
+        done: set[str] = set()
         while True:
             await asyncio.sleep(BEAT_EVERY)
             silent = self._members.silent()
-            for back in presumed.keys() - silent:
-                del presumed[back]
-            for member in silent - presumed.keys():
-                try:
-                    presumed[member] = await self._last_task()
+            done &= silent
+            presumed = {member: seq for member, seq in presumed.items() if member in silent}
+            try:
+                for member in silent - done:
+                    if member not in presumed:
+                        presumed[member] = await self._last_task()
                     # Those before us in rank have had their second; we find it done.
                     await asyncio.sleep(self._members.rank() * BEAT_EVERY)
-                    renewed = await self.renew_tasks_of(member, presumed[member])
-                except JetStreamError as error:
-                    log.warning("not handed over", member=member, error=str(error))
-                else:
+                    renewed = await self.renew_tasks(presumed[member], member.__eq__)
+                    done.add(member)
                     log.warning("presumed dead", member=member, tasks=renewed)
+            except JetStreamError as error:
+                log.warning("not handed over yet", error=str(error))
+
+    async def _renew_tasks_of_strangers(self) -> None:
+        """Once, after listening for a while: owners not heard died before this one started."""
+        up_to = None
+        while up_to is None:
+            with suppress(JetStreamError):
+                up_to = await self._last_task()
+                await asyncio.sleep(PRESUMED_DEAD)
+                renewed = await self.renew_tasks(
+                    up_to, lambda owner: bool(owner) and not self._members.heard(owner)
+                )
+                if renewed:
+                    log.warning("owners not heard of", tasks=renewed)
 
     async def _last_task(self) -> int:
         info = await self._js.stream_info(self._subjects.tasks_stream)
         return int(info["state"]["last_seq"])
 
-    async def renew_tasks_of(self, member: str, up_to: int) -> int:
-        """Replace each task whose change set `member` owns; how many that were.
+    async def renew_tasks(self, up_to: int, dead: Callable[[str], bool]) -> int:
+        """Replace each task whose change set's owner is `dead`; how many that were.
 
-        Only tasks that were there when it fell silent, up to sequence `up_to`: a later
-        one is a healthy successor's.
+        Only tasks up to sequence `up_to`, which were there when it fell silent: a later
+        one is a healthy successor's. May be repeated.
         """
         stream, renewed = self._subjects.tasks_stream, 0
         for subject in await self._js.stream_subjects(stream):
@@ -70,14 +88,16 @@ class Takeover:
                 continue  # the reconciler says so
             # The task first, then the head: the other way round it might be a successor's.
             task = await self._js.get_message(stream, last_by_subject=subject)
-            if task is None or task.sequence > up_to:
+            if task is None or task.sequence > up_to or not dead(await self._owner(change_set)):
                 continue
-            if await self._owner(change_set) == member:
+            try:
                 await self._js.delete_message(stream, task.sequence)
+            finally:  # gone or not: a task too many costs an empty run
                 await publish_task(self._js, self._subjects, change_set)
-                renewed += 1
+            renewed += 1
         return renewed
 
-    async def _owner(self, change_set: ChangeSet) -> str | None:
+    async def _owner(self, change_set: ChangeSet) -> str:
+        """The start of a process that owns the change set; empty if none does."""
         _, last = await CommitLog(self._js, self._subjects, change_set).last()
-        return None if last is None else last.head.owner.rpartition("/")[0]
+        return "" if last is None else last.head.owner.rpartition("/")[0]

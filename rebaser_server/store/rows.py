@@ -6,14 +6,14 @@ for each `id` the `value` row of the greatest `commit` and leave out the removed
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic_core import to_json
 
-from rebaser_server.graph import Func, Graph, Inputs, Status, Value
+from rebaser_server.graph import Func, Graph, Status, Value
 
 SCHEMA: Final = pa.schema(
     [
@@ -101,46 +101,39 @@ def head_of(rows: pa.Table) -> tuple[int, dict[str, Any]]:
 
 
 def graph_of(rows: pa.Table) -> Graph:
-    """The graph that `rows` make, in whichever order they are; nothing in it is touched."""
-    graph = Graph()
-    present = _latest(rows)
-    funcs = present.filter(pc.equal(present["kind"], "func"))
-    for func_id, name, what in _columns(funcs, "id", "name", "value"):
-        graph.put_func(Func(func_id, name, **json.loads(what)))
-    _add_values(graph, present.filter(pc.equal(present["kind"], "value")))
-    graph.rebuild_order()
-    graph.touched.clear()
-    graph.touched_funcs.clear()
-    return graph
+    """The graph that `rows` make, in whichever order they are."""
+    funcs, values = _latest(rows, "func"), _latest(rows, "value")
+    roots = {
+        value_id: root for value_id, root in _columns(values, "id", "root") if root is not None
+    }
+    return Graph.restored(_values(values), _funcs(funcs), roots)
 
 
-def _latest(rows: pa.Table) -> pa.Table:
-    """The row of the greatest commit for each kind and id, without the removed."""
-    rows = rows.take(pc.sort_indices(rows["commit"]))
-    ids = zip(rows["kind"].to_pylist(), rows["id"].to_pylist(), strict=True)
-    newest = {key: index for index, key in enumerate(ids)}
-    rows = rows.take(pa.array(newest.values(), pa.int64()))
+def _latest(rows: pa.Table, kind: str) -> pa.Table:
+    """The row of the greatest commit for each id of that kind, without the removed."""
+    rows = rows.filter(pc.equal(rows["kind"], kind))
+    ids = rows["id"].to_pylist()
+    newest = {ids[index]: index for index in pc.sort_indices(rows["commit"]).to_pylist()}
+    if len(newest) < len(ids):
+        rows = rows.take(pa.array(newest.values(), pa.int64()))
     return rows.filter(pc.invert(rows["removed"]))
 
 
-def _add_values(graph: Graph, rows: pa.Table) -> None:
+def _funcs(rows: pa.Table) -> Iterator[Func]:
+    for func_id, name, what in _columns(rows, "id", "name", "value"):
+        yield Func(func_id, name, **json.loads(what))
+
+
+def _values(rows: pa.Table) -> Iterator[Value]:
+    columns = _columns(rows, "id", "name", "func_id", "status", "message")
     datas, wirings = _parsed(rows["value"]), _parsed(rows["inputs"])
-    columns = _columns(rows, "id", "name", "func_id", "status", "message", "root")
-    for (value_id, name, func_id, status, message, root), data, inputs in zip(
+    for (value_id, name, func_id, status, message), data, inputs in zip(
         columns, datas, wirings, strict=True
     ):
-        value = graph.add(value_id)
-        if name is not None:
-            graph.rename(value, name)
-        if func_id is not None:
-            graph.compute_by(value, func_id)
-        value.inputs = inputs or {}
-        graph.assign(value, data, _STATUSES[status], message)
-        if root is not None:
-            graph.root(value, root)
+        yield Value(value_id, name, data, func_id, inputs or {}, _STATUSES[status], message)
 
 
-def _columns(rows: pa.Table, *names: str) -> Iterable[tuple[Any, ...]]:
+def _columns(rows: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(rows[name].to_pylist() for name in names), strict=True)
 
 

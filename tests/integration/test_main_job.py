@@ -201,3 +201,19 @@ async def test_asked_again_with_the_same_id_a_handled_request_is_answered_again(
     )
 
     assert await again == before
+
+
+async def test_the_outcome_is_known_after_its_line_was_purged(deployment: Deployment) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    await deployment.start(CHECKPOINT_EVERY="2")
+    first = await deployment.client.enqueue_updates(*change_set, values.define())
+    for number in range(12):
+        await deployment.client.enqueue_updates(*change_set, [set_to(values.one, number)])
+    await deployment.at_rest()
+    lines = await deployment.js.stream_subjects(deployment.subjects.commits_stream)
+    assert lines[deployment.subjects.commits(change_set)] < 10
+
+    known = await deployment.client.outcome(*change_set, first)
+
+    assert known.state == "handled"
+    assert known.response.status.success.commit > 0

@@ -1,0 +1,353 @@
+"""The store keeps what it was given, whole, whoever else writes and whenever a writer dies."""
+
+import itertools
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from rebaser_core.codecs import MAX_DEPTH
+from rebaser_core.messages import InStore
+from rebaser_core.updates import PutValue, RemoveFunc, RemoveValue, SetComputed, SetValue
+from rebaser_server.graph import Graph
+from rebaser_server.rebase import rebase
+from rebaser_server.store.checkpoints import Checkpoints, StoreFailed, changes_of
+from rebaser_server.store.results import Results
+from tests.unit.server.batches import (
+    batches,
+    computable,
+    contents,
+    made,
+    require_consistent,
+)
+from tests.unit.server.saving import CHANGE_SET, function, graph_of, saved, ulid
+
+ROOT = Path(__file__).parents[2]
+A, B, C = ulid(0), ulid(1), ulid(2)
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    return Checkpoints(str(tmp_path))
+
+
+def table_of(checkpoints):
+    return DeltaTable(checkpoints.uri(CHANGE_SET))
+
+
+def require_loads(checkpoints, graph, commit):
+    loaded = checkpoints.load(CHANGE_SET)
+    assert (loaded.commit, loaded.small) == (commit, {"n": commit})
+    assert contents(loaded.graph) == contents(graph)
+    assert not loaded.graph.touched
+    assert not loaded.graph.touched_funcs
+    require_consistent(loaded.graph)
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
+    max_leaves=5,
+)
+
+
+@given(
+    computable,
+    st.lists(
+        batches
+        | st.lists(
+            st.one_of(
+                made(PutValue, value_id=st.sampled_from([A, B]), value=anything),
+                made(SetComputed, value_id=st.just(C), value=anything),
+                made(
+                    SetComputed, value_id=st.just(C), failed=st.text(st.characters(codec="utf-8"))
+                ),
+            ),
+            max_size=3,
+        ),
+        min_size=2,
+        max_size=3,
+    ),
+)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_what_is_loaded_is_what_was_saved(tmp_path_factory, first, later):
+    """Values, functions, names, roots and what was removed: appended, then written whole."""
+    checkpoints = Checkpoints(str(tmp_path_factory.mktemp("store")))
+    graph = Graph()
+    for commit, batch in enumerate([first, *later], 1):
+        results = all(isinstance(update, SetComputed) for update in batch)
+        rebase(graph, commit, batch, covers=commit if results else None)
+        saved(checkpoints, graph, commit)
+
+        require_loads(checkpoints, graph, commit)
+
+    saved(checkpoints, graph, 99, whole=True)
+
+    require_loads(checkpoints, graph, 99)
+
+
+def test_nothing_is_loaded_where_nothing_was_saved(checkpoints):
+    assert checkpoints.load(CHANGE_SET) is None
+
+    checkpoints._created(CHANGE_SET)  # as by one who died right after
+
+    assert checkpoints.load(CHANGE_SET) is None
+    saved(checkpoints, graph_of(3), 3)
+    require_loads(checkpoints, graph_of(3), 3)
+
+
+def test_values_as_deep_as_they_may_be_are_kept(checkpoints):
+    deep = "bottom"
+    for _ in range(MAX_DEPTH // 2):
+        deep = {"k": [deep]}
+    graph = Graph()
+    rebase(graph, 1, [PutValue(value_id=A, value=deep)])
+
+    saved(checkpoints, graph, 1)
+
+    require_loads(checkpoints, graph, 1)
+
+
+def test_a_value_and_a_function_of_the_same_id_are_kept_apart(checkpoints):
+    """Ids are clients' own; nothing keeps them from using one twice."""
+    graph = Graph()
+    rebase(graph, 1, [PutValue(value_id=A, value=1), function(A, "sum")])
+    saved(checkpoints, graph, 1, whole=True)
+    require_loads(checkpoints, graph, 1)
+
+    rebase(graph, 2, [RemoveValue(value_id=A), function(A, "max")])
+    saved(checkpoints, graph, 2)
+    require_loads(checkpoints, graph, 2)
+
+    rebase(graph, 3, [PutValue(value_id=A, value=2), RemoveFunc(func_id=A)])
+    saved(checkpoints, graph, 3)
+    require_loads(checkpoints, graph, 3)
+
+
+def test_saving_twice_writes_once(checkpoints):
+    """A save whose end was not seen is repeated."""
+    graph = graph_of(1)
+    _, changes = saved(checkpoints, graph, 1)
+    version = table_of(checkpoints).version()
+
+    again = checkpoints.save(CHANGE_SET, changes)
+
+    assert not again
+    assert table_of(checkpoints).version() == version
+    require_loads(checkpoints, graph, 1)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["appended", "whole"])
+def test_an_older_writer_cannot_turn_the_table_back(checkpoints, whole):
+    """A Rebaser that was overtaken may still be about to save what it knew."""
+    old = changes_of(graph_of(5), 5, {"n": 5}, whole=whole)
+    graph = graph_of(5)
+    rebase(graph, 6, [RemoveValue(value_id=A)])
+    saved(checkpoints, graph, 6, whole=True)
+
+    checkpoints.save(CHANGE_SET, old)
+
+    require_loads(checkpoints, graph, 6)
+
+
+def test_many_appends_ask_for_the_whole_and_get_it(checkpoints):
+    """Each append is a file more to read."""
+    graph = graph_of(1)
+    commits = itertools.count(2)
+    full = False
+    while not full:
+        commit = next(commits)
+        rebase(graph, commit, [SetValue(value_id=A, value=commit)])
+        full, _ = saved(checkpoints, graph, commit)
+    files = len(table_of(checkpoints).file_uris())
+
+    again, _ = saved(checkpoints, graph, commit + 1, whole=True)
+
+    assert not again
+    assert 10 < files < 100
+    assert len(table_of(checkpoints).file_uris()) == 1
+    require_loads(checkpoints, graph, commit + 1)
+
+
+HISTORY = 24
+
+
+def history():
+    """The changes of each commit, and what the graph was then."""
+    graph = Graph()
+    known = []
+    chance = random.Random(1)
+    for commit in range(1, HISTORY + 1):
+        removed = [RemoveValue(value_id=ulid(chance.randrange(9)))] if commit % 3 == 0 else []
+        puts = [PutValue(value_id=ulid(chance.randrange(9)), value=commit) for _ in range(3)]
+        rebase(graph, commit, [*puts, *removed])
+        changes = changes_of(graph, commit, {"n": commit}, whole=commit % 7 == 1)
+        known.append((changes, contents(graph)))
+    return known
+
+
+@pytest.mark.parametrize("ahead", [0, 3], ids=["from the start", "one of them later"])
+def test_of_two_writers_at_once_the_later_state_wins(tmp_path, ahead):
+    """One is the owner; the other was overtaken and does not know it. Neither is in the way."""
+    known = history()
+    saves = [changes for changes, _ in known]
+    barrier = threading.Barrier(2)
+
+    def write(part):
+        checkpoints = Checkpoints(str(tmp_path))
+        for changes in part:
+            barrier.wait()
+            checkpoints.save(CHANGE_SET, changes)
+
+    owner, other = saves[ahead:], [saves[0]] * 3 + saves[: HISTORY - ahead - 3]
+    for changes in saves[:ahead]:
+        Checkpoints(str(tmp_path)).save(CHANGE_SET, changes)
+    with ThreadPoolExecutor(2) as pool:
+        for future in [pool.submit(write, owner), pool.submit(write, other[: len(owner)])]:
+            future.result()
+
+    loaded = Checkpoints(str(tmp_path)).load(CHANGE_SET)
+    assert loaded.commit == HISTORY
+    assert contents(loaded.graph) == known[-1][1]
+
+
+def test_a_writer_killed_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
+    """And the next one goes on from there."""
+    chance = random.Random(2)
+    checkpoints = Checkpoints(str(tmp_path))
+    commit = 0
+    for _ in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-m", "tests.unit.server.saving", str(tmp_path), str(commit)],
+            env={"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+        ) as writer:
+            for _ in range(chance.randrange(2, 5)):
+                said = int(writer.stdout.readline())
+            time.sleep(chance.uniform(0, 0.05))
+            writer.send_signal(signal.SIGKILL)
+
+        commit = checkpoints.load(CHANGE_SET).commit
+
+        assert commit >= said
+        require_loads(checkpoints, graph_of(commit), commit)
+    saved(checkpoints, graph_of(commit + 1), commit + 1)
+    require_loads(checkpoints, graph_of(commit + 1), commit + 1)
+
+
+def test_any_engine_reads_the_present_values(checkpoints):
+    """As `store/rows.py` tells people: the latest row of each id, less the removed."""
+    graph = graph_of(1)
+    saved(checkpoints, graph, 1)
+    rebase(graph, 2, [RemoveValue(value_id=A), PutValue(value_id=B, name="b", value=[1.0])])
+    saved(checkpoints, graph, 2)
+
+    rows = table_of(checkpoints).to_pyarrow_table()
+    values = rows.filter(pc.equal(rows["kind"], "value"))
+    last = values.group_by("id").aggregate([("commit", "max")]).rename_columns(["id", "commit"])
+    present = last.join(values, ["id", "commit"]).filter(pc.invert(pc.field("removed")))
+
+    found = {row["id"]: (row["name"], row["value"]) for row in present.to_pylist()}
+    assert A not in found
+    assert found[B] == ("b", "[1.0]")
+    assert found[C] == (None, "1")
+    assert len(found) == 299
+
+
+def test_a_store_that_fails_says_so_as_an_operating_system_does(tmp_path):
+    """Whoever saves goes on without: the log has everything."""
+    (tmp_path / "change_sets").write_text("in the way")
+
+    with pytest.raises(StoreFailed):
+        saved(Checkpoints(str(tmp_path)), graph_of(1), 1)
+
+    assert issubclass(StoreFailed, OSError)
+
+
+def test_a_table_of_others_is_refused(checkpoints):
+    """Not overwritten: somebody put it there."""
+    write_deltalake(checkpoints.uri(CHANGE_SET), pa.table({"a": [1]}))
+
+    with pytest.raises(StoreFailed):
+        saved(checkpoints, graph_of(1), 1)
+
+
+class TestResults:
+    """Large results, by key."""
+
+    @pytest.fixture
+    def results(self, tmp_path):
+        return Results(str(tmp_path / "store"))
+
+    def test_what_was_put_is_got_until_it_is_deleted(self, results):
+        results.put("key", b"one")
+        results.put("key", b"two")
+        assert results.get("key") == b"two"
+
+        results.delete("key")
+        results.delete("key")
+
+        with pytest.raises(FileNotFoundError):
+            results.get("key")
+
+    def test_a_write_that_fails_leaves_what_was_there(self, results):
+        results.put("key", b"before")
+
+        with pytest.raises(TypeError):
+            results.put("key", object())
+
+        assert results.get("key") == b"before"
+
+    def test_two_who_put_the_same_key_at_once_do_not_mix(self, results):
+        """The same result from two Rebasers, one of them overtaken."""
+        payloads = [bytes([n]) * 1_000_000 for n in range(4)]
+        results.put("key", payloads[0])
+        with ThreadPoolExecutor(4) as pool:
+            puts = [pool.submit(results.put, "key", payload) for payload in payloads * 4]
+            seen = {results.get("key") for _ in range(20)}
+            for put in puts:
+                put.result()
+
+        assert seen <= set(payloads)
+
+    @pytest.mark.parametrize("key", [".", "..", "...", "-", "_", "unfinished", "a" * 200])
+    def test_a_strange_key_is_a_key_like_any_other(self, results, tmp_path, key):
+        """All of them pass for keys on the wire; none leads out of the directory."""
+        assert InStore(store=key)
+        outside = {path for path in tmp_path.rglob("*") if path.is_file()}
+        with pytest.raises(FileNotFoundError):
+            results.get(key)
+        results.delete(key)
+
+        results.put(key, b"bytes")
+
+        assert results.get(key) == b"bytes"
+        [path] = {path for path in tmp_path.rglob("*") if path.is_file()} - outside
+        assert path.parent == tmp_path / "store" / "results"
+        results.delete(key)
+        assert not path.exists()
+
+    @pytest.mark.parametrize("key", ["../key", "/etc/passwd", "a/b", "..\\..", "", "a\0b", "a\n"])
+    def test_what_could_be_a_path_is_no_key(self, results, tmp_path, key):
+        """The wire refuses it, and where it does not the store does."""
+        with pytest.raises(ValidationError):
+            TypeAdapter(InStore).validate_python({"store": key})
+        if "/" in key:
+            with pytest.raises(ValueError, match="no key"):
+                results.get(key)
