@@ -4,16 +4,21 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
+from ulid import ULID
 
 from rebaser_core.errors import RebaserError
+from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, Unreachable
 from rebaser_server import logs
 from rebaser_server.settings import Settings, unknown_variables
+
+T = TypeVar("T", bound=ULID)
 
 
 class Exit(IntEnum):
@@ -95,9 +100,26 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     demo.set_defaults(command=_demo)
 
+    values = commands.add_parser("values", help="show the values of a change set")
+    values.add_argument("workspace", type=_ulid(WorkspaceId))
+    values.add_argument("change_set", type=_ulid(ChangeSetId))
+    values.add_argument("name", nargs="*", help="names or ids of the values to show; all")
+    values.add_argument("--json", action="store_true", help="print one JSON array on stdout")
+    values.set_defaults(command=_values)
+
     settings = commands.add_parser("settings", help="show the settings in force, as JSON")
     settings.set_defaults(command=_show)
     return parser
+
+
+def _ulid(kind: type[T]) -> Callable[[str], T]:
+    def read(text: str) -> T:
+        try:
+            return kind.from_str(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a ULID") from None
+
+    return read
 
 
 # Commands import what they need themselves: Delta and Arrow take a second that
@@ -132,6 +154,14 @@ def _demo(settings: Settings, arguments: argparse.Namespace) -> int:
 
     logs.configure(settings.instance_id, only_warnings=True)
     asyncio.run(demo(settings, arguments.package, as_json=arguments.json))
+    return Exit.OK
+
+
+def _values(settings: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_server.show import show_values
+
+    change_set = ChangeSet(arguments.workspace, arguments.change_set)
+    asyncio.run(show_values(settings, change_set, arguments.name, as_json=arguments.json))
     return Exit.OK
 
 

@@ -91,7 +91,7 @@ class SerialDvu:
         except (DvuError, TimeoutError) as error:
             await self._failed(claim, planned, str(error) or "deadline exceeded")
             return
-        results = [result for outcome in outcomes for result in map(_update_of, outcome.results)]
+        results = await asyncio.to_thread(_updates_of, outcomes)
         await self._settle(claim, base, results)
         await self._tell(
             ActivityKind.DVU_FINISHED,
@@ -196,6 +196,10 @@ class SerialDvu:
 
     async def _tell(self, kind: ActivityKind, claim: Claim, **details: object) -> None:
         await self._announcer.activity(self._change_set, kind, claim.id, **details)
+
+
+def _updates_of(outcomes: Sequence[Outcome]) -> list[SetComputed]:
+    return [_update_of(result) for outcome in outcomes for result in outcome.results]
 
 
 def _update_of(result: tuple[str, str, object]) -> SetComputed:

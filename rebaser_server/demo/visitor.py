@@ -9,17 +9,14 @@ from rebaser_client.watching import Activities, watching
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_core.jetstream import ObjectStore, connected
+from rebaser_core.jetstream import connected
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.subjects import Subjects
-from rebaser_server.batches import Batches
-from rebaser_server.commit_log import CommitLog
 from rebaser_server.graph import Graph
-from rebaser_server.ownership import Archive, Restored
+from rebaser_server.ownership import Archive
+from rebaser_server.reading import Reader, archive_of
 from rebaser_server.server import connect_options, jetstream, prepare
 from rebaser_server.settings import Settings
-from rebaser_server.store.checkpoints import Checkpoints
-from rebaser_server.store.results import Results
 
 
 class Refused(RebaserError):
@@ -35,8 +32,7 @@ class Visitor:
         self._client = client
         self._change_set = change_set
         self._activities = activities
-        self._archive = archive
-        self._known: Restored | None = None
+        self._reader = Reader(archive)
 
     async def enqueue(self, updates: list[dict[str, Any]]) -> Awaitable[None]:
         """Enqueue a batch; await what is returned until it is applied."""
@@ -55,12 +51,7 @@ class Visitor:
 
     async def graph(self) -> Graph:
         """The change set as its log says it is now: any process can read it so."""
-        until, _ = await self._archive.log.last()
-        if self._known is None:
-            self._known = await self._archive.restore(until)
-        else:
-            await self._archive.catch_up(self._known, until)
-        return self._known.state.graph
+        return await self._reader.graph()
 
 
 async def _applied(reply: Awaitable[EnqueueUpdatesResponseV2]) -> None:
@@ -76,16 +67,10 @@ async def visiting(settings: Settings) -> AsyncIterator[Visitor]:
     subjects = Subjects(settings.nats.prefix)
     async with connected(connect_options(settings)) as nc:
         js = jetstream(nc, settings.nats)
-        bucket = ObjectStore(js, subjects.batches_bucket)
-        archive = Archive(
-            change_set,
-            CommitLog(js, subjects, change_set),
-            Batches(bucket, Results(settings.store.root)),
-            Checkpoints(settings.store.root, settings.store.options),
-        )
         await prepare(js, settings)
         async with (
             RebaserClient.on(nc, js, prefix=settings.nats.prefix) as client,
             watching(nc, subjects, change_set) as activities,
         ):
+            archive = archive_of(js, settings, change_set)
             yield Visitor(client, change_set, activities, archive)

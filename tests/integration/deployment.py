@@ -19,19 +19,15 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import (
     ConnectOptions,
     JetStream,
-    ObjectStore,
     OrderedConsumer,
     connected,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_server.batches import Batches
-from rebaser_server.commit_log import CommitLog
 from rebaser_server.graph import Graph
 from rebaser_server.ownership import Archive
+from rebaser_server.reading import archive_of
 from rebaser_server.server import prepare
 from rebaser_server.settings import Settings
-from rebaser_server.store.checkpoints import Checkpoints
-from rebaser_server.store.results import Results
 from tests.harness import NatsServer, eventually
 
 # The product's times scaled down, in seconds; what evaluates is the same code without Spark.
@@ -116,7 +112,7 @@ class Deployment:
             SCALED
             | {
                 "NATS__URL": self.nats.url,
-                "STORE__ROOT": str(self.directory / "store"),
+                "STORE__ROOT": self.settings.store.root,
                 "SPARK__STATE": str(self.directory / "spark"),
                 "INSTANCE_ID": name or f"daemon-{len(self.daemons)}",
             }
@@ -128,10 +124,7 @@ class Deployment:
         return daemon
 
     def archive(self, change_set: ChangeSet) -> Archive:
-        root = str(self.directory / "store")
-        bucket = ObjectStore(self.js, self.subjects.batches_bucket)
-        log = CommitLog(self.js, self.subjects, change_set)
-        return Archive(change_set, log, Batches(bucket, Results(root)), Checkpoints(root))
+        return archive_of(self.js, self.settings, change_set)
 
     async def graph(self, change_set: ChangeSet) -> Graph:
         """The change set as store and log say it is."""
@@ -214,7 +207,12 @@ async def deployed(
 ) -> AsyncIterator[Deployment]:
     """Streams and a client, no daemon yet; whatever daemons are started are gone afterwards."""
     settings = Settings.model_validate(
-        {"nats": {"url": nats.url, "prefix": prefix}, "ack_wait": 2, "progress_every": 0.4}
+        {
+            "nats": {"url": nats.url, "prefix": prefix},
+            "store": {"root": str(directory / "store")},
+            "ack_wait": 2,
+            "progress_every": 0.4,
+        }
     )
     async with AsyncExitStack() as stack:
         nc = await stack.enter_async_context(connected(ConnectOptions(servers=(nats.url,))))

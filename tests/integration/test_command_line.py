@@ -1,5 +1,6 @@
 """Exit codes, messages and signals of the `rebaser` command."""
 
+import asyncio
 import json
 import os
 import signal
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.harness import NatsServer
-from tests.integration.deployment import Deployment
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.values import Sum
 
 REBASER = Path(sys.executable).parent / "rebaser"
 
@@ -81,3 +83,32 @@ async def test_a_stream_that_is_configured_otherwise_is_reported_at_the_start(
 
     [drift] = daemon.said("configuration differs")
     assert (drift["field"], drift["actual"]) == ("max_age", 3600 * 10**9)
+
+
+async def test_the_values_of_a_change_set_are_shown(
+    nats_server: NatsServer, deployment: Deployment
+) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    await deployment.start()
+    await deployment.client.enqueue_updates(*change_set, values.define(20, 22))
+    await deployment.at_rest()
+
+    done = await asyncio.to_thread(
+        rebaser,
+        "values",
+        *map(str, change_set),
+        values.total,
+        "--json",
+        REBASER_NATS__URL=nats_server.url,
+        REBASER_STORE__ROOT=str(deployment.directory / "store"),
+    )
+
+    [shown] = json.loads(done.stdout)
+    assert (shown["value"], shown["status"]) == (42, "ok")
+
+
+def test_an_id_that_is_none_is_refused() -> None:
+    done = rebaser("values", "here", "there")
+
+    assert done.returncode == 2
+    assert "'here' is not a ULID" in done.stderr

@@ -40,14 +40,7 @@ async def test_each_package_fixed_in_turn_changes_what_it_should(deployment: Dep
     """One change set, many edits: each answer starts from what the one before left."""
     packages = load()
     await deployment.start(SPARK_MIN_AFFECTED="0")
-    settings = deployment.settings.model_copy(
-        update={
-            "store": deployment.settings.store.model_copy(
-                update={"root": str(deployment.directory / "store")}
-            )
-        }
-    )
-    async with visiting(settings) as visitor:
+    async with visiting(deployment.settings) as visitor:
         await (await visitor.enqueue(packages.updates()))
         await visitor.dvu_finished(lambda _: None)
 
