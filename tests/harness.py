@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import os
+import re
 import shutil
 import signal
 import subprocess
@@ -69,13 +71,22 @@ class NatsServer:
             self.process = subprocess.Popen(command, stderr=log, stdout=log)
         self._port = self._chosen_port(self.process)
 
+    @property
+    def leaf_port(self) -> int:
+        """Where leaf nodes connect, if its configuration lets them."""
+        [port] = re.findall(r"leafnode connections on .*:(\d+)", self.log)  # in no ports file
+        return int(port)
+
+    def _ports(self, process: "subprocess.Popen[bytes]") -> dict[str, list[str]]:
+        file = self._directory / f"nats-server_{process.pid}.ports"
+        ports: dict[str, list[str]] = json.loads(file.read_text())
+        return ports
+
     def _chosen_port(self, process: "subprocess.Popen[bytes]") -> int:
-        ports = self._directory / f"nats-server_{process.pid}.ports"
         deadline = time.monotonic() + START_TIMEOUT
         while time.monotonic() < deadline and process.poll() is None:
             with contextlib.suppress(FileNotFoundError, ValueError):
-                url = json.loads(ports.read_text())["nats"][0]
-                return int(url.rpartition(":")[2])
+                return int(self._ports(process)["nats"][0].rpartition(":")[2])
             time.sleep(ONE)
         self.kill()
         raise RuntimeError(self.log)
@@ -89,8 +100,10 @@ class NatsServer:
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Leave its connections open, and let it do nothing."""
+        """Leave its connections open, and let it do nothing. Returns once it stands still."""
         self._send(signal.SIGSTOP)
+        if self.process is not None:
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
 
     def thaw(self) -> None:
         self._send(signal.SIGCONT)

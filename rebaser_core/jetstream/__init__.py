@@ -9,8 +9,10 @@ from rebaser_core.jetstream.api import JetStream
 from rebaser_core.jetstream.connection import ConnectOptions, connected
 from rebaser_core.jetstream.consume import Buffering, Messages
 from rebaser_core.jetstream.consumers import Consumer, Stream
+from rebaser_core.jetstream.cursor import OrderedReader
 from rebaser_core.jetstream.deliveries import Delivery
 from rebaser_core.jetstream.drift import Drift
+from rebaser_core.jetstream.entries import Entry
 from rebaser_core.jetstream.errors import (
     AlreadyExists,
     ApiError,
@@ -20,6 +22,7 @@ from rebaser_core.jetstream.errors import (
     JetStreamError,
     KeyNotFound,
     MessageNotFound,
+    MessagesMissed,
     Misconfigured,
     NotFound,
     NotJetStream,
@@ -33,10 +36,13 @@ from rebaser_core.jetstream.errors import (
     Unsendable,
     WrongLastSequence,
 )
+from rebaser_core.jetstream.key_value import KeyValue, Watch
 from rebaser_core.jetstream.object_store import ObjectInfo, ObjectStore
 from rebaser_core.jetstream.ordered import OrderedConsumer, OrderedPullConsumer
 from rebaser_core.jetstream.pull import PullConsumer
+from rebaser_core.jetstream.push import PushSubscription
 from rebaser_core.jetstream.stored import PubAck, StoredMessage
+from rebaser_core.jetstream.subscribing import pull_subscribe, subscribe
 
 __all__ = [
     "AckSubject",
@@ -49,12 +55,15 @@ __all__ = [
     "ConsumerNotFound",
     "Delivery",
     "Drift",
+    "Entry",
     "HeartbeatsMissed",
     "JetStream",
     "JetStreamError",
     "KeyNotFound",
+    "KeyValue",
     "MessageNotFound",
     "Messages",
+    "MessagesMissed",
     "Misconfigured",
     "NotFound",
     "NotJetStream",
@@ -64,8 +73,10 @@ __all__ = [
     "ObjectStore",
     "OrderedConsumer",
     "OrderedPullConsumer",
+    "OrderedReader",
     "PubAck",
     "PullConsumer",
+    "PushSubscription",
     "StatusError",
     "StoredMessage",
     "Stream",
@@ -74,6 +85,9 @@ __all__ = [
     "Unavailable",
     "Unreachable",
     "Unsendable",
+    "Watch",
     "WrongLastSequence",
     "connected",
+    "pull_subscribe",
+    "subscribe",
 ]

@@ -42,7 +42,7 @@ class AckSubject(NamedTuple):
             raise NotJetStream(f"not an ack subject: {subject!r}")
         stream, consumer, *numbers = fields
         try:
-            if not subject.startswith(PREFIX) or not all(map(str.isascii, numbers)):
+            if not (subject.startswith(PREFIX) and _digits("".join(numbers))):
                 raise ValueError
             delivered, stream_sequence, consumer_sequence, timestamp, pending = map(int, numbers)
         except ValueError:
@@ -58,3 +58,7 @@ class AckSubject(NamedTuple):
             timestamp,
             pending,
         )
+
+
+def _digits(text: str) -> bool:
+    return text.isascii() and text.isdigit()  # `int` takes signs, spaces and underscores, too

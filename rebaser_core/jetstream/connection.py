@@ -13,7 +13,7 @@ from typing import Any, Final
 import nats.errors
 from nats.aio.client import Client
 
-from rebaser_core.jetstream.errors import JetStreamError, Unreachable
+from rebaser_core.jetstream.errors import Unreachable
 from rebaser_core.jetstream.link import Link
 
 log: Final = logging.getLogger(__name__)
@@ -139,8 +139,9 @@ async def _probe(link: Link, options: ConnectOptions) -> None:
 async def _answers(link: Link, timeout: float) -> bool:  # noqa: ASYNC109 - it is the answer
     try:
         return await link.round_trip(timeout)
-    except JetStreamError:
-        return not link.up  # noticed already
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the probe
+        log.info("nats connection: round trip failed: %r", error)
+        return not link.up  # if it is down, that has been noticed already
 
 
 async def _close(nc: Client) -> None:

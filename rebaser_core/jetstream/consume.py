@@ -3,10 +3,10 @@
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from rebaser_core.jetstream.deliveries import Delivery
+from rebaser_core.jetstream.lifetime import Reader
 from rebaser_core.jetstream.pulling import Pulling
 from rebaser_core.jetstream.pulls import MANY, Pending
 
@@ -64,7 +64,7 @@ class Buffering:
         return {"batch": MANY, "max_bytes": room} if self.max_bytes else {"batch": room}
 
 
-class Messages:
+class Messages(Reader):
     """A consumer's messages, one after the other, with more of them ready.
 
     An async context manager and iterator. One task at a time may iterate; another
@@ -75,25 +75,12 @@ class Messages:
         self._pulling = pulling
         self._buffering = buffering
 
-    async def __aenter__(self) -> Self:
-        return self
+    async def next(self) -> Delivery | None:
+        """Return the next message, or None when drained or stopped; errors as of `consume`.
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Delivery:
-        delivery = await self._pulling.next(self._buffering.refill)
-        if delivery is None:
-            raise StopAsyncIteration
-        return delivery
+        May be cancelled at any time: a message that comes meanwhile is the next call's.
+        """
+        return await self._pulling.next(self._buffering.refill)
 
     async def drain(self) -> None:
         """Ask for nothing more. The iteration ends after what has come by then."""
@@ -102,6 +89,9 @@ class Messages:
     async def stop(self) -> None:
         """End it now. What has come and was not handed out is given back."""
         await self._pulling.close()
+
+    async def close(self) -> None:
+        await self.stop()
 
 
 async def each(messages: Messages, handler: Callable[[Delivery], Awaitable[None]]) -> None:

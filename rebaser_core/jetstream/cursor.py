@@ -3,15 +3,16 @@
 import asyncio
 import logging
 import random
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from rebaser_core.jetstream.deliveries import Delivery
 from rebaser_core.jetstream.errors import StreamNotFound, Unavailable, Unreachable
 from rebaser_core.jetstream.inbox import Inbox
+from rebaser_core.jetstream.lifetime import Reader
 from rebaser_core.jetstream.link import briefly
+from rebaser_core.jetstream.place import Place
 from rebaser_core.jetstream.statuses import Status, is_delivery
 
 if TYPE_CHECKING:
@@ -23,10 +24,9 @@ RELEASE_TIMEOUT: Final = 1.0  # seconds to delete a consumer; else it dies by it
 INACTIVE_THRESHOLD: Final = 5.0  # seconds it lives without us
 MISSES: Final = 3  # heartbeats missed until it is believed (ADR-15)
 _RETRY: Final = (0.05, 2.0)  # seconds, first and longest
-_PLACELESS: Final = "last_per_subject"  # the one policy that is not a place in the stream
 
 
-class OrderedReader(ABC):
+class OrderedReader(Reader):
     """What push and pull have in common: all but how the server is made to send.
 
     Args:
@@ -60,29 +60,28 @@ class OrderedReader(ABC):
     ) -> None:
         self._js = js
         self._stream = stream
-        self._filters = (filter_subject,) if isinstance(filter_subject, str) else (*filter_subject,)
-        self._policy: dict[str, Any] | None = None
-        if deliver_policy:
-            self._policy = {"deliver_policy": deliver_policy}
-            if start_time:
-                self._policy["opt_start_time"] = start_time
+        self._place = Place(filter_subject, start_sequence, deliver_policy, start_time)
         self._heartbeat = heartbeat
         self._silence = misses * heartbeat
         self._headers_only = headers_only
         self._inactive = inactive_threshold
         self._inbox = Inbox(js.link)
         self._name: str | None = None
+        self._owed: list[str] = []
         self._live = False
         self._closed = False
         self._fruitless = 0
         self._opened = 0.0
         self._sequence = 0
-        self.cursor = start_sequence - 1
-        """The stream sequence of the last message handed out; all before it were."""
         self.pending = 0
-        """How many messages lay behind it, as the server told with it."""
+        """How many messages lay behind the last one handed out, as the server told with it."""
         self.resets = 0
         """How often the server's consumer was made anew."""
+
+    @property
+    def cursor(self) -> int:
+        """The stream sequence of the last message handed out; all before it were."""
+        return self._place.cursor
 
     @abstractmethod
     def _mode(self) -> Mapping[str, Any]:
@@ -102,25 +101,12 @@ class OrderedReader(ABC):
 
     async def __aenter__(self) -> Self:
         """Open it. Otherwise the first `next` does."""
-        await self._open()
+        try:
+            await self._open()
+        except BaseException:
+            await self.close()
+            raise
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Delivery:
-        delivery = await self.next()
-        if delivery is None:
-            raise StopAsyncIteration
-        return delivery
 
     async def next(self, *, quiet: float | None = None) -> Delivery | None:
         """Return the next message; or None when it is quiet.
@@ -145,7 +131,7 @@ class OrderedReader(ABC):
                 await self._open()
                 continue
             await self._ask()
-            silent = max(self._inbox.heard, entered) + self._silence - clock()
+            silent = self._inbox.heard + self._silence - clock()
             left = silent if quiet is None else min(silent, entered + quiet - clock())
             if left > 0:
                 await self._inbox.wait(left)
@@ -170,9 +156,8 @@ class OrderedReader(ABC):
 
     def _handed_out(self, delivery: Delivery) -> Delivery:
         self._sequence += 1
-        self.cursor = delivery.stream_sequence
+        self._place.passed(delivery)
         self.pending = delivery.pending
-        self._policy = None
         self._fruitless = 0
         return delivery
 
@@ -185,7 +170,7 @@ class OrderedReader(ABC):
     async def _nothing_left(self) -> bool:
         """Whether the leader has nothing behind the cursor. If it has, that is due."""
         try:
-            for subject in self._filters:
+            for subject in self._place.subjects:
                 if await self._js.get_message(
                     self._stream, sequence=self.cursor + 1, next_by_subject=subject
                 ):
@@ -208,7 +193,7 @@ class OrderedReader(ABC):
         again, self._live = self._inbox.subject != "", False
         if clock() > self._opened + self._silence:
             self._fruitless = 0
-        give_up = clock() + (self._silence if again else 0)
+        give_up = clock() + self._silence
         while not self._live:
             if self._closed:
                 raise Unreachable("this reader is closed")
@@ -219,8 +204,9 @@ class OrderedReader(ABC):
                 await self._create()
             except Unreachable:
                 continue
-            except (Unavailable, StreamNotFound):  # perhaps of a server that is still starting
-                if clock() >= give_up:
+            except (Unavailable, StreamNotFound) as error:
+                hopeless = isinstance(error, StreamNotFound) and not again
+                if hopeless or clock() >= give_up:  # else perhaps the server is still starting
                     raise
         self.resets += again
 
@@ -239,19 +225,14 @@ class OrderedReader(ABC):
         self._name = f"o{self._inbox.subject.rpartition('.')[2]}"
         info = await self._js.create_consumer(self._stream, self._config())
         self.pending = info["num_pending"]
-        if self._policy and self._policy["deliver_policy"] != _PLACELESS:
-            # `new` and its like are now a place in the stream, which a reset must not move
-            self.cursor, self._policy = info["delivered"]["stream_seq"], None
+        self._place.told(info)
         self._live = True
         self._opened = asyncio.get_running_loop().time()
 
     def _config(self) -> Mapping[str, Any]:
-        one = len(self._filters) == 1
-        place = {"deliver_policy": "by_start_sequence", "opt_start_seq": self.cursor + 1}
         return {
             "name": self._name,
-            **({"filter_subject": self._filters[0]} if one else {"filter_subjects": self._filters}),
-            **(self._policy or place),
+            **self._place.config(),
             "ack_policy": "none",
             "max_deliver": 1,
             "replay_policy": "instant",
@@ -263,12 +244,20 @@ class OrderedReader(ABC):
         }
 
     async def _release(self) -> None:
-        """Delete the consumer that was ours; if it cannot be told so, it ends by itself."""
+        """Delete the consumers that were ours.
+
+        What cannot be told now is told next time: the server takes a client whose
+        connection went deaf for a listener, and would keep its consumer for minutes.
+        """
         await self._inbox.close()
-        if self._name and self._js.link.up:
+        if self._name:
+            self._owed.append(self._name)
+            self._name = None
+        if self._js.link.up:
             async with briefly(RELEASE_TIMEOUT):
-                await self._js.delete_consumer(self._stream, self._name)
-        self._name = None
+                while self._owed:
+                    await self._js.delete_consumer(self._stream, self._owed[-1])
+                    self._owed.pop()
 
     async def close(self) -> None:
         """Have no consumer at the server. Takes milliseconds, or two seconds if it is deaf."""

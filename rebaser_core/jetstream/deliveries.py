@@ -4,6 +4,7 @@
 
 import json
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from rebaser_core.jetstream.ack_subject import AckSubject
@@ -20,7 +21,7 @@ NAK: Final = b"-NAK"
 TERM: Final = b"+TERM"
 PROGRESS: Final = b"+WPI"
 CONFIRM_TIMEOUT: Final = 5.0  # seconds
-_NOTHING: Final[dict[str, str]] = {}
+_NOTHING: Final = MappingProxyType[str, str]({})
 
 
 class Delivery:

@@ -7,6 +7,7 @@ JetStreamError
 ├── StatusError            the server ended a pull or a push with an error status
 │   └── ConsumerGone       the consumer was deleted
 ├── HeartbeatsMissed       the server has been silent for too long
+├── MessagesMissed         deliveries are missing between those that came
 ├── Misconfigured          what was asked for contradicts itself or what exists
 ├── ObjectDamaged          stored bytes do not match their digest or count
 └── ApiError               the server answered with an error
@@ -63,6 +64,10 @@ class ConsumerGone(StatusError):
 
 class HeartbeatsMissed(JetStreamError):
     """Neither a message nor a heartbeat came for as long as the alarm allows."""
+
+
+class MessagesMissed(JetStreamError):
+    """There is a gap in the consumer's sequence; the messages may be delivered again."""
 
 
 class Misconfigured(JetStreamError):

@@ -7,10 +7,16 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core.jetstream.deliveries import Delivery
-from rebaser_core.jetstream.errors import ConsumerGone, HeartbeatsMissed, NotFound, Unreachable
+from rebaser_core.jetstream.errors import (
+    ConsumerGone,
+    HeartbeatsMissed,
+    JetStreamError,
+    NotFound,
+    Unreachable,
+)
 from rebaser_core.jetstream.inbox import Inbox
 from rebaser_core.jetstream.link import briefly
-from rebaser_core.jetstream.pulls import ordinary
+from rebaser_core.jetstream.pulls import ordinary, requests
 from rebaser_core.jetstream.statuses import CONTROL, NO_RESPONDERS, Status, is_delivery
 
 if TYPE_CHECKING:
@@ -76,9 +82,8 @@ class Fetcher:
         async with self._turn:
             if not self._standing.current:
                 await self._standing.open(keep=True)
-            return await _Batch(
-                self, self._standing, pull | {"no_wait": True}, deadline
-            ).collected()
+            asked = requests(self._js, pull | {"no_wait": True})
+            return await _Batch(self, self._standing, asked, deadline).collected()
 
     async def _wait(
         self, pull: dict[str, Any], deadline: float, heartbeat: float | None
@@ -86,14 +91,16 @@ class Fetcher:
         left = deadline - asyncio.get_running_loop().time()
         if left <= 0:
             return []
-        times = {"expires": max(left - MARGIN, left / 2)}
-        if heartbeat:
-            times["idle_heartbeat"] = min(heartbeat, times["expires"] / 2)
-        pull = pull | {name: round(value * 1e9) for name, value in times.items()}
+        expires = max(left - MARGIN, left / 2)
+        if self._js.single_answers:
+            heartbeat = None
+        elif heartbeat:
+            heartbeat = min(heartbeat, expires / 2)
+        asked = requests(self._js, pull, expires=expires, heartbeat=heartbeat)
         inbox = Inbox(self._js.link)
         try:
             await inbox.open()
-            return await _Batch(self, inbox, pull, deadline, heartbeat).collected()
+            return await _Batch(self, inbox, asked, deadline, heartbeat).collected()
         finally:
             await inbox.close()
 
@@ -121,19 +128,21 @@ class Fetcher:
 
 
 class _Batch:
-    """What one pull brings."""
+    """What one pull brings, be it made by one request or by one for each message."""
 
     def __init__(
         self,
         fetcher: Fetcher,
         inbox: Inbox,
-        pull: dict[str, Any],
+        asked: list[dict[str, Any]],
         deadline: float,
         heartbeat: float | None = None,
     ) -> None:
         self._fetcher = fetcher
         self._inbox = inbox
-        self._pull = pull
+        self._asked = asked
+        self._size: int = sum(request["batch"] for request in asked)
+        self._open = len(asked)
         self._deadline = deadline
         self._silence = MISSES * heartbeat if heartbeat else None
         self._found: list[Delivery] = []
@@ -143,8 +152,10 @@ class _Batch:
         try:
             self._take_late()
             if not self._found:
-                await self._fetcher.ask(self._pull, self._inbox)
+                for request in self._asked:
+                    await self._fetcher.ask(request, self._inbox)
                 await self._collect()
+                await self._take_leave()
         except asyncio.CancelledError:
             await self._give_back()
             raise
@@ -152,44 +163,53 @@ class _Batch:
 
     def _take_late(self) -> None:
         """What came after the last pull had been given up comes first."""
-        while self._inbox.queue and len(self._found) < self._pull["batch"]:
+        while self._inbox.queue and len(self._found) < self._size:
             if delivery := self._fetcher.delivery(self._inbox):
                 self._found.append(delivery)
             else:
                 self._inbox.queue.popleft()
 
+    async def _take_leave(self) -> None:
+        """If we end before the server says so, take what is under way; it would be lost."""
+        if self._open and len(self._found) < self._size and "expires" in self._asked[0]:
+            await self._inbox.drain()
+            self._take_late()
+
     async def _collect(self) -> None:
         clock = asyncio.get_running_loop().time
-        while len(self._found) < self._pull["batch"]:
+        while len(self._found) < self._size and self._open:
             if delivery := self._fetcher.delivery(self._inbox):
                 self._found.append(delivery)
+                self._open -= len(self._asked) > 1
             elif self._inbox.queue:
-                if await self._ended(Status.of(self._inbox.queue.popleft())):
-                    return
+                await self._heed(Status.of(self._inbox.queue.popleft()))
             elif clock() >= self._deadline:
                 return
-            elif not self._inbox.current:
-                if not self._found:
-                    raise Unreachable("connection lost while waiting for messages")
-                return
-            elif self._silence and clock() >= self._inbox.heard + self._silence:
-                if not self._found:
-                    raise HeartbeatsMissed(f"nothing for {self._silence} s")
+            elif (fault := self._fault(clock())) is None:
+                await self._inbox.wait(self._until() - clock())
+            elif self._found:
                 return
             else:
-                await self._inbox.wait(self._until() - clock())
+                raise fault
+
+    def _fault(self, now: float) -> JetStreamError | None:
+        if not self._inbox.current:
+            return Unreachable("connection lost while waiting for messages")
+        if self._silence and now >= self._inbox.heard + self._silence:
+            return HeartbeatsMissed(f"nothing for {self._silence} s")
+        return None
 
     def _until(self) -> float:
         if self._silence is None:
             return self._deadline
         return min(self._deadline, self._inbox.heard + self._silence)
 
-    async def _ended(self, status: Status) -> bool:
+    async def _heed(self, status: Status) -> None:
         if status.code == CONTROL:
-            return False
+            return
         if not ordinary(status) and not self._found:
             await self._fetcher.fail(status)
-        return True
+        self._open -= 1
 
     async def _give_back(self) -> None:
         async with briefly(_GIVE_BACK_TIMEOUT):

@@ -67,15 +67,18 @@ class Inbox:
         )
 
     async def wait(self, seconds: float | None) -> None:
-        """Return when something is queued, the connection changed, or `seconds` have passed."""
+        """Return when something is queued, the connection changed, or `seconds` have passed.
+
+        Also of what happened since the last call; so look at everything again.
+        """
         if self.queue:
             return
-        self._news.clear()
         if not self._link.observed:
             seconds = POLL if seconds is None else min(seconds, POLL)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
+        self._news.clear()  # not before: what was announced since the caller looked would be missed
 
     def wake(self) -> None:
         """Have whoever waits look again."""

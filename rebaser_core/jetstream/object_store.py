@@ -67,7 +67,10 @@ class ObjectInfo:
 
 
 class ObjectStore:
-    """One bucket. Under a prefix or domain it is theirs, never a local one of the same name."""
+    """One bucket. Under a prefix or domain it is theirs, never a local one of the same name.
+
+    Links, which other clients can make, are not followed.
+    """
 
     def __init__(self, js: "JetStream", bucket: str) -> None:
         self._js = js

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core.jetstream.cursor import OrderedReader
 from rebaser_core.jetstream.flow_control import FlowControl
-from rebaser_core.jetstream.pulls import Pending, final
+from rebaser_core.jetstream.pulls import SINGLES, Pending, final, requests
 from rebaser_core.jetstream.statuses import CONTROL, Status
 
 if TYPE_CHECKING:
@@ -73,15 +73,16 @@ class OrderedPullConsumer(OrderedReader):
         return super()._handed_out(delivery)
 
     async def _ask(self) -> None:
-        missing = _BATCH - self._pulls.messages
-        if missing < _BATCH // 2:
+        limit = SINGLES if self._js.single_answers else _BATCH
+        missing = limit - self._pulls.messages
+        if missing < limit // 2:
             return
-        pull = {"batch": missing}
-        times = {"expires": _EXPIRES, "idle_heartbeat": self._heartbeat}
-        body = {**pull, **{name: round(value * 1e9) for name, value in times.items()}}
-        self._pulls.made(pull)  # before: if cancelled, it may have been sent
         subject = f"{self._js.prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
-        await self._js.link.publish(subject, json.dumps(body).encode(), reply=self._inbox.subject)
+        pull, times = {"batch": missing}, {"expires": _EXPIRES, "heartbeat": self._heartbeat}
+        for request in requests(self._js, pull, **times):
+            self._pulls.made(request)  # before: if cancelled, it may have been sent
+            payload = json.dumps(request).encode()
+            await self._js.link.publish(subject, payload, reply=self._inbox.subject)
 
     async def _heed(self, status: Status) -> None:
         if status.code == CONTROL:

@@ -1,10 +1,10 @@
 """Work for a service with so many free slots: taken one by one, never more than it can start."""
 
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from rebaser_core.jetstream.deliveries import Delivery
 from rebaser_core.jetstream.errors import Unreachable
+from rebaser_core.jetstream.lifetime import Closing
 from rebaser_core.jetstream.pulling import Pulling
 from rebaser_core.jetstream.pulls import Pending
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rebaser_core.jetstream.api import JetStream
 
 
-class PullConsumer:
+class PullConsumer(Closing):
     """Messages of an existing consumer, as long as it exists.
 
     Reconnects, restarts of the server, missed heartbeats and moving leaders are
@@ -41,17 +41,6 @@ class PullConsumer:
         self._pulling = Pulling(
             js, stream, consumer, expires=expires, heartbeat=heartbeat, acks=acks
         )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def take(self, free: int = 1) -> Delivery:
         """Return the next message, to be settled by the caller.

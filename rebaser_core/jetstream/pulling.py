@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rebaser_core.jetstream.deliveries import Delivery
 from rebaser_core.jetstream.errors import (
@@ -16,7 +16,7 @@ from rebaser_core.jetstream.errors import (
 )
 from rebaser_core.jetstream.inbox import Inbox
 from rebaser_core.jetstream.link import briefly
-from rebaser_core.jetstream.pulls import Pending, final, ordinary
+from rebaser_core.jetstream.pulls import Pending, final, ordinary, requests
 from rebaser_core.jetstream.statuses import CONTROL, NO_RESPONDERS, Status, is_delivery
 
 if TYPE_CHECKING:
@@ -59,16 +59,15 @@ class Pulling:
         self._stream = stream
         self._consumer = consumer
         self._subject = f"{js.prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
-        self._options = {
-            "expires": round(expires * 1e9),
-            "idle_heartbeat": round(heartbeat * 1e9),
-        }
+        self._expires = expires
+        self._heartbeat = heartbeat
         self._silence = MISSES * heartbeat
         self._acks = acks
         self._resilient = resilient
         self._inbox = Inbox(js.link)
         self._lost = False
         self._pause, self._longest_pause = _PAUSE
+        self._asked = 0.0
         self._ask_after = 0.0
         self._fruitful = False
         self.pending = Pending()
@@ -86,25 +85,27 @@ class Pulling:
             Unreachable: the connection is closed.
         """
         clock = asyncio.get_running_loop().time
-        entered = clock()
         while True:
             if not self.stopped:
                 await self._fill(refill)
-            while self._inbox.queue:
+            if self._inbox.queue:
                 message = self._inbox.queue.popleft()
                 if is_delivery(message):
                     return self._taken(message)
                 await self._heed(Status.of(message))
-            if self.stopped:
+            elif self.stopped:
                 return None
-            if self._lost or not self._inbox.current:
+            elif self._lost or not self._inbox.current:
                 await self._renew()
-                continue
-            until = max(self._inbox.heard, entered) + self._silence
-            if clock() < until:
+            elif clock() < (until := self._heard + self._silence):
                 await self._inbox.wait(self._soonest(until) - clock())
             else:
                 self._missed()
+
+    @property
+    def _heard(self) -> float:
+        """When the server last spoke, or was last asked to: without pulls it has no reason to."""
+        return max(self._inbox.heard, self._asked, self._ask_after)
 
     async def _fill(self, refill: Refill) -> None:
         if self._lost or not self._inbox.current:
@@ -120,11 +121,13 @@ class Pulling:
         return Delivery(self._js.link, message, acks=self._acks)
 
     async def _ask(self, pull: Mapping[str, int]) -> None:
-        body: dict[str, Any] = {**pull, **self._options}
-        self.pending.made(pull)  # before: if cancelled, it may have been sent
-        await self._js.link.publish(
-            self._subject, json.dumps(body).encode(), reply=self._inbox.subject
-        )
+        self._asked = asyncio.get_running_loop().time()
+        times = {"expires": self._expires, "heartbeat": self._heartbeat}
+        for request in requests(self._js, pull, **times):
+            self.pending.made(request)  # before: if cancelled, it may have been sent
+            await self._js.link.publish(
+                self._subject, json.dumps(request).encode(), reply=self._inbox.subject
+            )
 
     async def _heed(self, status: Status) -> None:
         if status.code == CONTROL:
@@ -186,6 +189,7 @@ class Pulling:
             await self._inbox.drain()
         await self._inbox.open(keep=True)
         self.pending.clear()
+        self.pending.messages = len(self._inbox.queue)
         self._lost = False
         if again and not self._resilient:
             await self._confirm_consumer()

@@ -27,6 +27,11 @@ class Api:
         nc: an open connection, of `connected` or another; it is not closed here.
         api_prefix: what stands for `$JS.API`.
         domain: short for the prefix `$JS.<domain>.API`.
+        single_answers: whether each request gets one answer at most, as from an
+            account that exports its API as a plain service (ADR-19 does). Then
+            pulls ask for one message each: of a larger one the others would be
+            delivered to nobody. By default so with an `api_prefix`; with
+            `response: stream` in the export it can be False.
         timeout: seconds to wait for an answer, unless told otherwise.
     """
 
@@ -36,6 +41,7 @@ class Api:
         *,
         api_prefix: str | None = None,
         domain: str | None = None,
+        single_answers: bool | None = None,
         timeout: float = 5.0,
     ) -> None:
         if api_prefix and domain:
@@ -43,6 +49,8 @@ class Api:
         self.link = Link.of(nc)
         self.timeout = timeout
         self.prefix = f"$JS.{domain}.API" if domain else (api_prefix or DEFAULT_PREFIX).rstrip(".")
+        imported = self.foreign and domain is None
+        self.single_answers = imported if single_answers is None else single_answers
 
     @property
     def nc(self) -> Client:

@@ -65,3 +65,13 @@ async def spied(js: JetStream, subject: str) -> AsyncIterator[list[Any]]:
     await js.link.round_trip(5)
     yield seen
     await subscription.unsubscribe()
+
+
+async def send_status(
+    js: JetStream, subject: str, line: str, reply: str = "", **headers: str
+) -> None:
+    """Send a status message as the server would; nats-py has no call for it."""
+    head = f"NATS/1.0 {line}\r\n" + "".join(f"{k}: {v}\r\n" for k, v in headers.items()) + "\r\n"
+    command = f"HPUB {subject} {reply} {len(head)} {len(head)}\r\n{head}\r\n"
+    await js.nc._send_command(command.encode())
+    await js.nc._flush_pending()

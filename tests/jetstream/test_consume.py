@@ -271,9 +271,9 @@ async def test_a_pull_that_is_refused_for_ever_is_an_error(js: JetStream) -> Non
 
 
 async def test_a_pull_refused_for_now_is_made_again(js: JetStream) -> None:
-    """Too many waiting pulls: not an end for the newest edition, and asked again with a pause."""
+    """Too many waiting pulls, which the server tells or not: no end for the newest edition."""
     consumer = await looked_up(js, max_waiting=1)
-    async with consumer.messages(max_messages=1) as first, consumer.messages() as second:
+    async with consumer.messages(max_messages=1) as first, consumer.messages(**QUICK) as second:
         held = asyncio.ensure_future(anext(first))
         await eventually(lambda: waiting_pulls(js, 1))
         late = asyncio.ensure_future(anext(second))

@@ -58,6 +58,22 @@ async def test_a_partial_batch_is_returned_at_the_end_and_leaves_no_pull(js: Jet
     assert (await state(js))["num_waiting"] == 0
 
 
+async def test_what_is_under_way_at_the_end_is_not_lost(js: JetStream, server: NatsServer) -> None:
+    """A server that was late with the end of the pull, and had a message for it before."""
+    consumer = await looked_up(js)
+    fetching = asyncio.create_task(consumer.fetch(1, timeout=0.4))
+    await eventually(lambda: waiting(js))
+    server.freeze()
+    await js.link.publish("s.a", b"1")
+    await asyncio.sleep(0.5)
+    server.thaw()
+
+    found = await fetching
+    if not found:  # it was published after the pull's end
+        found = await consumer.fetch(1)
+    assert [(int(one.payload), one.delivered) for one in found] == [(1, 1)]
+
+
 async def test_no_wait_does_not_wait(js: JetStream) -> None:
     consumer = await looked_up(js)
 
@@ -154,3 +170,17 @@ async def test_a_fetch_right_after_an_empty_one_is_not_held_up(js: JetStream, ba
 
 async def waiting(js: JetStream) -> bool:
     return bool((await state(js))["num_waiting"] == 1)
+
+
+async def test_what_is_there_is_asked_for_over_one_standing_subscription(js: JetStream) -> None:
+    """ADR-13, Pull(1): a handler of the puller's own, not a subscription for each request."""
+    consumer = await looked_up(js, *["s.a"] * 10)
+    await consumer.fetch(1)
+    subscriptions = set(js.nc._subs)
+
+    for _ in range(5):
+        await consumer.next()
+    assert set(js.nc._subs) == subscriptions
+
+    await consumer.close()
+    assert len(js.nc._subs) == len(subscriptions) - 1

@@ -1,6 +1,7 @@
 """The ordered consumer: everything, in order, once, and quiet only when it is."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -83,6 +84,23 @@ async def test_closing_leaves_no_consumer(js: JetStream) -> None:
         await reader.next()
 
 
+async def test_giving_up_while_opening_leaves_nothing(js: JetStream, server: NatsServer) -> None:
+    await filled(js)
+    subscriptions = set(js.nc._subs)
+    server.freeze()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2), OrderedConsumer(js, "S"):
+            pass
+    server.thaw()
+
+    assert set(js.nc._subs) == subscriptions
+    await eventually(lambda: none_left(js))
+
+
+async def none_left(js: JetStream) -> bool:
+    return await consumers(js) == []
+
+
 async def test_a_deleted_consumer_is_replaced_and_nothing_lost(js: JetStream) -> None:
     await filled(js, "s.a")
     async with OrderedConsumer(js, "S", heartbeat=QUICK) as reader:
@@ -106,6 +124,24 @@ async def test_it_is_not_quiet_while_a_stored_message_is_not_delivered(js: JetSt
         delivery = await reader.next(quiet=0)
 
         assert delivery is not None
+
+
+async def test_impatient_callers_notice_a_deleted_consumer_too(js: JetStream) -> None:
+    """Each call is shorter than the heartbeats that must be missed."""
+    await filled(js)
+    async with OrderedConsumer(js, "S", heartbeat=QUICK) as reader:
+        [name] = await consumers(js)
+        await js.delete_consumer("S", name)
+        await js.publish("s.a", b"1")
+        found: list[object] = []
+
+        async def read() -> bool:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(QUICK / 2):
+                    found.append(await reader.next())
+            return bool(found)
+
+        await eventually(read)
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])

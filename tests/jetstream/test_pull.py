@@ -1,6 +1,7 @@
 """Pulling for a service: what it takes, what it gives back, and what it survives."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -100,6 +101,27 @@ async def test_a_frozen_server_is_asked_again(js: JetStream, server: NatsServer)
         await js.publish("s.a", b"1")
 
         assert int((await taking).payload) == 1
+
+
+async def test_impatient_callers_notice_a_lost_pull_too(js: JetStream, server: NatsServer) -> None:
+    """Each call is shorter than the heartbeats that must be missed."""
+    await filled(js)
+    await durable(js)
+    async with PullConsumer(js, "S", "d", heartbeat=QUICK) as pull:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(QUICK / 2):
+                await pull.take()
+        inbox = pull._pulling._inbox.subject
+        server.freeze()
+
+        async def asked_anew() -> bool:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(QUICK / 2):
+                    await pull.take()
+            return pull._pulling._lost or pull._pulling._inbox.subject != inbox
+
+        await eventually(asked_anew)
+        server.thaw()
 
 
 async def test_cancelling_take_loses_nothing(js: JetStream) -> None:

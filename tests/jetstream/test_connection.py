@@ -1,0 +1,189 @@
+"""A connection that comes back by itself, whatever happened to it, and closes in time."""
+
+import asyncio
+import time
+
+import nats
+import pytest
+
+from rebaser_core.jetstream import ConnectOptions, JetStream, Unreachable, connected
+from rebaser_core.jetstream.link import Link
+from tests.harness import NatsServer, eventually, running
+from tests.jetstream.deaf import DeafProxy
+from tests.jetstream.steps import filled
+
+
+def options(server: NatsServer, **more) -> ConnectOptions:
+    return ConnectOptions(servers=(server.url,), **more)
+
+
+async def test_a_first_connection_has_a_deadline_and_tells_why() -> None:
+    nowhere = ConnectOptions(servers=("nats://127.0.0.1:1",), connect_timeout=0.3)
+
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 within 0\.3 s.*Refused"):
+        async with connected(nowhere):
+            pass
+
+
+async def test_a_wrong_password_is_told(tmp_path) -> None:
+    config = "authorization { user: a, password: right }"
+    with running(NatsServer(tmp_path, config)) as server:
+        with pytest.raises(Unreachable, match=r"(?i)authorization"):
+            async with connected(options(server, user="a", password="wrong", connect_timeout=0.5)):
+                pass
+        async with connected(options(server, user="a", password="right")) as nc:
+            assert nc.is_connected
+
+
+def test_secrets_are_not_shown() -> None:
+    assert "hush" not in repr(ConnectOptions(password="hush", token="hush", nkeys_seed="hush"))
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+async def test_it_comes_back_within_half_a_second_of_the_server(
+    server: NatsServer, how: str
+) -> None:
+    async with connected(options(server)) as nc:
+        getattr(server, how)()
+        await eventually(lambda: not nc.is_connected)
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(server.start)
+        back = time.monotonic()
+        await Link.of(nc).connected()
+
+        assert time.monotonic() - back < 0.6
+
+
+async def test_a_reader_that_died_is_found_and_replaced(server: NatsServer) -> None:
+    """As of nats-py when anything raises in it: nothing shows but that no answer comes."""
+    async with connected(options(server, probe_interval=0.2, probe_timeout=0.2)) as nc:
+        nc._reading_task.cancel()
+        await asyncio.wait([nc._reading_task])
+        assert nc.is_connected
+
+        await eventually(lambda: Link.of(nc).epoch == 1)
+        assert await Link.of(nc).round_trip(1)
+
+
+async def test_a_link_that_went_deaf_is_found_and_replaced(server: NatsServer) -> None:
+    async with DeafProxy(server.port) as proxy:
+        reached = ConnectOptions(servers=(proxy.url,), probe_interval=0.2, probe_timeout=0.2)
+        async with connected(reached) as nc:
+            proxy.deaf = True
+            await asyncio.sleep(0.1)
+            proxy.hear_new_connections()
+
+            await eventually(lambda: Link.of(nc).epoch == 1)
+            await JetStream(nc).stream_names()
+
+
+async def test_a_round_trip_that_was_given_up_harms_nothing(server: NatsServer) -> None:
+    """The late answer to `rtt` or `flush` of nats-py ends its reader."""
+    async with connected(options(server)) as nc:
+        link = Link.of(nc)
+        server.freeze()
+        assert not await link.round_trip(0.05)
+        server.thaw()
+
+        assert await link.round_trip(5)
+        assert not nc._reading_task.done()
+
+
+async def test_requests_under_way_fail_when_the_connection_does(js: JetStream, server) -> None:
+    await filled(js)
+    server.freeze()
+    asking = asyncio.create_task(js.request("STREAM.INFO.S", timeout=60))
+    await asyncio.sleep(0.05)
+    server.kill()
+
+    with pytest.raises(Unreachable, match="connection lost"):
+        async with asyncio.timeout(5):
+            await asking
+
+
+async def test_a_request_made_while_down_is_answered_once_up(js: JetStream, server) -> None:
+    await filled(js)
+    server.kill()
+    await eventually(lambda: not js.link.up)
+    asking = asyncio.create_task(js.stream_names())
+    await asyncio.to_thread(server.start)
+
+    assert await asking == ["S"]
+
+
+async def test_a_cancelled_request_is_cancelled(js: JetStream) -> None:
+    """nats-py returns an answer that comes in the same moment, and the cancellation is lost."""
+    for steps in range(200):
+        asking = asyncio.create_task(js.stream_names())
+        for _ in range(steps % 20):
+            await asyncio.sleep(0)
+        cancelled = asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled() == cancelled
+    assert js.link._answers == {}
+
+
+async def test_after_closing_everything_is_unreachable(server: NatsServer) -> None:
+    async with connected(options(server)) as nc:
+        js = JetStream(nc)
+    for attempt in (js.stream_names(), js.link.connected(), js.link.publish("a")):
+        with pytest.raises(Unreachable):
+            await attempt
+
+
+async def test_closing_is_quick_though_the_server_is_deaf(server: NatsServer) -> None:
+    async with connected(options(server)) as nc:
+        await nc.publish("a", bytes(900_000))
+        server.freeze()
+        started = time.monotonic()
+
+    assert time.monotonic() - started < 3
+
+
+async def test_leaving_by_an_error_closes_it_and_lets_the_error_out(server: NatsServer) -> None:
+    with pytest.raises(LookupError):
+        async with connected(options(server)) as nc:
+            raise LookupError
+    assert nc.is_closed
+
+
+async def test_any_connection_of_nats_py_will_do(server: NatsServer) -> None:
+    """Without our callbacks the layer looks at the connection now and then."""
+    nc = await nats.connect(server.url, reconnect_time_wait=0.1, max_reconnect_attempts=-1)
+    try:
+        js = JetStream(nc)
+        await filled(js, "s.a")
+        async with js.stream("S").ordered_consumer(heartbeat=0.5) as reader:
+            assert int((await reader.next()).payload) == 1
+            server.kill()
+            await asyncio.to_thread(server.start)
+            assert await reader.next(quiet=0) is None
+    finally:
+        await nc.close()
+
+
+async def test_who_waits_for_a_message_hears_of_the_end(server: NatsServer) -> None:
+    async with connected(options(server)) as nc:
+        js = JetStream(nc)
+        await filled(js)
+        reader = js.stream("S").ordered_consumer()
+        worker = await js.stream("S").create_consumer({"durable_name": "d"})
+        waiting = [
+            asyncio.ensure_future(work) for work in (reader.next(), anext(worker.messages()))
+        ]
+        await asyncio.wait(waiting, timeout=0.1)
+
+    async with asyncio.timeout(1):
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(end) for end in ends] == [Unreachable, Unreachable]
+
+
+async def test_nothing_is_left_running(server: NatsServer) -> None:
+    before = asyncio.all_tasks()
+    async with connected(options(server)) as nc:
+        js = JetStream(nc)
+        await filled(js, "s.a")
+        async with js.stream("S").ordered_consumer() as reader:
+            await reader.next()
+
+    await eventually(lambda: asyncio.all_tasks() == before)

@@ -1,0 +1,48 @@
+"""The document on this package says of each statement how it is shown; here it is seen to."""
+
+import asyncio
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.harness import NatsServer
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "jetstream.md").read_text()
+TESTS = {
+    name
+    for file in Path(__file__).parent.glob("test_*.py")
+    for name in re.findall(r"^(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE)
+}
+STATEMENTS = [
+    [cell.strip() for cell in line.strip("|").split(" | ")]
+    for table in re.findall(r"\| Shown by, or why not \|\n\|[-|]+\n((?:\|.*\n)+)", DOCUMENT)
+    for line in table.splitlines()
+]
+
+
+def test_every_statement_has_a_test_or_a_reason() -> None:
+    for statement, *_, shown in STATEMENTS:
+        named = re.findall(r"`(test_\w+)`", shown)
+        assert named or shown.startswith("does not apply: "), statement
+        assert set(named) <= TESTS, statement
+
+
+def test_all_four_documents_are_there() -> None:
+    assert len(STATEMENTS) > 100
+    for number in (13, 15, 19, 37):
+        assert f"\n### ADR-{number}, " in DOCUMENT
+
+
+async def test_the_example_runs(server: NatsServer, capsys: pytest.CaptureFixture[str]) -> None:
+    [example] = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+    body = example.replace("nats://127.0.0.1:4222", server.url)
+    steps = {}
+    exec(f"async def run():\n{textwrap.indent(body, '    ')}", steps)  # noqa: S102 - our own
+
+    async with asyncio.timeout(10):
+        await steps["run"]()
+
+    assert "b'...'" in capsys.readouterr().out

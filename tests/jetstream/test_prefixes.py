@@ -1,0 +1,309 @@
+"""Another account's JetStream, or another domain's: all of it there, nothing here (ADR-19)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from rebaser_core.jetstream import (
+    ConnectOptions,
+    JetStream,
+    KeyValue,
+    Misconfigured,
+    ObjectNotFound,
+    ObjectStore,
+    PullConsumer,
+    Unreachable,
+    connected,
+)
+from rebaser_core.jetstream.object_store import CHUNK_SIZE
+from tests.harness import NatsServer, eventually, running
+from tests.jetstream.steps import consumers, numbers, spied
+
+LARGE = bytes(range(256)) * (100 * CHUNK_SIZE // 256)  # more than one flow control window
+
+# the document's own, with the object store added as the key-value store is,
+# and with a JetStream of the importing account's own if it is to be led into temptation
+ACCOUNTS = """
+accounts: {
+    A: {
+        users: [ {user: a, password: a} ]
+        jetstream: enabled
+        exports: [
+            {service: '$JS.API.>' }
+            {service: '$KV.>'}
+            {service: '$O.>'}
+            {stream: 'forI.>' }
+        ]
+    },
+    I: {
+        users: [ {user: i, password: i} ]
+        %s
+        imports: [
+            {service: {account: A, subject: '$JS.API.>'}, to: 'fromA.>' }
+            {service: {account: A, subject: '$KV.>'}, to: 'fromA.$KV.>' }
+            {service: {account: A, subject: '$O.>'}, to: 'fromA.$O.>' }
+            {stream: { subject: 'forI.>', account: 'A' } }
+        ]
+    }
+}
+"""
+
+
+class Pair:
+    """The JetStream that owns, the same one seen from elsewhere, and the local one there if any."""
+
+    def __init__(self, owner: JetStream, seen: JetStream, local: JetStream | None) -> None:
+        self.owner = owner
+        self.seen = seen
+        self.local = local
+
+
+@asynccontextmanager
+async def two_accounts(directory: Path, local: str) -> AsyncIterator[Pair]:
+    async with AsyncExitStack() as stack:
+        server = stack.enter_context(running(NatsServer(directory, ACCOUNTS % local)))
+
+        async def as_user(name: str, **more: str):
+            who = ConnectOptions(servers=(server.url,), user=name, password=name, **more)
+            return await stack.enter_async_context(connected(who))
+
+        yield Pair(
+            JetStream(await as_user("a")),
+            JetStream(await as_user("i", inbox_prefix="forI"), api_prefix="fromA"),
+            JetStream(await as_user("i")) if local else None,
+        )
+
+
+HUB = """
+jetstream { domain: hub }
+leafnodes { listen: "127.0.0.1:-1" }
+%s
+"""
+LEAF = """
+jetstream { domain: leaf }
+leafnodes { remotes: [ { url: "nats-leaf://127.0.0.1:%d" } ] }
+"""
+# what a hub needs, so that a put crosses: the server maps only `$KV` and `$OBJ` by itself
+OBJECTS_OVER_THE_DOMAIN = 'mappings: { "$JS.hub.API.$O.>": "$O.>" }'
+
+
+@asynccontextmanager
+async def two_domains(directory: Path, more: str = OBJECTS_OVER_THE_DOMAIN) -> AsyncIterator[Pair]:
+    async with AsyncExitStack() as stack:
+        hub = stack.enter_context(running(NatsServer(directory / "hub", HUB % more)))
+        leaf = stack.enter_context(running(NatsServer(directory / "leaf", LEAF % hub.leaf_port)))
+        near = await stack.enter_async_context(connected(ConnectOptions(servers=(leaf.url,))))
+        far = await stack.enter_async_context(connected(ConnectOptions(servers=(hub.url,))))
+        seen = JetStream(near, domain="hub")
+
+        async def linked() -> bool:
+            try:
+                await seen.request("INFO", timeout=0.2)
+            except Unreachable:
+                return False
+            return True
+
+        await eventually(linked)
+        yield Pair(JetStream(far), seen, JetStream(near))
+
+
+@pytest.fixture(params=["", "jetstream: enabled"], ids=["no-local", "local"])
+async def accounts(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair]:
+    async with two_accounts(tmp_path, request.param) as pair:
+        yield pair
+
+
+@pytest.fixture
+async def domains(tmp_path: Path) -> AsyncIterator[Pair]:
+    async with two_domains(tmp_path) as pair:
+        yield pair
+
+
+@pytest.fixture(params=["accounts", "domains"])
+async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair]:
+    """Each with a JetStream of its own in between, which must stay untouched."""
+    local = "jetstream: enabled"
+    there = two_domains(tmp_path) if request.param == "domains" else two_accounts(tmp_path, local)
+    async with there as pair:
+        yield pair
+
+
+async def test_streams_and_messages_are_theirs(accounts: Pair) -> None:
+    seen, owner = accounts.seen, accounts.owner
+    await seen.create_stream({"name": "S", "subjects": ["s.>"]})
+    for number in range(300):
+        await owner.publish("s.a", b"%d" % number)
+
+    async with seen.stream("S").ordered_consumer("s.a") as reader:
+        found = []
+        while (delivery := await reader.next(quiet=0)) is not None:
+            found.append(delivery)
+
+    assert numbers(found) == list(range(300))
+    assert await consumers(owner) == []
+    if accounts.local:
+        assert await accounts.local.stream_names() == []
+
+
+async def test_a_consumer_is_pulled_across_though_a_request_gets_one_answer(
+    accounts: Pair,
+) -> None:
+    """Of a pull for five, four messages would be delivered to nobody."""
+    await accounts.owner.create_stream({"name": "S", "subjects": ["s.>"]})
+    first, second, third = [
+        await accounts.seen.stream("S").create_consumer(
+            {"durable_name": name, "ack_policy": "explicit"}
+        )
+        for name in ("a", "b", "c")
+    ]
+    assert await first.fetch(5, timeout=0.2) == []
+    for number in range(40):
+        await accounts.owner.publish("s.a", b"%d" % number)
+
+    async with asyncio.timeout(10):
+        fetched = await first.fetch(5)
+        async with second.messages(max_messages=10) as messages:
+            streamed = [await anext(messages) for _ in range(40)]
+        async with PullConsumer(accounts.seen, "S", third.name) as pull:
+            taken = [await pull.take(4) for _ in range(40)]
+
+    assert numbers(fetched) == list(range(5))
+    assert numbers(streamed) == numbers(taken) == list(range(40))
+    with pytest.raises(Misconfigured):
+        await first.fetch(5, max_bytes=1000)
+
+
+async def test_an_export_with_many_answers_is_pulled_from_in_batches(tmp_path: Path) -> None:
+    many = "{service: '$JS.API.>', response: stream }"
+    config = (ACCOUNTS % "").replace("{service: '$JS.API.>' }", many)
+    with running(NatsServer(tmp_path, config)) as server:
+        who = ConnectOptions(servers=(server.url,), user="i", password="i", inbox_prefix="forI")
+        async with connected(who) as nc:
+            js = JetStream(nc, api_prefix="fromA", single_answers=False)
+            await js.create_stream({"name": "KV_b", "subjects": ["$KV.b.>"]})
+            for number in range(100):
+                await KeyValue(js, "b").put("k", b"%d" % number)
+            async with js.stream("KV_b").ordered_consumer() as reader:
+                found = [await anext(reader) for _ in range(100)]
+
+    assert numbers(found) == list(range(100))
+
+
+async def test_every_subject_published_begins_with_the_prefix(accounts: Pair) -> None:
+    js = accounts.seen
+    async with (
+        spied(js, "$JS.>") as api,
+        spied(js, "$KV.>") as keys,
+        spied(js, "$O.>") as objects,
+        spied(js, "fromA.>") as kept,
+    ):
+        await use_everything(js)
+        await js.link.round_trip(5)
+
+    assert len(kept) > 10
+    assert (api, keys, objects) == ([], [], [])
+
+
+async def use_everything(js: JetStream) -> None:
+    bucket, store = KeyValue(js, "b"), ObjectStore(js, "b")
+    await bucket.ensure()
+    await store.ensure()
+    await bucket.put("k", b"1")
+    await bucket.create("l", b"1")
+    await bucket.delete("l")
+    await bucket.purge("l")
+    assert await bucket.keys() == ["k"]
+    await store.put("o", LARGE)
+    await store.put("o", LARGE[:1000])
+    assert await store.get("o") == LARGE[:1000]
+
+
+async def test_nothing_gets_into_a_local_bucket_of_the_same_name(pair: Pair) -> None:
+    assert pair.local is not None
+    await KeyValue(pair.local, "b").ensure()
+    await ObjectStore(pair.local, "b").ensure()
+
+    await use_everything(pair.seen)
+
+    for stream in ("KV_b", "OBJ_b"):
+        assert (await pair.local.stream_info(stream))["state"]["messages"] == 0
+    assert (await KeyValue(pair.owner, "b").get("k")).value == b"1"
+    assert await ObjectStore(pair.owner, "b").get("o") == LARGE[:1000]
+
+
+async def test_large_objects_cross_both_ways(pair: Pair) -> None:
+    here, there = ObjectStore(pair.seen, "b"), ObjectStore(pair.owner, "b")
+    await here.ensure()
+    await here.put("a", LARGE)
+    await there.put("b", LARGE)
+
+    assert await there.get("a") == LARGE
+    assert await here.get("b", timeout=20) == LARGE
+
+
+async def test_deleting_across_leaves_no_meta_without_chunks(pair: Pair) -> None:
+    here, there = ObjectStore(pair.seen, "b"), ObjectStore(pair.owner, "b")
+    await there.ensure()
+    await there.put("a", LARGE)
+
+    await here.delete("a")
+
+    with pytest.raises(ObjectNotFound):
+        await there.get("a")
+    assert await pair.owner.stream_subjects("OBJ_b", "$O.b.C.>") == {}
+
+
+async def test_where_a_put_cannot_cross_nothing_is_written_and_nothing_destroyed(
+    tmp_path: Path,
+) -> None:
+    """A hub that does not map `$O`: an error, and neither bucket is touched."""
+    async with two_domains(tmp_path, "") as domains:
+        assert domains.local is not None
+        here, there = ObjectStore(domains.seen, "b"), ObjectStore(domains.owner, "b")
+        await there.ensure()
+        await there.put("a", b"1")
+        await ObjectStore(domains.local, "b").ensure()
+
+        for attempt in (here.put("a", b"2"), here.delete("a")):
+            with pytest.raises(Unreachable):
+                await attempt
+
+        assert await here.get("a") == b"1"
+        assert (await domains.local.stream_info("OBJ_b"))["state"]["messages"] == 0
+
+
+async def test_a_watch_follows_across(pair: Pair) -> None:
+    here, there = KeyValue(pair.seen, "b"), KeyValue(pair.owner, "b")
+    await there.ensure()
+    await there.put("a", b"1")
+
+    async with here.watch() as watch, asyncio.timeout(10):
+        first = await anext(watch)
+        assert (first.key, first.value) == ("a", b"1")
+        assert await anext(watch) is None
+        await here.put("a", b"2")
+        assert (await anext(watch)).value == b"2"
+        assert (await there.get("a")).value == b"2"
+
+
+async def test_acks_cross_a_domain(domains: Pair) -> None:
+    await domains.owner.create_stream({"name": "S", "subjects": ["s.>"]})
+    await domains.owner.publish("s.a", b"1")
+    config = {"durable_name": "d", "ack_policy": "explicit"}
+    consumer = await domains.seen.stream("S").create_consumer(config)
+
+    [delivery] = await consumer.fetch(1)
+    await delivery.ack(confirm=True)
+    await domains.owner.publish("s.a", b"2")
+    async with PullConsumer(domains.seen, "S", "d") as pull:
+        await (await pull.take(5)).ack(confirm=True)
+
+    assert (await domains.owner.consumer_info("S", "d"))["num_ack_pending"] == 0
+
+
+def test_a_prefix_and_a_domain_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match="either"):
+        JetStream(None, api_prefix="x", domain="y")

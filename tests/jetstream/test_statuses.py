@@ -1,0 +1,163 @@
+"""What the ordered readers make of each status, and of what is no status."""
+
+import asyncio
+
+import pytest
+
+from rebaser_core.jetstream import JetStream, NotJetStream, OrderedPullConsumer, StatusError
+from rebaser_core.jetstream.cursor import OrderedReader
+from rebaser_core.jetstream.ordered import OrderedConsumer
+from tests.harness import NatsServer, eventually
+from tests.jetstream.steps import consumers, filled, numbers, publish_many, send_status, spied
+
+KINDS = pytest.mark.parametrize("kind", [OrderedConsumer, OrderedPullConsumer])
+
+
+@KINDS
+async def test_both_kinds_read_everything_in_order(
+    either_js: JetStream, kind: type[OrderedReader]
+) -> None:
+    await filled(either_js)
+    await publish_many(either_js, range(2000))
+
+    async with kind(either_js, "S", "s.a") as reader:
+        found = [await anext(reader) for _ in range(2000)]
+        assert await reader.next(quiet=0) is None
+        assert reader.resets == 0
+
+    assert numbers(found) == list(range(2000))
+    assert await consumers(either_js) == []
+
+
+@KINDS
+async def test_a_gap_is_read_again(js: JetStream, kind: type[OrderedReader]) -> None:
+    await filled(js, *["s.a"] * 5)
+    async with kind(js, "S", heartbeat=1) as reader:
+        await reader.next()
+        await eventually(lambda: len(reader._inbox.queue) == 4)
+        reader._inbox.queue.popleft()
+
+        assert numbers([await anext(reader) for _ in range(4)]) == [2, 3, 4, 5]
+        assert reader.resets == 1
+
+
+async def test_a_gap_that_only_a_heartbeat_tells_is_read_again(js: JetStream) -> None:
+    await filled(js, *["s.a"] * 3)
+    async with OrderedConsumer(js, "S", heartbeat=0.1) as reader:
+        await reader.next()
+        await eventually(lambda: len(reader._inbox.queue) == 2)
+        reader._inbox.queue.clear()
+
+        async with asyncio.timeout(2):
+            assert numbers([await anext(reader) for _ in range(2)]) == [2, 3]
+
+
+@KINDS
+async def test_a_deleted_consumer_is_replaced(js: JetStream, kind: type[OrderedReader]) -> None:
+    await filled(js)
+    async with kind(js, "S", heartbeat=0.1) as reader:
+        [name] = await consumers(js)
+        waiting = asyncio.ensure_future(anext(reader))
+        await asyncio.sleep(0)
+        await js.delete_consumer("S", name)
+        await js.publish("s.a", b"1")
+
+        async with asyncio.timeout(2):
+            assert int((await waiting).payload) == 1
+        assert len(await consumers(js)) == 1
+
+
+@KINDS
+async def test_a_frozen_server_is_waited_for(
+    js: JetStream, server: NatsServer, kind: type[OrderedReader]
+) -> None:
+    await filled(js)
+    await publish_many(js, range(100))
+    async with kind(js, "S", heartbeat=0.1) as reader:
+        found = [await anext(reader)]
+        server.freeze()
+        while len(found) < 100:
+            reading = asyncio.ensure_future(anext(reader))
+            await asyncio.wait([reading], timeout=0.5)
+            server.thaw()
+            found.append(await reading)
+        assert await reader.next(quiet=0) is None
+        assert len(await consumers(js)) == 1
+
+    assert numbers(found) == list(range(100))
+
+
+async def test_flow_control_is_answered_when_it_is_reached(js: JetStream) -> None:
+    await filled(js, "s.a")
+    async with OrderedConsumer(js, "S", heartbeat=5) as reader, spied(js, "fc.>") as answers:
+        inbox = reader._inbox
+        await eventually(lambda: len(inbox.queue) == 1)
+        await send_status(js, inbox.subject, "100 FlowControl Request", "fc.1")
+        for subject in ("fc.1", "fc.2"):
+            stalled = {"Nats-Consumer-Stalled": subject}
+            await send_status(js, inbox.subject, "100 Idle Heartbeat", **stalled)
+        await eventually(lambda: len(inbox.queue) == 4)
+        await js.link.round_trip(5)
+        assert answers == [], "the message in front was not handed out yet"
+
+        assert int((await anext(reader)).payload) == 1
+        await js.publish("s.a", b"2")
+        assert int((await anext(reader)).payload) == 2
+        await eventually(lambda: len(answers) == 2)
+        assert reader.resets == 0
+
+
+async def test_flow_control_that_nobody_hears_does_not_hold_it_up(js: JetStream) -> None:
+    """As under a prefix whose account exports no flow control: it goes on behind the cursor."""
+    await filled(js, storage="memory")
+    for _ in range(400):
+        await js.link.publish("s.a", bytes(50_000))
+    await js.publish("s.a")
+    async with OrderedConsumer(js, "S", heartbeat=0.1) as reader:
+        reader._flow._link = Silent()
+        count = 0
+        async with asyncio.timeout(20):
+            while count < 401:
+                await anext(reader)
+                reader._flow._link = Silent()
+                count += 1
+
+    assert reader.resets > 0
+
+
+class Silent:
+    """A link over which nothing is heard."""
+
+    async def publish(self, subject: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize("line", ["409 Consumer is push based", "400 Bad Request"])
+async def test_a_pull_that_is_refused_for_ever_is_an_error(js: JetStream, line: str) -> None:
+    await filled(js)
+    async with OrderedPullConsumer(js, "S") as reader:
+        await send_status(js, reader._inbox.subject, line)
+        with pytest.raises(StatusError, match=line):
+            await anext(reader)
+
+
+@KINDS
+async def test_an_unknown_status_is_a_reason_to_start_anew(
+    js: JetStream, kind: type[OrderedReader]
+) -> None:
+    await filled(js)
+    async with kind(js, "S") as reader:
+        await send_status(js, reader._inbox.subject, "799 Never Heard Of")
+        await js.publish("s.a", b"1")
+        assert int((await anext(reader)).payload) == 1
+        assert reader.resets == 1
+
+
+async def test_what_somebody_else_sent_is_an_error_and_loses_nothing(js: JetStream) -> None:
+    await filled(js)
+    async with OrderedConsumer(js, "S") as reader:
+        await js.nc.publish(reader._inbox.subject, b"stray")
+        with pytest.raises(NotJetStream):
+            await anext(reader)
+        await js.publish("s.a", b"1", headers={"Status": "100"})
+        assert int((await anext(reader)).payload) == 1

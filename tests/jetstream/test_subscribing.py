@@ -1,0 +1,335 @@
+"""From a subject to a push subscription, with all that ADR-15 checks and sees to."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rebaser_core.jetstream import (
+    ConsumerNotFound,
+    HeartbeatsMissed,
+    JetStream,
+    JetStreamError,
+    MessagesMissed,
+    Misconfigured,
+    NotJetStream,
+    StatusError,
+    StreamNotFound,
+    pull_subscribe,
+    subscribe,
+)
+from rebaser_core.jetstream.binding import Wish
+from tests.harness import NatsServer, eventually
+from tests.jetstream.steps import (
+    consumers,
+    durable,
+    filled,
+    numbers,
+    publish_many,
+    send_status,
+    spied,
+    state,
+)
+
+HEARTBEAT = 10**8  # nanoseconds
+WATCHED = {"idle_heartbeat": HEARTBEAT, "flow_control": True}
+
+
+@pytest.mark.parametrize(
+    ("wish", "why"),
+    [
+        ({}, "neither a subject nor a stream"),
+        ({"queue": "q", "config": {"idle_heartbeat": 1}}, "heartbeats"),
+        ({"queue": "q", "config": {"flow_control": True}}, "flow control"),
+        ({"pull": True, "config": {"ack_policy": "none"}}, "ack policy none"),
+        ({"pull": True, "config": {"ack_policy": "all"}}, "ack policy all"),
+        ({"pull": True, "queue": "q"}, "queue group"),
+        ({"pull": True, "config": {"deliver_subject": "x"}}, "deliver_subject"),
+        ({"consumer": "a", "durable": "b"}, "bound to a"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_wish_that_contradicts_itself_is_refused(wish: dict[str, Any], why: str) -> None:
+    with pytest.raises(Misconfigured, match=why):
+        Wish(**({"subject": "s.a"} if wish else {}), **wish)
+
+
+PUSH = {"deliver_subject": "to.d", "filter_subject": "s.a"}
+
+
+@pytest.mark.parametrize(
+    ("existing", "wish", "why"),
+    [
+        ({**PUSH, "deliver_group": "q"}, {}, "for the queue group q"),
+        ({**PUSH, "deliver_group": "q"}, {"queue": "r"}, "queue group q, not r"),
+        (PUSH, {"queue": "q"}, "no deliver group"),
+        ({**PUSH, "filter_subject": "s.b"}, {}, "filters s.b, not s.a"),
+        ({}, {}, "pull subscription is required"),
+        (PUSH, {"config": {"ack_wait": 10**9}}, "ack_wait is 30000000000, not 1000000000"),
+        ({**PUSH, **WATCHED, "deliver_group": "q"}, {"queue": "q"}, "flow control"),
+        (
+            {**PUSH, "idle_heartbeat": HEARTBEAT, "deliver_group": "q"},
+            {"queue": "q"},
+            "heartbeats",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_an_existing_consumer_must_be_what_is_wished_for(
+    js: JetStream, existing: dict[str, Any], wish: dict[str, Any], why: str
+) -> None:
+    await filled(js)
+    await durable(js, **existing)
+
+    with pytest.raises(Misconfigured, match=why):
+        await subscribe(js, "s.a", consumer="d", **wish)
+    assert (await state(js)).get("push_bound") is None
+
+
+@pytest.mark.parametrize(
+    ("existing", "why"),
+    [
+        (PUSH, "no pull subscription"),
+        ({"ack_policy": "none"}, "ack policy none"),
+        ({"filter_subject": "s.b"}, "filters s.b"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_an_existing_consumer_must_be_fit_for_pulling(
+    js: JetStream, existing: dict[str, Any], why: str
+) -> None:
+    await filled(js)
+    await durable(js, **existing)
+
+    with pytest.raises(Misconfigured, match=why):
+        await pull_subscribe(js, "s.a", consumer="d")
+
+
+async def test_the_stream_is_found_by_the_subject_if_it_is_the_only_one(js: JetStream) -> None:
+    await js.create_stream({"name": "T", "subjects": ["t.>"]})
+    await js.create_stream({"name": "U", "subjects": ["u.>"]})
+    async with await subscribe(js, "t.a") as subscription:
+        assert subscription.stream == "T"
+
+    for subject in (">", "nowhere"):
+        with pytest.raises(StreamNotFound):
+            await subscribe(js, subject)
+    assert await consumers(js, "T") == []
+
+
+async def test_a_consumer_to_be_bound_to_must_exist_for_pushes_only(js: JetStream) -> None:
+    await filled(js)
+    with pytest.raises(ConsumerNotFound):
+        await subscribe(js, "s.a", consumer="d")
+
+    consumer = await pull_subscribe(js, "s.a", consumer="d")
+    await durable(js)
+    await js.publish("s.a", b"1")
+    assert numbers(await consumer.fetch(1)) == [1]
+
+
+async def test_messages_come_and_the_ephemeral_consumer_goes(either_js: JetStream) -> None:
+    await filled(either_js, "s.a", "s.b", "s.a")
+    config = {"ack_policy": "explicit"}
+
+    async with await subscribe(either_js, "s.a", config=config) as subscription:
+        found = [await anext(subscription), await anext(subscription)]
+        await found[0].ack(confirm=True)
+        assert len(await consumers(either_js)) == 1
+
+    assert numbers(found) == [1, 3]
+    assert config == {"ack_policy": "explicit"}, "the caller's own is not changed"
+    assert await consumers(either_js) == []
+
+
+async def test_a_durable_is_created_once_and_then_bound_to(js: JetStream) -> None:
+    await filled(js, "s.a", "s.a")
+    await durable(js, filter_subject="s.a", deliver_subject="to.d")
+    async with await subscribe(js, "s.a", durable="d") as subscription:
+        assert not subscription.created
+        await (await anext(subscription)).ack()
+
+    assert await consumers(js) == ["d"], "what we did not create stays"
+    async with await subscribe(js, "s.a", durable="e") as subscription:
+        assert subscription.created
+    assert await consumers(js) == ["d"]
+
+
+async def test_a_second_subscriber_is_told_so(js: JetStream) -> None:
+    await filled(js)
+    async with await subscribe(js, "s.a", durable="d"):
+        with pytest.raises(Misconfigured, match="duplicate subscription"):
+            await subscribe(js, "s.a", durable="d")
+
+
+async def test_members_of_a_queue_share_a_durable_that_outlives_them(js: JetStream) -> None:
+    await filled(js)
+    first = await subscribe(js, "s.a", queue="q")
+    second = await subscribe(js, "s.a", queue="q")
+    assert await consumers(js) == ["q"]
+    await publish_many(js, range(100))
+    await eventually(lambda: len(first._inbox.queue) + len(second._inbox.queue) == 100)
+    assert len(first._inbox.queue) < 100
+
+    await first.unsubscribe()
+    await js.publish("s.a", b"more")
+    await eventually(lambda: b"more" in [m.data for m in second._inbox.queue])
+    await second.unsubscribe()
+
+    assert await consumers(js) == ["q"]
+
+
+async def test_who_loses_the_race_to_create_joins_or_is_told(js: JetStream) -> None:
+    await filled(js)
+
+    members = await asyncio.gather(*(subscribe(js, "s.a", queue="q") for _ in range(5)))
+    alone = await asyncio.gather(
+        *(subscribe(js, "s.a", durable="d") for _ in range(5)), return_exceptions=True
+    )
+
+    assert [member.consumer for member in members] == ["q"] * 5
+    assert sum(isinstance(one, Misconfigured) for one in alone) == 4, alone
+    assert sorted(await consumers(js)) == ["d", "q"]
+
+
+async def test_there_is_a_listener_before_there_is_a_consumer(js: JetStream) -> None:
+    await filled(js, "s.a")
+    heard: list[Any] = []
+    async with spied(js, "$JS.API.CONSUMER.CREATE.>") as created:
+        subscription = await subscribe(js, "s.a", durable="d")
+        heard.append(await state(js))
+        await eventually(lambda: len(created) == 1)
+
+    assert created[0]["config"]["deliver_subject"] == subscription._inbox.subject
+    assert heard[0]["push_bound"] is True
+    await subscription.unsubscribe()
+
+
+async def test_draining_hands_out_what_has_come_and_then_deletes(js: JetStream) -> None:
+    await filled(js, "s.a", "s.a")
+    subscription = await subscribe(js, "s.a")
+    await eventually(lambda: len(subscription._inbox.queue) == 2)
+
+    await subscription.drain()
+    await js.publish("s.a", b"3")
+
+    assert numbers([delivery async for delivery in subscription]) == [1, 2]
+    assert await consumers(js) == []
+
+
+async def test_a_consumer_that_cannot_be_deleted_after_draining_is_an_alarm(
+    js: JetStream, server: NatsServer
+) -> None:
+    await filled(js)
+    alarms: list[JetStreamError] = []
+    js.timeout = 0.2
+    subscription = await subscribe(js, "s.a", alarm=alarms.append)
+    await subscription.drain()
+    server.freeze()
+
+    assert [delivery async for delivery in subscription] == []
+    assert len(alarms) == 1
+    server.thaw()
+
+
+async def test_silence_is_an_alarm_after_three_heartbeats(
+    js: JetStream, server: NatsServer
+) -> None:
+    await filled(js)
+    alarms: list[JetStreamError] = []
+    async with await subscribe(js, "s.a", config=WATCHED, alarm=alarms.append) as subscription:
+        waiting = asyncio.ensure_future(anext(subscription))
+        await asyncio.sleep(0.5)
+        assert alarms == [], "heartbeats came"
+        server.freeze()
+        await eventually(lambda: len(alarms) == 2)
+        server.thaw()
+        await js.publish("s.a", b"1")
+        assert int((await waiting).payload) == 1
+
+    assert all(isinstance(alarm, HeartbeatsMissed) for alarm in alarms)
+
+
+async def test_the_alarm_rests_while_there_is_no_connection(
+    js: JetStream, server: NatsServer
+) -> None:
+    await filled(js)
+    alarms: list[JetStreamError] = []
+    subscription = await subscribe(
+        js, "s.a", durable="d", config={**WATCHED, "mem_storage": False}, alarm=alarms.append
+    )
+    waiting = asyncio.ensure_future(anext(subscription))
+    server.kill()
+    await asyncio.sleep(0.6)
+    await asyncio.to_thread(server.start)
+    await js.link.connected()
+    await js.publish("s.a", b"1")
+
+    assert int((await waiting).payload) == 1
+    assert alarms == []
+    await subscription.unsubscribe()
+
+
+@pytest.mark.parametrize("queue", [None, "q"], ids=["", "queue"])
+async def test_a_gap_is_an_alarm_but_not_for_a_queue(js: JetStream, queue: str | None) -> None:
+    await filled(js, "s.a", "s.a")
+    alarms: list[JetStreamError] = []
+    async with await subscribe(js, "s.a", queue=queue, alarm=alarms.append) as subscription:
+        await eventually(lambda: len(subscription._inbox.queue) == 2)
+        subscription._inbox.queue.popleft()
+        await anext(subscription)
+        await send_status(
+            js,
+            subscription._inbox.subject,
+            "100 Idle Heartbeat",
+            **{"Nats-Last-Consumer": "4", "Nats-Last-Stream": "4"},
+        )
+        await eventually(lambda: len(subscription._inbox.queue) == 1)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await anext(subscription)
+
+    expected = [] if queue else ["deliveries 1 to 1", "deliveries 3 to 4"]
+    assert [str(alarm).partition(" of ")[0] for alarm in alarms] == expected
+    assert all(isinstance(alarm, MessagesMissed) for alarm in alarms)
+
+
+async def test_flow_control_is_answered_when_reached_and_once(js: JetStream) -> None:
+    await filled(js, "s.a")
+    async with await subscribe(js, "s.a") as subscription, spied(js, "fc.>") as answers:
+        inbox = subscription._inbox
+        await eventually(lambda: len(inbox.queue) == 1)
+        await send_status(js, inbox.subject, "100 FlowControl Request", "fc.1")
+        for subject in ("fc.1", "fc.2"):
+            stalled = {"Nats-Consumer-Stalled": subject}
+            await send_status(js, inbox.subject, "100 Idle Heartbeat", **stalled)
+        await eventually(lambda: len(inbox.queue) == 4)
+        await js.link.round_trip(5)
+        assert answers == [], "the message in front was not handed out yet"
+
+        await anext(subscription)
+        await js.publish("s.a", b"2")
+        assert int((await anext(subscription)).payload) == 2
+        await eventually(lambda: len(answers) == 2)
+
+
+@pytest.mark.parametrize("line", ["409 Consumer is push based", "503", "799 Never Heard Of"])
+async def test_other_statuses_are_errors_and_no_messages(js: JetStream, line: str) -> None:
+    await filled(js)
+    async with await subscribe(js, "s.a") as subscription:
+        await send_status(js, subscription._inbox.subject, line)
+        with pytest.raises(StatusError, match=line):
+            await anext(subscription)
+        await js.publish("s.a", b"1")
+        assert int((await anext(subscription)).payload) == 1
+
+
+async def test_what_somebody_else_sent_is_an_error_and_kills_nothing(js: JetStream) -> None:
+    await filled(js)
+    async with await subscribe(js, "s.a") as subscription:
+        for reply in ("", "_INBOX.x"):  # the server lets nobody send `$JS.ACK`
+            await js.nc.publish(subscription._inbox.subject, b"stray", reply=reply)
+            with pytest.raises(NotJetStream):
+                await anext(subscription)
+        await js.publish("s.a", b"1", headers={"Status": "404"})
+        assert (await anext(subscription)).headers == {"Status": "404"}
