@@ -3,15 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Final
 
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.activities import Activity, ActivityV1
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
+
+KNOWN_WITHIN: Final = 5.0
+"""Seconds for the server to hear of a watch; without an answer it begins all the same."""
 
 
 class Activities:
@@ -35,15 +39,15 @@ class Activities:
 
 @asynccontextmanager
 async def watching(
-    nc: Client, subjects: Subjects, change_set: ChangeSet
+    js: JetStream, subjects: Subjects, change_set: ChangeSet
 ) -> AsyncIterator[Activities]:
     """Watch a change set for as long as the body runs.
 
     Plain NATS: what is told while the connection is down is lost, and nothing harmed.
     """
     activities = Activities()
-    subscription = await nc.subscribe(subjects.activities(change_set), cb=activities.receive)
-    await nc.flush()  # the server knows of it: nothing that is told from now on is missed
+    subscription = await js.nc.subscribe(subjects.activities(change_set), cb=activities.receive)
+    await js.link.round_trip(KNOWN_WITHIN)  # nothing that is told from now on is missed
     try:
         yield activities
     finally:

@@ -155,7 +155,7 @@ class Graph:
         self.touched.add(value.id)
 
     def wire(self, value: Value, inputs: Inputs) -> None:
-        """Replace the inputs of `value`. They exist and close no cycle: see `cyclic_inputs`."""
+        """Replace the inputs of `value`. They exist and close no cycle: see `order_after`."""
         self.unwire(value)
         value.inputs = inputs
         self._link(value)

@@ -70,7 +70,7 @@ async def visiting(settings: Settings) -> AsyncIterator[Visitor]:
         await prepare(js, settings)
         async with (
             RebaserClient.on(nc, js, prefix=settings.nats.prefix) as client,
-            watching(nc, subjects, change_set) as activities,
+            watching(js, subjects, change_set) as activities,
         ):
             archive = archive_of(js, settings, change_set)
             yield Visitor(client, change_set, activities, archive)
