@@ -1,0 +1,68 @@
+"""A daemon in a process of its own with production's settings, and its clients."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.broker import Broker
+from benchmarks.commits import following
+from benchmarks.lanes import RebaserLane
+from rebaser_client.client import RebaserClient
+from rebaser_core.jetstream import ConnectOptions, JetStream, connected
+from rebaser_core.subjects import Subjects
+from tests.integration.deployment import Daemon, new_change_sets
+
+CLIENT = "client"
+INSTANCE = "measured"
+DAEMON = f"rebaser {INSTANCE}"
+"""Names of the two connections that requests travel over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Change sets of a Rebaser, each taken up and with nothing to do."""
+
+    broker: Broker
+    daemon_pid: int
+    watching: JetStream
+    """A connection that is neither the client's nor the daemon's."""
+    lanes: list[RebaserLane]
+
+
+@asynccontextmanager
+async def deployed(
+    directory: Path, server: Broker, change_sets: int, url: str
+) -> AsyncIterator[Deployment]:
+    """A daemon and a client that reach `server` at `url`, warm; files are in `directory`."""
+    subjects = Subjects()
+    with _daemon(url, directory) as daemon:
+        await daemon.ready()
+        async with (
+            connected(ConnectOptions(servers=(server.url,), name="watcher")) as watching,
+            connected(ConnectOptions(servers=(url,), name=CLIENT)) as asking,
+            RebaserClient.on(asking, JetStream(asking)) as client,
+            following(JetStream(watching), subjects.commits_stream) as commits,
+        ):
+            lanes = [
+                RebaserLane(client, commits, subjects, change_set)
+                for change_set in new_change_sets(change_sets)
+            ]
+            for lane in lanes:
+                await lane.open()
+            yield Deployment(server, daemon.process.pid, JetStream(watching), lanes)
+
+
+@contextmanager
+def _daemon(url: str, directory: Path) -> Iterator[Daemon]:
+    variables = {
+        "NATS__URL": url,
+        "STORE__ROOT": str(directory / "store"),
+        "SPARK__STATE": str(directory / "spark"),
+        "INSTANCE_ID": INSTANCE,
+    }
+    daemon = Daemon(INSTANCE, directory, variables)
+    try:
+        yield daemon
+    finally:
+        daemon.kill()

@@ -1,0 +1,44 @@
+"""How much is measured: enough to believe the medians, or just enough to see that it runs."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    rounds: int
+    """Of each measurement; what is compared alternates."""
+    change_sets: int
+    """At once, where there are many."""
+    one_by_one: int
+    """Requests of a round that are enqueued each after the commit of the one before it."""
+    flood: int
+    """Requests of a round that are enqueued as fast as the client can."""
+    trips: int
+    """Requests over a slow network."""
+    whole_graph: bool
+    """Or of the Debian graph only what is changed, and what depends on it."""
+    affected: tuple[int, ...]
+    """About so many values are affected by what is changed."""
+    dvu_rounds: int
+
+
+FULL = Sizes(
+    rounds=7,
+    change_sets=50,
+    one_by_one=500,
+    flood=1_000,
+    trips=20,
+    whole_graph=True,
+    affected=(10, 1_000, 50_000),
+    dvu_rounds=9,
+)
+QUICK = Sizes(
+    rounds=1,
+    change_sets=10,
+    one_by_one=50,
+    flood=100,
+    trips=5,
+    whole_graph=False,
+    affected=(10,),
+    dvu_rounds=2,
+)

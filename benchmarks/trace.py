@@ -1,0 +1,132 @@
+"""When each step of one dependent values update happened, as seen on the streams."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from rebaser_client.watching import Activities, watching
+from rebaser_core.activities import ActivityKind, ActivityV1
+from rebaser_core.commits import Commit
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import JetStream, OrderedConsumer
+from rebaser_core.subjects import Subjects
+from rebaser_server.dvu.evaluate import Outcome
+from rebaser_server.dvu.executor import Executor, OnProgress
+
+MARKS = {
+    "enqueued": "",
+    "request committed": "request",
+    "claimed": "claim",
+    "run began": "plan",
+    "run ended": "Spark",
+    "result stored": "place result",
+    "result committed": "commit result",
+    "finished": "tell",
+}
+"""Moment → the phase that ends with it."""
+PHASES = tuple(MARKS.values())[1:]
+
+
+class Trace:
+    """The moments of the update that goes on. One at a time."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, float] = {}
+        self._finished = asyncio.Event()
+        self.details: dict[str, Any] = {}
+        """What the daemon said when it was finished."""
+
+    def begin(self) -> None:
+        self._times.clear()
+        self._finished.clear()
+        self.mark("enqueued")
+
+    def mark(self, moment: str) -> None:
+        self._times.setdefault(moment, time.perf_counter())
+
+    async def finished(self) -> None:
+        await self._finished.wait()
+
+    @property
+    def seconds(self) -> float:
+        return self._times["finished"] - self._times["enqueued"]
+
+    def phases(self) -> list[float]:
+        """Seconds of each of `PHASES`."""
+        times = [self._times[moment] for moment in MARKS]
+        return [after - before for before, after in itertools.pairwise(times)]
+
+    async def follow_log(self, reader: OrderedConsumer) -> None:
+        async for delivery in reader:
+            came = time.perf_counter()
+            line = Commit.decode(delivery.headers, delivery.payload)
+            if line.handled is None and line.head.claim is not None:
+                self._times.setdefault("claimed", came)
+            elif line.handled is not None:
+                is_result = line.handled.covers is not None
+                self._times.setdefault(
+                    "result committed" if is_result else "request committed", came
+                )
+
+    async def stored(self, _: Msg) -> None:
+        """Take a request: ours, or behind it the result."""
+        if "run ended" in self._times:
+            self.mark("result stored")
+
+    async def follow_activities(self, activities: Activities) -> None:
+        async for activity in activities:
+            self._hear(activity)
+
+    def _hear(self, activity: ActivityV1) -> None:
+        if activity.kind is ActivityKind.DVU_FAILED:
+            raise RuntimeError(f"the update failed: {activity.details}")
+        if activity.kind is ActivityKind.DVU_FINISHED:
+            self.mark("finished")
+            self.details = activity.details
+            self._finished.set()
+
+
+class Timed:
+    """An `Executor` that marks when another one works."""
+
+    def __init__(self, executor: Executor, trace: Trace) -> None:
+        self._executor = executor
+        self._trace = trace
+
+    async def start(self) -> None:
+        await self._executor.start()
+
+    async def run(
+        self, blobs: Sequence[bytes], *, on_progress: OnProgress | None = None
+    ) -> list[Outcome]:
+        self._trace.mark("run began")
+        outcomes = await self._executor.run(blobs, on_progress=on_progress)
+        self._trace.mark("run ended")
+        return outcomes
+
+    async def close(self) -> None:
+        await self._executor.close()
+
+
+@asynccontextmanager
+async def tracing(
+    nc: Client, subjects: Subjects, change_set: ChangeSet, trace: Trace
+) -> AsyncIterator[None]:
+    """Follow the change set for as long as the body runs; an error of the trace ends the body."""
+    js = JetStream(nc)
+    log = OrderedConsumer(js, subjects.commits_stream, subjects.commits(change_set))
+    await nc.subscribe(subjects.requests(change_set), cb=trace.stored)
+    async with log, watching(js, subjects, change_set) as activities, asyncio.TaskGroup() as group:
+        following = [
+            group.create_task(trace.follow_log(log)),
+            group.create_task(trace.follow_activities(activities)),
+        ]
+        yield
+        for task in following:
+            task.cancel()
