@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core import codecs
-from rebaser_core.commits import Commit, Handled
+from rebaser_core.commits import Commit, Handled, Outcome
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, JetStreamError, OrderedConsumer
@@ -102,7 +102,9 @@ class Outcomes:
         async with reader:
             while (line := await reader.next(quiet=0)) is not None:
                 handled = Commit.decode(line.headers, line.payload).handled
-                if handled is not None and handled.id == request_id:
+                if handled is None or handled.id != request_id:
+                    continue
+                if handled.outcome is not Outcome.DUPLICATE:
                     return Settled(handled, line.stream_sequence)
         return None
 
