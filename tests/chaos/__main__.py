@@ -1,0 +1,96 @@
+"""`python -m tests.chaos`: rounds of chaos from a seed for some minutes, and what came of them."""
+
+import argparse
+import asyncio
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.chaos.chaos import Size, run_round
+from tests.chaos.figures import Figures
+from tests.chaos.history import History, Kind
+from tests.chaos.judge import judge
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # cleans up
+    arguments = _arguments()
+    if arguments.judge:
+        return _judge_again(arguments.judge)
+    size = Size(
+        window=arguments.window,
+        faults=arguments.faults,
+        kinds=tuple(arguments.kinds),
+        daemons=arguments.daemons,
+        lease=arguments.lease,
+        cluster=arguments.cluster,
+    )
+    figures, failed = Figures(), False
+    end = time.monotonic() + 60 * arguments.minutes
+    number = arguments.round
+    while True:
+        failed |= not _round(f"{arguments.seed}.{number}", size, figures)
+        number += 1
+        if time.monotonic() >= end:
+            break
+    _say(figures.text())
+    return int(failed)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--minutes", type=float, default=0.0, help="0: one round")
+    parser.add_argument("--round", type=int, default=0, help="the first one")
+    parser.add_argument("--window", type=float, default=Size.window, help="seconds, of a round")
+    parser.add_argument("--faults", type=int, default=Size.faults, help="of a round")
+    parser.add_argument("--kinds", nargs="*", default=(), help="of faults: these alone")
+    parser.add_argument("--daemons", type=int, default=Size.daemons)
+    parser.add_argument("--lease", type=float, default=Size.lease, help="seconds: the ack wait")
+    parser.add_argument("--cluster", action="store_true", help="three NATS servers, R3 streams")
+    parser.add_argument("--judge", type=Path, metavar="HISTORY", help="judge a saved one again")
+    return parser.parse_args()
+
+
+def _round(seed: str, size: Size, figures: Figures) -> bool:
+    directory = Path(tempfile.mkdtemp(prefix=f"rebaser-chaos-{seed}-"))
+    history = History()
+    try:
+        asyncio.run(run_round(seed, directory, size, history))
+    finally:
+        history.save(directory / "history.jsonl")
+    violations = judge(history)
+    figures.add(history, violations)
+    spent = history.events[-1].at
+    _say(f"round {seed}: {spent:.0f} s, {len(history.events)} events, {len(violations)} violations")
+    for violation in violations[:20]:
+        _say(f"  {violation}")
+    for event in history.of(Kind.UNFORESEEN):
+        _say(f"  unforeseen in {event.data['daemon']}: {event.data['exception'][-200:]}")
+    if violations:
+        _say(f"  kept: {directory}")
+    else:
+        shutil.rmtree(directory)
+    return not violations
+
+
+def _judge_again(path: Path) -> int:
+    history, figures = History.load(path), Figures()
+    violations = judge(history)
+    figures.add(history, violations)
+    for violation in violations:
+        _say(f"  {violation}")
+    _say(figures.text())
+    return int(bool(violations))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""One round of chaos: clients, daemons and faults from one seed, until all is at rest again."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nats.aio.client import Client
+
+from rebaser_client.client import RebaserClient
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import ConnectOptions, JetStream, JetStreamError, connected
+from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_server.members import PRESUMED_DEAD
+from rebaser_server.server import prepare
+from rebaser_server.settings import Settings
+from tests.chaos.clients import RETRY_FOR, ChaosClient, WitnessedJetStream
+from tests.chaos.faults import Target, drawn
+from tests.chaos.fleet import nats_servers, seats
+from tests.chaos.history import History, Kind
+from tests.chaos.recorder import Recorder, recording
+from tests.chaos.workload import Values
+from tests.integration.deployment import SCALED, Deployment, new_change_sets
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything."""
+
+    window: float = 12.0
+    """Seconds in which clients ask and faults begin."""
+    faults: int = 7
+    kinds: tuple[str, ...] = ()
+    """Of faults, where not all are wanted."""
+    daemons: int = 3
+    clients: int = 5
+    change_sets: int = 6
+    pause: float = 0.08
+    """Seconds between two requests of a client, on average."""
+    lease: float = float(SCALED["ACK_WAIT"])
+    """Seconds; the product's own are 60."""
+    rest_within: float = 90.0
+    """Seconds, and three leases."""
+    cluster: bool = False
+
+    @property
+    def progress(self) -> float:
+        return self.lease / 6
+
+
+@dataclass(slots=True)
+class _Round:
+    size: Size
+    rng: random.Random
+    history: History
+    deployment: Deployment
+    recorder: Recorder
+    target: Target
+    clients: list[ChaosClient]
+
+    async def run(self) -> None:
+        variables = {
+            "ATTEMPTS": "3",
+            "CHECKPOINT_EVERY": "40",
+            "ACK_WAIT": str(self.size.lease),
+            "PROGRESS_EVERY": str(self.size.progress),
+            "NATS__REPLICAS": str(_replicas(self.size)),
+        }
+        for seat in self.target.seats:
+            seat.start(variables)
+        for seat in self.target.seats:
+            if seat.daemon is not None:
+                await seat.daemon.ready()
+        for client, change_set in self._pairs():
+            await client.define(change_set)
+        await self._break()
+        rested_after = await self._come_to_rest()
+        for client, change_set in self._pairs():
+            await client.die(change_set)  # nobody but the reconciler can find this one (X1)
+        await self._come_to_rest()
+        for client in self.clients:
+            await client.settle()
+        await self._come_to_rest()
+        await self._write_down_the_end(rested_after)
+
+    def _pairs(self) -> list[tuple[ChaosClient, ChangeSet]]:
+        """Each change set, with one of the clients."""
+        change_sets = list(self.clients[0].change_sets)
+        return [(self.clients[n % len(self.clients)], c) for n, c in enumerate(change_sets)]
+
+    async def _break(self) -> None:
+        """Everything at once; then every fault is over and every client has stopped."""
+        size, over = self.size, asyncio.Event()
+        faults = drawn(
+            self.rng,
+            count=size.faults,
+            window=size.window,
+            seats=size.daemons,
+            lease=self.target.lease,
+            kinds=size.kinds,
+        )
+        asking = [asyncio.create_task(client.ask(over)) for client in self.clients]
+        async with asyncio.TaskGroup() as group:
+            for fault in faults:
+                group.create_task(fault.happen(self.target, self.history))
+            group.create_task(asyncio.sleep(size.window))
+        over.set()
+        await asyncio.gather(*asking)
+
+    async def _come_to_rest(self) -> float:
+        """Wait until nothing is left; or, after a time, for no longer. How long that took."""
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self.size.rest_within + 3 * self.size.lease):
+                while True:
+                    with suppress(JetStreamError):
+                        if not any((await self._left()).values()) and await self._recorded():
+                            break
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            await self._write_down_what_is_left()
+        return round(time.monotonic() - began, 2)
+
+    async def _left(self) -> dict[str, int]:
+        js, subjects = self.deployment.js, self.deployment.subjects
+        requests = (await js.stream_info(subjects.requests_stream))["state"]
+        tasks = (await js.stream_info(subjects.tasks_stream))["state"]
+        return {
+            "requests": requests["messages"],
+            "consumers": requests["consumer_count"],
+            "tasks": tasks["messages"],
+            "due": sum(self._heads_due()),
+        }
+
+    async def _recorded(self) -> bool:
+        return await self.recorder.caught_up() and not sum(self._heads_due())
+
+    def _heads_due(self) -> list[bool]:
+        heads = {}
+        for event in self.history.of(Kind.COMMIT):
+            heads[event.data["change_set"]] = event.data["commit"]["head"]
+        return [head["dirtySequence"] > head["cleanSequence"] for head in heads.values()]
+
+    async def _write_down_what_is_left(self, **more: object) -> dict[str, int]:
+        js, subjects = self.deployment.js, self.deployment.subjects
+        left = await self._left()
+        info = await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)
+        state = (await js.stream_info(subjects.requests_stream))["state"]
+        streams = {"requests": subjects.requests_stream, "tasks": subjects.tasks_stream}
+        self.history.add(
+            Kind.REST,
+            **left,
+            held=info["num_ack_pending"],
+            last_sequence=state["last_seq"],
+            details={n: await js.stream_subjects(s) for n, s in streams.items() if left[n]},
+            **more,
+        )
+        return left
+
+    async def _write_down_the_end(self, rested_after: float) -> None:
+        for seat in self.target.seats:
+            for daemon, event, exception in seat.unforeseen():
+                self.history.add(Kind.UNFORESEEN, daemon=daemon, event=event, exception=exception)
+        change_sets = list(self.clients[0].change_sets)
+        first_lines = {str(c): await self._first_line(c) for c in change_sets}
+        left = await self._write_down_what_is_left(
+            rested_after=rested_after, first_lines=first_lines
+        )
+        if left["requests"] or left["due"]:
+            return
+        for change_set in change_sets:
+            graph = await self.deployment.graph(change_set)
+            found = {v.id: [v.status.value, v.value] for v in graph.values.values()}
+            self.history.add(Kind.VALUES, change_set=str(change_set), values=found)
+
+    async def _first_line(self, change_set: ChangeSet) -> int:
+        """Where the log of the change set begins by now: the lines before were purged."""
+        js, subjects = self.deployment.js, self.deployment.subjects
+        message = await js.get_message(
+            subjects.commits_stream, sequence=1, next_by_subject=subjects.commits(change_set)
+        )
+        return message.sequence if message else 0
+
+
+async def run_round(seed: str, directory: Path, size: Size, history: History) -> None:
+    """Write one round down. The same seed breaks the same things at the same times."""
+    rng = random.Random(seed)
+    async with AsyncExitStack() as stack:
+        servers = await stack.enter_async_context(nats_servers(directory, cluster=size.cluster))
+        options = ConnectOptions(servers=tuple(server.url for server in servers))
+        nc = await stack.enter_async_context(connected(options))
+        deployment = await _deployed(stack, nc, directory, servers, size)
+        recorder = await stack.enter_async_context(recording(nc, deployment.subjects, history))
+        places = await stack.enter_async_context(seats(size.daemons, directory, history, servers))
+        change_sets = {c: Values(rng) for c in new_change_sets(size.change_sets)}
+        clients = [
+            await stack.enter_async_context(_client(seed, n, options, history, change_sets, size))
+            for n in range(size.clients)
+        ]
+        target = Target(servers, places, asyncio.Lock(), min(size.lease, PRESUMED_DEAD))
+        await _Round(size, rng, history, deployment, recorder, target, clients).run()
+
+
+def _replicas(size: Size) -> int:
+    return 3 if size.cluster else 1
+
+
+async def _deployed(
+    stack: AsyncExitStack, nc: Client, directory: Path, servers: list, size: Size
+) -> Deployment:
+    settings = Settings.model_validate(
+        {
+            "nats": {"url": servers[0].url, "replicas": _replicas(size)},
+            "store": {"root": str(directory / "store")},
+            "ack_wait": size.lease,
+            "progress_every": size.progress,
+        }
+    )
+    js = JetStream(nc)
+    async with asyncio.timeout(30):
+        while True:  # a cluster takes seconds to agree on a leader
+            try:
+                await prepare(js, settings)
+                break
+            except JetStreamError:
+                await asyncio.sleep(0.2)
+    client = await stack.enter_async_context(RebaserClient.on(nc, js))
+    return Deployment(servers[0], directory, nc, client, settings)
+
+
+@asynccontextmanager
+async def _client(
+    seed: str,
+    number: int,
+    options: ConnectOptions,
+    history: History,
+    change_sets: dict[ChangeSet, Values],
+    size: Size,
+) -> AsyncIterator[ChaosClient]:
+    rng, subjects = random.Random(f"{seed}/{number}"), Subjects()
+    async with connected(options) as nc:
+        js = WitnessedJetStream(nc, subjects, history, rng)
+        async with RebaserClient.on(nc, js, retry_for=RETRY_FOR) as client:
+            yield ChaosClient(js, client, subjects, history, rng, change_sets, size.pause)

@@ -1,0 +1,244 @@
+"""Clients that ask, retry, lose answers and die between their two publishes."""
+
+import asyncio
+import contextlib
+import random
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nats.aio.client import Client
+
+from rebaser_client.client import RebaserClient, Reply
+from rebaser_client.errors import NotStored
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import JetStream, JetStreamError, PubAck, Unreachable
+from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
+from rebaser_core.subjects import Subjects
+from tests.chaos.history import History, Kind
+from tests.chaos.poison import poison
+from tests.chaos.workload import Batch, Values
+
+RETRY_FOR = 30.0  # seconds: longer than NATS is ever away
+ANSWER_WITHIN = 20.0  # seconds, once all is at rest
+
+
+class Died(Exception):
+    """The client is no more."""
+
+
+class WitnessedJetStream(JetStream):
+    """Writes down what was stored; loses answers and ends its client as the seed will have it."""
+
+    def __init__(
+        self, nc: Client, subjects: Subjects, history: History, rng: random.Random
+    ) -> None:
+        super().__init__(nc)
+        self._subjects = subjects
+        self._history = history
+        self._rng = rng
+        self.calm = False
+        self.dying = False
+        """The next task is not published any more."""
+
+    async def publish(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        message_id: str | None = None,
+        **options: Any,
+    ) -> PubAck:
+        if self.dying and subject.startswith(self._subjects.subject("rebaser.tasks")):
+            raise Died
+        is_request = subject.startswith(self._subjects.subject("rebaser.requests"))
+        if is_request:
+            self._lose(0.02, "the request")
+        ack = await super().publish(
+            subject, payload, headers=headers, message_id=message_id, **options
+        )
+        if is_request:
+            self.stored(subject, message_id, ack)
+            self._lose(0.04, "the answer")
+        return ack
+
+    def stored(
+        self, subject: str, request: str | None, ack: PubAck, expected: Sequence[str] = ("applied",)
+    ) -> None:
+        self._history.add(
+            Kind.STORED,
+            request=request,
+            change_set=str(self._subjects.change_set_of(subject)),
+            sequence=ack.sequence,
+            duplicate=ack.duplicate,
+            expected=list(expected),
+        )
+
+    def _lose(self, chance: float, what: str) -> None:
+        if not self.calm and self._rng.random() < chance:
+            raise Unreachable(f"chaos took {what}")
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request that may be asked again."""
+
+    request: RequestId
+    change_set: ChangeSet
+    batch: Batch
+
+
+@dataclass(slots=True)
+class ChaosClient:
+    """One client: asks, one thing after the other, until told to stop."""
+
+    js: WitnessedJetStream
+    client: RebaserClient
+    subjects: Subjects
+    history: History
+    rng: random.Random
+    change_sets: Mapping[ChangeSet, Values]
+    pause: float
+    recent: deque[_Asked] = field(default_factory=lambda: deque(maxlen=20))
+    replies: set[asyncio.Task[None]] = field(default_factory=set)
+    unanswered: dict[RequestId, _Asked] = field(default_factory=dict)
+
+    async def ask(self, until: asyncio.Event) -> None:
+        """Send whatever the seed will have until the event is set."""
+        while not until.is_set():
+            change_set = self.rng.choice(list(self.change_sets))
+            action = self.rng.choices(
+                (self._enqueue, self._again, self.die, self._give_up, self._poison, self._stray),
+                (84, 5, 4, 3, 3, 1),
+            )[0]
+            await action(change_set)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.rng.uniform(0, 2 * self.pause)):
+                    await until.wait()
+
+    async def define(self, change_set: ChangeSet) -> None:
+        await self._send(self._new(change_set, self.change_sets[change_set].define(self.rng)))
+
+    async def settle(self) -> None:
+        """Ask again for every answer that did not come, as a caller does."""
+        self.js.calm = True
+        for task in self.replies:
+            task.cancel()
+        if self.replies:
+            await asyncio.wait(self.replies)
+        await asyncio.gather(*map(self._ask_again, list(self.unanswered.values())))
+
+    async def _ask_again(self, asked: _Asked) -> None:
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN):
+                _, reply = await self._enqueue_with_reply(asked)
+                self._answered(asked, await reply)
+        except (TimeoutError, NotStored):
+            self.history.add(Kind.NO_REPLY, request=str(asked.request))
+
+    def _new(self, change_set: ChangeSet, batch: Batch) -> _Asked:
+        asked = _Asked(RequestId(), change_set, batch)
+        self.recent.append(asked)
+        self.history.add(
+            Kind.SENT, request=str(asked.request), change_set=str(change_set), batch=batch
+        )
+        return asked
+
+    async def _enqueue(self, change_set: ChangeSet) -> None:
+        asked = self._new(change_set, self.change_sets[change_set].batch(self.rng))
+        await self._send(asked, with_reply=self.rng.random() < 0.3)
+
+    async def _again(self, _: ChangeSet) -> None:
+        if self.recent:
+            await self._send(self.rng.choice(self.recent), with_reply=self.rng.random() < 0.5)
+
+    async def die(self, change_set: ChangeSet) -> None:
+        """Die between the two publishes; who comes after may know the request, or not."""
+        self.js.dying = True
+        try:
+            await self._enqueue(change_set)
+        except Died:
+            if self.rng.random() < 0.7:
+                self.recent.pop()
+        finally:
+            self.js.dying = False
+
+    async def _give_up(self, change_set: ChangeSet) -> None:
+        """Be cancelled anywhere on the way."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.rng.uniform(0, 0.005)):
+                await self._enqueue(change_set)
+
+    async def _poison(self, change_set: ChangeSet) -> None:
+        bad = poison(self.rng, change_set)
+        request = _canonical(bad.request)
+        self.history.add(
+            Kind.SENT,
+            request=request,
+            change_set=str(change_set),
+            batch=bad.batch,
+            expected=list(bad.expected),
+            poison=bad.name,
+        )
+        subject = self.subjects.requests(change_set)
+        try:
+            ack = await JetStream.publish(self.js, subject, bad.payload, headers=bad.headers)
+        except JetStreamError as error:
+            self.history.add(Kind.UNKNOWN, request=request, why=str(error))
+            return
+        self.js.stored(subject, request, ack, bad.expected)
+        with contextlib.suppress(JetStreamError):
+            await self.js.publish(self.subjects.task(change_set))
+
+    async def _stray(self, change_set: ChangeSet) -> None:
+        """A task that names no change set, or has a body."""
+        stray = self.subjects.subject("rebaser.tasks", self.rng.randrange(9), "none", "process")
+        subject = self.rng.choice((stray, self.subjects.task(change_set)))
+        with contextlib.suppress(JetStreamError):
+            await self.js.publish(subject, self.rng.randbytes(20), headers={"X": "y"})
+
+    async def _send(self, asked: _Asked, *, with_reply: bool = False) -> None:
+        try:
+            if with_reply:
+                self.unanswered[asked.request] = asked
+                _, reply = await self._enqueue_with_reply(asked)
+                task = asyncio.create_task(self._await(asked, reply))
+                self.replies.add(task)
+                task.add_done_callback(self.replies.discard)
+            else:
+                await self.client.enqueue_updates(
+                    *asked.change_set, asked.batch, request_id=asked.request
+                )
+        except NotStored as error:
+            self.history.add(Kind.UNKNOWN, request=str(asked.request), why=str(error))
+
+    async def _enqueue_with_reply(self, asked: _Asked) -> tuple[RequestId, Reply]:
+        return await self.client.enqueue_updates_with_reply(
+            *asked.change_set, asked.batch, request_id=asked.request
+        )
+
+    async def _await(self, asked: _Asked, reply: Reply) -> None:
+        with contextlib.suppress(Died):  # its task is looked after while the answer is awaited
+            self._answered(asked, await reply)
+
+    def _answered(self, asked: _Asked, response: EnqueueUpdatesResponseV2) -> None:
+        self.unanswered.pop(asked.request, None)
+        status = response.status
+        failed = isinstance(status, ErrorStatus)
+        self.history.add(
+            Kind.REPLY,
+            request=str(asked.request),
+            ok=not failed,
+            commit=None if failed else status.success.commit,
+            message=status.error.message if failed else None,
+        )
+
+
+def _canonical(request: str | None) -> str | None:
+    """The id that a server can make of the header, if any."""
+    try:
+        return str(RequestId.from_str(request or ""))
+    except ValueError:
+        return None

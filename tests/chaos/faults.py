@@ -1,0 +1,242 @@
+"""What breaks, when and for how long: drawn from a seed, each fault one coroutine."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from tests.chaos.fleet import Seat
+from tests.chaos.history import History, Kind
+from tests.harness import NatsServer
+
+
+@dataclass(slots=True)
+class Target:
+    """All that can be broken."""
+
+    servers: Sequence[NatsServer]
+    seats: Sequence[Seat]
+    nats_turn: asyncio.Lock
+    """Held by whatever is done to NATS: one thing at a time."""
+    lease: float
+    """Seconds after which what a silent daemon holds is another's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One of a run's: `kind` names what is done to the `victim`, from `at` on, for `seconds`."""
+
+    at: float
+    kind: str
+    victim: int
+    seconds: float
+
+    async def happen(self, target: Target, history: History) -> None:
+        await asyncio.sleep(self.at)
+        details = {"fault": self.kind, "victim": self.victim, "seconds": self.seconds}
+        history.add(Kind.FAULT, phase="begins", **details)
+        await _KINDS[self.kind](target, self)
+        history.add(Kind.FAULT, phase="over", **details)
+
+
+def drawn(
+    rng: random.Random,
+    *,
+    count: int,
+    window: float,
+    seats: int,
+    lease: float,
+    kinds: Sequence[str] = (),
+) -> list[Fault]:
+    """The faults of a run, by time. Whatever they break is whole again after the last."""
+    kinds = kinds or list(_KINDS)
+    weights = [_WEIGHTS.get(kind, 2) for kind in kinds]
+    faults = []
+    for _ in range(count):
+        [kind] = rng.choices(kinds, weights)
+        seconds = rng.uniform(1.25, 2.5) * lease if kind in _PAST_THE_LEASE else rng.uniform(0, 2)
+        at, victim = rng.uniform(0.2, window), rng.randrange(seats)
+        faults.append(Fault(round(at, 2), kind, victim, round(seconds, 2)))
+    return sorted(faults, key=lambda fault: fault.at)
+
+
+@asynccontextmanager
+async def _seat(target: Target, fault: Fault) -> AsyncIterator[Seat]:
+    seat = target.seats[fault.victim]
+    async with seat.turn:
+        yield seat
+
+
+async def kill_a_daemon(target: Target, fault: Fault) -> None:
+    async with _seat(target, fault) as seat:
+        seat.kill()
+        await asyncio.sleep(fault.seconds)
+        seat.again()
+
+
+async def kill_all_daemons(target: Target, fault: Fault) -> None:
+    for seat in target.seats:
+        async with seat.turn:
+            seat.kill()
+            seat.again()
+
+
+async def kill_a_daemon_for_longer_than_the_lease(target: Target, fault: Fault) -> None:
+    await kill_a_daemon(target, fault)
+
+
+async def stop_a_daemon(target: Target, fault: Fault) -> None:
+    async with _seat(target, fault) as seat:
+        await seat.stop()
+        seat.again()
+
+
+async def stop_a_daemon_impatiently(target: Target, fault: Fault) -> None:
+    async with _seat(target, fault) as seat:
+        await seat.stop(impatient=True)
+        seat.again()
+
+
+async def freeze_a_daemon(target: Target, fault: Fault) -> None:
+    async with _seat(target, fault) as seat:
+        seat.freeze()
+        await asyncio.sleep(fault.seconds)
+        seat.thaw()
+
+
+async def freeze_a_daemon_past_the_lease(target: Target, fault: Fault) -> None:
+    await freeze_a_daemon(target, fault)
+
+
+async def kill_an_evaluator(target: Target, fault: Fault) -> None:
+    async with _seat(target, fault) as seat:
+        seat.kill_evaluator()
+
+
+async def cut_a_daemon_off(target: Target, fault: Fault) -> None:
+    """Connections reset, and none made meanwhile."""
+    async with _seat(target, fault) as seat:
+        for proxy in seat.proxies:
+            proxy.refusing = True
+            proxy.cut()
+        await asyncio.sleep(fault.seconds)
+        for proxy in seat.proxies:
+            proxy.heal()
+
+
+async def cut_all_daemons_off(target: Target, fault: Fault) -> None:
+    """All connections reset, and made again at once."""
+    for seat in target.seats:
+        for proxy in seat.proxies:
+            proxy.cut()
+
+
+async def black_hole_a_daemon_past_the_lease(target: Target, fault: Fault) -> None:
+    """What was held back then arrives late, as if nothing had been."""
+    async with _seat(target, fault) as seat:
+        for proxy in seat.proxies:
+            proxy.hold()
+        await asyncio.sleep(fault.seconds)
+        for proxy in seat.proxies:
+            proxy.heal()
+
+
+async def black_hole_all_daemons(target: Target, fault: Fault) -> None:
+    """What was held back is lost in the end."""
+    for seat in target.seats:
+        for proxy in seat.proxies:
+            proxy.hold()
+    await asyncio.sleep(fault.seconds)
+    for seat in target.seats:
+        for proxy in seat.proxies:
+            proxy.cut()
+            proxy.heal()
+
+
+async def deafen_a_daemon_past_the_lease(target: Target, fault: Fault) -> None:
+    """What it says arrives; it hears nothing. Half-open."""
+    async with _seat(target, fault) as seat:
+        for proxy in seat.proxies:
+            proxy.hold(up=False)
+        await asyncio.sleep(fault.seconds)
+        for proxy in seat.proxies:
+            proxy.heal()
+
+
+async def mute_a_daemon_past_the_lease(target: Target, fault: Fault) -> None:
+    """It hears; what it says arrives late. Half-open the other way round."""
+    async with _seat(target, fault) as seat:
+        for proxy in seat.proxies:
+            proxy.hold(down=False)
+        await asyncio.sleep(fault.seconds)
+        for proxy in seat.proxies:
+            proxy.heal()
+
+
+async def slow_a_daemon_down(target: Target, fault: Fault) -> None:
+    async with _seat(target, fault) as seat:
+        for proxy in seat.proxies:
+            proxy.delay = 0.02 + fault.seconds / 10
+        await asyncio.sleep(2 * fault.seconds)
+        for proxy in seat.proxies:
+            proxy.heal()
+
+
+async def kill_nats(target: Target, fault: Fault) -> None:
+    async with _nats(target, fault) as server:
+        await asyncio.to_thread(server.kill)
+        await asyncio.sleep(fault.seconds)
+        await asyncio.to_thread(server.start)
+
+
+async def kill_nats_for_longer_than_the_lease(target: Target, fault: Fault) -> None:
+    await kill_nats(target, fault)
+
+
+async def stop_nats(target: Target, fault: Fault) -> None:
+    async with _nats(target, fault) as server:
+        await asyncio.to_thread(server.stop)
+        await asyncio.sleep(fault.seconds)
+        await asyncio.to_thread(server.start)
+
+
+async def freeze_nats(target: Target, fault: Fault) -> None:
+    async with _nats(target, fault) as server:
+        server.freeze()
+        await asyncio.sleep(fault.seconds)
+        server.thaw()
+
+
+@asynccontextmanager
+async def _nats(target: Target, fault: Fault) -> AsyncIterator[NatsServer]:
+    async with target.nats_turn:
+        yield target.servers[fault.victim % len(target.servers)]
+
+
+_KINDS: dict[str, Callable[[Target, Fault], Awaitable[None]]] = {
+    fault.__name__: fault
+    for fault in (
+        kill_a_daemon,
+        kill_all_daemons,
+        kill_a_daemon_for_longer_than_the_lease,
+        stop_a_daemon,
+        stop_a_daemon_impatiently,
+        freeze_a_daemon,
+        freeze_a_daemon_past_the_lease,
+        kill_an_evaluator,
+        cut_a_daemon_off,
+        cut_all_daemons_off,
+        black_hole_a_daemon_past_the_lease,
+        black_hole_all_daemons,
+        deafen_a_daemon_past_the_lease,
+        mute_a_daemon_past_the_lease,
+        slow_a_daemon_down,
+        kill_nats,
+        kill_nats_for_longer_than_the_lease,
+        stop_nats,
+        freeze_nats,
+    )
+}
+_PAST_THE_LEASE = {kind for kind in _KINDS if "lease" in kind}
+_WEIGHTS = {"kill_a_daemon": 4, "freeze_a_daemon_past_the_lease": 4, "kill_all_daemons": 1}

@@ -1,0 +1,60 @@
+"""What happened in a run: plain events with a time, kept as JSON lines to be judged again."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+
+class Kind(StrEnum):
+    """What an event is about; its data differ by kind."""
+
+    SENT = "sent"  # request, change_set, batch, expected outcomes, poison: before its first try
+    STORED = "stored"  # request, change_set, sequence, duplicate: the server said so
+    UNKNOWN = "unknown"  # request, why: the client never learned whether it is stored
+    REPLY = "reply"  # request, ok, commit, message
+    NO_REPLY = "no reply"  # request: asked again at rest, and still not answered
+    COMMIT = "commit"  # change_set, line, commit: a line of the log, as it was written
+    DEAD_LETTER = "dead letter"  # change_set, sequence of the original, reason
+    ACTIVITY = "activity"  # change_set, activity, request, details
+    TASK = "task"  # sequence, word: somebody settled a delivery of it
+    DELETE = "delete"  # stream, sequence: somebody asked for it
+    DAEMON = "daemon"  # name, what: started, ready, killed, told to stop, frozen, thawed, exited
+    FAULT = "fault"  # fault, target, seconds, phase: begins or is over
+    UNFORESEEN = "unforeseen"  # daemon, event, exception: an error that nobody meant to happen
+    REST = "rest"  # what is left in the streams at the end
+    VALUES = "values"  # change_set, values: what the change set says it is at the end
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    at: float
+    """Seconds since the run began."""
+    kind: Kind
+    data: dict[str, Any]
+
+
+@dataclass(slots=True)
+class History:
+    """The events of one run in the order in which they were seen."""
+
+    events: list[Event] = field(default_factory=list)
+    _began: float = field(default_factory=time.monotonic)
+
+    def add(self, kind: Kind, **data: Any) -> None:
+        self.events.append(Event(round(time.monotonic() - self._began, 4), kind, data))
+
+    def of(self, *kinds: Kind) -> Iterator[Event]:
+        return (event for event in self.events if event.kind in kinds)
+
+    def save(self, path: Path) -> None:
+        lines = (json.dumps([e.at, e.kind, e.data], separators=(",", ":")) for e in self.events)
+        path.write_text("".join(f"{line}\n" for line in lines))
+
+    @classmethod
+    def load(cls, path: Path) -> "History":
+        lines = map(json.loads, path.read_text().splitlines())
+        return cls([Event(at, Kind(kind), data) for at, kind, data in lines])

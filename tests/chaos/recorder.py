@@ -1,0 +1,121 @@
+"""Writes down what NATS shows of a run: commits, dead letters, activities, words on tasks."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from rebaser_core.activities import Activity
+from rebaser_core.commits import Commit
+from rebaser_core.errors import MessageError
+from rebaser_core.jetstream import AckSubject, Delivery, JetStream, OrderedConsumer
+from rebaser_core.subjects import Subjects
+from rebaser_server.dead_letters import REASON, SEQUENCE
+from tests.chaos.history import History, Kind
+
+_HEARTBEAT = 0.5  # seconds; a reader that lost its server must be back before a purge
+
+
+class Recorder:
+    """Commits and dead letters come from streams, and are complete; the rest is what was heard."""
+
+    def __init__(self, nc: Client, subjects: Subjects, history: History) -> None:
+        self._nc = nc
+        self._js = JetStream(nc)
+        self._subjects = subjects
+        self._history = history
+        self.commits = self._reader(subjects.commits_stream)
+        self._dead_letters = self._reader(subjects.dead_letters_stream)
+
+    def _reader(self, stream: str) -> OrderedConsumer:
+        return OrderedConsumer(self._js, stream, heartbeat=_HEARTBEAT)
+
+    async def caught_up(self) -> bool:
+        """Whether everything that is in the two streams was written down."""
+        readers = (
+            (self._subjects.commits_stream, self.commits),
+            (self._subjects.dead_letters_stream, self._dead_letters),
+        )
+        states = [(await self._js.stream_info(stream))["state"] for stream, _ in readers]
+        return all(
+            reader.cursor >= state["last_seq"]
+            for state, (_, reader) in zip(states, readers, strict=True)
+        )
+
+    async def listen(self) -> None:
+        """Subscribe to what is told without being stored. The reconnects of nats-py keep it."""
+        subjects = self._subjects
+        await self._nc.subscribe(subjects.subject("rebaser.activities.>"), cb=self._activity)
+        await self._nc.subscribe(f"$JS.ACK.{subjects.tasks_stream}.>", cb=self._word)
+        await self._nc.subscribe("$JS.API.STREAM.MSG.DELETE.*", cb=self._delete)
+        await self._nc.flush()
+
+    async def read_commits(self) -> None:
+        async for delivery in self.commits:
+            commit = Commit.decode(delivery.headers, delivery.payload).wire()
+            self._add_commit(delivery, commit)
+
+    def _add_commit(self, delivery: Delivery, commit: dict[str, object]) -> None:
+        change_set = str(self._subjects.change_set_of(delivery.subject))
+        handled = commit.get("handled")
+        if isinstance(handled, dict):
+            handled.pop("updates", None)  # the judge goes by what was sent
+        self._history.add(
+            Kind.COMMIT, change_set=change_set, line=delivery.stream_sequence, commit=commit
+        )
+
+    async def read_dead_letters(self) -> None:
+        async for delivery in self._dead_letters:
+            self._history.add(
+                Kind.DEAD_LETTER,
+                change_set=str(self._subjects.change_set_of(delivery.subject)),
+                sequence=int(delivery.headers[SEQUENCE]),
+                reason=delivery.headers[REASON][:200],
+            )
+
+    async def _activity(self, message: Msg) -> None:
+        with contextlib.suppress(MessageError):
+            told = Activity.decode(message.headers or {}, message.data)
+            self._history.add(
+                Kind.ACTIVITY,
+                change_set=f"{told.workspace_id}.{told.change_set_id}",
+                activity=told.kind.value,
+                request=str(told.request_id) if told.request_id else None,
+                details=told.details,
+            )
+
+    async def _word(self, message: Msg) -> None:
+        word = message.data.partition(b" ")[0].decode(errors="replace")
+        if word != "+WPI":
+            sequence = AckSubject.parse(message.subject).stream_sequence
+            self._history.add(Kind.TASK, sequence=sequence, word=word or "+ACK")
+
+    async def _delete(self, message: Msg) -> None:
+        stream = message.subject.rpartition(".")[2]
+        with contextlib.suppress(ValueError, KeyError):
+            sequence = json.loads(message.data)["seq"]
+            self._history.add(Kind.DELETE, stream=stream, sequence=sequence)
+
+
+@asynccontextmanager
+async def recording(nc: Client, subjects: Subjects, history: History) -> AsyncIterator[Recorder]:
+    """Write down all that happens while the body runs."""
+    recorder = Recorder(nc, subjects, history)
+    async with AsyncExitStack() as stack:
+        await recorder.listen()
+        await stack.enter_async_context(recorder.commits)
+        await stack.enter_async_context(recorder._dead_letters)
+        tasks = [
+            asyncio.create_task(recorder.read_commits()),
+            asyncio.create_task(recorder.read_dead_letters()),
+        ]
+        try:
+            yield recorder
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,49 @@
+"""Whatever breaks: no request is lost, applied twice or overtaken, and all comes to rest."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.chaos import Size, run_round
+from tests.chaos.faults import drawn
+from tests.chaos.history import History
+from tests.chaos.judge import judge
+
+SHORT = Size(window=6, faults=4, clients=3, change_sets=4)
+
+SEEDS = [
+    pytest.param("calm", Size(window=3, faults=0, clients=3, change_sets=4), id="no fault at all"),
+    pytest.param("1", SHORT, id="seed 1"),
+    pytest.param("4", SHORT, id="seed 4"),
+    pytest.param("8", Size(window=30, faults=20), id="long", marks=pytest.mark.slow),
+    pytest.param(
+        "16", Size(lease=60), id="as long a lease as in production", marks=pytest.mark.slow
+    ),
+    pytest.param(
+        "5",
+        Size(window=30, faults=12, cluster=True, rest_within=180),
+        id="cluster",
+        marks=pytest.mark.slow,
+    ),
+]
+
+
+def test_a_seed_breaks_the_same_things_each_time() -> None:
+    first, again = (
+        drawn(random.Random("1"), count=20, window=10, seats=3, lease=2) for _ in range(2)
+    )
+
+    assert first == again
+    assert first != drawn(random.Random("2"), count=20, window=10, seats=3, lease=2)
+
+
+@pytest.mark.parametrize(("seed", "size"), SEEDS)
+async def test_nothing_is_lost_and_all_comes_to_rest(seed: str, size: Size, tmp_path: Path) -> None:
+    history = History()
+    try:
+        await run_round(seed, tmp_path, size, history)
+    finally:
+        history.save(tmp_path / "history.jsonl")
+
+    assert not judge(history), f"judge it again: {tmp_path / 'history.jsonl'}"

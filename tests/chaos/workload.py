@@ -1,0 +1,107 @@
+"""What clients ask for: batches on a few values that depend on each other, drawn from a seed."""
+
+import random
+from typing import Any
+
+from ulid import ULID
+
+Batch = list[dict[str, Any]]
+
+LARGE = 520  # updates: more than travel inside a request
+SLOW = 0.4  # seconds that one of the functions takes
+
+
+def new_id(rng: random.Random) -> str:
+    return str(ULID.from_int(rng.getrandbits(127)))
+
+
+class Values:
+    """The values of one change set, and what may be asked of them."""
+
+    def __init__(self, rng: random.Random) -> None:
+        ids = [new_id(rng) for _ in range(16)]
+        self.sources, self.divisor, self.wait, self.spare = ids[:3], ids[3], ids[4], ids[5]
+        self.total, self.top, self.ratio, self.after, self.slow, self.seen = ids[6:12]
+        self._funcs = dict(zip(("sum", "max", "divide", "identity"), ids[12:], strict=True))
+        self._slow_func = new_id(rng)
+        self._count_func = new_id(rng)
+        self._many = [new_id(rng) for _ in range(LARGE)]
+
+    def define(self, rng: random.Random) -> Batch:
+        funcs = self._funcs
+        return [
+            *(_func(func_id, "builtin", code) for code, func_id in funcs.items()),
+            _func(self._slow_func, "python", "chaos-slow"),
+            _func(self._count_func, "builtin", "count"),
+            *(_put(source, rng.randrange(50)) for source in (*self.sources, self.spare)),
+            _put(self.divisor, 1 + rng.randrange(4)),
+            _put(self.wait, SLOW),
+            _computed(self.total, funcs["sum"], values=self.sources[:2]),
+            _computed(self.top, funcs["max"], values=[self.total, self.sources[2], self.spare]),
+            _computed(self.ratio, funcs["divide"], left=self.total, right=self.divisor),
+            _computed(self.after, funcs["identity"], value=self.ratio),
+            _computed(self.slow, self._slow_func, value=self.total, seconds=self.wait),
+            _computed(self.seen, self._count_func, values=[*self.sources, self.slow]),
+        ]
+
+    def batch(self, rng: random.Random) -> Batch:
+        return rng.choices(
+            (self._set_one, self._set_some, self._rewire, self._spare, self._redefine,
+             self._misfits, self._large, self.define),
+            (60, 15, 8, 6, 5, 4, 1, 1),
+        )[0](rng)  # fmt: skip
+
+    def _set_one(self, rng: random.Random) -> Batch:
+        if rng.random() < 0.2:
+            return [_set(self.divisor, rng.randrange(3))]  # 0 fails its quotient
+        return [_set(rng.choice(self.sources), rng.randrange(50))]
+
+    def _set_some(self, rng: random.Random) -> Batch:
+        return [_set(source, rng.randrange(50)) for source in self.sources]
+
+    def _rewire(self, rng: random.Random) -> Batch:
+        chosen = rng.sample(self.sources, rng.randrange(4))
+        return [{"setInputs": {"valueId": self.total, "inputs": {"values": chosen}}}]
+
+    def _spare(self, rng: random.Random) -> Batch:
+        if rng.random() < 0.5:
+            return [{"removeValue": {"valueId": self.spare}}]
+        names = {"values": [self.total, self.sources[2], self.spare]}
+        return [
+            _put(self.spare, rng.randrange(99)),
+            _computed(self.top, self._funcs["max"], **names),
+        ]
+
+    def _redefine(self, rng: random.Random) -> Batch:
+        func_id = self._funcs["sum"]
+        if rng.random() < 0.2:
+            return [{"removeFunc": {"funcId": func_id}}]
+        return [_func(func_id, "builtin", rng.choice(("sum", "product", "max")))]
+
+    def _misfits(self, rng: random.Random) -> Batch:
+        """Updates that are corrected away, beside one that is not."""
+        missing = new_id(rng)
+        return [
+            _set(missing, 1),
+            _set(self.total, -1),
+            {"setInputs": {"valueId": self.seen, "inputs": {"values": [missing, self.slow]}}},
+        ]
+
+    def _large(self, rng: random.Random) -> Batch:
+        return [_put(value_id, rng.randrange(9)) for value_id in self._many]
+
+
+def _put(value_id: str, value: Any) -> dict[str, Any]:
+    return {"putValue": {"valueId": value_id, "value": value}}
+
+
+def _set(value_id: str, value: Any) -> dict[str, Any]:
+    return {"setValue": {"valueId": value_id, "value": value}}
+
+
+def _func(func_id: str, runtime: str, code: str) -> dict[str, Any]:
+    return {"putFunc": {"funcId": func_id, "name": code, "runtime": runtime, "code": code}}
+
+
+def _computed(value_id: str, func_id: str, **inputs: Any) -> dict[str, Any]:
+    return {"putValue": {"valueId": value_id, "funcId": func_id, "inputs": inputs}}
