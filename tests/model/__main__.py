@@ -1,0 +1,30 @@
+"""Explores named instances: `python -m tests.model [NAME ...]`; without a name it lists them."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tests.model.explorer import explore
+from tests.model.instances import model, names
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--most", type=int, default=2_000_000, help="states to give up after")
+    arguments = parser.parse_args(argv)
+    if unknown := set(arguments.names) - set(names()):
+        parser.error(f"no such instance: {', '.join(sorted(unknown))}")
+    if not arguments.names:
+        sys.stdout.write("\n".join([*names(), ""]))
+    found = 0
+    for name in arguments.names:
+        report = explore(model(name), arguments.most)
+        sys.stdout.write(f"{name}: {report}\n")
+        sys.stdout.flush()
+        found |= bool(report.problem)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

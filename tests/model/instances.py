@@ -1,0 +1,115 @@
+"""The named instances: small worlds that are explored completely."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from tests.model.built import Built
+from tests.model.explorer import Model
+from tests.model.reference import Reference
+from tests.model.shapes import Instance, Rules
+
+PROMPT: Final = Rules(pending_requests=False, pending_dvus=False)
+"""No reconciler: what must be well at once, not only a period later."""
+
+REFERENCE: Final[Mapping[str, Model]] = {
+    "reference": Reference(requests=2),
+    "reference-dvu": Reference(requests=2, dvus=True),
+}
+
+SMALL: Final[Mapping[str, Instance]] = {
+    "no-faults": Instance(("dd",)),
+    "no-faults-prompt": Instance(("dd",), rules=PROMPT),
+    "two-clients-prompt": Instance(("d", "p"), rules=PROMPT),
+    "dvu-changes-nothing": Instance(("dd",), dvu="either"),
+    "crash": Instance(("dd",), crashes=1),
+    "crash-prompt": Instance(("p",), crashes=1, rules=PROMPT),
+    "client-crash": Instance(("d",), client_crashes=1),
+    "lost-acks": Instance(("d",), losses=2, client_crashes=1),
+    "zombie": Instance(("d",), zombies=1),
+    "zombie-prompt": Instance(("d",), zombies=1, rules=PROMPT),
+    "stop": Instance(("dp",), stops=1),
+    "failures": Instance(("d",), failures=2),
+    "put-off": Instance(("p",), put_off=4),
+    "poison": Instance(("xp",), crashes=1),
+    "killer": Instance(("kp",)),
+    "presumed-dead": Instance(("d",), presumptions=1),
+    "presumed-dead-prompt": Instance(("d",), presumptions=1, rules=PROMPT),
+    "presumed-dead-crash": Instance(("p",), presumptions=1, crashes=1),
+}
+
+BIG: Final[Mapping[str, Instance]] = {
+    "three-requests-two-crashes": Instance(("dpd",), crashes=2),
+    "two-clients-crashes": Instance(("dp", "d"), crashes=1, client_crashes=1),
+    "failures-crash": Instance(("dd",), failures=2, crashes=1),
+    "killer-crash": Instance(("kd",), crashes=1),
+    "zombie-two-requests": Instance(("dp",), zombies=1),
+    "zombie-crash": Instance(("d",), zombies=1, crashes=1),
+    "zombie-poison-crash": Instance(("xp",), zombies=1, crashes=1),
+    "zombie-dvu-changes-nothing": Instance(("d",), zombies=1, dvu="either"),
+    "zombie-stop": Instance(("d",), zombies=1, stops=1),
+    "zombie-put-off": Instance(("d",), zombies=1, put_off=1),
+    "zombie-losses": Instance(("d",), zombies=1, losses=1, client_crashes=1),
+    "presumed-dead-crash-dvu": Instance(("d",), presumptions=1, crashes=1),
+    "presumed-dead-stop": Instance(("d",), presumptions=1, stops=1),
+    "presumed-dead-zombie": Instance(("p",), presumptions=1, zombies=1, crashes=1),
+    "two-survivors-prompt": Instance(("d",), presumptions=2, survivors=2, rules=PROMPT),
+    "two-survivors-dvu": Instance(("d",), presumptions=2, survivors=2),
+    "two-survivors-crash": Instance(("p",), presumptions=2, survivors=2, crashes=1),
+    "two-survivors-three-runs": Instance(("p",), presumptions=2, survivors=2, runs=3),
+    "three-survivors": Instance(("p",), presumptions=3, survivors=3),
+}
+
+
+class Flawed(NamedTuple):
+    """An instance in which rules make the difference."""
+
+    without: str
+    """The rules, separated by blanks."""
+    world: Instance
+    problem: str
+    """How what is found without them begins."""
+
+
+FLAWED: Final[Mapping[str, Flawed]] = {
+    "C2": Flawed("poke_confirmed", Instance(("p",), losses=1, rules=PROMPT), "S1"),
+    "W2": Flawed("takeover", Instance(("d",), zombies=1), "S6"),
+    "W5": Flawed("last_sequence recent_ids", Instance(("p",), crashes=1), "S3"),
+    "W6": Flawed("gapless", Instance(("pp",), losses=1), "S1"),
+    "W7": Flawed("compare_and_swap", Instance(("pp",), zombies=1), "S1"),
+    "W7-ids": Flawed("recent_ids", Instance(("p",), losses=1), "S3"),
+    "W10b": Flawed("confirm", Instance(("d",), zombies=1), "S6"),
+    "W11": Flawed("remove_by_sequence", Instance(("pp",), rules=PROMPT), "S1"),
+    "W12": Flawed("look_again", Instance(("pp",), rules=PROMPT), "S1"),
+    "W12-order": Flawed("requests_first", Instance(("pd",), zombies=1, rules=PROMPT), "S5"),
+    "W14": Flawed("release_on_retry", Instance(("p",), put_off=3), "L1"),
+    "D1": Flawed("need_in_head", Instance(("d",), crashes=1), "S5"),
+    "D2": Flawed("claim", Instance(("dd",), crashes=1), "S4"),
+    "D4": Flawed("shield", Instance(("d",), presumptions=1, rules=PROMPT), "S1"),
+    "D5": Flawed("covers", Instance(("dd",)), "S5"),
+    "L1": Flawed("blame", Instance(("kp",)), "never rests"),
+    "L2": Flawed("copy_first", Instance(("x",), crashes=1), "S1"),
+    "X1": Flawed("pending_requests", Instance(("p",), client_crashes=1), "S1"),
+    "X2": Flawed("pending_dvus", Instance(("d",), crashes=2, presumptions=1), "S5"),
+    "F1": Flawed("presumed_once", Instance(("p",), presumptions=1), "L1"),
+    "F1-ping-pong": Flawed("presumed_once blame", Instance(("p",), presumptions=1), "never rests"),
+}
+"""By the rule of docs/protocol.md that is off."""
+
+
+def model(name: str) -> Model:
+    """The instance of that name; `without-X` has the rules of X off, `with-X` has them on."""
+    if name in REFERENCE:
+        return REFERENCE[name]
+    world = (SMALL | BIG).get(name)
+    if world is None:
+        how, _, rule = name.partition("-")
+        off, world, _ = FLAWED[rule]
+        if how == "without":
+            world = replace(world, rules=replace(world.rules, **dict.fromkeys(off.split(), False)))
+    return Built(world)
+
+
+def names() -> list[str]:
+    flawed = [f"{how}-{rule}" for rule in FLAWED for how in ("without", "with")]
+    return [*REFERENCE, *SMALL, *BIG, *flawed]
