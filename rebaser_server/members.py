@@ -14,8 +14,8 @@ from nats.aio.msg import Msg
 
 from rebaser_core.subjects import Subjects
 
-BEAT_EVERY: Final = 1.0  # seconds
-PRESUMED_DEAD: Final = 4.0
+BEAT_EVERY: Final = 0.5  # seconds
+PRESUMED_DEAD: Final = 3.5
 """Seconds of silence. A frozen or partitioned Rebaser loses its tasks after this, which harms
 nobody; a shorter time would make that common on a busy machine."""
 FORGOTTEN: Final = 60.0
@@ -36,7 +36,7 @@ class Members:
         self._heard: dict[str, float] = {}
 
     async def beat(self) -> Never:
-        """Tell the others once a second that this one lives, until cancelled."""
+        """Tell the others again and again that this one lives, until cancelled."""
         subscription = await self._nc.subscribe(f"{self._subject}.*", cb=self._hear)
         try:
             while True:
@@ -60,12 +60,16 @@ class Members:
 
     def silent(self) -> set[str]:
         """Members presumed dead; none while this one does not even hear itself."""
-        now = self._clock()
-        if now - self._heard.get(self._instance, 0.0) > PRESUMED_DEAD / 2:
+        if not self.hears_itself():
             return set()
+        now = self._clock()
         for member in [m for m, heard in self._heard.items() if now - heard > FORGOTTEN]:
             del self._heard[member]
         return {m for m, heard in self._heard.items() if now - heard > PRESUMED_DEAD}
+
+    def hears_itself(self) -> bool:
+        """Whether heartbeats get through at all."""
+        return self._clock() - self._heard.get(self._instance, 0.0) < PRESUMED_DEAD / 2
 
     def heard(self, member: str) -> bool:
         """Whether it was heard lately and has not left."""

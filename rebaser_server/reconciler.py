@@ -18,7 +18,7 @@ log: Final = structlog.get_logger()
 
 HEADS_EVERY: Final = 10
 """Passes until every head is looked at again. Requests tell of nearly all that is left undone;
-a DVU can be due without one only if a zombie removed the task and both runs died."""
+a DVU can be due without one only if somebody else removed the task and both died."""
 
 
 class Reconciler:

@@ -58,17 +58,24 @@ class Takeover:
                 log.warning("not handed over yet", error=str(error))
 
     async def _renew_tasks_of_strangers(self) -> None:
-        """Once, after listening for a while: owners not heard died before this one started."""
+        """Once, after listening for a while: owners not heard died before this one started.
+
+        Nothing is presumed while this one does not hear even itself.
+        """
         up_to = None
-        while up_to is None:
+        while up_to is None or not self._members.hears_itself():
             with suppress(JetStreamError):
-                up_to = await self._last_task()
-                await asyncio.sleep(PRESUMED_DEAD)
-                renewed = await self.renew_tasks(
-                    up_to, lambda owner: bool(owner) and not self._members.heard(owner)
-                )
-                if renewed:
-                    log.warning("owners not heard of", tasks=renewed)
+                up_to = up_to or await self._last_task()
+            await asyncio.sleep(PRESUMED_DEAD)
+        try:
+            renewed = await self.renew_tasks(
+                up_to, lambda owner: bool(owner) and not self._members.heard(owner)
+            )
+        except JetStreamError as error:
+            log.warning("owners not looked for", error=str(error))  # their leases end
+        else:
+            if renewed:
+                log.warning("owners not heard of", tasks=renewed)
 
     async def _last_task(self) -> int:
         info = await self._js.stream_info(self._subjects.tasks_stream)

@@ -8,6 +8,7 @@ from typing import Final, Never
 
 import structlog
 
+from rebaser_client.publishing import persistently
 from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
 from rebaser_server.errors import HistoryBroken, Interrupted, LeaseLost, Overtaken, RetryLater
 from rebaser_server.lifetimes import alongside
@@ -53,7 +54,8 @@ async def held(js: JetStream, task: Delivery, lease: Lease) -> AsyncIterator[Non
         raise
     except BaseException as error:
         if tenure.ours:
-            await _give_back(task, _delay(error))
+            told_to = isinstance(error, Interrupted | asyncio.CancelledError)
+            await _give_back(task, _delay(error), SETTLE_TIMEOUT if told_to else tenure.left)
         raise
     if not tenure.ours:
         raise LeaseLost(task.subject)
@@ -74,8 +76,13 @@ class _Tenure:
         self._ends = self._clock() + lease.ack_wait
 
     @property
+    def left(self) -> float:
+        """Seconds."""
+        return self._ends - self._clock()
+
+    @property
     def ours(self) -> bool:
-        return self._clock() < self._ends
+        return self.left > 0
 
     async def extend(self) -> Never:
         """Report progress until cancelled, each report confirmed by the server.
@@ -104,11 +111,11 @@ def _delay(error: BaseException) -> float | None:
     return None if isinstance(error, Interrupted) else RETRY_DELAY
 
 
-async def _give_back(task: Delivery, delay: float | None) -> None:
+async def _give_back(task: Delivery, delay: float | None, within: float) -> None:
     """Have it redelivered. If that fails, it is redelivered all the same after `ack_wait`."""
     try:
-        async with asyncio.timeout(SETTLE_TIMEOUT):
-            await task.nak(delay, confirm=True)
+        async with asyncio.timeout(within):
+            await persistently(lambda: task.nak(delay, confirm=True), within)
     except (JetStreamError, TimeoutError) as error:
         log.warning("task not given back", task=task.subject, error=str(error))
 
