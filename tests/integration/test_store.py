@@ -14,21 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
 
 from rebaser_core.codecs import MAX_DEPTH
-from rebaser_core.messages import InStore
 from rebaser_core.updates import PutValue, RemoveFunc, RemoveValue, SetComputed, SetValue
 from rebaser_server.graph import Graph
 from rebaser_server.rebase import rebase
 from rebaser_server.store.checkpoints import Checkpoints, StoreFailed, changes_of
-from rebaser_server.store.results import Results
 from tests.unit.server.batches import (
     batches,
     computable,
     contents,
+    examples,
     made,
     require_consistent,
 )
@@ -85,7 +83,7 @@ anything = st.recursive(
         max_size=3,
     ),
 )
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(20)
 def test_what_is_loaded_is_what_was_saved(tmp_path_factory, first, later):
     """Values, functions, names, roots and what was removed: appended, then written whole."""
     checkpoints = Checkpoints(str(tmp_path_factory.mktemp("store")))
@@ -183,6 +181,51 @@ def test_many_appends_ask_for_the_whole_and_get_it(checkpoints):
     assert 10 < files < 100
     assert len(table_of(checkpoints).file_uris()) == 1
     require_loads(checkpoints, graph, commit + 1)
+
+
+class Interrupted(Checkpoints):
+    """Between its look at the table and its write, another one saves."""
+
+    def __init__(self, root, other):
+        super().__init__(root)
+        self._root_of_other = root
+        self._others = [other]
+
+    def _open(self, change_set):
+        table = super()._open(change_set)
+        while self._others:
+            Checkpoints(self._root_of_other).save(change_set, self._others.pop())
+        return table
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["appended", "whole"])
+@pytest.mark.parametrize("other_whole", [False, True], ids=["after an append", "after a whole one"])
+@pytest.mark.parametrize("first", [False, True], ids=["later", "at first"])
+def test_a_save_that_another_came_before_is_not_lost(tmp_path, whole, other_whole, first):
+    """What it says is nowhere else: from now on only what changes afterwards is saved."""
+    graph, other = graph_of(1), graph_of(1)
+    for one in (graph, other):
+        if not first:
+            saved(Checkpoints(str(tmp_path)), one, 1, whole=True)
+        rebase(one, 2, [RemoveValue(value_id=A)])
+    earlier = changes_of(other, 2, {"n": 2}, whole=other_whole)
+    rebase(graph, 3, [SetValue(value_id=B, value=3)])
+
+    saved(Interrupted(str(tmp_path), earlier), graph, 3, whole=whole)
+
+    require_loads(Checkpoints(str(tmp_path)), graph, 3)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["appended", "whole"])
+def test_a_save_that_a_later_one_came_before_changes_nothing(tmp_path, whole):
+    """Least of all does it bring back what was removed."""
+    graph, stale = graph_of(1), graph_of(1)
+    rebase(graph, 2, [RemoveValue(value_id=A)])
+    later = changes_of(graph, 2, {"n": 2}, whole=True)
+
+    saved(Interrupted(str(tmp_path), later), stale, 1, whole=whole)
+
+    require_loads(Checkpoints(str(tmp_path)), graph, 2)
 
 
 HISTORY = 24
@@ -286,68 +329,3 @@ def test_a_table_of_others_is_refused(checkpoints):
 
     with pytest.raises(StoreFailed):
         saved(checkpoints, graph_of(1), 1)
-
-
-class TestResults:
-    """Large results, by key."""
-
-    @pytest.fixture
-    def results(self, tmp_path):
-        return Results(str(tmp_path / "store"))
-
-    def test_what_was_put_is_got_until_it_is_deleted(self, results):
-        results.put("key", b"one")
-        results.put("key", b"two")
-        assert results.get("key") == b"two"
-
-        results.delete("key")
-        results.delete("key")
-
-        with pytest.raises(FileNotFoundError):
-            results.get("key")
-
-    def test_a_write_that_fails_leaves_what_was_there(self, results):
-        results.put("key", b"before")
-
-        with pytest.raises(TypeError):
-            results.put("key", object())
-
-        assert results.get("key") == b"before"
-
-    def test_two_who_put_the_same_key_at_once_do_not_mix(self, results):
-        """The same result from two Rebasers, one of them overtaken."""
-        payloads = [bytes([n]) * 1_000_000 for n in range(4)]
-        results.put("key", payloads[0])
-        with ThreadPoolExecutor(4) as pool:
-            puts = [pool.submit(results.put, "key", payload) for payload in payloads * 4]
-            seen = {results.get("key") for _ in range(20)}
-            for put in puts:
-                put.result()
-
-        assert seen <= set(payloads)
-
-    @pytest.mark.parametrize("key", [".", "..", "...", "-", "_", "unfinished", "a" * 200])
-    def test_a_strange_key_is_a_key_like_any_other(self, results, tmp_path, key):
-        """All of them pass for keys on the wire; none leads out of the directory."""
-        assert InStore(store=key)
-        outside = {path for path in tmp_path.rglob("*") if path.is_file()}
-        with pytest.raises(FileNotFoundError):
-            results.get(key)
-        results.delete(key)
-
-        results.put(key, b"bytes")
-
-        assert results.get(key) == b"bytes"
-        [path] = {path for path in tmp_path.rglob("*") if path.is_file()} - outside
-        assert path.parent == tmp_path / "store" / "results"
-        results.delete(key)
-        assert not path.exists()
-
-    @pytest.mark.parametrize("key", ["../key", "/etc/passwd", "a/b", "..\\..", "", "a\0b", "a\n"])
-    def test_what_could_be_a_path_is_no_key(self, results, tmp_path, key):
-        """The wire refuses it, and where it does not the store does."""
-        with pytest.raises(ValidationError):
-            TypeAdapter(InStore).validate_python({"store": key})
-        if "/" in key:
-            with pytest.raises(ValueError, match="no key"):
-                results.get(key)

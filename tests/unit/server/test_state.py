@@ -1,0 +1,103 @@
+"""A change set's state goes on line by line, and a checkpoint holds all of it but the graph."""
+
+import json
+
+from rebaser_core.commits import Attempts, Claim, CommitV1, Handled, Head, Outcome
+from rebaser_core.ids import RequestId
+from rebaser_core.messages import Inline, InStore, Updates
+from rebaser_server.graph import Graph
+from rebaser_server.state import RECENT, Known, State
+
+IDS = [RequestId.from_int(number) for number in range(RECENT + 5)]
+
+
+def line(handled=None, **head):
+    return CommitV1(id=RequestId(), previous=0, head=Head(**head), handled=handled)
+
+
+def handled(request_id, outcome=Outcome.APPLIED, updates=None):
+    return Handled(id=request_id, sequence=1, outcome=outcome, updates=updates)
+
+
+def test_a_line_brings_its_head_and_its_request():
+    state = State()
+
+    state.advance(line(handled(IDS[0]), last_sequence=7, epoch=2), 3)
+
+    assert (state.commit, state.head) == (3, Head(last_sequence=7, epoch=2))
+    assert state.recent == {IDS[0]: Known(3, Outcome.APPLIED)}
+
+
+def test_a_line_that_settles_no_request_is_remembered_by_its_head_alone():
+    state = State()
+
+    state.advance(line(epoch=1), 1)
+
+    assert state.head.epoch == 1
+    assert not state.recent
+
+
+def test_what_a_line_says_is_clean_is_no_root_any_more():
+    """Also where the line has no results: nothing came out changed, and the roots are done with."""
+    state = State()
+    state.graph.add("early")
+    state.graph.add("late")
+    state.graph.roots.update(early=4, late=5)
+
+    state.advance(line(clean_sequence=4, dirty_sequence=5), 1)
+
+    assert state.graph.roots == {"late": 5}
+    assert "early" in state.graph.touched
+
+
+def test_the_latest_requests_are_remembered_and_the_oldest_forgotten():
+    state = State()
+
+    for sequence, request_id in enumerate(IDS, 1):
+        state.advance(line(handled(request_id)), sequence)
+
+    assert list(state.recent) == IDS[-RECENT:]
+    assert state.recent[IDS[-1]].commit == len(IDS)
+
+
+def test_a_duplicate_does_not_replace_what_it_repeats():
+    """Whoever asks again is told what became of the first one."""
+    state = State()
+    state.advance(line(handled(IDS[0])), 1)
+
+    state.advance(line(handled(IDS[0], Outcome.DUPLICATE)), 2)
+
+    assert state.recent == {IDS[0]: Known(1, Outcome.APPLIED)}
+
+
+def test_batches_that_lie_elsewhere_are_known_until_their_lines_are_gone():
+    state = State()
+    inline = Inline(inline=Updates(updates=[]))
+
+    state.advance(line(handled(IDS[0], updates=inline)), 1)
+    state.advance(line(handled(IDS[1], updates=InStore(store="key"))), 2)
+
+    assert state.stored == [(2, InStore(store="key"))]
+
+
+def test_all_but_the_graph_survives_as_plain_data():
+    """A run that starts from a checkpoint answers, claims and cleans up as the last one would."""
+    state = State()
+    state.advance(line(handled(IDS[0], updates=InStore(store="key"))), 1)
+    state.advance(line(handled(IDS[1], Outcome.DEAD), epoch=3), 2)
+    state.advance(
+        line(
+            last_sequence=9,
+            dirty_sequence=8,
+            clean_sequence=5,
+            claim=Claim(id=IDS[2], covers=8),
+            attempts=Attempts(sequence=10, count=2),
+        ),
+        3,
+    )
+
+    again = State.restored(Graph(), 3, json.loads(json.dumps(state.small())))
+
+    assert (again.head, again.commit, again.stored) == (state.head, 3, state.stored)
+    assert list(again.recent.items()) == list(state.recent.items())
+    assert again.small() == state.small()
