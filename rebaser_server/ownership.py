@@ -111,7 +111,12 @@ class Ownership:
                 sequence = await archive.log.append(line)
             except Overtaken:
                 continue
-            own = cls(archive, await archive.restore(sequence))
+            try:
+                own = cls(archive, await archive.restore(sequence))
+            except HistoryBroken:
+                # A successor's checkpoint and purge look the same to who was slow to read.
+                await _confirm(archive, mine.epoch)
+                raise
             own.former = head.owner
             return own
 
@@ -142,6 +147,10 @@ class Ownership:
 
     async def confirm(self) -> None:
         """Raise `Overtaken` if the log shows another owner (W10b)."""
-        _, last = await self.archive.log.last()
-        if last is not None and last.head.epoch != self.state.head.epoch:
-            raise Overtaken(f"{self.archive.change_set} has a new owner")
+        await _confirm(self.archive, self.state.head.epoch)
+
+
+async def _confirm(archive: Archive, epoch: int) -> None:
+    _, last = await archive.log.last()
+    if last is not None and last.head.epoch != epoch:
+        raise Overtaken(f"{archive.change_set} has a new owner")
