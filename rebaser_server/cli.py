@@ -31,11 +31,6 @@ class Exit(IntEnum):
     INTERRUPTED = 130  # as a shell has it for Ctrl-C
 
 
-def run() -> None:
-    """Run the console script."""
-    sys.exit(main())
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code. Logs go to stderr, results to stdout."""
     arguments = _parser().parse_args(argv)
