@@ -172,10 +172,12 @@ async def test_stopping_gives_back_what_was_not_handed_out(js: JetStream) -> Non
         await anext(messages)
         await eventually(lambda: len(messages._pulling._inbox.queue) == 9)
 
+    again = []
     async with asyncio.timeout(1):
-        again = await consumer.fetch(9)
+        while len(again) < 9:  # the server may see to a pull before it has seen every nak
+            again += await consumer.fetch(9 - len(again))
 
-    assert numbers(again) == list(range(1, 10))
+    assert sorted(numbers(again)) == list(range(1, 10))
 
 
 async def test_consuming_calls_the_handler_until_cancelled(js: JetStream) -> None:
