@@ -1,0 +1,146 @@
+"""Rules of the protocol, each put out of force: what the schedules must then find."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest import mock
+
+from rebaser_client import publishing
+from rebaser_core.commits import Claim
+from rebaser_core.jetstream import AckSubject
+from rebaser_core.jetstream.cursor import OrderedReader
+from rebaser_core.jetstream.requests import Api
+from rebaser_core.jetstream.statuses import is_delivery
+from rebaser_core.messages import EnqueueUpdatesRequest, Inline
+from rebaser_server import applying, crew, handling
+from rebaser_server.graph import Graph
+from rebaser_server.handling import Handler
+from rebaser_server.ownership import Ownership
+from rebaser_server.reconciler import Reconciler
+
+Mutation = Callable[[], AbstractContextManager[Any]]
+
+
+def without_looking_again() -> AbstractContextManager[Any]:
+    """W12: nobody looks whether a request came while the task was being removed."""
+    return mock.patch.object(crew, "look_again", _nothing)
+
+
+def without_compare_and_swap() -> AbstractContextManager[Any]:
+    """W7: whoever believes to own the log can write it."""
+    real = Api.publish
+
+    async def publish(self: Api, subject: str, payload: bytes = b"", **options: Any) -> Any:
+        options.pop("expected_last_subject_sequence", None)
+        return await real(self, subject, payload, **options)
+
+    return mock.patch.object(Api, "publish", publish)
+
+
+def without_remembering_the_need() -> AbstractContextManager[Any]:
+    """D1: that an update is due is forgotten with the run that knew it."""
+    real = Ownership.take.__func__
+
+    async def take(cls: Any, *args: Any) -> Ownership:
+        own = await real(cls, *args)
+        head = own.state.head
+        own.state.head = head.model_copy(update={"clean_sequence": head.dirty_sequence})
+        return own
+
+    return mock.patch.object(Ownership, "take", classmethod(take))
+
+
+def without_knowing_what_was_handled() -> AbstractContextManager[Any]:
+    """W5 and the recent ids of W7: what is delivered again is applied again."""
+
+    async def handle(self: Handler, request: Any) -> None:
+        async with self.own.lock:
+            self.own.state.recent.clear()
+            await self._decide(request)
+        await self.queue.delete(request.stream_sequence)
+
+    return mock.patch.object(Handler, "handle", handle)
+
+
+def without_minding_gaps() -> AbstractContextManager[Any]:
+    """W6: a request that was skipped is later taken for handled, and deleted."""
+    real = OrderedReader._queued
+
+    async def queued(self: OrderedReader) -> Any:
+        first = next(filter(is_delivery, self._inbox.queue), None)
+        if first is not None:
+            self._sequence = AckSubject.parse(first.reply).consumer_sequence - 1
+        return await real(self)
+
+    return mock.patch.object(OrderedReader, "_queued", queued)
+
+
+def deleting_before_committing() -> AbstractContextManager[Any]:
+    """W9 before W7: a request is gone before its effect is sure (I3)."""
+    real = Handler.handle
+
+    async def handle(self: Handler, request: Any) -> None:
+        await self.queue.delete(request.stream_sequence)
+        await real(self, request)
+
+    return mock.patch.object(Handler, "handle", handle)
+
+
+def with_results_of_any_claim() -> AbstractContextManager[Any]:
+    """D5: the result of an update is taken whether or not its claim stands."""
+    real = applying.apply
+
+    async def apply(own: Ownership, request: Any) -> Any:
+        message = EnqueueUpdatesRequest.decode(request.headers, request.payload)
+        address = message.updates_address
+        computed = address.inline.computed if isinstance(address, Inline) else None
+        if computed is not None:
+            claim = Claim(id=computed.claim, covers=computed.covers)
+            own.state.head = own.state.head.model_copy(update={"claim": claim})
+        return await real(own, request)
+
+    return mock.patch.object(handling, "apply", apply)
+
+
+def with_results_that_cover_all() -> AbstractContextManager[Any]:
+    """D5: a result removes roots that came after its claim, too."""
+    real = Graph.settle_roots
+
+    def settle_roots(self: Graph, covers: int) -> None:
+        real(self, max(self.roots.values(), default=covers))
+
+    return mock.patch.object(Graph, "settle_roots", settle_roots)
+
+
+def without_reconcilers() -> AbstractContextManager[Any]:
+    """X1: a request whose client died before the task was published has none, ever."""
+    return mock.patch.object(Reconciler, "reconcile", _nothing)
+
+
+@contextmanager
+def without_tasks_from_clients() -> Iterator[None]:
+    """C2: a request is stored, and nobody is told."""
+    with mock.patch.object(publishing, "publish_task", _yes):
+        yield
+
+
+async def _nothing(*_: Any, **__: Any) -> int:
+    return 0
+
+
+async def _yes(*_: Any, **__: Any) -> bool:
+    return True
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    without_looking_again,
+    without_compare_and_swap,
+    without_remembering_the_need,
+    without_knowing_what_was_handled,
+    without_minding_gaps,
+    deleting_before_committing,
+    with_results_of_any_claim,
+    with_results_that_cover_all,
+    without_reconcilers,
+    without_tasks_from_clients,
+)

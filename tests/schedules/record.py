@@ -1,0 +1,134 @@
+"""Writes down what the broker shows and the Rebasers log: for the judge, and for the trace."""
+
+import sys
+import traceback
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from rebaser_core.commits import Commit
+from rebaser_core.subjects import Subjects
+from rebaser_server.dead_letters import REASON, SEQUENCE
+from tests.chaos.history import History, Kind
+from tests.schedules.broker import Session
+from tests.schedules.lake import STORE_FAILS
+from tests.schedules.loop import Loop, Process
+from tests.schedules.stream import Stored, Stream
+from tests.schedules.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ENDS = {
+    "quiet", "interrupted", "not ours any more", "tried again later", "NATS failed",
+    "history broken", "work failed",
+}  # fmt: skip
+"""What a Rebaser logs when it is done with a task that it has taken: one of these, once."""
+
+
+class Record:
+    """Takes its notes where things happen, so it misses nothing and disturbs nobody."""
+
+    def __init__(self, loop: Loop, subjects: Subjects, verdict: Verdict) -> None:
+        self._loop = loop
+        self._subjects = subjects
+        self.verdict = verdict
+        self.history = History()
+        self.closed = False
+        self.ready: set[str] = set()
+        """Rebasers that said so."""
+        self.busy: Counter[str] = Counter()
+        """Rebaser → tasks that it is working on."""
+        self.moment: Callable[[str, Session], None]
+        """Called when a Rebaser has come to one of `plan.MOMENTS`."""
+        self.asked: Callable[[Session], None]
+        """Called when a request is stored."""
+        self._epochs: dict[str, int] = {}
+
+    def note(self, *what: Any) -> None:
+        if not self.closed:
+            self.verdict.trace.append((self._loop.time(), *what))
+
+    def violation(self, what: str) -> None:
+        if not self.closed:
+            self.note("VIOLATION", what)
+            self.verdict.violations.append(what)
+
+    def logged(self, event: dict[str, Any]) -> None:
+        """Take a line that a process logs; an error that nobody foresaw is a violation."""
+        name, what = Process.current().name, event.pop("event")
+        failed = event.pop("exc_info", None)
+        self.note(name, what, {k: str(v)[-60:] for k, v in sorted(event.items())})
+        if what == "ready":
+            self.ready.add(name)
+        elif what == "taken":
+            self.busy[name] += 1
+        elif what in _ENDS:
+            self.busy[name] -= 1
+        if failed and STORE_FAILS not in str(sys.exc_info()[1]):
+            where = "".join(traceback.format_exc().splitlines(keepends=True)[-3:])
+            self.violation(f"UNFORESEEN {name}: {what}: {where}")
+        elif what == "history broken":
+            self.violation(f"UNFORESEEN {name}: {what}: {event}")
+
+    def stored(self, stream: Stream, stored: Stored, session: Session) -> None:
+        """Take a message that was just stored."""
+        subjects = self._subjects
+        if stream.name == subjects.requests_stream:
+            self._request(stored)
+            self.asked(session)
+        elif stream.name == subjects.commits_stream:
+            self.moment(self._commit(stored), session)
+        elif stream.name == subjects.dead_letters_stream:
+            self.history.add(
+                Kind.DEAD_LETTER,
+                change_set=self._change_set(stored),
+                sequence=int(stored.headers[SEQUENCE]),
+                reason=stored.headers[REASON],
+            )
+
+    def done(self, verb: str, session: Session) -> None:
+        """Take what the API, or a word on a task, has just brought about."""
+        subjects = self._subjects
+        moment = {
+            f"STREAM.MSG.DELETE.{subjects.requests_stream}": "deleted",
+            f"STREAM.MSG.DELETE.{subjects.tasks_stream}": "removed",
+            "settled": "settled",
+        }.get(verb)
+        if moment is not None:
+            self.moment(moment, session)
+
+    def _change_set(self, stored: Stored) -> str:
+        return str(self._subjects.change_set_of(stored.subject))
+
+    def _request(self, stored: Stored) -> None:
+        self.verdict.requests += 1
+        self.history.add(
+            Kind.STORED,
+            request=stored.headers.get("Nats-Msg-Id"),
+            change_set=self._change_set(stored),
+            sequence=stored.sequence,
+            duplicate=False,
+            expected=["applied", "stale"],
+        )
+
+    def _commit(self, stored: Stored) -> str:
+        """Write the line down; which moment it is."""
+        commit = Commit.decode(stored.headers, stored.payload).wire()
+        change_set, head, handled = self._change_set(stored), commit["head"], commit.get("handled")
+        if isinstance(handled, dict):
+            handled.pop("updates", None)  # the judge goes by what was sent
+        self.history.add(Kind.COMMIT, change_set=change_set, line=stored.sequence, commit=commit)
+        shown = {k: v for k, v in head.items() if v}
+        self.note("commit", change_set[-4:], stored.sequence, shown, handled)
+        before = self._epochs.get(change_set, 0)
+        self._epochs[change_set] = head["epoch"]
+        if not head["owner"]:
+            return "released"
+        return "taken" if head["epoch"] > before else "committed"
+
+    def close(self) -> None:
+        """Look away from now on."""
+        self.closed = True
+        self.verdict.seconds = self._loop.time()
+        self.verdict.steps = self._loop.steps
+        self.verdict.ownerships = sum(self._epochs.values())

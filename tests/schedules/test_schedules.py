@@ -1,0 +1,74 @@
+"""Whatever the order of things and whatever breaks, the real code keeps what the protocol promises.
+
+Each seed is a schedule of its own: one event loop for several Rebasers and clients, virtual
+time, a simulated NATS, faults. What happened is judged by the judge of the chaos runs. One that
+fails shows its trace; `run(seed)` repeats it, step by step.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.schedules.__main__ import main, series
+from tests.schedules.mutations import MUTATIONS, Mutation
+from tests.schedules.world import run
+
+AT_ONCE = 25
+SCHEDULES = 150
+"""Of `make test`; `make slow` has more than 10,000."""
+SEEDS_TO_FIND = 100
+"""Schedules within which the loss of any rule shows."""
+
+
+@pytest.mark.parametrize("first", range(0, SCHEDULES, AT_ONCE), ids=lambda seed: f"from-{seed}")
+def test_every_schedule_ends_as_it_must(first: int, tmp_path: Path) -> None:
+    """S1 to S6, the values, the replies: for each order that chance makes of it."""
+    figures = series(range(first, first + AT_ONCE), tmp_path)
+
+    shown = "\n\n".join(report.read_text() for report in tmp_path.iterdir())
+    assert not figures.failed, shown
+    assert figures.requests > AT_ONCE, "something happened at all"
+
+
+@pytest.mark.slow
+def test_ten_thousand_schedules_end_as_they_must() -> None:
+    """`python -m tests.schedules` says which failed, and where their traces are."""
+    assert main(count=10_400, jobs=os.cpu_count() or 1) == 0
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_a_rule_put_out_of_force_is_missed(mutation: Mutation) -> None:
+    """Otherwise the schedules would prove nothing: each rule is needed by one of the first."""
+    with mutation():
+        found = any(run(seed).violations for seed in range(SEEDS_TO_FIND))
+
+    assert found
+
+
+def test_the_same_seed_is_the_same_schedule_everywhere() -> None:
+    """Or a failure could not be looked into: not even the hashes of strings decide anything."""
+    code = "from tests.schedules.world import run; print([run(n).digest for n in range(8)])"
+
+    traces = {
+        subprocess.check_output(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": hash_seed}
+        )
+        for hash_seed in ("1", "2")
+    }
+
+    assert len(traces) == 1
+
+
+def test_a_failure_shows_what_happened() -> None:
+    """With the seed, the plan, and every step of the way."""
+    with MUTATIONS[-1]():
+        verdict = next(v for v in map(run, range(SEEDS_TO_FIND)) if v.violations)
+
+    report = verdict.report()
+
+    assert report.startswith(f"seed {verdict.seed}: Plan(trouble=")
+    assert "store rebaser.requests." in report
+    assert report.endswith("\n".join(verdict.violations))
