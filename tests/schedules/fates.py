@@ -53,6 +53,7 @@ class Fates:
         self._starts = 0
         self._armed: list[Fault] = []
         self._orphans = 0
+        self._relented = False
 
     @property
     def alive(self) -> list[Rebaser]:
@@ -100,6 +101,7 @@ class Fates:
 
     def relent(self) -> None:
         """Nothing goes wrong any more, and somebody is there."""
+        self._relented = True
         self._armed.clear()
         self._orphans = 0
         self._broker.weather.clear_up()
@@ -127,7 +129,7 @@ class Fates:
                 self._later(soon, self._strike, fault, target)
 
     def _strike(self, fault: Fault, target: Rebaser) -> None:
-        if target.alive:
+        if target.alive and not self._relented:
             self._record.verdict.faults[fault.kind] += 1
             self._record.note("fault", fault.kind, target.name, fault.seconds, fault.moment)
             getattr(self, f"_{fault.kind}")(fault, target)

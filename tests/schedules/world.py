@@ -189,7 +189,7 @@ class World:
         alive = self._fates.alive
         for rebaser in alive:
             rebaser.stop()
-        await asyncio.wait([rebaser.task for rebaser in alive], timeout=STOP_WITHIN)
+        await self._until(lambda: not self._fates.alive, STOP_WITHIN)
         for rebaser in alive:
             if not rebaser.task.done():
                 self.record.violation(f"S6 {rebaser.name} does not stop")
