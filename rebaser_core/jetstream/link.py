@@ -12,7 +12,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from rebaser_core.jetstream.errors import Unreachable, Unsendable
+from rebaser_core.jetstream.errors import JetStreamError, Unreachable, Unsendable
 
 POLL: Final = 0.25  # seconds between looks at a connection whose callbacks are not ours
 _ATTRIBUTE: Final = "_jetstream_link"
@@ -196,6 +196,7 @@ def translated() -> Iterator[None]:
 @contextlib.asynccontextmanager
 async def briefly(seconds: float) -> AsyncIterator[None]:
     """Run a last word on the way out: at most so long, and without a word if it fails."""
-    with contextlib.suppress(TimeoutError, Unreachable):
+    # Whatever was raised before, a cancellation among it, must not be replaced by what it says.
+    with contextlib.suppress(TimeoutError, JetStreamError):
         async with asyncio.timeout(seconds):
             yield
