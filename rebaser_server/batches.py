@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
 
 from blake3 import blake3
 
+from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES
 from rebaser_core.errors import MalformedMessage, RebaserError
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import NotFound, ObjectStore
@@ -21,10 +21,6 @@ from rebaser_core.messages import (
 )
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.store.results import Results
-
-INLINE_UPDATES: Final = 500
-INLINE_BYTES: Final = 64 * 1024
-"""As the client's: what is larger lies in the store and not in the log."""
 
 
 class MissingBatch(RebaserError):
