@@ -144,16 +144,24 @@ class Link:
             del self._answers[token]
 
     async def round_trip(self, timeout: float) -> bool:
-        """Whether the server answers; what it sent before its answer has then been read.
+        """Whether the server answers: it has read then what was sent before, and we what it sent.
 
         Not with `rtt` or `flush` of nats-py: an answer to one of these that was
-        given up ends the reader, and the connection stays up without one.
+        given up ends the reader, and the connection stays up without one; and
+        their question overtakes what waits to be sent.
         """
         pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         with honest_cancellation(), translated():
+            self._send_what_waits()
             await self.nc._send_ping(pong)  # noqa: SLF001 - see above
             await asyncio.wait([pong], timeout=timeout)  # never cancels the future
         return pong.done()
+
+    def _send_what_waits(self) -> None:
+        nc = self.nc
+        if nc.is_connected and nc._transport:  # noqa: SLF001 - as its flusher does, but now
+            nc._transport.writelines(nc._pending)  # noqa: SLF001
+            nc._pending, nc._pending_data_size = [], 0  # noqa: SLF001
 
     async def _open(self) -> str:
         async with self._opening:

@@ -1,6 +1,7 @@
 """A connection that comes back by itself, whatever happened to it, and closes in time."""
 
 import asyncio
+import json
 import time
 
 import nats
@@ -10,7 +11,7 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, Unreachable, conne
 from rebaser_core.jetstream.link import Link
 from tests.harness import NatsServer, eventually, running
 from tests.jetstream.deaf import DeafProxy
-from tests.jetstream.steps import filled
+from tests.jetstream.steps import filled, spied
 
 
 def options(server: NatsServer, **more) -> ConnectOptions:
@@ -29,7 +30,7 @@ async def test_a_wrong_password_is_told(tmp_path) -> None:
     config = "authorization { user: a, password: right }"
     with running(NatsServer(tmp_path, config)) as server:
         with pytest.raises(Unreachable, match=r"(?i)authorization"):
-            async with connected(options(server, user="a", password="wrong", connect_timeout=0.5)):
+            async with connected(options(server, user="a", password="wrong", connect_timeout=2)):
                 pass
         async with connected(options(server, user="a", password="right")) as nc:
             assert nc.is_connected
@@ -87,6 +88,15 @@ async def test_a_round_trip_that_was_given_up_harms_nothing(server: NatsServer) 
 
         assert await link.round_trip(5)
         assert not nc._reading_task.done()
+
+
+async def test_a_round_trip_overtakes_nothing_that_was_sent_before(js: JetStream) -> None:
+    async with spied(js, "x") as seen:
+        for number in range(20):
+            await js.link.publish("x", json.dumps([number, "-" * 100_000]).encode())
+        assert await js.link.round_trip(5)
+
+        assert [number for number, _ in seen] == list(range(20))
 
 
 async def test_requests_under_way_fail_when_the_connection_does(js: JetStream, server) -> None:
