@@ -14,7 +14,7 @@ from rebaser_core.messages import (
     Updates,
     UpdatesAddress,
     UpdatesBatch,
-    UpdatesBatchV1,
+    UpdatesBatchV2,
 )
 from rebaser_core.updates import AnyUpdate
 
@@ -33,7 +33,7 @@ async def place_batch(
     An object is named by the BLAKE3 of its bytes, which hold the request's id: it
     belongs to this request alone, and is the same when the request is sent again.
     """
-    batch = UpdatesBatchV1(id=request_id, updates=list(updates))
+    batch = UpdatesBatchV2(id=request_id, updates=list(updates))
     if len(updates) <= INLINE_UPDATES:
         payload = UpdatesBatch.encode(batch, content_type)[1]
         if len(payload) <= INLINE_BYTES:

@@ -9,25 +9,32 @@ from typing import Any, Final, Self
 from nats.aio.client import Client
 from pydantic import TypeAdapter, ValidationError
 
-from rebaser_client.batches import INLINE_UPDATES, place_batch
-from rebaser_client.errors import NotStored, OutcomeUnknown, Unreachable
-from rebaser_client.publishing import RETRY_FOR, publish_request, publish_task
+from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES, place_batch
+from rebaser_client.errors import NotStored, OutcomeUnknown, TooLarge, Unreachable
+from rebaser_client.publishing import RETRY_FOR, publish_request, publish_task, queue_full
+from rebaser_client.reading import Reader
 from rebaser_client.replies import Replies, receiving
+from rebaser_client.workspaces import Workspaces
 from rebaser_core import codecs
+from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV1
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
     ConnectOptions,
+    Full,
     JetStream,
     JetStreamError,
     ObjectStore,
     connected,
 )
+from rebaser_core.limits import Limits
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     EnqueueUpdatesResponseV2,
+    Inline,
 )
+from rebaser_core.messages import Updates as Shipped
 from rebaser_core.outcomes import (
     OutcomeQuery,
     OutcomeQueryV1,
@@ -52,6 +59,8 @@ OUTCOME_TIMEOUT: Final = 10.0  # seconds
 
 _LOCAL: Final = ("nats://127.0.0.1:4222",)
 
+_LIMITS: Final = Limits()
+
 _UPDATES: Final[TypeAdapter[list[AnyUpdate]]] = TypeAdapter(UpdateList)
 
 
@@ -66,6 +75,7 @@ class RebaserClient:
         prefix: str | None = None,
         content_type: str = codecs.CBOR,
         retry_for: float = RETRY_FOR,
+        limits: Limits = _LIMITS,
     ) -> None:
         if content_type not in codecs.CONTENT_TYPES:
             known = ", ".join(sorted(codecs.CONTENT_TYPES))
@@ -76,6 +86,9 @@ class RebaserClient:
         self._batches = ObjectStore(js, self._subjects.batches_bucket)
         self._content_type = content_type
         self._retry_for = retry_for
+        self._limits = limits
+        self.workspaces = Workspaces(js, self._subjects, limits, self._ask)
+        """Workspaces and their change sets: create, fork, apply and so on."""
 
     @classmethod
     @asynccontextmanager
@@ -100,7 +113,9 @@ class RebaserClient:
 
         Raises:
             MalformedMessage: `updates` are no updates; nothing was sent.
+            TooLarge: they are beyond a limit; nothing was sent.
             NotStored: not confirmed in time; it may be stored all the same.
+            QueueFull: too much waits already; it is not stored. Ask again later.
         """
         change_set = ChangeSet(workspace_id, change_set_id)
         return await self._enqueue(change_set, None, updates, request_id)
@@ -174,6 +189,11 @@ class RebaserClient:
             raise Unreachable(f"no Rebaser answered: {error}") from error
         return OutcomeReply.decode(answer.headers or {}, answer.data)
 
+    def reader(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> Reader:
+        """Who reads the change set's values and history; nothing is asked yet."""
+        change_set = ChangeSet(workspace_id, change_set_id)
+        return Reader(self._js, self._subjects, change_set, self._content_type)
+
     async def _enqueue(
         self,
         change_set: ChangeSet,
@@ -202,17 +222,28 @@ class RebaserClient:
             batch = _read(updates)
         else:  # in a thread, since it would hold up the connection, too
             batch = await asyncio.to_thread(_read, updates)
-        try:
-            address = await place_batch(self._batches, request_id, batch, self._content_type)
-        except JetStreamError as error:
-            raise NotStored(f"the batch of request {request_id}: {error}") from error
+        complaint = self._limits.complaint(batch, len(batch))
+        if complaint is not None:
+            raise TooLarge(f"request {request_id}: {complaint}")
+        small = Inline(inline=Shipped(updates=batch))
         request = EnqueueUpdatesRequestV1(
             id=request_id,
             workspace_id=change_set.workspace_id,
             change_set_id=change_set.change_set_id,
-            updates_address=address,
+            updates_address=small,
             from_change_set_id=origin,
         )
+        if len(batch) <= INLINE_UPDATES:
+            encoded = EnqueueUpdatesRequest.encode(request, self._content_type)
+            if len(encoded[1]) <= INLINE_BYTES:  # so is the batch in it: most need no second look
+                return encoded
+        try:
+            address = await place_batch(self._batches, request_id, batch, self._content_type)
+        except Full as error:
+            raise queue_full(f"the batch of request {request_id}", error) from error
+        except JetStreamError as error:
+            raise NotStored(f"the batch of request {request_id}: {error}") from error
+        request = request.model_copy(update={"updates_address": address})
         return EnqueueUpdatesRequest.encode(request, self._content_type)
 
     async def _enqueue_with_reply(
@@ -231,6 +262,21 @@ class RebaserClient:
             answer.cancel()
             raise
         return request_id, self._answered(change_set, request_id, answer)
+
+    async def _ask(self, request: ChangeSetRequestV1) -> EnqueueUpdatesResponseV2:
+        """Ask something of a change set as a whole; its final answer."""
+        change_set = ChangeSet(request.workspace_id, request.change_set_id)
+        headers, payload = ChangeSetRequest.encode(request, self._content_type)
+        answer = self._replies.expect(request.id)
+        try:
+            headers[REPLY_INBOX] = self._replies.inbox(request.id)
+            await publish_request(
+                self._js, self._subjects, change_set, headers, payload, retry_for=self._retry_for
+            )
+        except BaseException:
+            answer.cancel()
+            raise
+        return await self._answered(change_set, request.id, answer)
 
     async def _answered(
         self,

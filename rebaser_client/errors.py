@@ -2,7 +2,14 @@
 
 RebaserError
 └── ClientError
+    ├── AlreadyThere  a workspace or change set of that id is registered already
+    ├── NoSuchChangeSet  no workspace or change set of that id or name is registered
     ├── NotStored     the request may or may not be in the stream: ask again with the same id
+    ├── Refused       final: the change set takes no such request, and nothing was done
+    ├── TooLarge      nothing was sent: it is beyond a limit of the deployment
+    ├── TooMany       nothing was done: the workspace has as many change sets as it may
+    ├── QueueFull     too much waits already, nothing was stored: ask again later
+    ├── NotReadable   a Rebaser answered that the values cannot be had, and why
     ├── OutcomeUnknown  nobody knows of the request: never stored, or forgotten
     └── Unreachable   no connection in time, nothing was sent
 """
@@ -21,9 +28,41 @@ class NotStored(ClientError):
     """
 
 
+class QueueFull(ClientError):
+    """The server refused the request, since too much is waiting already. It is not stored.
+
+    Ask again later, with the same `request_id` or a new one: how much may wait is the
+    deployment's to say (`REBASER_QUEUE__…`). Whoever retries should wait longer each time.
+    """
+
+
 class OutcomeUnknown(ClientError):
     """The request neither waits nor is remembered: never stored, or handled long ago."""
 
 
 class Unreachable(ClientError):
     """NATS was not reached in time; nothing was sent."""
+
+
+class NotReadable(ClientError):
+    """A Rebaser answered, and said why it does not tell the values. Asking again is no use."""
+
+
+class AlreadyThere(ClientError):
+    """There is another one of that id; nothing was done."""
+
+
+class NoSuchChangeSet(ClientError):
+    """No workspace or change set goes by that id or name."""
+
+
+class Refused(ClientError):
+    """The change set takes no such request, for instance because it is closed. Final."""
+
+
+class TooLarge(ClientError):
+    """What was to be sent is beyond a limit; nothing was. The message says which and where."""
+
+
+class TooMany(ClientError):
+    """The workspace has as many change sets as it may have; nothing was done."""

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from rebaser_client.errors import NotStored
+from rebaser_client.errors import NotStored, QueueFull
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import (
+    Full,
     JetStream,
     JetStreamError,
     SubjectFull,
@@ -25,6 +26,7 @@ RETRY_FOR: Final = 60.0
 
 _FIRST_DELAY: Final = 0.05  # seconds, doubled up to
 _LONGEST_DELAY: Final = 2.0
+_ROOM_DELAY: Final = 0.2  # seconds until a full queue is tried again by who empties it
 
 T = TypeVar("T")
 
@@ -45,6 +47,7 @@ async def publish_request(
 
     Raises:
         NotStored: request or task not confirmed for `retry_for` seconds.
+        QueueFull: refused, and not stored by an earlier try either.
     """
 
     async def store() -> int:
@@ -59,6 +62,8 @@ async def publish_request(
 
     try:
         sequence = await persistently(store, retry_for)
+    except Full as error:  # the server looks for the id first
+        raise queue_full(f"request {headers[MESSAGE_ID]} of {change_set}", error) from error
     except JetStreamError as error:
         # Stored or not, a task harms nothing and the request may need it (C2).
         await publish_task(js, subjects, change_set, retry_for=_LONGEST_DELAY)
@@ -66,6 +71,34 @@ async def publish_request(
     if not await publish_task(js, subjects, change_set, retry_for=retry_for):
         raise NotStored(f"request {headers[MESSAGE_ID]} is stored, but its task is not confirmed")
     return sequence
+
+
+async def publish_when_room(
+    js: JetStream,
+    subjects: Subjects,
+    change_set: ChangeSet,
+    headers: Mapping[str, str],
+    payload: bytes,
+) -> int:
+    """As `publish_request`, for who empties the queue himself: for room in it he waits.
+
+    Raises:
+        NotStored: as there.
+    """
+    while True:
+        try:
+            return await publish_request(js, subjects, change_set, headers, payload)
+        except QueueFull:
+            await asyncio.sleep(_ROOM_DELAY)
+
+
+def queue_full(what: str, error: Full) -> QueueFull:
+    """What a caller is told of a refusal for want of room."""
+    whose = "its change set has" if isinstance(error, SubjectFull) else "all change sets have"
+    return QueueFull(
+        f"{what} is not stored: {whose} as much waiting as the server takes "
+        f"({error.description}). Enqueue it again, later, under the same or a new id"
+    )
 
 
 async def publish_task(

@@ -15,6 +15,7 @@ class ActivityKind(StrEnum):
     TAKEN = "taken"
     REQUEST_APPLIED = "requestApplied"
     REQUEST_DEAD = "requestDead"
+    REQUEST_REFUSED = "requestRefused"
     DVU_STARTED = "dvuStarted"
     DVU_PROGRESS = "dvuProgress"
     DVU_FINISHED = "dvuFinished"

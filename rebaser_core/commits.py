@@ -8,7 +8,7 @@ from a checkpoint.
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
-from rebaser_core.ids import RequestId
+from rebaser_core.ids import ChangeSetId, RequestId
 from rebaser_core.messages import Correction, UpdatesAddress
 from rebaser_core.versioned import MessageType, Read, Shape, Versioned
 
@@ -20,6 +20,7 @@ class Outcome(StrEnum):
     DUPLICATE = "duplicate"  # its id was handled under an earlier sequence
     STALE = "stale"  # a DVU result whose claim no longer stands
     DEAD = "dead"  # in the dead letters
+    REFUSED = "refused"  # the change set takes no such request; nothing is wrong with it
 
 
 class Claim(Shape):
@@ -39,6 +40,37 @@ class Attempts(Shape):
     """Runs that ended without a word while it was first in line."""
 
 
+class Base(Shape):
+    """What a change set was forked from."""
+
+    change_set_id: ChangeSetId
+    commit: int
+    """Sequence of a line of its log; 0 for an empty change set."""
+
+
+class Branch(Shape):
+    """What makes a change set a branch: where it began, and how far head has reached it."""
+
+    base: Base
+    head: ChangeSetId
+    cursor: int | None = None
+    """Last line of head's log that is in here; None until the base was taken over."""
+
+
+class Closing(Shape):
+    """Why a change set takes no more requests."""
+
+    standing: str
+    """As in the registry: applying, applied, abandoned or deleted."""
+    request: RequestId
+    """The request that closed it."""
+    reason: str | None = None
+    difference: UpdatesAddress | None = None
+    """While it is being applied: what goes to head."""
+    commit: int | None = None
+    """Once it is applied: the line of head's log."""
+
+
 class Head(Shape):
     """The small record of a change set that decides who may do what."""
 
@@ -56,11 +88,19 @@ class Head(Shape):
     dvu_failures: int = 0
     """DVU runs in a row that came to nothing."""
     attempts: Attempts | None = None
+    branch: Branch | None = None
+    """Of a branch."""
+    closing: Closing | None = None
 
     @property
     def dvu_due(self) -> bool:
         """D1."""
         return self.dirty_sequence > self.clean_sequence
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether somebody has to go on, though no request may be in line to tell of it."""
+        return self.dvu_due or (self.closing is not None and self.closing.standing == "applying")
 
 
 class Handled(Shape):
@@ -75,7 +115,7 @@ class Handled(Shape):
     covers: int | None = None
     """Of an applied DVU result: the roots up to here that it settles (D5)."""
     message: str | None = None
-    """Why it is dead."""
+    """Why it is dead or refused."""
 
 
 class CommitV1(Versioned):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import Discriminator, Field, StringConstraints, Tag
 
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.updates import UpdateList
+from rebaser_core.updates import Update, UpdateList
 from rebaser_core.versioned import MessageType, Read, Shape, Versioned
 
 Blake3 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -33,6 +33,8 @@ class Updates(Shape):
 
     updates: UpdateList
     computed: Computed | None = None
+    under: list[Update] | None = None
+    """In the log of a branch, where head reaches it: what head now has where the branch differs."""
 
 
 class UpdatesBatchV1(Versioned):
@@ -41,6 +43,30 @@ class UpdatesBatchV1(Versioned):
     VERSION: ClassVar = 1
     updates: UpdateList
     computed: Computed | None = None
+
+    def upgrade(self) -> "UpdatesBatchV2":
+        return UpdatesBatchV2.model_construct(
+            id=self.id, updates=self.updates, computed=self.computed, under=None, results=None
+        )
+
+
+class ResultFile(Shape):
+    """Results of a dependent values update, in a file beside the batch: too many for a message."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[0-9a-f-]{1,200}$")]
+    values: Annotated[int, Field(ge=0)]
+    """How many results are in it."""
+
+
+class UpdatesBatchV2(Versioned):
+    """Version 1, results that lie in files, and `under` as in `Updates`."""
+
+    VERSION: ClassVar = 2
+    updates: UpdateList
+    computed: Computed | None = None
+    under: list[Update] | None = None
+    results: Annotated[tuple[ResultFile, ...], Read] | None = None
+    """Of a batch with `computed`: what it sets besides `updates`. Not for clients."""
 
 
 class Inline(Shape):
@@ -193,4 +219,4 @@ EnqueueUpdatesRequest: Final = MessageType("EnqueueUpdatesRequest", current=Enqu
 EnqueueUpdatesResponse: Final = MessageType(
     "EnqueueUpdatesResponse", EnqueueUpdatesResponseV1, current=EnqueueUpdatesResponseV2
 )
-UpdatesBatch: Final = MessageType("UpdatesBatch", current=UpdatesBatchV1)
+UpdatesBatch: Final = MessageType("UpdatesBatch", UpdatesBatchV1, current=UpdatesBatchV2)

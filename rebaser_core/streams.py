@@ -14,11 +14,22 @@ DUPLICATE_WINDOW: Final = timedelta(minutes=10)
 _NANOSECONDS: Final = 1_000_000_000
 
 
+READERS: Final = 100_000
+"""Consumers that a stream may have. Said because a server of 2.15 or newer allows 1,000 where
+nothing is said: each change set that is being worked on has one."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What differs between deployments."""
+    """What differs between deployments. A limit that is None is none."""
 
     replicas: int = 1
+    change_set_requests: int | None = None
+    """Requests of one change set that may wait."""
+    requests: int | None = None
+    """Requests of all of them together that may wait."""
+    requests_bytes: int | None = None
+    """Bytes of all of them together, as the server stores them."""
 
 
 def nanoseconds(duration: timedelta) -> int:
@@ -26,7 +37,10 @@ def nanoseconds(duration: timedelta) -> int:
 
 
 def streams(subjects: Subjects, options: StreamOptions) -> list[Config]:
-    """Every stream. None has a maximum age: a message that vanishes by itself is lost (S-2)."""
+    """Every stream. None has a maximum age: a message that vanishes by itself is lost (S-2).
+
+    One that is full refuses what is new, for the same reason.
+    """
     common: Config = {
         "storage": "file",
         "num_replicas": options.replicas,
@@ -34,6 +48,7 @@ def streams(subjects: Subjects, options: StreamOptions) -> list[Config]:
         "max_age": 0,
         "max_msgs": -1,
         "max_bytes": -1,
+        "max_consumers": READERS,
     }
     return [
         {
@@ -42,6 +57,10 @@ def streams(subjects: Subjects, options: StreamOptions) -> list[Config]:
             "subjects": [subjects.subject("rebaser.requests.>")],
             "retention": "limits",
             "allow_direct": True,
+            "max_msgs": options.requests or -1,
+            "max_bytes": options.requests_bytes or -1,
+            "max_msgs_per_subject": options.change_set_requests or -1,
+            "discard_new_per_subject": options.change_set_requests is not None,
             "duplicate_window": nanoseconds(DUPLICATE_WINDOW),
         },
         {

@@ -17,6 +17,7 @@ _ENDS: Final[dict[str, list[str]]] = {
     "dead-letters": [],
     "activities": [],
     "outcomes": [],
+    "values": [],
 }
 """Kind of subject → what follows the change set in it."""
 
@@ -57,6 +58,10 @@ class Subjects:
     def batches_bucket(self) -> str:
         return self.stream("REBASER_BATCHES")
 
+    @property
+    def change_sets_bucket(self) -> str:
+        return self.stream("REBASER_CHANGE_SETS")
+
     def requests(self, change_set: ChangeSet) -> str:
         return self.subject("rebaser", "requests", *change_set)
 
@@ -71,6 +76,9 @@ class Subjects:
 
     def outcomes(self, change_set: ChangeSet) -> str:
         return self.subject("rebaser", "outcomes", *change_set)
+
+    def values(self, change_set: ChangeSet) -> str:
+        return self.subject("rebaser", "values", *change_set)
 
     def activities(self, change_set: ChangeSet) -> str:
         return self.subject("rebaser", "activities", *change_set)

@@ -69,10 +69,11 @@ class Shape(BaseModel):
         plain already.
         """
         said = {}
+        values = self.__dict__
         for name, alias, required in _fields(type(self)):
-            value = getattr(self, name)
+            value = values[name]
             if required or value is not None:
-                said[alias] = _wire(value)
+                said[alias] = value if type(value) in _AS_IT_IS else _wire(value)
         return said
 
 

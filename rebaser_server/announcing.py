@@ -12,6 +12,7 @@ from rebaser_core.activities import Activity, ActivityKind, ActivityV1
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
 from rebaser_core.subjects import Subjects
+from rebaser_server.board import Board
 
 log: Final = structlog.get_logger()
 
@@ -22,6 +23,8 @@ class Announcer:
     """Publishes without awaiting anybody. What is lost harms nothing: the log has the truth."""
 
     def __init__(self, nc: Client, subjects: Subjects) -> None:
+        self.board = Board()
+        """Where people see it who look later."""
         self._nc = nc
         self._subjects = subjects
 
@@ -46,8 +49,10 @@ class Announcer:
         request_id: RequestId | None = None,
         **details: Any,
     ) -> None:
-        """Tell watchers of the change set."""
-        message = ActivityV1(
+        """Tell watchers of the change set, and note it on the board."""
+        self.board.activity(change_set, kind, request_id, details)
+        # Unchecked: it is ours, told at each request, and checked by whoever reads it.
+        message = ActivityV1.model_construct(
             id=RequestId(),
             workspace_id=change_set.workspace_id,
             change_set_id=change_set.change_set_id,

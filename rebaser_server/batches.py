@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import pyarrow as pa
 from blake3 import blake3
 
 from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES
@@ -14,17 +16,46 @@ from rebaser_core.messages import (
     Inline,
     InObjectStore,
     InStore,
+    ResultFile,
     Updates,
     UpdatesAddress,
     UpdatesBatch,
-    UpdatesBatchV1,
+    UpdatesBatchV2,
 )
 from rebaser_core.updates import AnyUpdate
-from rebaser_server.store.results import Results
+from rebaser_server.dvu.shelf import Shelf
+from rebaser_server.store.results import Results, shelf_in
 
 
 class MissingBatch(RebaserError):
     """Nothing lies at the address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What lies at an address."""
+
+    updates: Sequence[AnyUpdate]
+    computed: Computed | None = None
+    under: Sequence[AnyUpdate] | None = None
+    shelf: Shelf | None = None
+    names: Sequence[str] = ()
+    """Of the files with results on the shelf."""
+
+    def results(self) -> pa.Table:
+        """Results in columns `id`, `status` and `text`, see `dvu.outcome`. Blocks.
+
+        Raises:
+            MissingBatch: a file is not there.
+        """
+        tables = []
+        try:
+            for name in self.names if self.shelf else ():
+                table = self.shelf.read(name).table  # type: ignore[union-attr]  # see above
+                tables.append(table.select(["id", "status", "text"]).replace_schema_metadata())
+        except FileNotFoundError as error:
+            raise MissingBatch(f"no results at {error}") from error
+        return pa.concat_tables(tables)
 
 
 class Batches:
@@ -34,8 +65,8 @@ class Batches:
         self._bucket = bucket
         self._results = results
 
-    async def fetch(self, address: UpdatesAddress, request_id: RequestId) -> Updates:
-        """The batch of the request that lies at `address`.
+    async def fetch(self, address: UpdatesAddress, request_id: RequestId) -> Batch:
+        """The batch of the request that lies at `address`; its results are not read yet.
 
         Raises:
             MissingBatch: it is not there.
@@ -43,37 +74,82 @@ class Batches:
                 another request's: who is done with a batch throws it away.
         """
         if isinstance(address, Inline):
-            return address.inline
+            inline = address.inline
+            return Batch(inline.updates, inline.computed, inline.under)
         payload = await self._payload(address)
         if isinstance(address, InObjectStore) and blake3(payload).hexdigest() != address.object:
             raise MalformedMessage(f"object {address.object} is not what its name says")
         batch = await asyncio.to_thread(UpdatesBatch.decode_at_rest, payload)
         if batch.id != request_id:
             raise MalformedMessage(f"the batch at {address} is of request {batch.id}")
-        return Updates(updates=batch.updates, computed=batch.computed)
+        shelf, names = None, [file.name for file in batch.results or ()]
+        if names:
+            shelf = self._shelf_of(address)
+            if shelf is None:
+                raise MalformedMessage(f"the batch at {address} names results, but is on no shelf")
+        return Batch(batch.updates, batch.computed, batch.under, shelf, names)
 
     async def place(
-        self, request_id: RequestId, updates: Sequence[AnyUpdate], computed: Computed | None = None
+        self,
+        request_id: RequestId,
+        updates: Sequence[AnyUpdate],
+        computed: Computed | None = None,
+        under: Sequence[AnyUpdate] | None = None,
     ) -> UpdatesAddress:
         """An address for the batch: itself when small, else a key in the store.
 
         The key is the digest of content that names the request, so that two Rebasers, one
         of them fenced off, cannot overwrite each other's.
         """
-        batch = UpdatesBatchV1(id=request_id, updates=list(updates), computed=computed)
+        batch = UpdatesBatchV2(
+            id=request_id,
+            updates=list(updates),
+            computed=computed,
+            under=None if under is None else list(under),
+        )
         _, payload = await asyncio.to_thread(UpdatesBatch.encode, batch)
         if len(updates) <= INLINE_UPDATES and len(payload) <= INLINE_BYTES:
-            return Inline(inline=Updates(updates=batch.updates, computed=computed))
+            inline = Updates(updates=batch.updates, computed=computed, under=batch.under)
+            return Inline(inline=inline)
         key = blake3(payload).hexdigest()
         await asyncio.to_thread(self._results.put, key, payload)
         return InStore(store=key)
 
+    def shelf(self, update: str) -> Shelf:
+        """Where all attempts at one dependent values update leave their results."""
+        return Shelf(self._results.files, blake3(update.encode()).hexdigest())
+
+    async def place_results(
+        self, request_id: RequestId, computed: Computed, shelf: Shelf, files: Sequence[ResultFile]
+    ) -> UpdatesAddress:
+        """As `place`, for results that lie on a shelf; the batch lies there, too."""
+        batch = UpdatesBatchV2(id=request_id, updates=[], computed=computed, results=tuple(files))
+        _, payload = UpdatesBatch.encode(batch)
+        key = f"{shelf.key}.{blake3(payload).hexdigest()}"
+        await asyncio.to_thread(self._results.put, key, payload)
+        return InStore(store=key)
+
     async def discard(self, address: UpdatesAddress) -> None:
-        """Throw away what lies at `address`, which nothing refers to any more."""
+        """Throw away what lies at `address`, which nothing refers to any more.
+
+        Results that it names stay: another attempt at the same update may go on from them.
+        """
         if isinstance(address, InObjectStore):
             await self._bucket.delete(address.object)
         elif isinstance(address, InStore):
             await asyncio.to_thread(self._results.delete, address.store)
+
+    async def forget(self, address: UpdatesAddress) -> None:
+        """Throw away what a line of a log referred to until it was purged, and all it names."""
+        shelf = self._shelf_of(address)
+        if shelf is None:
+            await self.discard(address)
+        else:
+            await asyncio.to_thread(shelf.clear)
+
+    def _shelf_of(self, address: UpdatesAddress) -> Shelf | None:
+        key = shelf_in(address.store) if isinstance(address, InStore) else None
+        return None if key is None else Shelf(self._results.files, key)
 
     async def _payload(self, address: InObjectStore | InStore) -> bytes:
         try:

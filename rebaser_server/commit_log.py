@@ -1,18 +1,28 @@
 """The commit log of one change set: append under compare-and-swap, read, purge (protocol 4.1)."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
 
 from rebaser_core.commits import Commit, CommitV1
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, OrderedConsumer, Unreachable, WrongLastSequence
+from rebaser_core.jetstream import (
+    ApiError,
+    JetStream,
+    OrderedConsumer,
+    Unreachable,
+    WrongLastSequence,
+)
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import MESSAGE_ID
 from rebaser_server.errors import HistoryBroken, Overtaken
 
 DVU_DUE: Final = "X-DVU-DUE"
-"""Header of a line after which a dependent values update is due: the reconciler reads no more."""
+"""Header of a line after which an update of dependent values is due, or a branch on its way to
+head: the reconciler reads no more."""
+
+MOST_AT_ONCE: Final = 64
+"""Lines on their way to the stream that nothing is known of yet."""
 
 _RETRY_DELAY: Final = 0.2  # seconds between tries of an append whose outcome is unknown
 
@@ -22,11 +32,20 @@ class CommitLog:
 
     def __init__(self, js: JetStream, subjects: Subjects, change_set: ChangeSet) -> None:
         self._js = js
+        self._subjects = subjects
         self._stream = subjects.commits_stream
         self._subject = subjects.commits(change_set)
+        self._chains = True
+        """Whether lines may be sent ahead of receipts, as far as is known."""
+        self._alone = 0
+        """Own lines in a row without anybody else's in the stream."""
+
+    def of(self, change_set: ChangeSet) -> "CommitLog":
+        """The log of another change set."""
+        return CommitLog(self._js, self._subjects, change_set)
 
     async def last(self) -> tuple[int, CommitV1 | None]:
-        """The last line and its sequence, from the stream's leader; (0, None) if there is none."""
+        """The last line and its sequence, as the leader has it (S-4), or (0, None)."""
         message = await self._js.get_message(self._stream, last_by_subject=self._subject)
         if message is None:
             return 0, None
@@ -39,52 +58,111 @@ class CommitLog:
             return None
         return Commit.decode(message.headers, message.payload)
 
-    async def append(self, commit: CommitV1) -> int:
-        """Write `commit` after `commit.previous`; its sequence.
+    async def first(self) -> CommitV1 | None:
+        """The oldest line that was not purged: the past begins at its `previous`."""
+        message = await self._js.get_message(
+            self._stream, sequence=1, next_by_subject=self._subject
+        )
+        return None if message is None else Commit.decode(message.headers, message.payload)
+
+    @property
+    def at_once(self) -> int:
+        """How many lines one `append` may usefully write now.
+
+        It grows while nobody else writes to the stream, and is 1 after somebody did. It
+        stays 1 where the stream has replicas: there the server refuses a line while the
+        one before it is being agreed on.
+        """
+        return min(1 + self._alone // 4, MOST_AT_ONCE) if self._chains else 1
+
+    async def append(self, lines: Sequence[CommitV1]) -> list[int]:
+        """Write `lines` behind `lines[0].previous`; their sequences.
 
         Where the server's answer is lost it is asked again until it gives one, for as
-        long as the caller lets it. Cancelled, the line may be there or not.
+        long as the caller lets it. Cancelled, the first so many may be there, or none.
 
         Raises:
-            Overtaken: another line came first, and this one is not in the log.
+            Overtaken: another's line came first. Perhaps behind the first so many of ours;
+                the others are not in the log.
         """
-        headers, payload = Commit.encode(commit)
-        headers.pop(MESSAGE_ID)
-        if commit.head.dvu_due:
-            headers[DVU_DUE] = "1"
-        while True:
+        first, last = lines[0].previous + 1, lines[0].previous + len(lines)
+        if len(lines) > 1 and await self._chained(lines):
+            sequences = [*range(first, last + 1)]
+        else:
+            sequences = await self._one_by_one(lines)
+            if sequences[-1] == last and len(lines) > 1:  # refused, and not for another's line
+                self._chains = False
+        self._alone = self._alone + len(lines) if sequences[-1] == last else 0
+        return sequences
+
+    async def _chained(self, lines: Sequence[CommitV1]) -> bool:
+        """Write them without awaiting one receipt before the next; whether all are there.
+
+        Each but the first is stored only if the stream's last message is the one before
+        it, known by its id, and has the sequence that was foreseen. So what is stored is
+        a first part of `lines`, without a gap, whoever else writes.
+        """
+        end = asyncio.get_running_loop().time() + self._js.timeout
+        before, receipts = None, []
+        for line in lines:
+            receipts.append(
+                await self._js.publish_ahead(
+                    self._subject,
+                    **_encoded(line),
+                    expected_last_subject_sequence=line.previous,
+                    expected_last_message_id=before,
+                )
+            )
+            before = str(line.id)
+        complete = True
+        for receipt in receipts:
+            try:
+                await receipt.answer(max(0, end - asyncio.get_running_loop().time()))
+            except (ApiError, Unreachable):
+                complete = False
+        return complete
+
+    async def _one_by_one(self, lines: Sequence[CommitV1]) -> list[int]:
+        """Write those that are not there yet, each when the one before it has its sequence."""
+        last, sequences = lines[0].previous, list[int]()
+        while left := lines[len(sequences) :]:
+            line = left[0].model_copy(update={"previous": last})
             try:
                 ack = await self._js.publish(
-                    self._subject,
-                    payload,
-                    headers=headers,
-                    message_id=str(commit.id),
-                    expected_last_subject_sequence=commit.previous,
+                    self._subject, **_encoded(line), expected_last_subject_sequence=last
                 )
             except WrongLastSequence:
-                return await self._own_line(commit)
+                sequences += await self._own(left)
             except Unreachable:
                 await asyncio.sleep(_RETRY_DELAY)
+                continue
             else:
-                return ack.sequence
+                sequences.append(ack.sequence)
+            last = sequences[-1]
+        return sequences
 
-    async def _own_line(self, commit: CommitV1) -> int:
-        """A retried line is refused as out of sequence, not as a duplicate: look who wrote it."""
+    async def _own(self, lines: Sequence[CommitV1]) -> list[int]:
+        """The sequences of the first of `lines`, up to the last line of the log, one of them.
+
+        A line that is there is refused as out of sequence, not as a duplicate.
+        """
         while True:
             try:
                 sequence, last = await self.last()
             except Unreachable:
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
-            if last is None or last.id != commit.id:
+            ids = [line.id for line in lines]
+            if last is None or last.id not in ids:
                 raise Overtaken(f"{self._subject}: line {sequence} is not ours")
-            return sequence
+            return [*range(sequence - ids.index(last.id), sequence + 1)]
 
     async def lines(self, after: int, until: int) -> AsyncIterator[tuple[int, CommitV1]]:
-        """The lines behind sequence `after` up to and including `until`, which is one of them.
+        """The lines behind sequence `after` up to and including `until`.
 
         Raises:
-            HistoryBroken: the first of them does not follow `after`, or one is missing.
+            HistoryBroken: the first of them does not follow `after`, or one is missing, or
+                `until` is neither a line nor before one.
         """
         if until <= after:
             return
@@ -101,6 +179,8 @@ class CommitLog:
                         f"{self._subject}: line {delivery.stream_sequence} follows "
                         f"{commit.previous}, but what is known ends at {previous}"
                     )
+                if delivery.stream_sequence > until:
+                    return
                 previous = delivery.stream_sequence
                 yield previous, commit
 
@@ -113,3 +193,11 @@ class CommitLog:
         sequence, _ = await self.last()
         below = min(up_to + 1, sequence)
         await self._js.purge(self._stream, subject=self._subject, below_sequence=below)
+
+
+def _encoded(line: CommitV1) -> dict[str, Any]:
+    """Arguments for publishing it."""
+    headers, payload = Commit.encode(line)
+    if line.head.unfinished:
+        headers[DVU_DUE] = "1"
+    return {"payload": payload, "message_id": headers.pop(MESSAGE_ID), "headers": headers}

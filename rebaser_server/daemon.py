@@ -1,15 +1,24 @@
 """A Rebaser with its Spark, from settings: what `serve`, `up` and the demo run."""
 
+import asyncio
 import gc
-from typing import Final
+from typing import Final, Never
+
+import structlog
 
 from rebaser_server import server
+from rebaser_server.dvu.archive import default_directory
+from rebaser_server.dvu.blob import Limits
 from rebaser_server.dvu.by_size import BySizeExecutor
-from rebaser_server.dvu.executor import SparkExecutor
+from rebaser_server.dvu.errors import DvuError
+from rebaser_server.dvu.executor import Executor, SparkExecutor
 from rebaser_server.dvu.in_process import InProcessExecutor
 from rebaser_server.dvu.options import SparkOptions
-from rebaser_server.lifetimes import Shutdown
+from rebaser_server.dvu.sweeps import SweepingExecutor
+from rebaser_server.lifetimes import Shutdown, alongside
 from rebaser_server.settings import Settings
+
+log: Final = structlog.get_logger()
 
 _COLLECT_EVERY: Final = 100_000
 """Allocations between two garbage collections. A graph is a million objects without a cycle
@@ -17,21 +26,48 @@ among them: at the default of 700, looking for one takes half of the time of lar
 
 
 async def run(settings: Settings, shutdown: Shutdown) -> None:
-    """Serve until `shutdown`; Spark starts with the first update and ends with this.
+    """Serve until `shutdown`; Spark starts beside it or with the first update, and ends with this.
 
     Raises:
         Unreachable, StopOverdue: as `server.serve`.
     """
     gc.set_threshold(_COLLECT_EVERY, 20, 20)
-    options = SparkOptions(
-        state_directory=settings.spark.state.absolute(),
-        master=settings.spark.master,
-        remote=settings.spark.remote,
-        driver_memory=settings.spark.driver_memory,
+    spark = SparkExecutor(spark_options(settings))
+    limits = Limits(settings.functions.time.total_seconds(), settings.functions.memory)
+    executor = BySizeExecutor(
+        SweepingExecutor(InProcessExecutor(), 1, limits=limits),
+        SweepingExecutor(spark, spark.slots, limits=limits),
+        large_from=settings.spark_min_affected,
     )
-    spark = SparkExecutor(options)
-    executor = BySizeExecutor(InProcessExecutor(), spark, large_from=settings.spark_min_affected)
     try:
-        await server.serve(settings, executor, shutdown, slots=spark.slots)
+        async with alongside(_warm(executor) if settings.spark.warm else _nothing()):
+            await server.serve(settings, executor, shutdown, slots=spark.slots)
     finally:
         await executor.close()
+
+
+def spark_options(settings: Settings) -> SparkOptions:
+    spark = settings.spark
+    return SparkOptions(
+        state_directory=spark.state.absolute(),
+        master=spark.master,
+        remote=spark.remote,
+        driver_memory=spark.driver_memory,
+        extra=spark.conf,
+        archives=spark.archives or default_directory(),
+        slots_set=spark.slots,
+    )
+
+
+async def _warm(executor: Executor) -> Never:
+    """Start what updates run on; if that fails, the first update will, and say so."""
+    try:
+        await executor.start()
+    except (DvuError, OSError) as error:
+        log.warning("not warmed up", reason=str(error))
+    await _nothing()
+
+
+async def _nothing() -> Never:
+    await asyncio.Event().wait()
+    raise AssertionError("nobody sets it")

@@ -1,6 +1,8 @@
 """Why work on a change set ended before it was quiet, and what becomes of its task then.
 
 RebaserError
+├── OpsNotStarted       the ops endpoint cannot listen where it was told to
+├── NotRetained         the past that was asked for is not kept any more, or not there yet
 └── WorkEnded
     ├── LeaseLost       the task may be another's by now: settle nothing (W15)
     ├── Overtaken       another run owns the change set: settle nothing (W15)
@@ -11,6 +13,14 @@ RebaserError
 """
 
 from rebaser_core.errors import RebaserError
+
+
+class NotRetained(RebaserError):
+    """There is no state of that commit to be had."""
+
+
+class OpsNotStarted(RebaserError):
+    """The ops endpoint cannot be had as the settings want it; the message says why."""
 
 
 class WorkEnded(RebaserError):

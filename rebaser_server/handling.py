@@ -1,7 +1,9 @@
 """Handle one request: apply it, answer it again or bury it; then delete and reply (W4 to W9)."""
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 import structlog
@@ -11,10 +13,11 @@ from rebaser_core.commits import Attempts, Handled, Outcome
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
+from rebaser_core.limits import Limits
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID, REPLY_INBOX
 from rebaser_server.announcing import Announcer
-from rebaser_server.applying import Unprocessable, apply, commit
+from rebaser_server.applying import Unprocessable, apply, stage
 from rebaser_server.dead_letters import bury
 from rebaser_server.errors import RetryLater, WorkEnded
 from rebaser_server.ownership import Ownership
@@ -31,6 +34,12 @@ DEATHS: Final = 2
 process is more often killed for other reasons than an attempt fails for them."""
 
 
+_TOLD: Final = {
+    Outcome.DEAD: ActivityKind.REQUEST_DEAD,
+    Outcome.REFUSED: ActivityKind.REQUEST_REFUSED,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Handler:
     """What it takes to handle the requests of one change set, in one run."""
@@ -42,22 +51,52 @@ class Handler:
     queue: RequestQueue
     announcer: Announcer
     attempts: int
+    limits: Limits = field(default_factory=Limits)
 
-    async def handle(self, request: Delivery) -> None:
-        """Have `request` applied, or answered, or buried: in any case committed and deleted.
+    @property
+    def at_once(self) -> int:
+        """How many requests one call of `handle` should be given."""
+        # A run whose death is to be blamed on the first in line must have committed the others.
+        return 1 if self.own.former else self.own.archive.log.at_once
+
+    async def handle(self, requests: Sequence[Delivery]) -> None:
+        """Have `requests` applied, answered or buried, in order: committed, deletion asked for.
+
+        Each has a line of its own; where one fails, those before it are done.
 
         Raises:
-            RetryLater: it could not be handled now and is still first in line.
-            Overtaken: the change set has another owner; nothing was done.
+            RetryLater: one could not be handled now and is first in line by now.
+            Overtaken: the change set has another owner; the first so many may be done.
         """
+        done: list[tuple[Delivery, Settled | None]] = []
+        failed = None
         async with self.own.lock:
-            if request.stream_sequence > self.own.state.head.last_sequence:
-                what: Settled | None = await self._decide(request)
-            else:  # handled before, and never again (W5)
-                what = await settled(self.own, _id_of(request))
-        await self.queue.delete(request.stream_sequence)
-        if what is not None:
-            await self._tell(request, what)
+            for request in requests:
+                try:
+                    done.append((request, await self._settled(request)))
+                except RetryLater as error:
+                    failed = error
+                    break
+            await self.own.flush()
+            done = [(request, self._committed(what)) for request, what in done]
+        for request, _ in done:
+            await self.queue.delete(request.stream_sequence)
+        for request, what in done:
+            if what is not None:
+                await self._tell(request, what)
+        if failed is not None:
+            raise failed
+
+    async def _settled(self, request: Delivery) -> Settled | None:
+        if request.stream_sequence > self.own.head.last_sequence:
+            return await self._decide(request)
+        return await settled(self.own, _id_of(request))  # handled before, and never again (W5)
+
+    def _committed(self, what: Settled | None) -> Settled | None:
+        """With its commit, now that it is written."""
+        if what is None or what.commit:
+            return what
+        return what._replace(commit=self.own.state.recent[what.handled.id].commit)
 
     async def suspect(self, former: str) -> None:
         """Count an attempt at the first request in line, at which `former` may have died (L1).
@@ -78,7 +117,7 @@ class Handler:
         if before.deaths >= DEATHS * self.attempts:
             return await self._bury(request, "whoever tried it died", before.deaths)
         try:
-            return await apply(self.own, request)
+            return await apply(self.own, request, self.limits)
         except WorkEnded:
             raise
         except NewerVersion as error:
@@ -94,7 +133,7 @@ class Handler:
             raise await self._put_off(request, reason, failed) from error
 
     def _attempts_at(self, sequence: int) -> Attempts:
-        before = self.own.state.head.attempts
+        before = self.own.head.attempts
         return before if before and before.sequence == sequence else Attempts(sequence=sequence)
 
     async def _put_off(self, request: Delivery, reason: str, failed: Attempts) -> RetryLater:
@@ -123,19 +162,23 @@ class Handler:
             outcome=Outcome.DEAD,
             message=reason[:1000],
         )
-        await commit(self.own, handled)
+        stage(self.own, handled)
+        await self.own.flush()
         log.error("request is dead", request=str(handled.id), reason=reason, attempts=attempts)
         return Settled(handled, self.own.state.commit)
 
     async def _tell(self, request: Delivery, what: Settled) -> None:
-        dead = what.handled.outcome is Outcome.DEAD
+        outcome = what.handled.outcome
+        waited = (datetime.now(UTC) - request.timestamp).total_seconds()
+        corrected = len(what.handled.corrections)
+        self.announcer.board.request(self.change_set, outcome.value, max(0.0, waited), corrected)
         await self.announcer.activity(
             self.change_set,
-            ActivityKind.REQUEST_DEAD if dead else ActivityKind.REQUEST_APPLIED,
+            _TOLD.get(outcome, ActivityKind.REQUEST_APPLIED),
             what.handled.id,
             commit=what.commit,
-            outcome=what.handled.outcome.value,
-            corrections=len(what.handled.corrections),
+            outcome=outcome.value,
+            corrections=corrected,
         )
         inbox = request.headers.get(REPLY_INBOX)
         if inbox:

@@ -39,6 +39,7 @@ class Wish:
         """`error` is what `interrupts` raises."""
         self._error = error
         self._asked = asyncio.Event()
+        self._bodies: set[asyncio.Timeout] = set()
 
     @property
     def asked(self) -> bool:
@@ -46,6 +47,9 @@ class Wish:
 
     def ask(self) -> None:
         self._asked.set()
+        for body in self._bodies:
+            if not body.expired():
+                body.reschedule(0)  # loop time: long ago
 
     def clear(self) -> None:
         self._asked.clear()
@@ -57,16 +61,22 @@ class Wish:
     async def interrupts(self) -> AsyncIterator[None]:
         """Cancel the body when the wish is there, and raise the error.
 
-        For a body that may be cancelled at any point without losing anything.
+        For a body that may be cancelled at any point without losing anything. Without a
+        task of its own, since one is entered for each wait for a request.
         """
         if self.asked:
             raise self._error
-        async with alongside(self._interrupt()):
-            yield
-
-    async def _interrupt(self) -> Never:
-        await self._asked.wait()
-        raise self._error
+        body = asyncio.timeout(None)
+        try:
+            async with body:
+                self._bodies.add(body)
+                yield
+        except TimeoutError:
+            if body.expired():
+                raise self._error from None
+            raise
+        finally:
+            self._bodies.discard(body)
 
 
 class Shutdown(Wish):

@@ -28,7 +28,7 @@ class Members:
     """The Rebasers of a deployment, this one among them."""
 
     def __init__(self, nc: Client, subjects: Subjects, instance: str) -> None:
-        """`instance` must be new for each start of a process: it is who owns change sets."""
+        """`instance` must be new for each start of a process: it is who owns change sets (F4)."""
         self._nc = nc
         self._subject = subjects.subject("rebaser.members")
         self._instance = instance
@@ -74,6 +74,10 @@ class Members:
     def heard(self, member: str) -> bool:
         """Whether it was heard lately and has not left."""
         return member in self._heard
+
+    def alive(self) -> int:
+        """How many there are, this one included."""
+        return len((self._heard.keys() | {self._instance}) - self.silent())
 
     def rank(self) -> int:
         """Place of this one among those alive: they act one after the other, not all at once."""

@@ -1,4 +1,4 @@
-"""Answer what became of a request, for callers that did not hear it: any Rebaser can."""
+"""Answer what became of a request, for callers that did not hear it (W8): any Rebaser can."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,8 +25,10 @@ from rebaser_core.outcomes import (
 )
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID
+from rebaser_server.commit_log import CommitLog
 from rebaser_server.responses import Settled, response_to
-from rebaser_server.state import recent_in
+from rebaser_server.retention import Kept
+from rebaser_server.state import Known, recent_in
 from rebaser_server.store.checkpoints import Checkpoints
 
 log: Final = structlog.get_logger()
@@ -38,8 +40,8 @@ QUEUE: Final = "rebaser"
 class Outcomes:
     """Looks in the log and in the requests that wait; changes nothing, owns nothing.
 
-    It knows what the log still holds, and of the last thousand requests before a
-    checkpoint whether they were applied.
+    It knows the requests since the last checkpoint and the last thousand before it; of those
+    whose line was purged only whether they were applied.
     """
 
     def __init__(self, js: JetStream, subjects: Subjects, checkpoints: Checkpoints) -> None:
@@ -73,8 +75,6 @@ class Outcomes:
         # Waiting first: a request is deleted only after the log has it.
         waiting = await self._waiting(change_set, query.id)
         what = await self._settled(change_set, query.id)
-        if what is None:
-            what = await asyncio.to_thread(self._remembered, change_set, query.id)
         if what is not None:
             response = response_to(change_set, what)
             return OutcomeReplyV1(id=query.id, state=RequestState.HANDLED, response=response)
@@ -95,9 +95,39 @@ class Outcomes:
         return False
 
     async def _settled(self, change_set: ChangeSet, request_id: RequestId) -> Settled | None:
+        """What the last checkpoint remembers of it or, if it does not, a line behind that.
+
+        The log may go back much further, for the sake of the past.
+        """
+        try:
+            small = await asyncio.to_thread(self._checkpoints.small, change_set) or {}
+        except OSError as error:
+            log.warning("checkpoint not read", change_set=str(change_set), error=str(error))
+            small = {}
+        known = recent_in(small).get(request_id) if small else None
+        if known is not None:
+            return await self._remembered(change_set, request_id, known)
+        kept = Kept.all_in(small)
+        return await self._behind(change_set, request_id, kept[-1].commit if kept else 0)
+
+    async def _remembered(
+        self, change_set: ChangeSet, request_id: RequestId, known: Known
+    ) -> Settled:
+        """All that its line says, or, if that was purged, what became of it."""
+        line = await CommitLog(self._js, self._subjects, change_set).line(known.commit)
+        if line is not None and line.handled is not None:
+            return Settled(line.handled, known.commit)
+        return Settled(Handled(id=request_id, sequence=0, outcome=known.outcome), known.commit)
+
+    async def _behind(
+        self, change_set: ChangeSet, request_id: RequestId, after: int
+    ) -> Settled | None:
         """The line that settles it, unless that only says it had been settled before."""
         reader = OrderedConsumer(
-            self._js, self._subjects.commits_stream, self._subjects.commits(change_set)
+            self._js,
+            self._subjects.commits_stream,
+            self._subjects.commits(change_set),
+            start_sequence=after + 1,
         )
         async with reader:
             while (line := await reader.next(quiet=0)) is not None:
@@ -107,11 +137,3 @@ class Outcomes:
                 if handled.outcome is not Outcome.DUPLICATE:
                     return Settled(handled, line.stream_sequence)
         return None
-
-    def _remembered(self, change_set: ChangeSet, request_id: RequestId) -> Settled | None:
-        """What the last checkpoint knows of a request whose line was purged."""
-        small = self._checkpoints.small(change_set)
-        known = None if small is None else recent_in(small).get(request_id)
-        if known is None:
-            return None
-        return Settled(Handled(id=request_id, sequence=0, outcome=known.outcome), known.commit)

@@ -1,17 +1,35 @@
 """One run's right to write a change set's log, and the state that it writes (W2, W7)."""
 
 import asyncio
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
-from rebaser_core.commits import CommitV1, Handled, Head, Outcome
-from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.commits import CommitV1, Handled, Head
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_server.batches import Batches, MissingBatch
 from rebaser_server.commit_log import CommitLog
-from rebaser_server.errors import HistoryBroken, Overtaken
-from rebaser_server.rebase import rebase
+from rebaser_server.edits import Edits
+from rebaser_server.errors import HistoryBroken, NotRetained, Overtaken
+from rebaser_server.performing import perform
+from rebaser_server.retention import Kept
 from rebaser_server.state import State
-from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.store.checkpoints import Checkpoints, StoreDamaged
+
+Line = tuple[int, CommitV1]
+"""With its sequence."""
+
+_LOOKS: Final = 3
+"""At a change set whose log was purged while it was read."""
+
+
+class Origin(NamedTuple):
+    """Where a branch began whose own log or checkpoint does not say it yet."""
+
+    cursor: int
+    """Line of head's log that its base had come to."""
+    lost: str | None = None
+    """Why the base cannot be had any more; the branch is empty then."""
 
 
 @dataclass(slots=True)
@@ -25,6 +43,23 @@ class Restored:
     """Lines behind the checkpoint."""
     handled: int = 0
     """Those of them that settle a request."""
+    kept: list[Kept] = field(default_factory=list)
+    """Checkpoints that the past can be restored from, oldest first, the last one included."""
+    origin: Origin | None = None
+    """Of a branch that was restored from its base."""
+
+    @property
+    def cursor(self) -> int:
+        """Of a branch: the last line of head's log that is in it."""
+        branch = self.state.head.branch
+        known = None if branch is None else branch.cursor
+        return known if known is not None else self.origin.cursor if self.origin else 0
+
+    def require_base(self) -> None:
+        """Raise `HistoryBroken` if a branch has lines of its own on a base that is lost."""
+        head, lost = self.state.head, self.origin and self.origin.lost
+        if lost and head.branch and head.branch.cursor is not None and head.closing is None:
+            raise HistoryBroken(f"a branch without a checkpoint has lost its base: {lost}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,51 +71,132 @@ class Archive:
     batches: Batches
     checkpoints: Checkpoints
 
-    async def restore(self, until: int) -> Restored:
-        """The state as of line `until`.
+    async def restored(self, at: int | None = None) -> Restored:
+        """The state as of the last line, or of the last line at or before sequence `at`.
+
+        Touches nothing and needs no ownership. The past goes back as far as the log does,
+        and costs what the present does.
+
+        Raises:
+            NotRetained: the log does not go back to `at`, or has not come so far.
+            HistoryBroken: log and store do not fit together, or are not of one deployment.
+        """
+        last, _ = await self.log.last()
+        if at is not None and at > last:
+            raise NotRetained(f"{self.change_set}: the log ends at commit {last}, before {at}")
+        until = last if at is None else at
+        for attempt in range(_LOOKS):
+            begins = await self.begins()
+            if until < begins:
+                raise NotRetained(
+                    f"{self.change_set}: the past before commit {begins} is not kept any more, "
+                    f"and with it commit {until}"
+                )
+            try:
+                return await self.restore(until, past=at is not None)
+            except HistoryBroken:
+                # Its owner's checkpoint and purge look the same to who was slow to read.
+                if attempt == _LOOKS - 1 or begins == await self.begins():
+                    raise
+        raise AssertionError("the last look returns or raises")
+
+    async def begins(self) -> int:
+        """The earliest commit whose state can be had: 0, or a checkpoint's."""
+        first = await self.log.first()
+        return 0 if first is None else first.previous
+
+    async def restore(
+        self, until: int, *, past: bool = False, known: Sequence[Line] = ()
+    ) -> Restored:
+        """The state as of line `until`, which is the last unless it is of the `past`.
+
+        `known` are the last lines, as far as the caller has them.
 
         Raises:
             HistoryBroken: checkpoint and log do not fit together; nothing was changed.
         """
-        checkpoint = await asyncio.to_thread(self.checkpoints.load, self.change_set)
+        at = until if past else None
+        try:
+            checkpoint = await asyncio.to_thread(self.checkpoints.load, self.change_set, at)
+        except StoreDamaged as error:
+            raise HistoryBroken(f"{self.change_set}: the store is damaged: {error}") from error
         if checkpoint is None:
-            restored = Restored(State(), 0)
+            restored = await self._beginning()
         else:
             state = State.restored(checkpoint.graph, checkpoint.commit, checkpoint.small)
-            restored = Restored(state, checkpoint.commit)
+            kept = Kept.all_in(checkpoint.small)
+            restored = Restored(state, checkpoint.commit, kept=kept)
         if restored.checkpoint > until:
             raise HistoryBroken(
                 f"{self.change_set}: the checkpoint is of commit {restored.checkpoint}, but the "
                 f"log ends at {until}; was the stream restored from an older backup than the store?"
             )
-        await self.catch_up(restored, until)
+        await self.catch_up(restored, until, known)
+        restored.require_base()
         return restored
 
-    async def catch_up(self, restored: Restored, until: int) -> None:
+    async def _beginning(self) -> Restored:
+        """The state before the first line: empty, or of a branch what it was forked from."""
+        first = await self.log.first()
+        if first is None or first.previous or first.head.branch is None:
+            return Restored(State(), 0)
+        branch = first.head.branch
+        base = branch.base
+        try:
+            parent = await self.of(base.change_set_id).restored(base.commit)
+        except NotRetained as error:
+            return Restored(State(edits=Edits()), 0, origin=Origin(0, str(error)))
+        cursor = base.commit
+        if base.change_set_id != branch.head:  # a branch of a branch has its edits, and its place
+            cursor = parent.cursor
+        state = State(parent.state.graph, edits=parent.state.edits or Edits())
+        return Restored(state, 0, origin=Origin(cursor))
+
+    def of(self, change_set_id: ChangeSetId) -> "Archive":
+        """The archive of another change set of the workspace."""
+        other = ChangeSet(self.change_set.workspace_id, change_set_id)
+        return Archive(other, self.log.of(other), self.batches, self.checkpoints)
+
+    async def catch_up(self, restored: Restored, until: int, known: Sequence[Line] = ()) -> None:
         """Take over what the log says behind `restored`, up to line `until`."""
         state = restored.state
-        async for sequence, commit in self.log.lines(state.commit, until):
+        async for sequence, commit in self._lines(state.commit, until, known):
             await self._replay(state, commit)
             state.advance(commit, sequence)
             restored.lines += 1
             restored.handled += commit.handled is not None
 
+    async def _lines(self, after: int, until: int, known: Sequence[Line]) -> AsyncIterator[Line]:
+        """As `CommitLog.lines`, which need not be asked if the checkpoint is of just before."""
+        behind = [(sequence, line) for sequence, line in known if after < sequence <= until]
+        if behind and behind[0][1].previous <= after:
+            for each in behind:
+                yield each
+        else:
+            async for each in self.log.lines(after, until):
+                yield each
+
     async def _replay(self, state: State, commit: CommitV1) -> None:
         handled = commit.handled
-        if handled is None or handled.outcome is not Outcome.APPLIED or handled.updates is None:
+        if handled is None or handled.updates is None:
             return
         try:
-            updates = (await self.batches.fetch(handled.updates, handled.id)).updates
+            batch = await self.batches.fetch(handled.updates, handled.id)
+            await asyncio.to_thread(perform, state, handled.sequence, batch, handled.covers)
         except MissingBatch as error:
             raise HistoryBroken(f"{self.change_set}: {error}, which the log refers to") from error
-        await asyncio.to_thread(rebase, state.graph, handled.sequence, updates, handled.covers)
+
+
+async def _empty() -> Head:
+    return Head()
 
 
 class Ownership:
     """The owner of a change set: it alone can append to the log, until another takes over.
 
     The request loop and the DVU of a run share it; whoever reads the state and then
-    writes holds `lock` meanwhile. Once a write raises, the state is worthless.
+    writes holds `lock` meanwhile. What it says is true until a write is refused (W4); once
+    a write raises, the state is worthless.
     """
 
     def __init__(self, archive: Archive, restored: Restored) -> None:
@@ -92,27 +208,42 @@ class Ownership:
         """Lines since then."""
         self.handled = restored.handled
         """Requests settled since then."""
+        self.kept = restored.kept
+        self.origin = restored.origin
         self.lock = asyncio.Lock()
+        self._staged: list[CommitV1] = []
         self.former = ""
         """The owner before, if it never released the change set."""
 
     @classmethod
-    async def take(cls, archive: Archive, instance: str) -> "Ownership":
-        """Become the owner: from now on every earlier owner's writes fail (W2)."""
+    async def take(
+        cls, archive: Archive, instance: str, first: Callable[[], Awaitable[Head]] = _empty
+    ) -> "Ownership":
+        """Become the owner: from now on every earlier owner's writes fail (W2).
+
+        `first` is asked for the head of a change set that has no line yet.
+        """
         while True:
             previous, last = await archive.log.last()
-            head = Head() if last is None else last.head
+            head = await first() if last is None else last.head
             own_id = RequestId()
             mine = head.model_copy(
                 update={"epoch": head.epoch + 1, "owner": f"{instance}/{own_id}"}
             )
             try:
                 line = CommitV1(id=own_id, previous=previous, head=mine)
-                sequence = await archive.log.append(line)
+                [sequence] = await archive.log.append([line])
             except Overtaken:
                 continue
             try:
-                own = cls(archive, await archive.restore(sequence))
+                if mine.closing is not None and mine.closing.standing == "deleted":
+                    restored = Restored(State(head=mine, commit=sequence), 0)
+                else:
+                    known = (
+                        [(sequence, line)] if last is None else [(previous, last), (sequence, line)]
+                    )
+                    restored = await archive.restore(sequence, known=known)
+                own = cls(archive, restored)
             except HistoryBroken:
                 # A successor's checkpoint and purge look the same to who was slow to read.
                 await _confirm(archive, mine.epoch)
@@ -120,19 +251,40 @@ class Ownership:
             own.former = head.owner
             return own
 
-    async def write(self, handled: Handled | None = None, **changes: Any) -> int:
-        """Append one line with `changes` to the head; its sequence.
+    @property
+    def head(self) -> Head:
+        """The head as it is once everything staged is written."""
+        return self._staged[-1].head if self._staged else self.state.head
+
+    def has_staged(self, request_id: RequestId) -> bool:
+        """Whether a staged line settles that request."""
+        return any(line.handled and line.handled.id == request_id for line in self._staged)
+
+    def stage(self, handled: Handled | None = None, **changes: Any) -> None:
+        """Put a line with `changes` to the head behind those to be written together."""
+        head = self.head.model_copy(update=changes)
+        previous = self.state.commit + len(self._staged)  # if nobody else writes meanwhile
+        self._staged.append(CommitV1(id=RequestId(), previous=previous, head=head, handled=handled))
+
+    async def flush(self) -> None:
+        """Append the staged lines, in order.
 
         Raises:
-            Overtaken: another run owns the change set by now. Nothing was written.
+            Overtaken: another run owns the change set by now. The first so many of the
+                lines may have been written; the state is worthless.
         """
-        head = self.state.head.model_copy(update=changes)
-        line = CommitV1(id=RequestId(), previous=self.state.commit, head=head, handled=handled)
-        sequence = await self.archive.log.append(line)
-        self.state.advance(line, sequence)
-        self.lines += 1
-        self.handled += handled is not None
-        return sequence
+        lines, self._staged = self._staged, []
+        sequences = await self.archive.log.append(lines) if lines else []
+        for line, sequence in zip(lines, sequences, strict=True):
+            self.state.advance(line, sequence)
+            self.lines += 1
+            self.handled += line.handled is not None
+
+    async def write(self, handled: Handled | None = None, **changes: Any) -> int:
+        """Append what is staged and one more line, at once; its sequence. Raises as `flush`."""
+        self.stage(handled, **changes)
+        await self.flush()
+        return self.state.commit
 
     async def release(self) -> None:
         """Write that nobody owns the change set; being able to shows that we did (W10).

@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rebaser_core.codecs import same
+import numpy as np
+import pyarrow as pa
+
 from rebaser_core.messages import Correction
 from rebaser_core.updates import (
     AnyUpdate,
@@ -25,8 +27,7 @@ from rebaser_core.updates import (
     SetValue,
 )
 from rebaser_server.graph import Func, Graph, Inputs, Status, Value, ids_in, without
-
-_PENDING: Final = Status.PENDING  # an enum's own look-up is slow
+from rebaser_server.json_text import text_of
 
 
 @dataclass(slots=True)
@@ -77,8 +78,8 @@ class _Batch:
     def _root(self, value: Value) -> None:
         """Have `value` and what depends on it recomputed; nothing to do for a lone source."""
         if value.func_id is not None:
-            value.status, value.message = _PENDING, None
-        elif not value.dependents:
+            self._graph.pend(value)
+        elif not value.has_dependents:
             return
         self._graph.root(value, self._sequence)
         self._done.dirty = True
@@ -97,8 +98,8 @@ class _Batch:
         return update
 
     def _recompute_all_of(self, func_id: str) -> None:
-        for value_id in sorted(self._graph.users.get(func_id, ())):
-            self._root(self._graph.values[value_id])
+        if self._graph.pend_users(func_id, self._sequence):
+            self._done.dirty = True
 
     def _put_value(self, update: PutValue) -> AnyUpdate:
         graph = self._graph
@@ -114,7 +115,7 @@ class _Batch:
             graph.wire(value, inputs)
             graph.compute_by(value, update.func_id)
             self._root(value)
-        elif value.func_id is not None or not same(value.value, update.value):
+        elif value.func_id is not None or value.text != text_of(update.value):
             graph.unwire(value)
             graph.compute_by(value, None)
             graph.assign(value, update.value)
@@ -142,7 +143,8 @@ class _Batch:
     def _fitting_inputs(self, value: Value, inputs: Inputs) -> Inputs:
         """`inputs` less what is missing or would close a cycle; makes room in the order."""
         wanted = ids_in(inputs)
-        missing = set(wanted).difference(self._graph.values)
+        values = self._graph.values
+        missing = {value_id for value_id in wanted if value_id not in values}
         # Its old inputs are no reason to refuse the new ones.
         self._graph.unwire(value)
         there = [v for v in wanted if v not in missing] if missing else wanted
@@ -166,8 +168,9 @@ class _Batch:
         if value.func_id is not None:
             self._correct("controlled-value", f"{value.id} is computed by {value.func_id}; not set")
             return None
-        if not same(value.value, update.value):
-            self._graph.assign(value, update.value)
+        text = text_of(update.value)
+        if value.text != text:
+            self._graph.assign_text(value, text)
             self._root(value)
         return update
 
@@ -230,6 +233,24 @@ def _apply_computed(graph: Graph, updates: Sequence[AnyUpdate], covers: int) -> 
             done.updates.append(update)
             continue
         done.corrections.append(Correction(index=index, code="stale-result", detail=detail))
+    return done
+
+
+def fold(graph: Graph, results: pa.Table, covers: int) -> Rebased:
+    """Merge many results, by the rule of `_apply_computed` but column by column.
+
+    `results` has the columns `id`, `status` and `text` of `dvu.outcome`, no id twice. Those
+    that are dropped are told of together: replayed, the same ones are dropped.
+    """
+    statuses = results.column("status").to_numpy()
+    taken = graph.assign_many(results.column("id"), statuses, results.column("text"), covers)
+    done = Rebased()
+    dropped = np.flatnonzero(~taken)
+    if len(dropped):
+        detail = f"{len(dropped)} values were defined anew, or removed, since they were computed"
+        done.corrections.append(
+            Correction(index=int(dropped[0]), code="stale-result", detail=detail)
+        )
     return done
 
 

@@ -1,29 +1,67 @@
 """The requests of one change set: in order, each once, deleted by sequence when handled."""
 
+import asyncio
+import random
+from collections import deque
+from itertools import chain, repeat
 from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self
 
 from rebaser_client.publishing import persistently
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import Delivery, JetStream, OrderedConsumer
+from rebaser_core.jetstream import (
+    Asked,
+    Delivery,
+    JetStream,
+    JetStreamError,
+    OrderedConsumer,
+    Unavailable,
+    Unreachable,
+)
+from rebaser_core.jetstream.inbox import Inbox
+from rebaser_core.jetstream.link import briefly
 from rebaser_core.subjects import Subjects
 from rebaser_server.errors import HistoryBroken
 
-_DELETE_FOR = 20.0  # seconds in which an unanswered delete is tried again
+_MOST_DUE: Final = 64
+"""Answers to deletes that are waited for at any time."""
+
+_LAST_DELETES: Final = 1.0  # seconds for them when a run ends early
+
+_DELETE_FOR: Final = 20.0  # seconds in which an unanswered delete is tried again
+
+IDLE: Final = 5.0
+"""Seconds without a request after which the server need not keep a consumer for it."""
+
+_LOOKS: Final = (1.0, 5.0)
+_LOOK_EVERY: Final = 60.0
+"""Seconds between looks at the stream without a consumer. News of a request comes at once, but
+as plain messages do, and at first perhaps not yet to every server of a cluster."""
+
+_SPREAD: Final = 5.0
+"""Seconds over which looks are spread after a reconnect: ten thousand may be due then."""
 
 
 class RequestQueue:
-    """Reads through our own ordered consumer, whose consumer sequence has no gap.
+    """Reads through our own ordered consumer, whose consumer sequence has no gap (W3).
 
     So what it hands out is the lowest request present behind the one before (I4),
     and no read per request is needed to know it (W6, made cheaper).
+
+    While nothing comes there is no consumer: a plain subscription hears of the next
+    request, and costs neither memory nor heartbeats where a consumer would.
     """
 
-    def __init__(self, js: JetStream, subjects: Subjects, change_set: ChangeSet) -> None:
+    def __init__(
+        self, js: JetStream, subjects: Subjects, change_set: ChangeSet, *, idle: float = IDLE
+    ) -> None:
         self._js = js
+        self._idle = float("inf") if js.foreign else idle  # another account's is not heard here
         self._stream = subjects.requests_stream
         self._subject = subjects.requests(change_set)
         self._consumer = OrderedConsumer(js, self._stream, self._subject)
+        self._deleting: deque[tuple[int, Asked[Any]]] = deque()
+        """Oldest first."""
 
     async def __aenter__(self) -> Self:
         await self._consumer.__aenter__()
@@ -35,25 +73,99 @@ class RequestQueue:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        async with briefly(_LAST_DELETES):  # what stays is answered once more
+            await self.deleted()
+        for _, asked in self._deleting:
+            asked.forget()
         await self._consumer.close()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests the server had behind the last one when it delivered that."""
+        return self._consumer.pending
 
     async def next(self, quiet: float) -> Delivery | None:
         """The next request; None if none came for `quiet` seconds and the server has none.
 
         May be cancelled without losing anything.
         """
-        return await self._consumer.next(quiet=quiet)
+        clock = asyncio.get_running_loop().time
+        end, left = clock() + quiet, quiet
+        while True:
+            request = await self._consumer.next(quiet=min(left, self._idle))
+            if request is not None or left <= self._idle:
+                return request
+            if not await self._announced(end):
+                return None
+            left = max(0.0, end - clock())
+
+    async def _announced(self, end: float) -> bool:
+        """Wait without a consumer until there may be a request; False: by `end` there is none."""
+        clock, link = asyncio.get_running_loop().time, self._js.link
+        bell, looks = Inbox(link), chain(_LOOKS, repeat(_LOOK_EVERY))
+        try:
+            await bell.open(self._subject)  # first, so that none comes unheard
+            await self._consumer.pause()
+            while not bell.queue:
+                epoch, there = link.epoch, await self._look()
+                if there or (there is not None and clock() >= end):
+                    return there
+                again = clock() + next(looks)
+                until = again if there is None else min(again, end)
+                while clock() < until and not bell.queue:
+                    await bell.wait(until - clock())
+                    if link.epoch != epoch:  # what came meanwhile was not heard
+                        epoch, soon = link.epoch, clock() + random.uniform(0, _SPREAD)  # noqa: S311
+                        until = min(until, soon)
+        finally:
+            await bell.close()
+        return True
+
+    async def _look(self) -> bool | None:
+        """Whether a request is left behind the last one handed out; None: nobody could say."""
+        try:
+            return await self.first(after=self._consumer.cursor) is not None
+        except (Unreachable, Unavailable):
+            if self._js.nc.is_closed:
+                raise
+            return None
+
+    async def ready(self, most: int) -> list[Delivery]:
+        """The next requests, up to `most`, that are here already. Not to be cancelled."""
+        return await self._consumer.ready(most)
 
     async def delete(self, sequence: int) -> None:
-        """Have a handled request gone (W9).
+        """Ask for a handled request to be gone (W9); `deleted` says when it is.
+
+        Waits only while too many answers are due.
 
         Raises:
-            Unreachable: it may be there still. It will be delivered again, and skipped.
+            Unreachable: of an earlier one, as `deleted`.
         """
-        await persistently(lambda: self._js.delete_message(self._stream, sequence), _DELETE_FOR)
+        body = {"seq": sequence, "no_erase": True}
+        verb = f"STREAM.MSG.DELETE.{self._stream}"
+        self._deleting.append((sequence, await self._js.request_ahead(verb, body)))
+        while self._deleting and (self._deleting[0][1].is_over or len(self._deleting) > _MOST_DUE):
+            await self._see_oldest_gone()
+
+    async def deleted(self) -> None:
+        """Return once all that was asked to be deleted is gone.
+
+        Raises:
+            Unreachable: some may be there still. They will be delivered again, and skipped.
+        """
+        while self._deleting:
+            await self._see_oldest_gone()
+
+    async def _see_oldest_gone(self) -> None:
+        sequence, asked = self._deleting.popleft()
+        try:
+            await asked.answer(self._js.timeout)
+        except JetStreamError:  # also if it is gone already: `delete_message` knows
+            await persistently(lambda: self._js.delete_message(self._stream, sequence), _DELETE_FOR)
 
     async def first(self, after: int = 0) -> int | None:
-        """The lowest request behind sequence `after` that the stream's leader has (W12)."""
+        """The lowest request behind sequence `after` that the stream's leader has (S-4, W12)."""
         message = await self._js.get_message(
             self._stream, sequence=after + 1, next_by_subject=self._subject
         )

@@ -1,6 +1,6 @@
 """What a caller is told of a request, from the line of the log that settles it."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rebaser_core.commits import Handled, Outcome
 from rebaser_core.ids import ChangeSet, RequestId
@@ -15,12 +15,16 @@ from rebaser_core.messages import (
 )
 from rebaser_server.ownership import Ownership
 
+_SHORT: Final = {Outcome.DEAD: "in the dead letters", Outcome.REFUSED: "refused"}
+"""Where the line that says why is not there any more."""
+
 
 class Settled(NamedTuple):
-    """A request that is final, and the line that says so."""
+    """What becomes of a request, and the line that says so."""
 
     handled: Handled
-    commit: int
+    commit: int = 0
+    """0 until it is written."""
 
 
 async def settled(own: Ownership, request_id: RequestId) -> Settled | None:
@@ -38,8 +42,8 @@ def response_to(change_set: ChangeSet, what: Settled) -> EnqueueUpdatesResponseV
     """The final answer; the same whenever it is asked for, as long as the line is there."""
     handled, commit = what
     status: SuccessStatusV2 | ErrorStatus
-    if handled.outcome is Outcome.DEAD:
-        status = ErrorStatus(error=Failure(message=handled.message or "in the dead letters"))
+    if handled.outcome in (Outcome.DEAD, Outcome.REFUSED):
+        status = ErrorStatus(error=Failure(message=handled.message or _SHORT[handled.outcome]))
     else:
         status = SuccessStatusV2(
             success=SuccessV2(

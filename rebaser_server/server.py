@@ -8,8 +8,10 @@ import structlog
 from nats.aio.client import Client
 from ulid import ULID
 
+from rebaser_core.ids import WorkspaceId
 from rebaser_core.jetstream import (
     ConnectOptions,
+    ConsumerGone,
     Delivery,
     Drift,
     JetStream,
@@ -17,26 +19,44 @@ from rebaser_core.jetstream import (
     PullConsumer,
     connected,
 )
-from rebaser_core.streams import StreamOptions, streams, tasks_consumer
+from rebaser_core.limits import Limits
+from rebaser_core.streams import StreamOptions
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.announcing import Announcer
+from rebaser_server.answering import Answering
+from rebaser_server.assets import Assets, report
 from rebaser_server.batches import Batches
+from rebaser_server.capacity import Capacity
 from rebaser_server.change_set import Rules, Workshop
+from rebaser_server.collecting import Collecting
 from rebaser_server.crew import Crew
 from rebaser_server.dvu.executor import Executor
 from rebaser_server.errors import Interrupted, StopOverdue
+from rebaser_server.files import Files
+from rebaser_server.forgetting import Forgetting
+from rebaser_server.inspecting import Inspection
 from rebaser_server.lifetimes import Shutdown, alongside
 from rebaser_server.members import Members
+from rebaser_server.ops.serving import looked_at
 from rebaser_server.outcomes import Outcomes
 from rebaser_server.reconciler import Reconciler
-from rebaser_server.settings import NatsSettings, Settings
-from rebaser_server.slots import Slots
+from rebaser_server.retention import Retention
+from rebaser_server.settings import (
+    FairnessSettings,
+    NatsSettings,
+    Settings,
+)
+from rebaser_server.slots import Fairness, Slots
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.results import Results
 from rebaser_server.takeover import Takeover
 from rebaser_server.tasks import Lease
+from rebaser_server.upkeep import Upkeep
 
 log: Final = structlog.get_logger()
+
+FORGET_EVERY: Final = 10
+"""Times the reconciler's period between two looks for deleted change sets."""
 
 
 async def serve(settings: Settings, executor: Executor, shutdown: Shutdown, *, slots: int) -> None:
@@ -45,24 +65,54 @@ async def serve(settings: Settings, executor: Executor, shutdown: Shutdown, *, s
     Cancelled, it drops what is in hand; nothing that was committed is lost.
 
     Raises:
-        Unreachable: no first connection to NATS in time.
-        ConsumerGone: somebody deleted the tasks consumer; a restart makes it anew.
+        Unreachable: no first connection to NATS in time, or no JetStream behind it.
         StopOverdue: work in hand was dropped when the grace period was over.
     """
     async with connected(connect_options(settings)) as nc:
-        shop = await _open(nc, settings, executor, slots)
-        reconciler = Reconciler(shop.js, shop.subjects, settings.reconcile_every.total_seconds())
+        assets = assets_of(jetstream(nc, settings.nats), settings)
+        try:
+            async with shutdown.interrupts():
+                report(await assets.ready())
+        except Interrupted:
+            log.info("stopped")
+            return
+        shop = _open(nc, assets, settings, executor, slots)
+        period = settings.reconcile_every.total_seconds()
+        reconciler = Reconciler(shop.js, shop.subjects, period)
+        inspection = Inspection(assets, settings.alert_after, period)
         lease = Lease(settings.ack_wait.total_seconds(), settings.progress_every.total_seconds())
         log.info("ready", nats=settings.nats.url, concurrency=settings.concurrency)
         members = Members(nc, shop.subjects, shop.instance)
         takeover = Takeover(shop.js, shop.subjects, members)
+        forgetting = Forgetting(
+            shop.js,
+            shop.subjects,
+            Files(settings.store.root, settings.store.options),
+            members,
+            keep=settings.change_sets.keep_deleted.total_seconds(),
+        )
+        work = Slots(
+            shop.js,
+            shop.subjects.tasks_stream,
+            settings.concurrency,
+            _fairness(settings.fairness),
+        )
         async with (
+            looked_at(shop, settings, work, members, shutdown),
             alongside(reconciler.run()),
+            alongside(forgetting.run(FORGET_EVERY * period)),
+            alongside(inspection.run()),
             alongside(members.beat()),
             alongside(takeover.run()),
+            alongside(
+                Capacity(shop.js, shop.subjects.tasks_stream, members, settings.concurrency).run()
+            ),
+            alongside(shop.upkeep.run()),
+            alongside(Collecting.of(shop.js, shop.subjects, members, settings.store).run()),
             Outcomes(shop.js, shop.subjects, shop.checkpoints).answered(nc),
+            Answering(shop.archive, shop.subjects).answered(nc),
         ):
-            await _take_tasks(shop, lease, settings, shutdown)
+            await _take_tasks(shop, assets, lease, settings, shutdown, work)
         log.info("stopped")
 
 
@@ -83,56 +133,64 @@ def jetstream(nc: Client, settings: NatsSettings) -> JetStream:
     return JetStream(nc, api_prefix=settings.api_prefix, domain=settings.domain)
 
 
-async def _open(nc: Client, settings: Settings, executor: Executor, slots: int) -> Workshop:
-    js, subjects = jetstream(nc, settings.nats), Subjects(settings.nats.prefix)
-    for drift in await prepare(js, settings):
-        log.warning(
-            "configuration differs",
-            what=drift.name,
-            field=drift.field,
-            expected=drift.expected,
-            actual=drift.actual,
-        )
+def _open(
+    nc: Client, assets: Assets, settings: Settings, executor: Executor, slots: int
+) -> Workshop:
+    js, subjects = assets.js, assets.subjects
     bucket = ObjectStore(js, subjects.batches_bucket)
+    checkpoints = Checkpoints(settings.store.root, settings.store.options)
     return Workshop(
         # Started again under the same name, a process is not who owned its change sets before.
         f"{settings.instance_id}/{ULID()}",
         js,
         subjects,
-        Batches(bucket, Results(settings.store.root)),
-        Checkpoints(settings.store.root, settings.store.options),
+        Batches(bucket, Results(settings.store.root, settings.store.options)),
+        checkpoints,
         executor,
         Announcer(nc, subjects),
+        Upkeep(checkpoints, settings.store.keep_replaced.total_seconds()),
         Rules(
             quiet_period=settings.quiet_period.total_seconds(),
             confirm_every=settings.ack_wait.total_seconds() / 2,
             attempts=settings.attempts,
             checkpoint_every=settings.checkpoint_every,
+            retention=Retention.of(settings.history),
             dvu_deadline=settings.dvu_deadline,
             dvu_attempts=settings.dvu_attempts,
             slots=slots,
+            limits=Limits(**settings.limits.model_dump()),
         ),
     )
 
 
+def _fairness(settings: FairnessSettings) -> Fairness:
+    weights = {WorkspaceId.from_str(name): weight for name, weight in settings.weights.items()}
+    return Fairness(settings.share, weights, settings.turn.total_seconds())
+
+
+def assets_of(js: JetStream, settings: Settings) -> Assets:
+    queue = settings.queue
+    options = StreamOptions(
+        settings.nats.replicas, queue.change_set_requests, queue.requests, queue.requests_bytes
+    )
+    return Assets(js, Subjects(settings.nats.prefix), options, settings.ack_wait)
+
+
 async def prepare(js: JetStream, settings: Settings) -> list[Drift]:
     """Create streams, consumer and bucket that are missing; how those that are there differ."""
-    subjects = Subjects(settings.nats.prefix)
-    replicas = settings.nats.replicas
-    drifts = []
-    for config in streams(subjects, StreamOptions(replicas)):
-        drifts += await js.ensure_stream(config)
-    consumer = tasks_consumer(subjects, settings.ack_wait)
-    drifts += await js.ensure_consumer(subjects.tasks_stream, consumer)
-    bucket = ObjectStore(js, subjects.batches_bucket)
-    drifts += await bucket.ensure(num_replicas=replicas)
-    return drifts
+    return await assets_of(js, settings).make()
 
 
-async def _take_tasks(shop: Workshop, lease: Lease, settings: Settings, shutdown: Shutdown) -> None:
+async def _take_tasks(
+    shop: Workshop,
+    assets: Assets,
+    lease: Lease,
+    settings: Settings,
+    shutdown: Shutdown,
+    slots: Slots,
+) -> None:
     """Work on up to `settings.concurrency` change sets; return once each is settled."""
     stream = shop.subjects.tasks_stream
-    slots = Slots(shop.js, stream, settings.concurrency)
     crew = Crew(shop, lease, shutdown, slots)
     grace = settings.shutdown_grace.total_seconds()
     async with (
@@ -143,18 +201,24 @@ async def _take_tasks(shop: Workshop, lease: Lease, settings: Settings, shutdown
     ):
         with suppress(Interrupted):
             while True:
-                task = await _next_task(tasks, slots, shutdown)
-                group.create_task(crew.work_on(task, slots.take()))
+                task = await _next_task(tasks, assets, slots, shutdown)
+                group.create_task(crew.begin(task))
         log.info("stopping", change_sets=slots.busy)
         await tasks.close()
 
 
-async def _next_task(tasks: PullConsumer, slots: Slots, shutdown: Shutdown) -> Delivery:
+async def _next_task(
+    tasks: PullConsumer, assets: Assets, slots: Slots, shutdown: Shutdown
+) -> Delivery:
     task = None
     try:
         async with shutdown.interrupts():
-            await slots.one_free()
-            task = await tasks.take(slots.free)
+            while task is None:
+                await slots.one_free()
+                try:
+                    task = await tasks.take(slots.free)
+                except ConsumerGone as error:
+                    await assets.make_tasks_again(error)
     except Interrupted:
         if task is not None:  # both came at once
             await task.nak()

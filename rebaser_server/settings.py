@@ -9,6 +9,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, m
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from ulid import ULID
 
+from rebaser_core.ids import UlidText
+from rebaser_core.limits import Limits
+
 _PREFIX: Final = "REBASER_"
 
 
@@ -62,6 +65,48 @@ class StoreSettings(_Group):
     """A directory, or a URI of an object store."""
     options: dict[str, str] = Field(default_factory=dict)
     """Passed to the object store's client: region, endpoint, keys."""
+    keep_replaced: Duration = timedelta(days=1)
+    """For which files that a table no longer needs stay, for whoever is reading them."""
+    collect_every: Duration = timedelta(hours=6)
+    """How often it is looked for batches and files that nothing refers to; by one Rebaser."""
+    keep_unreferred: Duration = timedelta(days=1)
+    """For which they are left: a batch is stored before its request is."""
+
+
+class HistorySettings(_Group):
+    """How much of each change set's past stays to be read, shown and reverted.
+
+    It begins at a checkpoint, at the latest at the one before the last.
+    """
+
+    keep: Duration = timedelta(days=7)
+    """The past that is kept, unless one of these is exceeded:"""
+    commits: Annotated[int, Field(ge=0)] = 10_000
+    """lines of a change set's commit log,"""
+    batches: Annotated[int, Field(ge=0)] = 20
+    """and those of them whose batch is too large for a line and lies elsewhere."""
+
+
+class ChangeSetSettings(_Group):
+    """What becomes of closed change sets."""
+
+    keep_deleted: Duration = timedelta(days=30)
+    """Time after which the data of one that was deleted is gone."""
+
+
+class LimitsSettings(_Group):
+    """How large what is sent may be. Clients check it before they send, by their own `Limits`."""
+
+    batch_updates: Annotated[int, Field(ge=1)] = Limits().batch_updates
+    """Updates of one batch."""
+    value_bytes: Annotated[int, Field(ge=1)] = Limits().value_bytes
+    """Bytes of one value as JSON."""
+    inputs: Annotated[int, Field(ge=1)] = Limits().inputs
+    """Inputs of one value, all arguments together."""
+    name_depth: Annotated[int, Field(ge=1)] = Limits().name_depth
+    """Parts of a name, between slashes."""
+    change_sets: Annotated[int, Field(ge=1)] = Limits().change_sets
+    """Change sets of a workspace, the closed ones included until they are deleted."""
 
 
 class SparkSettings(_Group):
@@ -73,6 +118,61 @@ class SparkSettings(_Group):
     driver_memory: str = "1g"
     state: Path = Path("rebaser-data/spark")
     """A directory for what Spark writes beside the data; each daemon may have its own."""
+    warm: bool = True
+    """Start Spark with the daemon, so that the first update need not wait for it."""
+    slots: Annotated[int, Field(ge=1)] | None = None
+    """Values computed at a time. Of `local[…]` it is known; of a cluster it is taken to be 16."""
+    conf: dict[str, str] = Field(default_factory=dict)
+    """More Spark settings, stronger than ours: of executors, of Kubernetes, …"""
+    archives: Path | None = None
+    """Where `rebaser train` leaves what Spark starts from; beside the installed packages."""
+
+
+class QueueSettings(_Group):
+    """What may wait before clients are refused. Stored at the server: all must agree.
+
+    `null` is no limit. A request that is refused is not stored, and its client is told at once.
+    """
+
+    change_set_requests: Annotated[int, Field(ge=10)] | None = 100_000
+    """Of one change set."""
+    requests: Annotated[int, Field(ge=100)] | None = 1_000_000
+    """Of all of them together."""
+    requests_bytes: Annotated[int, Field(ge=1_000_000)] | None = None
+    """Of all of them together; NATS sets so much of its disk aside."""
+
+
+class FairnessSettings(_Group):
+    """What a workspace and a change set may have of a daemon while others want it, too."""
+
+    share: Annotated[float, Field(ge=1)] = 4.0
+    """Slots a workspace may have for each one that it leaves free: with 4, at most 4/5 of them."""
+    weights: dict[UlidText, Annotated[float, Gt(0)]] = Field(default_factory=dict)
+    """By workspace: what its share is multiplied by; 1 for those not named."""
+    turn: Duration = timedelta(seconds=30)
+    """Work on a change set after which it goes to the end of the line if its slot is wanted."""
+
+
+class FunctionSettings(_Group):
+    """What one call of a function may take; a value whose function takes more fails."""
+
+    time: Duration = timedelta(seconds=60)
+    memory: Annotated[int, Field(ge=0)] = 1 << 30
+    """Octets by which the process may grow during the call; 0: as many as there are."""
+
+
+class OpsSettings(_Group):
+    """Where each daemon shows health, metrics and its page."""
+
+    enabled: bool = True
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """7380, or if that is taken any free one; a port that is set must be free."""
+    token: SecretStr | None = None
+    """Asked for by everything but `/healthz` and `/readyz`."""
+    certificate: Path | None = None
+    """PEM; with it the endpoint speaks HTTPS."""
+    key: Path | None = None
 
 
 class Settings(BaseSettings):
@@ -84,7 +184,13 @@ class Settings(BaseSettings):
 
     nats: NatsSettings = NatsSettings()
     store: StoreSettings = StoreSettings()
+    history: HistorySettings = HistorySettings()
+    change_sets: ChangeSetSettings = ChangeSetSettings()
+    limits: LimitsSettings = LimitsSettings()
     spark: SparkSettings = SparkSettings()
+    queue: QueueSettings = QueueSettings()
+    fairness: FairnessSettings = FairnessSettings()
+    ops: OpsSettings = OpsSettings()
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = Field(
         default_factory=lambda: str(ULID())
     )
@@ -92,12 +198,14 @@ class Settings(BaseSettings):
     """Change sets worked on at once by this process."""
     quiet_period: Duration = timedelta(minutes=5)
     """Silence on a change set after which its task is done."""
-    ack_wait: Duration = timedelta(seconds=60)
+    ack_wait: Duration = timedelta(seconds=120)
     """A task not heard of for this long is redelivered. Stored at the server: all must agree."""
-    progress_every: Duration = timedelta(seconds=10)
+    progress_every: Duration = timedelta(seconds=30)
     """How often a task in hand is reported to be in progress."""
     reconcile_every: Duration = timedelta(seconds=60)
     """How often each daemon looks for work that nobody has a task for."""
+    alert_after: Duration = timedelta(minutes=10)
+    """A request that waits for longer is told of as an error, by each daemon, until it is done."""
     shutdown_grace: Duration = timedelta(seconds=25)
     """Time for requests in hand to finish; keep it under the supervisor's own limit."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 500
@@ -108,6 +216,7 @@ class Settings(BaseSettings):
     """A dependent values update that takes longer is stopped and tried again."""
     dvu_attempts: Annotated[int, Field(ge=1)] = 5
     """Failed updates in a row after which the affected values are marked failed."""
+    functions: FunctionSettings = FunctionSettings()
     spark_min_affected: Annotated[int, Ge(0)] = 0
     """Updates of fewer values are evaluated in process; 0: everything runs on Spark."""
 

@@ -10,18 +10,28 @@ from rich.table import Table
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import connected
 from rebaser_server.graph import Graph, Value
-from rebaser_server.reading import Reader, archive_of
+from rebaser_server.reading import archive_of
 from rebaser_server.server import connect_options, jetstream
 from rebaser_server.settings import Settings
 
 
 async def show_values(
-    settings: Settings, change_set: ChangeSet, names: list[str], *, as_json: bool
+    settings: Settings,
+    change_set: ChangeSet,
+    names: list[str],
+    *,
+    at: int | None = None,
+    as_json: bool,
 ) -> None:
-    """Print the values, or those of the given names or ids, in the order they were defined."""
+    """Print the values as of commit `at`, or those of these names or ids, in their order.
+
+    Raises:
+        NotRetained: the past does not go back to `at`.
+    """
     async with connected(connect_options(settings)) as nc:
         js = jetstream(nc, settings.nats)
-        graph = await Reader(archive_of(js, settings, change_set)).graph()
+        restored = await archive_of(js, settings, change_set).restored(at)
+        graph = restored.state.graph
     chosen = [v for v in graph.values.values() if not names or {v.id, v.name} & {*names}]
     if as_json:
         sys.stdout.write(json.dumps([_plain(value) for value in chosen]) + "\n")

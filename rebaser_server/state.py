@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from rebaser_core.commits import CommitV1, Handled, Head, Outcome
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, UpdatesAddress
+from rebaser_server.edits import Edits
 from rebaser_server.graph import Graph
 
 RECENT: Final = 1_000
@@ -36,6 +37,8 @@ class State:
     """Oldest first."""
     stored: list[tuple[int, UpdatesAddress]] = field(default_factory=list)
     """Lines whose batch lies elsewhere, to be thrown away once no line refers to it."""
+    edits: Edits | None = None
+    """Of a branch."""
 
     def advance(self, commit: CommitV1, sequence: int) -> None:
         """Take over the line `commit`, whose updates are in the graph already."""
@@ -56,7 +59,8 @@ class State:
 
     def small(self) -> dict[str, Any]:
         """All but the graph, as plain data for a checkpoint."""
-        return {
+        edits = {} if self.edits is None else {"edits": self.edits.plain(self.graph)}
+        return edits | {
             "head": self.head.model_dump(mode="json", by_alias=True),
             "recent": [[str(i), known.commit, known.outcome] for i, known in self.recent.items()],
             "stored": _STORED.dump_python(self.stored, mode="json", by_alias=True),
@@ -66,7 +70,9 @@ class State:
     def restored(cls, graph: Graph, commit: int, small: dict[str, Any]) -> "State":
         """The state that a checkpoint of line `commit` holds."""
         stored = _STORED.validate_python(small["stored"])
-        return cls(graph, Head.model_validate(small["head"]), commit, recent_in(small), stored)
+        head = Head.model_validate(small["head"])
+        edits = Edits.restored(small["edits"], graph) if "edits" in small else None
+        return cls(graph, head, commit, recent_in(small), stored, edits)
 
 
 def recent_in(small: dict[str, Any]) -> OrderedDict[RequestId, Known]:

@@ -32,7 +32,7 @@ class Takeover:
         self._members = members
 
     async def run(self) -> Never:
-        """Watch until cancelled; each silence is acted on once.
+        """Watch until cancelled; each silence is acted on once (F1).
 
         Were it acted on for as long as it lasts, one that is only slow would lose task
         after task, and so would whoever takes them.
@@ -58,7 +58,7 @@ class Takeover:
                 log.warning("not handed over yet", error=str(error))
 
     async def _renew_tasks_of_strangers(self) -> None:
-        """Once, after listening for a while: owners not heard died before this one started.
+        """Once, after listening for a while: owners not heard died before this one started (F3).
 
         Nothing is presumed while this one does not hear even itself.
         """
@@ -93,7 +93,7 @@ class Takeover:
                 change_set = self._subjects.change_set_of(subject)
             except UnknownSubject:
                 continue  # the reconciler says so
-            # The task first, then the head: the other way round it might be a successor's.
+            # The task first, then the head (F2): the other way round it might be a successor's.
             task = await self._js.get_message(stream, last_by_subject=subject)
             if task is None or task.sequence > up_to or not dead(await self._owner(change_set)):
                 continue

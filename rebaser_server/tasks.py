@@ -10,6 +10,7 @@ import structlog
 
 from rebaser_client.publishing import persistently
 from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
+from rebaser_server import metrics
 from rebaser_server.errors import HistoryBroken, Interrupted, LeaseLost, Overtaken, RetryLater
 from rebaser_server.lifetimes import alongside
 
@@ -85,7 +86,7 @@ class _Tenure:
         return self.left > 0
 
     async def extend(self) -> Never:
-        """Report progress until cancelled, each report confirmed by the server.
+        """Report progress until cancelled, each report confirmed by the server (W1).
 
         Raises:
             LeaseLost: no report got through for the whole of `ack_wait`.
@@ -97,6 +98,7 @@ class _Tenure:
                         sent = self._clock()
                         await self._task.in_progress(confirm=True, timeout=self._lease.renew_every)
                         self._ends = sent + self._lease.ack_wait
+                        metrics.LEASE_RENEWALS.inc()
                         deadline.reschedule(self._ends)
                     await asyncio.sleep(self._lease.renew_every)
         except TimeoutError:
@@ -112,7 +114,7 @@ def _delay(error: BaseException) -> float | None:
 
 
 async def _give_back(task: Delivery, delay: float | None, within: float) -> None:
-    """Have it redelivered. If that fails, it is redelivered all the same after `ack_wait`."""
+    """Have it redelivered (W14). If that fails, it is redelivered all the same after `ack_wait`."""
     try:
         async with asyncio.timeout(within):
             await persistently(lambda: task.nak(delay, confirm=True), within)

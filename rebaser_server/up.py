@@ -12,7 +12,7 @@ _READY = """\
 Rebaser is up.
   NATS    {url}
   data    {data}
-  Spark   {master}, started by the first update
+  Spark   {master}, starting
 Enqueue with rebaser_client; Ctrl-C stops it and keeps the data.
 """
 

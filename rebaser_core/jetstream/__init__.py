@@ -6,6 +6,7 @@ It stands on nats-py's connection and uses nothing of its JetStream code.
 
 from rebaser_core.jetstream.ack_subject import AckSubject
 from rebaser_core.jetstream.api import JetStream
+from rebaser_core.jetstream.asked import Asked
 from rebaser_core.jetstream.connection import ConnectOptions, connected
 from rebaser_core.jetstream.consume import Buffering, Messages
 from rebaser_core.jetstream.consumers import Consumer, Stream
@@ -18,6 +19,7 @@ from rebaser_core.jetstream.errors import (
     ApiError,
     ConsumerGone,
     ConsumerNotFound,
+    Full,
     HeartbeatsMissed,
     JetStreamError,
     KeyNotFound,
@@ -29,6 +31,7 @@ from rebaser_core.jetstream.errors import (
     ObjectDamaged,
     ObjectNotFound,
     StatusError,
+    StreamFull,
     StreamNotFound,
     SubjectFull,
     Unavailable,
@@ -48,6 +51,7 @@ __all__ = [
     "AckSubject",
     "AlreadyExists",
     "ApiError",
+    "Asked",
     "Buffering",
     "ConnectOptions",
     "Consumer",
@@ -56,6 +60,7 @@ __all__ = [
     "Delivery",
     "Drift",
     "Entry",
+    "Full",
     "HeartbeatsMissed",
     "JetStream",
     "JetStreamError",
@@ -80,6 +85,7 @@ __all__ = [
     "StatusError",
     "StoredMessage",
     "Stream",
+    "StreamFull",
     "StreamNotFound",
     "SubjectFull",
     "Unavailable",

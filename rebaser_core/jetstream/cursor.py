@@ -140,6 +140,17 @@ class OrderedReader(Reader):
             elif await self._nothing_left():
                 return None
 
+    async def ready(self, most: int) -> list[Delivery]:
+        """Return up to `most` of the next messages that have arrived, without waiting for any.
+
+        Raises:
+            Unreachable: this reader is closed.
+        """
+        found: list[Delivery] = []
+        while len(found) < most and (delivery := await self._queued()) is not None:
+            found.append(delivery)
+        return found
+
     async def _queued(self) -> Delivery | None:
         """Work off what came, up to and including the next message."""
         queue = self._inbox.queue
@@ -258,6 +269,12 @@ class OrderedReader(Reader):
                 while self._owed:
                     await self._js.delete_consumer(self._stream, self._owed[-1])
                     self._owed.pop()
+
+    async def pause(self) -> None:
+        """Have no consumer at the server until `next` is called again, which loses nothing."""
+        self._live = False
+        self._fruitless = 0
+        await self._release()
 
     async def close(self) -> None:
         """Have no consumer at the server. Takes milliseconds, or two seconds if it is deaf."""

@@ -19,7 +19,9 @@ JetStreamError
     │   └── ObjectNotFound
     ├── AlreadyExists      the name is taken, with another configuration
     ├── WrongLastSequence  a compare-and-swap lost
-    ├── SubjectFull        the subject holds as many messages as it may
+    ├── Full               no room for the message
+    │   ├── SubjectFull    the subject holds as many messages as it may
+    │   └── StreamFull     the stream does, or the account, or the server's disk
     └── Unavailable        not now: no leader, or the same message is being stored
 """
 
@@ -131,7 +133,15 @@ class WrongLastSequence(ApiError):
     pass
 
 
-class SubjectFull(ApiError):
+class Full(ApiError):
+    """Not stored, and it will not be before something else is gone."""
+
+
+class SubjectFull(Full):
+    pass
+
+
+class StreamFull(Full):
     pass
 
 
@@ -151,6 +161,8 @@ _KINDS: Final[dict[int | None, type[ApiError]]] = {
     10071: WrongLastSequence,
     10164: WrongLastSequence,  # the same without the sequence, from batches
     10158: Unavailable,  # "duplicate message id is in process"
+    10002: StreamFull,  # "resource limits exceeded for account"
+    10047: StreamFull,  # "insufficient storage resources available"
 }
 
 
@@ -158,7 +170,9 @@ def _kind(code: int, err_code: int | None, description: str) -> type[ApiError]:
     if err_code in _KINDS:
         return _KINDS[err_code]
     if err_code == STORE_FAILED:
-        return SubjectFull if "per subject" in description else ApiError
+        if "per subject" in description:
+            return SubjectFull
+        return StreamFull if description.startswith("maximum") else ApiError
     if code == 404:  # noqa: PLR2004 - as in HTTP
         return NotFound
     return Unavailable if code == 503 else ApiError  # noqa: PLR2004 - as in HTTP

@@ -12,6 +12,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from rebaser_core.jetstream.asked import said
 from rebaser_core.jetstream.errors import JetStreamError, Unreachable, Unsendable
 
 POLL: Final = 0.25  # seconds between looks at a connection whose callbacks are not ours
@@ -55,7 +56,7 @@ class Link:
     async def changed(self) -> None:
         """Tell everyone who waits that the connection came up, went down or was closed."""
         if not self.up:
-            for answer in self._answers.values():
+            for answer in tuple(self._answers.values()):
                 if not answer.done():
                     answer.set_result(None)
         for listener in tuple(self._listeners):
@@ -119,29 +120,35 @@ class Link:
         """
         try:
             async with asyncio.timeout(timeout):
-                if not self.up:
-                    await self.connected()
-                inbox = self._inbox or await self._open()
-                message = await self._answer(inbox, subject, payload, headers)
+                message = await (await self.asked(subject, payload, headers=headers))
         except TimeoutError:
             raise Unreachable(f"no answer on {subject} within {timeout} s") from None
-        if message is None:
-            raise Unreachable(f"connection lost before an answer on {subject}")
-        if not message.data and (message.headers or {}).get("Status") == "503":
-            raise Unreachable(f"nobody listens on {subject}")
-        return message
+        return said(subject, message)
 
-    async def _answer(
-        self, inbox: str, subject: str, payload: bytes, headers: Mapping[str, str] | None
-    ) -> Msg | None:
+    async def asked(
+        self, subject: str, payload: bytes = b"", *, headers: Mapping[str, str] | None = None
+    ) -> "asyncio.Future[Msg | None]":
+        """Send a question once the connection is up; the future answer, None if it goes down.
+
+        Cancel the future to stop waiting. What was sent first arrives first.
+
+        Raises:
+            Unreachable: the connection was closed for good.
+            Unsendable: nothing was sent.
+        """
+        if not self.up:
+            await self.connected()
+        inbox = self._inbox or await self._open()
         token = str(next(self._tokens))
         answer: asyncio.Future[Msg | None] = asyncio.get_running_loop().create_future()
         self._answers[token] = answer
+        answer.add_done_callback(lambda _: self._answers.pop(token, None))
         try:
             await self.publish(subject, payload, reply=inbox + token, headers=headers)
-            return await answer
-        finally:
-            del self._answers[token]
+        except BaseException:
+            answer.cancel()
+            raise
+        return answer
 
     async def round_trip(self, timeout: float) -> bool:
         """Whether the server answers: it has read then what was sent before, and we what it sent.

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
+from rebaser_core.jetstream.asked import Asked
 from rebaser_core.jetstream.errors import ApiError, JetStreamError
 from rebaser_core.jetstream.link import Link
 from rebaser_core.jetstream.stored import PubAck
@@ -116,11 +118,51 @@ class Api:
             EXPECTED_LAST_SUBJECT_SEQUENCE: expected_last_subject_sequence,
             EXPECTED_LAST_MESSAGE_ID: expected_last_message_id,
         }
-        said = {name: str(value) for name, value in given.items() if value is not None}
         message = await self.link.request(
-            subject, payload, headers={**(headers or {}), **said}, timeout=timeout or self.timeout
+            subject, payload, headers=_with(headers, given), timeout=timeout or self.timeout
         )
         return PubAck.of(_decoded(message.data))
+
+    async def publish_ahead(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        message_id: str | None = None,
+        expected_last_subject_sequence: int | None = None,
+        expected_last_message_id: str | None = None,
+    ) -> Asked[PubAck]:
+        """As `publish`, but return before the receipt, which is awaited later.
+
+        What is published first on one connection reaches a stream first.
+        """
+        given = {
+            MESSAGE_ID: message_id,
+            EXPECTED_LAST_SUBJECT_SEQUENCE: expected_last_subject_sequence,
+            EXPECTED_LAST_MESSAGE_ID: expected_last_message_id,
+        }
+        future = await self.link.asked(subject, payload, headers=_with(headers, given))
+        return Asked(subject, future, _receipt)
+
+    async def request_ahead(self, verb: str, body: Mapping[str, Any]) -> Asked[dict[str, Any]]:
+        """As `request`, but return before the answer, which is awaited later."""
+        subject = f"{self.prefix}.{verb}"
+        future = await self.link.asked(subject, json.dumps(body).encode())
+        return Asked(subject, future, _reply)
+
+
+def _with(headers: Mapping[str, str] | None, given: Mapping[str, object]) -> dict[str, str]:
+    said = {name: str(value) for name, value in given.items() if value is not None}
+    return {**(headers or {}), **said}
+
+
+def _receipt(message: Msg) -> PubAck:
+    return PubAck.of(_decoded(message.data))
+
+
+def _reply(message: Msg) -> dict[str, Any]:
+    return _decoded(message.data)
 
 
 def _decoded(answer: bytes) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from rebaser_server.dvu.blob import size
-from rebaser_server.dvu.evaluate import Outcome
 from rebaser_server.dvu.executor import Executor, OnProgress
+from rebaser_server.dvu.outcome import Outcome
+from rebaser_server.dvu.shelf import Shelf, Stored
 
 
 class BySizeExecutor:
@@ -22,10 +23,15 @@ class BySizeExecutor:
         await self._large.start()
 
     async def run(
-        self, blobs: Sequence[bytes], *, on_progress: OnProgress | None = None
-    ) -> list[Outcome]:
+        self,
+        blobs: Sequence[bytes],
+        *,
+        shelf: Shelf | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[Outcome | Stored]:
         is_large = sum(map(size, blobs)) >= self._large_from
-        return await (self._large if is_large else self._small).run(blobs, on_progress=on_progress)
+        chosen = self._large if is_large else self._small
+        return await chosen.run(blobs, shelf=shelf, on_progress=on_progress)
 
     async def close(self) -> None:
         try:

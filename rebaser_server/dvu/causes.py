@@ -8,17 +8,23 @@ _ABORTED: Final = re.compile(
     r"Job aborted due to stage failure: (?:.*most recent failure: .*?\): )?(?P<cause>.*)"
 )
 _CAUSED_BY: Final = re.compile(r"^(?:Caused by)?: (.*)", re.MULTILINE)
-_JAVA_CLASS: Final = re.compile(r"^(?:[a-z_]\w*\.)+[A-Z][\w$]*: ")
+_JAVA_CLASS: Final = re.compile(r"^(?:[a-z_]\w*\.)+[A-Z][\w$]*: ?")
+_PYTHON_ERROR: Final = re.compile(
+    r"^\s*((?!java|org\.)[\w.]+(?:Error|Exception): .*)$", re.MULTILINE
+)
 _NOISE: Final = re.compile(r"at |\.\.\. |WARNING: |Error: (A fatal|Could not create)|\S+ WARN ")
 
 
 def cause_of(error: Exception) -> str:
     """From what pyspark raises: the text of a Java or a Python exception with all its frames."""
     text = str(error).strip() or type(error).__name__
-    if _TRACEBACK in text and not _CAUSED_BY.search(text):
-        return text.splitlines()[-1]
+    last = text.splitlines()[-1]
+    if _TRACEBACK in text and not _CAUSED_BY.search(text) and not last.lstrip().startswith("at "):
+        return last
     if aborted := _ABORTED.search(text):
-        return _JAVA_CLASS.sub("", aborted["cause"])
+        cause = _JAVA_CLASS.sub("", aborted["cause"]).strip()
+        said = _PYTHON_ERROR.search(text, aborted.end())
+        return cause if cause or said is None else said[1]
     causes = _CAUSED_BY.findall(text)
     return _JAVA_CLASS.sub("", causes[-1]) if causes else text.splitlines()[0]
 

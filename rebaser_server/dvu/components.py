@@ -1,49 +1,63 @@
 """How affected values are shared out: what is connected stays together."""
 
 import heapq
+from typing import Any, Final
 
-from rebaser_server.graph import Value
+import numpy as np
+from numpy.typing import NDArray
+
+_DEALT: Final = 4096
+"""Parts that are given out one by one, each to who has least; the rest are small change."""
 
 
-def components(affected: list[Value]) -> list[list[Value]]:
-    """`affected`, which is in topological order, cut into weakly connected components.
+def components(count: int, one: NDArray[np.int32], other: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Of `count` things, joined by edges from `one` to `other`, the component of each.
 
-    Each is in the order it came in. Inputs that are not affected connect nothing.
+    Components are numbered by their first things. Each round hooks every tree of what is
+    known to be connected under the lowest that it meets, and makes all trees flat: a few
+    rounds, however deep the graph is.
     """
-    labels: dict[str, int | None] = {}  # by value id; labels of one component come together later
-    parents: list[int] = []  # by label: one that is lower, of the same component
-    for value in affected:
-        met: set[int | None] = set()
-        for target in value.inputs.values():
-            if isinstance(target, list):
-                met.update(map(labels.get, target))
-            else:
-                met.add(labels.get(target))
-        roots = {_root(parents, label) for label in met if label is not None}
-        if not roots:
-            roots.add(len(parents))
-            parents.append(len(parents))
-        labels[value.id] = lowest = min(roots)
-        for root in roots:
-            parents[root] = lowest
-    found: dict[int, list[Value]] = {}
-    for value, label in zip(affected, labels.values(), strict=True):
-        found.setdefault(_root(parents, label or 0), []).append(value)
-    return list(found.values())
+    parents = np.arange(count, dtype=np.int32)
+    while len(one):
+        low, high = np.minimum(one, other), np.maximum(one, other)
+        np.minimum.at(parents, high, low)
+        while True:
+            above = parents[parents]
+            if (above == parents).all():
+                break
+            parents = above
+        one, other = parents[one], parents[other]
+        is_apart = one != other
+        one, other = one[is_apart], other[is_apart]
+    return _numbered(parents)
 
 
-def _root(parents: list[int], label: int) -> int:
-    while parents[label] != label:
-        parents[label] = label = parents[parents[label]]
-    return label
+def _numbered(parents: NDArray[np.int32]) -> NDArray[np.int32]:
+    is_first = parents == np.arange(len(parents), dtype=np.int32)
+    number: NDArray[Any] = np.cumsum(is_first, dtype=np.int32) - np.int32(1)
+    return number[parents]
 
 
-def shared_out(parts: list[list[Value]], count: int) -> list[list[Value]]:
-    """At most `count` groups of whole parts, of similar size, the largest first."""
-    groups: list[list[Value]] = [[] for _ in range(count)]
-    sizes = [(0, index) for index in range(count)]
-    for part in sorted(parts, key=len, reverse=True):
-        size, index = sizes[0]
-        groups[index] += part
-        heapq.heapreplace(sizes, (size + len(part), index))
-    return sorted(filter(None, groups), key=len, reverse=True)
+def shared_out(costs: NDArray[Any], count: int) -> NDArray[np.int32]:
+    """Which of `count` groups each of these parts goes to, so that all cost about the same.
+
+    The dearest are given out first, each to the group that costs least so far.
+    """
+    group = np.empty(len(costs), np.int32)
+    order = np.argsort(-costs, kind="stable")
+    totals = [(0.0, number) for number in range(count)]
+    dealt = order[:_DEALT]
+    for part, cost in zip(dealt.tolist(), costs[dealt].tolist(), strict=True):
+        total, number = totals[0]
+        group[part] = number
+        heapq.heapreplace(totals, (total + cost, number))
+    rest = order[_DEALT:]
+    if len(rest):
+        # Where in the line of all the rest each group has its share.
+        sums = np.cumsum(costs[rest])
+        level = (sums[-1] + sum(total for total, _ in totals)) / count
+        room = np.array([max(level - total, 0.0) for total, _ in totals])
+        ends = np.cumsum(room) * (sums[-1] / max(room.sum(), sums[-1] * 1e-9))
+        place = np.minimum(np.searchsorted(ends, sums - costs[rest] / 2), count - 1)
+        group[rest] = np.array([number for _, number in totals], np.int32)[place]
+    return group

@@ -1,19 +1,21 @@
 """Runs the blobs of a plan: what callers may rely on wherever that is, and how Spark does it."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from itertools import accumulate
 from threading import Event
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
-from rebaser_server.dvu.blob import Blob, size
+from rebaser_server.dvu.blob import Blob
 from rebaser_server.dvu.causes import cause_of
 from rebaser_server.dvu.errors import RunFailed, SessionFailed
-from rebaser_server.dvu.evaluate import Outcome, decode_outcome
 from rebaser_server.dvu.options import SparkOptions
+from rebaser_server.dvu.orders import Run
+from rebaser_server.dvu.outcome import Outcome
 from rebaser_server.dvu.session import Session
+from rebaser_server.dvu.shelf import Shelf, Stored
 
 OnProgress = Callable[[int, int], None]
 """Values done, at least, and values in all. Called on the event loop, now and then."""
@@ -29,12 +31,17 @@ class Executor(Protocol):
         """Let the first run find everything warm. Optional; may be repeated or cancelled."""
 
     async def run(
-        self, blobs: Sequence[bytes], *, on_progress: OnProgress | None = None
-    ) -> list[Outcome]:
-        """The outcome of each blob, in their order. Several runs may go on at once.
+        self,
+        blobs: Sequence[bytes],
+        *,
+        shelf: Shelf | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[Outcome | Stored]:
+        """What became of each blob, in their order. Several runs may go on at once.
 
         Cancelled, it ends what it began, within about a second; other runs go on. May be
-        repeated: functions are pure.
+        repeated: functions are pure. With a shelf, what is large may be left there, what is
+        there already is not computed again, and without one nothing is `Stored`.
 
         Raises:
             RunFailed: the run broke down; there are no outcomes.
@@ -60,66 +67,67 @@ class SparkExecutor:
 
     @property
     def jvm_pid(self) -> int | None:
-        """Whose memory is Spark's; None if there is no session."""
+        """Whose memory is Spark's; None if there is no session, or none of ours."""
         return self._session.jvm_pid
 
     async def start(self) -> None:
         await self.run([Blob().encode()] * self.slots)  # starts a worker for each slot, too
 
     async def run(
-        self, blobs: Sequence[bytes], *, on_progress: OnProgress | None = None
-    ) -> list[Outcome]:
+        self,
+        blobs: Sequence[bytes],
+        *,
+        shelf: Shelf | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[Outcome | Stored]:
         if not blobs:
             return []
-        run = _Run(blobs)
+        run = Run(f"rebaser-{uuid4()}", blobs, shelf)
+        is_cancelled = Event()
         try:
-            job = self._threads.submit(self._evaluate, run)
+            job = self._threads.submit(self._evaluate, run, is_cancelled)
         except RuntimeError:
             raise SessionFailed("the executor is closed") from None
         ending = asyncio.wrap_future(job)
         try:
             while on_progress is not None and not ending.done():
                 await asyncio.wait([ending], timeout=PROGRESS_EVERY)
-                tasks = await asyncio.to_thread(self._session.tasks_done, run.group)
-                on_progress(run.done_with(tasks), run.size)
-            return await ending
+                if not ending.done():
+                    on_progress(await asyncio.to_thread(self._done, run), run.size)
+            outcomes = await ending
+            if on_progress is not None:
+                on_progress(run.size, run.size)
+            return outcomes
         finally:
             if not job.done():
                 ending.cancel()
+                is_cancelled.set()  # first: without a session, there is no job to cancel yet
                 await asyncio.to_thread(self._cancel, run, job)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._session.close)
         await asyncio.to_thread(self._threads.shutdown)
 
-    def _evaluate(self, run: "_Run") -> list[Outcome]:
+    def _evaluate(self, run: Run, is_cancelled: Event) -> list[Outcome | Stored]:
         from rebaser_server.dvu import stage  # noqa: PLC0415 - imports pyarrow: slow
 
-        spark = self._session.get()
-        if run.is_cancelled.is_set():
-            return []  # for nobody
-        try:
-            return list(map(decode_outcome, stage.evaluate_on(spark, run.group, run.blobs)))
-        except Exception as error:  # whatever it is, and there is no list, the run is over
-            cause = self._session.end() or cause_of(error)
-            raise RunFailed(f"Spark could not complete the run: {cause}") from error
+        orders = run.orders()
+        if not orders:
+            return run.outcomes([])
+        with self._session.job(run.id) as spark:
+            if is_cancelled.is_set():
+                return []  # for nobody
+            try:
+                return run.outcomes(stage.evaluate_on(spark, orders, run.shelf, run.id))
+            except Exception as error:  # whatever it is, and there is no list, the run is over
+                cause = self._session.end() or cause_of(error)
+                raise RunFailed(f"Spark could not complete the run: {cause}") from error
 
-    def _cancel(self, run: "_Run", job: Future[Any]) -> None:
-        run.is_cancelled.set()  # first: without a session, there is no group to cancel yet
-        self._session.cancel(run.group)
-        wait([job], CANCEL_GRACE)
+    def _done(self, run: Run) -> int:
+        return max(run.done_at_least(self._session.tasks_done(run.id)), run.told())
 
-
-class _Run:
-    """A run's job group, and how far it is."""
-
-    def __init__(self, blobs: Sequence[bytes]) -> None:
-        self.blobs = blobs
-        self.group = f"rebaser-{uuid4()}"
-        self.is_cancelled = Event()
-        # Which tasks are done is not known, only how many: count the smallest.
-        self._done_at_least = [0, *accumulate(sorted(map(size, blobs)))]
-        self.size = self._done_at_least[-1]
-
-    def done_with(self, tasks: int) -> int:
-        return self._done_at_least[tasks]
+    def _cancel(self, run: Run, job: Future[Any]) -> None:
+        give_up = time.monotonic() + CANCEL_GRACE
+        while not job.done() and time.monotonic() < give_up:
+            self._session.cancel(run.id)  # again, lest it had not begun yet
+            wait([job], CANCEL_GRACE / 5)

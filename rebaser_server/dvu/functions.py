@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
+from rebaser_server.dvu import cel, vectorised
 from rebaser_server.dvu.builtin import BUILTINS
+from rebaser_server.dvu.builtin_columns import FORMS
 from rebaser_server.dvu.errors import FunctionMissing
+from rebaser_server.dvu.vectorised import Form
 
 GROUP: Final = "rebaser.functions"
 """Entry points in this group are what runtime `python` can name."""
@@ -25,8 +28,20 @@ def resolve(runtime: str, code: str) -> Callable[..., Any]:
     if runtime == "python":
         return _installed(code)
     if runtime == "cel":
-        raise FunctionMissing("functions in CEL are not supported yet")
-    raise FunctionMissing(f"there is no runtime {runtime!r}, only 'builtin' and 'python'")
+        return cel.function(code)
+    raise FunctionMissing(f"there is no runtime {runtime!r}, only 'builtin', 'python' and 'cel'")
+
+
+def form_of(runtime: str, code: str) -> Form | None:
+    """How to call it for many values at once, if it can be."""
+    if runtime == "builtin":
+        return FORMS.get(code)
+    if runtime != "python":
+        return None
+    try:
+        return vectorised.form_of(_installed(code))
+    except FunctionMissing:
+        return None
 
 
 def _builtin(name: str) -> Callable[..., Any]:
@@ -37,10 +52,24 @@ def _builtin(name: str) -> Callable[..., Any]:
 
 
 @cache
-def _installed(name: str) -> Callable[..., Any]:
-    found = tuple(entry_points(group=GROUP, name=name))
+def _installed(code: str) -> Callable[..., Any]:
+    """`name`, which is whichever version is installed under it, or `name@version`."""
+    found = _points(code)
+    name, _, version = code.partition("@")
+    if not found and version:
+        current = _points(name)
+        if current and getattr(_loaded(current, name), "version", None) == version:
+            return _loaded(current, name)
     if not found:
-        raise FunctionMissing(f"no Python function {name!r} is installed here")
+        raise FunctionMissing(f"no Python function {code!r} is installed here{_others(name)}")
+    return _loaded(found, code)
+
+
+def _points(name: str) -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=GROUP, name=name))
+
+
+def _loaded(found: tuple[EntryPoint, ...], name: str) -> Callable[..., Any]:
     if len({point.value for point in found}) > 1:
         raise FunctionMissing(f"more than one Python function {name!r} is installed here")
     try:
@@ -50,3 +79,16 @@ def _installed(name: str) -> Callable[..., Any]:
             f"Python function {name!r} does not load: {type(error).__name__}: {error}"
         ) from error
     return function
+
+
+def _others(name: str) -> str:
+    """What there is of that name, as the end of a message."""
+    versions = [
+        point.name
+        for point in entry_points(group=GROUP)
+        if point.name == name or point.name.startswith(f"{name}@")
+    ]
+    current = _points(name)
+    if current and (version := getattr(_loaded(current, name), "version", None)):
+        versions.append(f"{name}@{version}")
+    return f", only {', '.join(sorted(set(versions)))}" if versions else ""

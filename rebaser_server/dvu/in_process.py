@@ -1,18 +1,23 @@
 """Runs blobs beside this process, without Spark: a small run costs what its values cost."""
 
 import asyncio
+import pickle
 import sys
 from asyncio import StreamReader, StreamWriter
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import cast
+from typing import Never, cast
+from uuid import uuid4
 
-from rebaser_server.dvu.blob import Blob, size
+from rebaser_server.dvu.blob import Blob
 from rebaser_server.dvu.errors import RunFailed
-from rebaser_server.dvu.evaluate import Outcome, decode_outcome
-from rebaser_server.dvu.executor import OnProgress
+from rebaser_server.dvu.executor import PROGRESS_EVERY, OnProgress
+from rebaser_server.dvu.orders import Run
+from rebaser_server.dvu.outcome import Outcome
+from rebaser_server.dvu.shelf import Shelf, Stored
 from rebaser_server.dvu.worker import DONE, LENGTH
+from rebaser_server.lifetimes import alongside
 
 
 class InProcessExecutor:
@@ -31,26 +36,30 @@ class InProcessExecutor:
         await self.run([Blob().encode()])
 
     async def run(
-        self, blobs: Sequence[bytes], *, on_progress: OnProgress | None = None
-    ) -> list[Outcome]:
-        outcomes = []
-        done, in_all = 0, sum(map(size, blobs))
-        for blob in blobs:
-            async with self._turn:
-                outcomes.append(await self._evaluated(blob))
-            done += size(blob)
-            if on_progress is not None:
-                on_progress(done, in_all)
-        return outcomes
+        self,
+        blobs: Sequence[bytes],
+        *,
+        shelf: Shelf | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[Outcome | Stored]:
+        run = Run(f"beside-{uuid4()}", blobs, shelf)
+        answers: list[bytes] = []
+        async with alongside(_report(run, answers, on_progress)):
+            for order in await asyncio.to_thread(run.orders):
+                async with self._turn:
+                    answers.append(await self._answer(pickle.dumps((order, shelf, run.id))))
+                if on_progress is not None:
+                    on_progress(run.done_in_order(len(answers)), run.size)
+        return run.outcomes(answers)
 
     async def close(self) -> None:
         if self._child is not None:
             await self._end(self._child)
 
-    async def _evaluated(self, blob: bytes) -> Outcome:
+    async def _answer(self, question: bytes) -> bytes:
         child = await self._running()
         try:
-            answer = await _ask(child, blob)
+            answer = await _ask(child, question)
         except (OSError, EOFError) as error:
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):  # it has ended by itself; killed, its code is lost
@@ -62,7 +71,7 @@ class InProcessExecutor:
             raise
         if answer[:1] != DONE:
             raise RunFailed(answer[1:].decode())
-        return decode_outcome(answer[1:])
+        return answer[1:]
 
     async def _running(self) -> Process:
         if self._child is None:
@@ -82,9 +91,17 @@ class InProcessExecutor:
         await child.wait()
 
 
-async def _ask(child: Process, blob: bytes) -> bytes:
+async def _report(run: Run, answers: list[bytes], on_progress: OnProgress | None) -> Never:
+    while True:
+        await asyncio.sleep(PROGRESS_EVERY)
+        if on_progress is not None:
+            told = await asyncio.to_thread(run.told)
+            on_progress(max(told, run.done_in_order(len(answers))), run.size)
+
+
+async def _ask(child: Process, question: bytes) -> bytes:
     stdin, stdout = cast("StreamWriter", child.stdin), cast("StreamReader", child.stdout)
-    stdin.write(len(blob).to_bytes(LENGTH) + blob)
+    stdin.write(len(question).to_bytes(LENGTH) + question)
     await stdin.drain()
     length = int.from_bytes(await stdout.readexactly(LENGTH))
     return await stdout.readexactly(length)

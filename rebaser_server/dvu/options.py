@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from re import fullmatch
 
+from rebaser_server.dvu.archive import default_directory
+from rebaser_server.dvu.scratch import Scratch
+
 _HERE = Path(__file__).parent
 
 
@@ -21,17 +24,25 @@ class SparkOptions:
     driver_memory: str = "1g"
     extra: Mapping[str, str] = field(default_factory=dict)
     """More Spark settings, stronger than ours."""
+    archives: Path = field(default_factory=default_directory)
+    """Where archives of loaded classes lie, see `archive`."""
+    training: Path | None = None
+    """Where to leave a new one when the session ends."""
+    slots_set: int | None = None
+    """`slots`, if somebody knows."""
 
     @property
     def is_local(self) -> bool:
-        return self.master.startswith("local")
+        return self.remote is None and self.master.startswith("local")
 
     @property
     def slots(self) -> int:
         """Blobs evaluated at a time; for a cluster, whose size may change, a fair guess."""
+        if self.slots_set is not None:
+            return self.slots_set
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         threads = fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", self.master)
-        if threads is None:
+        if threads is None or self.remote is not None:
             return int(self.extra.get("spark.cores.max", "16"))
         if threads[1] == "*":
             return cores or 1
@@ -42,23 +53,31 @@ class SparkOptions:
         """What Spark and the functions that it runs print."""
         return self.state_directory / "spark.log"
 
-    def settings(self) -> dict[str, str]:
+    def settings(self, scratch: Scratch) -> dict[str, str]:
         """What the session is started with. Nothing is written outside `state_directory`."""
-        return _common(self) | (_local(self) if self.is_local else {}) | dict(self.extra)
+        ours = _common(self, scratch) | per_session(self)
+        return ours | (_local(scratch) if self.is_local else {}) | dict(self.extra)
 
 
-def _common(options: SparkOptions) -> dict[str, str]:
+def per_session(options: SparkOptions) -> dict[str, str]:
+    """What a session needs wherever it runs, and can say of itself on somebody else's server."""
+    return {
+        # A partition for each row of a local table: each blob is a task.
+        "spark.sql.leafNodeDefaultParallelism": "100000",
+        **(options.extra if options.remote is not None else {}),
+    }
+
+
+def _common(options: SparkOptions, scratch: Scratch) -> dict[str, str]:
     return {
         "spark.app.name": "rebaser",
         "spark.master": options.master,
         "spark.driver.memory": options.driver_memory,
-        "spark.driver.extraJavaOptions": " ".join(_java_options(options)),
+        "spark.driver.extraJavaOptions": " ".join(_java_options(options, scratch)),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(options.state_directory / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
-        # A partition for each row of a local table: each blob is a task.
-        "spark.sql.leafNodeDefaultParallelism": "100000",
         # Change sets take turns, see the file.
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": (_HERE / "fair.xml").as_uri(),
@@ -72,16 +91,25 @@ def _common(options: SparkOptions) -> dict[str, str]:
     }
 
 
-def _local(options: SparkOptions) -> dict[str, str]:
+def _local(scratch: Scratch) -> dict[str, str]:
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(options.state_directory / "scratch"),
+        "spark.local.dir": str(scratch.directory),
+        "spark.python.unix.domain.socket.dir": str(scratch.sockets),
+        # Forks workers that have imported what they need.
+        "spark.python.daemon.module": "rebaser_server.dvu.preloaded",
     }
 
 
-def _java_options(options: SparkOptions) -> list[str]:
+def _java_options(options: SparkOptions, scratch: Scratch) -> list[str]:
     log4j = (_HERE / "log4j2.properties").as_uri()
-    always = [f"-Dlog4j2.configurationFile={log4j}"]
+    # Where a cluster's driver has its sockets, too: what is said of executors' must hold for them.
+    temporary = scratch.directory if options.is_local else scratch.sockets
+    always = [
+        f"-Dlog4j2.configurationFile={log4j}",
+        f"-Djava.io.tmpdir={temporary}",
+        "-XX:-UsePerfData",  # which lies in /tmp
+    ]
     # A local JVM mostly hands bytes on: what starts fastest and needs least suits it.
     return [*always, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"] if options.is_local else always

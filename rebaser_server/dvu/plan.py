@@ -1,23 +1,29 @@
 """What a dependent values update computes: the affected values, packed into blobs.
 
 The cost follows the affected values and their inputs; the rest of the graph is not looked at.
+No Python object is made for any of them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import Any
+from typing import Final
 
-from rebaser_server.dvu.blob import Blob, Shape
+import numpy as np
+from numpy.typing import NDArray
+
+from rebaser_server.dvu.blob import OK, Blob, Limits
+from rebaser_server.dvu.closure import Closure, closure
 from rebaser_server.dvu.components import components, shared_out
-from rebaser_server.graph import Graph, Status, Value
+from rebaser_server.graph import Graph
+from rebaser_server.graph.rows import distinct
 
-SMALL = 256
-"""Values that a blob holds on average, at least: tasks of fewer would cost more than they gain."""
-BLOBS_PER_SLOT = 2
+SMALL: Final = 256
+"""Values that a blob holds on average, at least: tasks of fewer would cost more than they gain;
+unless they are known to take as long as so many whose cost is not known."""
+BLOBS_PER_SLOT: Final = 2
 """More than one, so that a slot that was given the cheaper values can take over from another."""
-
-_OK, _PENDING = Status.OK, Status.PENDING  # an enum's own look-ups are slow
-_WORDS = {status: status.value for status in Status}
+USUAL: Final = 4e-6
+"""Seconds for a value, beside what its function takes, and for a function that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,100 +33,142 @@ class Plan:
     affected: int
     """Values that may be recomputed; how many are, early cutoff decides while they run."""
     blobs: list[bytes]
-    """Encoded `Blob`s, independent of each other, the largest first."""
+    """Encoded `Blob`s, independent of each other, the dearest first."""
 
 
-def plan(graph: Graph, slots: int, *, small: int = SMALL) -> Plan:
+def plan(
+    graph: Graph,
+    slots: int,
+    *,
+    small: int = SMALL,
+    costs: Mapping[tuple[str, str], float] | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - it is frozen
+) -> Plan:
     """The update that covers all of `graph.roots`, for `slots` evaluators at a time.
 
     Dependent roots and the direct dependents of every root are computed in any case, others
-    that are affected only if one of their inputs comes out changed.
+    that are affected only if one of their inputs comes out changed. `costs`: seconds that a
+    call takes, by the runtime and the code of its function, as far as known.
     """
-    forced = _forced(graph)
-    affected = _affected(graph, forced)
-    groups = [affected]
-    count = min(slots * BLOBS_PER_SLOT, len(affected) // max(small, 1))
+    affected = closure(graph)
+    blobs = _blobs(graph, affected, slots, small, costs or {}, limits)
+    affected.give_back(graph)
+    return Plan(len(affected.indices), blobs)
+
+
+def _blobs(
+    graph: Graph,
+    affected: Closure,
+    slots: int,
+    small: int,
+    costs: Mapping[tuple[str, str], float],
+    limits: Limits,
+) -> list[bytes]:
+    count = len(affected.indices)
+    if not count:
+        return []
+    blobs = _Blobs(graph, affected, limits)
     if slots > 1 and count > 1:
-        groups = shared_out(components(affected), count)
-    return Plan(len(affected), [_blob(graph, group, forced) for group in groups if group])
+        seconds = blobs.seconds(costs)
+        worth = int(float(seconds.sum()) / (max(small, 1) * USUAL) + 1e-9)
+        most = min(slots * BLOBS_PER_SLOT, worth)
+        if most > 1:
+            return blobs.shared_out(seconds, most)
+    return [blobs.of(np.arange(count))]
 
 
-def _forced(graph: Graph) -> set[str]:
-    forced = set()
-    for root_id in graph.roots:
-        root = graph.values.get(root_id)
-        if root is not None:
-            forced.add(root_id)
-            forced |= root.dependents
-    return forced
+class _Blobs:
+    """Packs values of a closure, which stand level by level, and in a level by signature."""
 
-
-def _affected(graph: Graph, forced: set[str]) -> list[Value]:
-    """The dependent values in `forced` and all that depend on them, in topological order."""
-    seen = set(forced)
-    reached = [graph.values[value_id] for value_id in forced]
-    for value in reached:  # grows while it is walked
-        fresh = value.dependents - seen
-        seen |= fresh
-        reached += [graph.values[value_id] for value_id in fresh]
-    return sorted((v for v in reached if v.func_id is not None), key=attrgetter("rank"))
-
-
-def _blob(graph: Graph, group: list[Value], forced: set[str]) -> bytes:
-    blob = Blob(
-        ids=[value.id for value in group],
-        statuses=[_WORDS[value.status] for value in group],
-        before=[value.value if value.status is _OK else value.message for value in group],
-        forced=[value.id in forced or value.status is _PENDING for value in group],
-    )
-    cells = _Cells(graph, blob)
-    calls = _Calls(graph, blob)
-    cell_of = cells.__getitem__
-    for value in group:
-        shape: list[Shape] = []
-        for argument, target in value.inputs.items():
-            if isinstance(target, list):
-                shape.append((argument, len(target)))
-                blob.refs += map(cell_of, target)
-            else:
-                shape.append((argument, None))
-                blob.refs.append(cell_of(target))
-        blob.calls.append(calls[value.func_id, *shape])
-    blob.constants.reverse()
-    return blob.encode()
-
-
-class _Cells(dict[str, int]):
-    """Value id → its cell; one that is not the blob's own becomes a constant of it."""
-
-    def __init__(self, graph: Graph, blob: Blob) -> None:
-        super().__init__(zip(blob.ids, range(len(blob.ids)), strict=True))
+    def __init__(self, graph: Graph, affected: Closure, limits: Limits) -> None:
         self._graph = graph
-        self._constants = blob.constants
+        self._limits = limits
+        columns, indices = graph.columns, affected.indices
+        funcs, shapes = columns.func.room[indices], columns.shape.room[indices]
+        # By function, then by shape: one number for each signature that occurs.
+        pairs = funcs.astype(np.int64) << 32 | shapes
+        signatures, calls = _different(pairs)
+        self._signatures = [(pair >> 32, pair & 0xFFFFFFFF) for pair in signatures.tolist()]
+        order = np.argsort(
+            affected.levels.astype(np.int64) * len(signatures) + calls, kind="stable"
+        )
+        self._indices, self._calls = indices[order], calls[order]
+        self._forced = affected.forced[order]
+        self._places = affected.places
+        self._places[self._indices] = np.arange(1, len(order) + 1, dtype=np.int32)
+        self._refs, self._widths = graph.wiring.refs_of(self._indices)
 
-    def __missing__(self, value_id: str) -> int:
-        value = self._graph.values[value_id]
-        is_known = value.status is _OK
-        self._constants.append((value_id, is_known, value.value if is_known else None))
-        cell = self[value_id] = -len(self._constants)
-        return cell
+    def seconds(self, costs: Mapping[tuple[str, str], float]) -> NDArray[np.float64]:
+        """What each value is expected to take."""
+        funcs = [self._graph.funcs.get(self._graph.func_ids[func]) for func, _ in self._signatures]
+        known = [USUAL + costs.get((f.runtime, f.code), 0.0) if f else USUAL for f in funcs]
+        return np.array(known)[self._calls]
+
+    def shared_out(self, seconds: NDArray[np.float64], most: int) -> list[bytes]:
+        """At most so many blobs of whole components, the dearest first."""
+        inside = self._places[self._refs] - np.int32(1)
+        takers = np.repeat(np.arange(len(self._indices), dtype=np.int32), self._widths)
+        is_edge = inside >= 0
+        parts = components(len(self._indices), inside[is_edge], takers[is_edge])
+        group_of = shared_out(np.bincount(parts, seconds), most)
+        groups = group_of[parts]
+        totals = np.bincount(groups, seconds, most)
+        order = np.argsort(groups, kind="stable")
+        ends = np.cumsum(np.bincount(groups, minlength=most))
+        members = np.split(order, ends[:-1])
+        dearest = np.argsort(-totals, kind="stable").tolist()
+        return [self.of(members[number]) for number in dearest if len(members[number])]
+
+    def of(self, places: NDArray[np.int64]) -> bytes:
+        """The blob of values at these places, ascending, which hold all of their components."""
+        graph, columns = self._graph, self._graph.columns
+        indices = self._indices[places]
+        refs = self._refs_of(places)
+        inside = self._places[refs]
+        is_outside = inside == 0
+        constants, which = _different(refs[is_outside])
+        local = np.zeros(len(self._indices) + 1, np.int32)
+        local[places + 1] = np.arange(len(places), dtype=np.int32)
+        cells = local[inside]
+        cells[is_outside] = ~which
+        signatures, calls = _different(self._calls[places])
+        funcs, calls_of = _different(
+            np.array([self._signatures[each][0] for each in signatures.tolist()])
+        )
+        is_known = columns.status.room[constants] == OK
+        return Blob(
+            [self._function(graph.func_ids[func]) for func in funcs.tolist()],
+            [
+                (func, list(graph.shapes.known[self._signatures[each][1]]))
+                for func, each in zip(calls_of.tolist(), signatures.tolist(), strict=True)
+            ],
+            graph.ids_of(indices),
+            calls,
+            columns.status.room[indices],
+            graph.texts_of(indices),
+            self._forced[places],
+            cells,
+            graph.ids_of(constants),
+            is_known,
+            graph.texts_of(constants),
+            self._limits,
+        ).encode()
+
+    def _refs_of(self, places: NDArray[np.int64]) -> NDArray[np.int32]:
+        if len(places) == len(self._indices):
+            return self._refs
+        is_in = np.zeros(len(self._indices), np.bool_)
+        is_in[places] = True
+        return self._refs[np.repeat(is_in, self._widths)]
+
+    def _function(self, func_id: str) -> tuple[str | None, str]:
+        func = self._graph.funcs.get(func_id)
+        return (func.runtime, func.code) if func else (None, func_id)
 
 
-class _Calls(dict[tuple[Any, ...], int]):
-    """Function id and shape of the arguments → its signature."""
-
-    def __init__(self, graph: Graph, blob: Blob) -> None:
-        super().__init__()
-        self._graph = graph
-        self._blob = blob
-        self._functions: dict[str, int] = {}
-
-    def __missing__(self, key: tuple[Any, ...]) -> int:
-        func_id, *shape = key
-        if func_id not in self._functions:
-            self._functions[func_id] = len(self._functions)
-            func = self._graph.funcs.get(func_id)
-            self._blob.functions.append((func.runtime, func.code) if func else (None, func_id))
-        signature = self[key] = len(self._blob.signatures)
-        self._blob.signatures.append((self._functions[func_id], shape))
-        return signature
+def _different(items: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
+    """The different items, ascending, and for each item which it is."""
+    if len(items) and (items == items[0]).all():
+        return items[:1], np.zeros(len(items), np.int32)
+    found = distinct(items)
+    return found, np.searchsorted(found, items).astype(np.int32)

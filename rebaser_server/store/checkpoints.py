@@ -5,23 +5,28 @@ commit counts. So it harms nothing when two Rebasers, one of them fenced off, bo
 write: the table never goes back. All calls block; run them in a thread.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from numpy.typing import NDArray
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.graph import Graph
-from rebaser_server.store.rows import SCHEMA, graph_of, head_of, rows_of
+from rebaser_server.store.loading import InputsNeeded
+from rebaser_server.store.rows import LOADED, SCHEMA, graph_of, head_of, rows_of
 
-_APP_ID: Final = "rebaser"
+APP_ID: Final = "rebaser"
 
-_MOST_FILES: Final = 40
-"""Appending gets slow with live files, by about a millisecond each (measured: 70 at 1,000)."""
+_PROPERTIES: Final = {"delta.logRetentionDuration": "interval 1 days"}
+"""Delta's own versions are not what the past is read from: rows say which commit they are of."""
 
 _TRIES: Final = 10
 """Of a save; each is lost to one of somebody else's, and two are already rare."""
@@ -29,6 +34,10 @@ _TRIES: Final = 10
 
 class StoreFailed(OSError):
     """The store did not do what it was asked. What it held before, it holds."""
+
+
+class StoreDamaged(StoreFailed):
+    """What the store holds is not what was written, and will not be by waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +57,26 @@ class Changes:
     commit: int
     rows: pa.Table
     whole: bool
-    """The rows are all there are: they replace the table's."""
+    """The rows are all there are: they replace the table's, and with it the past."""
+    values: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    """What was touched, as indices into the graph."""
+    funcs: frozenset[str] = frozenset()
 
 
 def changes_of(graph: Graph, commit: int, small: dict[str, Any], *, whole: bool) -> Changes:
     """What changed since the last call, or everything; nothing is touched afterwards."""
-    values = graph.values if whole else sorted(graph.touched)
-    funcs = graph.funcs if whole else sorted(graph.touched_funcs)
-    rows = rows_of(graph, values, funcs, small, commit)
+    rows = rows_of(graph, small, commit, whole=whole)
+    changes = Changes(commit, rows, whole, graph.touched.indices(), frozenset(graph.touched_funcs))
     graph.touched.clear()
     graph.touched_funcs.clear()
-    return Changes(commit, rows, whole)
+    graph.tidy()
+    return changes
+
+
+def touch_again(graph: Graph, changes: Changes) -> None:
+    """Have `graph` tell of these changes once more: they may not have been written."""
+    graph.touched.mark_all(changes.values)
+    graph.touched_funcs |= changes.funcs
 
 
 class Checkpoints:
@@ -72,31 +90,34 @@ class Checkpoints:
         """Where the change set's Delta table is, for any engine to read."""
         return f"{self._root}/change_sets/{change_set.workspace_id}/{change_set.change_set_id}"
 
-    def load(self, change_set: ChangeSet) -> Checkpoint | None:
-        """The last checkpoint, or None if there never was one.
+    def load(self, change_set: ChangeSet, at: int | None = None) -> Checkpoint | None:
+        """The last checkpoint, or the last at or before commit `at`; None if there is none.
 
         Raises:
-            OSError: the store cannot be read.
+            StoreDamaged: a file of the table is gone or is not what was written.
+            OSError: the store cannot be read now.
         """
-        with _translated():
-            delta = self._open(change_set)
-            rows = None if delta is None else delta.to_pyarrow_table()
-        if not rows:
-            return None
-        commit, small = head_of(rows)
-        return Checkpoint(commit, small, graph_of(rows))
+        with translated():
+            delta = self.open(change_set)
+            if delta is None:
+                return None
+            there = {field.name for field in delta.schema().fields}
+            try:
+                return _loaded(delta, [name for name in LOADED if name in there], at)
+            except InputsNeeded:
+                return _loaded(delta, sorted(there), at)
 
     def small(self, change_set: ChangeSet) -> dict[str, Any] | None:
         """Of the last checkpoint all but the graph, for a fraction of the cost."""
-        with _translated():
-            delta = self._open(change_set)
+        with translated():
+            delta = self.open(change_set)
             if delta is None:
                 return None
             rows = delta.to_pyarrow_table(filters=[("kind", "=", "head")])
         return head_of(rows)[1] if rows else None
 
-    def save(self, change_set: ChangeSet, changes: Changes) -> bool:
-        """Write the changes, once however often it is called; whether the next should be whole.
+    def save(self, change_set: ChangeSet, changes: Changes) -> None:
+        """Write the changes, once however often it is called.
 
         Afterwards all of it is in the table or, if the process dies, none. A later
         checkpoint that is there already, or comes in between, stays.
@@ -104,21 +125,19 @@ class Checkpoints:
         Raises:
             OSError: the store failed. It may hold the changes or not.
         """
-        with _translated():
-            delta = self._saved(change_set, changes)
-            if changes.whole:
-                delta.vacuum(dry_run=False)
-            return not changes.whole and len(delta.file_uris()) > _MOST_FILES
+        with translated():
+            self._save(change_set, changes)
 
-    def _saved(self, change_set: ChangeSet, changes: Changes) -> DeltaTable:
+    def _save(self, change_set: ChangeSet, changes: Changes) -> None:
         """Delta refuses what was written on the strength of a table that is not the last one."""
-        transaction = Transaction(app_id=_APP_ID, version=changes.commit)
+        transaction = Transaction(app_id=APP_ID, version=changes.commit)
         tries = 0
         while True:
             tries += 1
-            delta = self._open(change_set) or self._created(change_set)
-            if (delta.transaction_version(_APP_ID) or 0) >= changes.commit:
-                return delta
+            delta = self.open(change_set) or self._created(change_set)
+            _widened(delta)
+            if (delta.transaction_version(APP_ID) or 0) >= changes.commit:
+                return
             try:
                 write_deltalake(
                     delta,
@@ -130,27 +149,66 @@ class Checkpoints:
                 if tries == _TRIES:
                     raise
             else:
-                return delta
+                return
 
-    def _open(self, change_set: ChangeSet) -> DeltaTable | None:
+    def open(self, change_set: ChangeSet) -> DeltaTable | None:
+        """The change set's table as it is now, if there is one."""
         try:
             return DeltaTable(self.uri(change_set), storage_options=self._options)
         except TableNotFoundError:
             return None
 
+    def table(self, change_set: ChangeSet, version: int | None = None) -> DeltaTable:
+        """The table, which is there, in one of Delta's versions or in the last.
+
+        Raises:
+            DeltaError: there is none, or not of that version.
+        """
+        return DeltaTable(self.uri(change_set), version, storage_options=self._options)
+
     def _created(self, change_set: ChangeSet) -> DeltaTable:
         """Without rows, because a first write that also creates the table would not be checked."""
         try:
             return DeltaTable.create(
-                self.uri(change_set), SCHEMA, mode="ignore", storage_options=self._options
+                self.uri(change_set),
+                SCHEMA,
+                mode="ignore",
+                storage_options=self._options,
+                configuration=_PROPERTIES,
             )
         except CommitFailedError:
             return DeltaTable(self.uri(change_set), storage_options=self._options)
 
 
+def _widened(delta: DeltaTable) -> None:
+    """Add the columns that a table of ours from before lacks."""
+    there = {field.name for field in delta.schema().fields}
+    wanted = Schema.from_arrow(SCHEMA).fields
+    if there < {field.name for field in wanted}:
+        delta.alter.add_columns([field for field in wanted if field.name not in there])
+
+
+def _loaded(delta: DeltaTable, columns: list[str], at: int | None) -> Checkpoint | None:
+    rows = delta.to_pyarrow_table(columns=columns)
+    if at is not None:
+        rows = rows.filter(pc.less_equal(rows["commit"], at))
+    if not rows or not pc.any(pc.equal(rows["kind"], "head")).as_py():
+        return None
+    commit, small = head_of(rows)
+    return Checkpoint(commit, small, graph_of(rows))
+
+
 @contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
     try:
         yield
-    except DeltaError as error:
-        raise StoreFailed(str(error)) from error
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        raise StoreDamaged(_briefly(error)) from error
+    except (DeltaError, OSError) as error:
+        damaged = re.search("corrupt|json error", str(error), re.IGNORECASE)
+        raise (StoreDamaged if damaged else StoreFailed)(_briefly(error)) from error
+
+
+def _briefly(error: Exception) -> str:
+    """Without the stack that Delta's come with."""
+    return str(error).partition("\n")[0]

@@ -1,53 +1,44 @@
-"""Large results that Rebasers leave for one another: files under the store's root."""
+"""Large batches that Rebasers leave for one another: files under the store's root."""
 
-from pathlib import PurePosixPath
-from uuid import uuid4
+import re
+from collections.abc import Mapping
+from typing import Final
 
-from pyarrow.fs import FileSystem, FileType, LocalFileSystem
+from rebaser_server.files import Files
+
+RESULTS: Final = "results"
+SUFFIX: Final = ".batch"
 
 
 class Results:
     """Bytes by key, written once. All calls block; run them in a thread."""
 
-    def __init__(self, root: str) -> None:
-        if "://" in root:
-            self._files, path = FileSystem.from_uri(root)
-        else:
-            self._files, path = LocalFileSystem(), root
-        self._results = PurePosixPath(path) / "results"
-        self._unfinished = PurePosixPath(path) / "unfinished"
+    def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
+        self.files = Files(root, options)
 
     def put(self, key: str, payload: bytes) -> None:
         """Store the bytes whole or not at all; the same key again replaces them."""
-        path = self._path(key)
-        self._files.create_dir(str(self._results), recursive=True)
-        # An object store shows an object only when it is complete, and renames by copying;
-        # a file system needs the rename, from a file that nobody else writes at the same time.
-        if not isinstance(self._files, LocalFileSystem):
-            self._write(path, payload)
-            return
-        self._files.create_dir(str(self._unfinished))
-        unfinished = str(self._unfinished / uuid4().hex)
-        self._write(unfinished, payload)
-        self._files.move(unfinished, path)
+        self.files.put(_path(key), payload)
 
     def get(self, key: str) -> bytes:
         """Raises `FileNotFoundError`."""
-        with self._files.open_input_stream(self._path(key)) as file:
-            return bytes(file.read())
+        return bytes(self.files.get(_path(key)))
 
     def delete(self, key: str) -> None:
         """Have it gone; that it is gone already is success."""
-        path = self._path(key)
-        if self._files.get_file_info(path).type is not FileType.NotFound:
-            self._files.delete_file(path)
+        self.files.delete(_path(key))
 
-    def _path(self, key: str) -> str:
-        """Never outside of the directory: keys come from clients, and `..` looks like one."""
-        if "/" in key:
-            raise ValueError(f"{key!r} is no key")
-        return str(self._results / f"{key}.batch")
 
-    def _write(self, path: str, payload: bytes) -> None:
-        with self._files.open_output_stream(path) as file:
-            file.write(payload)
+def shelf_in(key: str) -> str | None:
+    """Of the key of a batch that lies on a shelf with the results that it names, the shelf's."""
+    found = re.fullmatch(r"([0-9a-f]{64})\.[0-9a-f]{64}", key)
+    return found[1] if found else None
+
+
+def _path(key: str) -> str:
+    """Never outside of the directory: keys come from clients, and `..` looks like one."""
+    if shelf_in(key):
+        return f"{RESULTS}/{key.replace('.', '/')}{SUFFIX}"
+    if "/" in key:
+        raise ValueError(f"{key!r} is no key")
+    return f"{RESULTS}/{key}{SUFFIX}"

@@ -3,17 +3,24 @@
 Rows, by `kind`: `value`, `func`, and one `head` a checkpoint. A removed value or
 function is a row with `removed`. To read the present values with any engine, take
 for each `id` the `value` row of the greatest `commit` and leave out the removed.
+
+The last two columns say once more what `inputs` does, for Rebaser itself to load in bulk.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pydantic_core import to_json
 
-from rebaser_server.graph import Func, Graph, Status, Value
+from rebaser_server.graph import STATUSES, Func, Graph, Status
+from rebaser_server.graph.columns import GONE
+from rebaser_server.store.inputs import arguments_texts, hashes_column, inputs_texts
+from rebaser_server.store.loading import graph_from
 
 SCHEMA: Final = pa.schema(
     [
@@ -28,70 +35,133 @@ SCHEMA: Final = pa.schema(
         pa.field("status", pa.string()),
         pa.field("message", pa.string()),
         pa.field("root", pa.int64()),  # sequence of the request that a DVU has yet to cover
+        pa.field("arguments", pa.string()),  # JSON: [[argument, length of its list or null], …]
+        pa.field("input_hashes", pa.binary()),  # of the ids in `inputs`, in order, 8 bytes each
     ]
 )
 
+LOADED: Final = [name for name in SCHEMA.names if name != "inputs"]
+"""What `graph_of` needs to see first."""
 
-_STATUSES: Final = {status.value: status for status in Status}  # an enum's own look-up is slow
-
-
-def rows_of(
-    graph: Graph, values: Iterable[str], funcs: Iterable[str], small: dict[str, Any], commit: int
-) -> pa.Table:
-    """A row for each of these values and functions as they are now, and one for all the rest."""
-    value_ids, func_ids = list(values), list(funcs)
-    there = [graph.values[value_id] for value_id in value_ids if value_id in graph.values]
-    defined = [graph.funcs[func_id] for func_id in func_ids if func_id in graph.funcs]
-    return pa.concat_tables(
-        [
-            _value_rows(there, graph.roots, commit),
-            _func_rows(defined, commit),
-            _removals("value", [i for i in value_ids if i not in graph.values], commit),
-            _removals("func", [i for i in func_ids if i not in graph.funcs], commit),
-            _rows("head", [""], commit, value=[to_json(small)]),
-        ]
-    )
+_AT_ONCE: Final = 1 << 19
+"""Rows a chunk, at most."""
+_MOST_BYTES: Final = 1 << 30
+"""Of a column of a chunk, about: Arrow's strings have 2 GiB."""
+_REF_BYTES: Final = 64
+"""Of an input as JSON, about: longer names of arguments are rare."""
 
 
-def _value_rows(values: list[Value], roots: dict[str, int], commit: int) -> pa.Table:
-    return _rows(
-        "value",
-        [value.id for value in values],
-        commit,
-        name=[value.name for value in values],
-        value=[to_json(value.value) for value in values],
-        func_id=[value.func_id for value in values],
-        inputs=[to_json(value.inputs) if value.inputs else None for value in values],
-        status=[value.status for value in values],
-        message=[value.message for value in values],
-        root=[roots.get(value.id) for value in values],
-    )
+def rows_of(graph: Graph, small: dict[str, Any], commit: int, *, whole: bool) -> pa.Table:
+    """Rows of all that was touched, or of everything, as it is now, and one for all the rest."""
+    indices: NDArray[Any]
+    if whole:
+        indices, funcs = graph.all_indices(), list(graph.funcs)
+    else:
+        indices, funcs = graph.touched.indices(), sorted(graph.touched_funcs)
+    graph.wiring.tighten()
+    defined = [graph.funcs[func_id] for func_id in funcs if func_id in graph.funcs]
+    removed = [func_id for func_id in funcs if func_id not in graph.funcs]
+    chunks = [
+        chunk
+        for start in range(0, len(indices), _AT_ONCE)
+        for chunk in _value_rows(graph, indices[start : start + _AT_ONCE], commit)
+    ]
+    chunks += [
+        _func_rows(defined, commit),
+        _removals("func", _array(removed), commit),
+        _rows("head", pa.array([""]), commit, value=_array([to_json(small)])),
+    ]
+    return pa.Table.from_batches(chunks, SCHEMA)
 
 
-def _func_rows(funcs: list[Func], commit: int) -> pa.Table:
+def _value_rows(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.RecordBatch]:
+    statuses = graph.columns.status.room[indices]
+    is_gone = statuses == GONE
+    if not is_gone.any():
+        return _there(graph, indices, commit)
+    gone = graph.ids_of(indices[is_gone])
+    return [*_there(graph, indices[~is_gone], commit), _removals("value", gone, commit)]
+
+
+def _there(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.RecordBatch]:
+    columns, count = graph.columns, len(indices)
+    texts = graph.texts_of(indices)
+    refs, widths = graph.wiring.refs_of(indices)
+    if count > 1 and max(texts.nbytes, len(refs) * _REF_BYTES) > _MOST_BYTES:
+        halves = indices[: count // 2], indices[count // 2 :]
+        return [chunk for half in halves for chunk in _there(graph, half, commit)]
+    statuses, funcs = columns.status.room[indices], columns.func.room[indices]
+    roots, shapes = columns.root.room[indices], columns.shape.room[indices]
+    is_source = funcs < 0
+    texts = texts.cast(pa.string())
+    is_without = pa.array((statuses == _FAILED) | (statuses == _BLOCKED))
+    ids = columns.ids.room[refs]
+    arrays = [
+        pa.repeat("value", count),
+        graph.ids_of(indices),
+        pa.repeat(pa.scalar(commit, pa.int64()), count),
+        pa.repeat(False, count),  # noqa: FBT003
+        _names(graph, columns.name.room[indices]),
+        pc.if_else(is_without, "null", texts),
+        _taken(graph.func_ids, funcs),
+        inputs_texts(graph.shapes, shapes, ids, widths),
+        _taken([status.value for status in STATUSES], statuses),
+        pc.if_else(is_without, texts, pa.scalar(None, pa.string())),
+        pa.array(roots, mask=roots == 0),
+        arguments_texts(graph.shapes, shapes, is_source),
+        hashes_column(ids, widths, is_source),
+    ]
+    return [pa.record_batch(arrays, schema=SCHEMA)]
+
+
+def _names(graph: Graph, rows: NDArray[np.int32]) -> pa.Array:
+    is_named = rows >= 0
+    names = graph.names.texts.take(rows[is_named]).cast(pa.string())
+    return names.take(pa.array(np.cumsum(is_named) - 1, mask=~is_named))
+
+
+def _taken(words: list[str], places: NDArray[Any]) -> pa.Array:
+    """The word at each place; null for -1."""
+    if not words:
+        return pa.nulls(len(places), pa.string())
+    return pa.array(words, pa.string()).take(pa.array(places, mask=places.astype(np.int32) < 0))
+
+
+def _func_rows(funcs: list[Func], commit: int) -> pa.RecordBatch:
     return _rows(
         "func",
-        [func.id for func in funcs],
+        _array([func.id for func in funcs]),
         commit,
-        name=[func.name for func in funcs],
-        value=[to_json({"runtime": func.runtime, "code": func.code}) for func in funcs],
+        name=_array([func.name for func in funcs]),
+        value=_array([to_json({"runtime": func.runtime, "code": func.code}) for func in funcs]),
     )
 
 
-def _removals(kind: str, ids: list[str], commit: int) -> pa.Table:
-    return _rows(kind, ids, commit, removed=[True] * len(ids))
+def _removals(kind: str, ids: pa.Array, commit: int) -> pa.RecordBatch:
+    return _rows(kind, ids, commit, removed=pa.repeat(True, len(ids)))  # noqa: FBT003
 
 
-def _rows(kind: str, ids: list[str], commit: int, **columns: list[Any]) -> pa.Table:
+def _array(texts: Iterable[Any]) -> pa.Array:
+    return pa.array(texts, pa.string())
+
+
+def _rows(kind: str, ids: pa.Array, commit: int, **columns: pa.Array) -> pa.RecordBatch:
     count = len(ids)
-    nothing = [None] * count
     whole = {
-        "kind": [kind] * count,
+        "kind": pa.repeat(kind, count),
         "id": ids,
-        "commit": [commit] * count,
-        "removed": [False] * count,
+        "commit": pa.repeat(pa.scalar(commit, pa.int64()), count),
+        "removed": pa.repeat(False, count),  # noqa: FBT003
     } | columns
-    return pa.table([whole.get(name, nothing) for name in SCHEMA.names], schema=SCHEMA)
+    arrays = [
+        whole[field.name] if field.name in whole else pa.nulls(count, field.type)
+        for field in SCHEMA
+    ]
+    return pa.record_batch(arrays, schema=SCHEMA)
+
+
+_FAILED: Final = STATUSES.index(Status.FAILED)
+_BLOCKED: Final = STATUSES.index(Status.BLOCKED)
 
 
 def head_of(rows: pa.Table) -> tuple[int, dict[str, Any]]:
@@ -101,43 +171,22 @@ def head_of(rows: pa.Table) -> tuple[int, dict[str, Any]]:
 
 
 def graph_of(rows: pa.Table) -> Graph:
-    """The graph that `rows` make, in whichever order they are."""
-    funcs, values = _latest(rows, "func"), _latest(rows, "value")
-    roots = {
-        value_id: root for value_id, root in _columns(values, "id", "root") if root is not None
-    }
-    return Graph.restored(_values(values), _funcs(funcs), roots)
+    """The graph that `rows` make, in whichever order they are.
+
+    `inputs` may be missing from them.
+
+    Raises:
+        InputsNeeded: but not from these rows.
+    """
+    kinds = rows["kind"]
+    funcs = _latest_funcs(rows.filter(pc.equal(kinds, "func")))
+    return graph_from(rows.filter(pc.equal(kinds, "value")).drop_columns("kind"), funcs)
 
 
-def _latest(rows: pa.Table, kind: str) -> pa.Table:
-    """The row of the greatest commit for each id of that kind, without the removed."""
-    rows = rows.filter(pc.equal(rows["kind"], kind))
-    ids = rows["id"].to_pylist()
-    newest = {ids[index]: index for index in pc.sort_indices(rows["commit"]).to_pylist()}
-    if len(newest) < len(ids):
-        rows = rows.take(pa.array(newest.values(), pa.int64()))
-    return rows.filter(pc.invert(rows["removed"]))
-
-
-def _funcs(rows: pa.Table) -> Iterator[Func]:
-    for func_id, name, what in _columns(rows, "id", "name", "value"):
-        yield Func(func_id, name, **json.loads(what))
-
-
-def _values(rows: pa.Table) -> Iterator[Value]:
-    columns = _columns(rows, "id", "name", "func_id", "status", "message")
-    datas, wirings = _parsed(rows["value"]), _parsed(rows["inputs"])
-    for (value_id, name, func_id, status, message), data, inputs in zip(
-        columns, datas, wirings, strict=True
-    ):
-        yield Value(value_id, name, data, func_id, inputs or {}, _STATUSES[status], message)
-
-
-def _columns(rows: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
-    return zip(*(rows[name].to_pylist() for name in names), strict=True)
-
-
-def _parsed(column: pa.ChunkedArray) -> list[Any]:
-    """What the column's texts say; no text is null. As one text: half the time of one by one."""
-    parsed: list[Any] = json.loads(f"[{','.join(column.fill_null('null').to_pylist())}]")
-    return parsed
+def _latest_funcs(rows: pa.Table) -> list[Func]:
+    latest = {row["id"]: row for row in rows.sort_by("commit").to_pylist()}
+    return [
+        Func(row["id"], row["name"], **json.loads(row["value"]))
+        for row in latest.values()
+        if not row["removed"]
+    ]

@@ -31,12 +31,14 @@ def main() -> int:
     figures, failed = Figures(), False
     end = time.monotonic() + 60 * arguments.minutes
     number = arguments.round
-    while True:
-        failed |= not _round(f"{arguments.seed}.{number}", size, figures)
-        number += 1
-        if time.monotonic() >= end:
-            break
-    _say(figures.text())
+    try:
+        while True:
+            failed |= not _round(f"{arguments.seed}.{number}", size, figures)
+            number += 1
+            if time.monotonic() >= end:
+                break
+    finally:
+        _say(figures.text())
     return int(failed)
 
 

@@ -65,6 +65,7 @@ class _Round:
         variables = {
             "ATTEMPTS": "3",
             "CHECKPOINT_EVERY": "40",
+            "HISTORY__COMMITS": "0",  # the log is purged as far as it may be
             "ACK_WAIT": str(self.size.lease),
             "PROGRESS_EVERY": str(self.size.progress),
             "NATS__REPLICAS": str(_replicas(self.size)),
@@ -73,7 +74,7 @@ class _Round:
             seat.start(variables)
         for seat in self.target.seats:
             if seat.daemon is not None:
-                await seat.daemon.ready()
+                await seat.daemon.ready(within=120)
         for client, change_set in self._pairs():
             await client.define(change_set)
         await self._break()
@@ -164,6 +165,8 @@ class _Round:
         for seat in self.target.seats:
             for daemon, event, exception in seat.unforeseen():
                 self.history.add(Kind.UNFORESEEN, daemon=daemon, event=event, exception=exception)
+            for run in seat.runs():
+                self.history.add(Kind.RUN, **run)
         change_sets = list(self.clients[0].change_sets)
         first_lines = {str(c): await self._first_line(c) for c in change_sets}
         left = await self._write_down_what_is_left(
@@ -200,7 +203,14 @@ async def run_round(seed: str, directory: Path, size: Size, history: History) ->
             await stack.enter_async_context(_client(seed, n, options, history, change_sets, size))
             for n in range(size.clients)
         ]
-        target = Target(servers, places, asyncio.Lock(), min(size.lease, PRESUMED_DEAD))
+        target = Target(
+            servers,
+            places,
+            asyncio.Lock(),
+            min(size.lease, PRESUMED_DEAD),
+            deployment.js,
+            deployment.subjects,
+        )
         await _Round(size, rng, history, deployment, recorder, target, clients).run()
 
 

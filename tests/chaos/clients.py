@@ -21,7 +21,7 @@ from tests.chaos.poison import poison
 from tests.chaos.workload import Batch, Values
 
 RETRY_FOR = 30.0  # seconds: longer than NATS is ever away
-ANSWER_WITHIN = 20.0  # seconds, once all is at rest
+ANSWER_WITHIN = 60.0  # seconds, once all is at rest; a busy machine needs some
 
 
 class Died(Exception):

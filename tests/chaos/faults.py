@@ -3,11 +3,14 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
+from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from tests.chaos.fleet import Seat
 from tests.chaos.history import History, Kind
+from tests.chaos.slow_files import NotPossible, slow_files
 from tests.harness import NatsServer
 
 
@@ -21,6 +24,8 @@ class Target:
     """Held by whatever is done to NATS: one thing at a time."""
     lease: float
     """Seconds after which what a silent daemon holds is another's."""
+    js: JetStream
+    subjects: Subjects
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,10 @@ class Fault:
         await asyncio.sleep(self.at)
         details = {"fault": self.kind, "victim": self.victim, "seconds": self.seconds}
         history.add(Kind.FAULT, phase="begins", **details)
-        await _KINDS[self.kind](target, self)
+        try:
+            await _KINDS[self.kind](target, self)
+        except NotPossible:
+            details["not_possible"] = True
         history.add(Kind.FAULT, phase="over", **details)
 
 
@@ -208,6 +216,38 @@ async def freeze_nats(target: Target, fault: Fault) -> None:
         server.thaw()
 
 
+async def slow_the_disk_of_nats(target: Target, fault: Fault) -> None:
+    """From a busy one to one that all but hangs: 5 ms to 500 ms a call."""
+    async with _nats(target, fault) as server:
+        assert server.process is not None
+        async with slow_files(server.process.pid, 0.005 * 10**fault.seconds):
+            await asyncio.sleep(1 + 2 * fault.seconds)
+
+
+async def slow_the_store_of_a_daemon(target: Target, fault: Fault) -> None:
+    """Checkpoints, large results, and whatever else it has in files: 10 ms to 100 ms a call."""
+    async with _seat(target, fault) as seat, slow_files(seat.pid, 0.01 * 10 ** (fault.seconds / 2)):
+        await asyncio.sleep(1 + 2 * fault.seconds)
+
+
+async def set_the_clock_of_a_daemon(target: Target, fault: Fault) -> None:
+    """Forwards or back, by a second or by a year; and right again in the end."""
+    async with _seat(target, fault) as seat:
+        if not seat.clock.settable:
+            raise NotPossible
+        ahead = 3e7 ** (fault.seconds / 2)
+        seat.clock.set(ahead if fault.victim % 2 else -ahead)
+        await asyncio.sleep(1 + 2 * fault.seconds)
+        seat.clock.set(0)
+
+
+async def delete_the_tasks_consumer(target: Target, fault: Fault) -> None:
+    """As an operator does by mistake. What is held is delivered to somebody else, too."""
+    async with target.nats_turn:
+        with suppress(JetStreamError):
+            await target.js.delete_consumer(target.subjects.tasks_stream, TASKS_CONSUMER)
+
+
 @asynccontextmanager
 async def _nats(target: Target, fault: Fault) -> AsyncIterator[NatsServer]:
     async with target.nats_turn:
@@ -236,6 +276,10 @@ _KINDS: dict[str, Callable[[Target, Fault], Awaitable[None]]] = {
         kill_nats_for_longer_than_the_lease,
         stop_nats,
         freeze_nats,
+        slow_the_disk_of_nats,
+        slow_the_store_of_a_daemon,
+        set_the_clock_of_a_daemon,
+        delete_the_tasks_consumer,
     )
 }
 _PAST_THE_LEASE = {kind for kind in _KINDS if "lease" in kind}

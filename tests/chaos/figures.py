@@ -1,6 +1,9 @@
 """What a history amounts to in numbers."""
 
+import itertools
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -75,8 +78,8 @@ def takeovers(history: History, what: str) -> list[float]:
             taken = next(
                 (
                     event.at
-                    for event in history.of(Kind.COMMIT)
-                    if event.at >= end.at
+                    for event in _from(history, end.at)
+                    if event.kind is Kind.COMMIT
                     and event.data["change_set"] == change_set
                     and event.data["commit"]["head"]["epoch"] > epoch
                 ),
@@ -85,6 +88,12 @@ def takeovers(history: History, what: str) -> list[float]:
             if taken is not None and _alone(history, end, taken):
                 found.append(round(taken - end.at, 3))
     return found
+
+
+def _from(history: History, at: float) -> Iterator[Event]:
+    """The events since then; a long history is not gone through from its beginning."""
+    first = bisect_left(history.events, at, key=lambda event: event.at)
+    return itertools.islice(history.events, first, None)
 
 
 def _held(history: History, end: Event) -> dict[str, int]:
@@ -143,6 +152,8 @@ def _commit(figures: Figures, event: Event) -> None:
 
 
 def _fault(figures: Figures, event: Event) -> None:
+    if event.data.get("not_possible"):
+        figures.faults[f"{event.data['fault']} not possible"] += 1
     figures.faults[event.data["fault"]] += event.data["phase"] == "begins"
 
 
@@ -152,6 +163,11 @@ def _daemon(figures: Figures, event: Event) -> None:
         figures.exits[f"{event.data['code']} {asked}"] += 1
     elif event.data["what"] == "hung":
         figures.exits["hung"] += 1
+
+
+def _run(figures: Figures, event: Event) -> None:
+    if event.data["told"] != "taken":
+        figures.counts["runs that lost their task"] += 1
 
 
 def _counted(name: str):
@@ -171,5 +187,6 @@ _COUNT = {
     Kind.NO_REPLY: _counted("asked again without an answer"),
     Kind.DEAD_LETTER: _counted("dead letters"),
     Kind.UNKNOWN: _counted("never confirmed"),
+    Kind.RUN: _run,
     Kind.UNFORESEEN: _counted("unforeseen errors"),
 }

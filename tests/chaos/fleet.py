@@ -9,7 +9,9 @@ import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+from tests.chaos.clock import Clock, library
 from tests.chaos.functions import install
 from tests.chaos.history import History, Kind
 from tests.chaos.proxy import Proxy
@@ -18,16 +20,19 @@ from tests.integration.deployment import SCALED, Daemon
 
 RESTART_AFTER = 0.5  # seconds until a daemon that ended by itself is started again
 _LOOK = 0.1  # seconds between looks at a process
+TOLD_OF_RUNS = ("taken", "not ours any more")
+"""Events that a daemon logs of its work on one delivery of a task: the first, and an end."""
 
 
 class Seat:
     """Where one daemon runs, one process after another, behind proxies of its own."""
 
     def __init__(
-        self, name: str, directory: Path, history: History, proxies: Sequence[Proxy]
+        self, name: str, directory: Path, history: History, proxies: Sequence[Proxy], clock: Clock
     ) -> None:
         self.name = name
         self.proxies = proxies
+        self.clock = clock
         self.turn = asyncio.Lock()
         """Held by whatever is done to it: one thing at a time."""
         self.daemon: Daemon | None = None
@@ -56,7 +61,7 @@ class Seat:
             "STORE__ROOT": str(self._directory / "store"),
             "SPARK__STATE": str(self._directory / "spark"),
         }
-        with _environment(PYTHONPATH=str(self._path)):
+        with _environment(PYTHONPATH=str(self._path), **self.clock.variables):
             self.daemon = Daemon(self.instance, self._directory, {**SCALED, **variables, **own})
         self._wanted = True
         self._tell("started")
@@ -119,11 +124,21 @@ class Seat:
 
     def unforeseen(self) -> Iterator[tuple[str, str, str]]:
         """Errors in the logs of all its daemons that nobody meant to happen."""
-        for generation in range(1, self._generation + 1):
-            name = f"{self.name}-{generation}"
-            log = (self._directory / f"{name}.log").read_text(errors="replace")
+        for name, log in self._logs():
             for event, exception in _errors(log):
                 yield name, event, exception
+
+    def runs(self) -> Iterator[dict[str, Any]]:
+        """What all its daemons say of the tasks that they took: which delivery, and its end."""
+        for name, log in self._logs():
+            for entry in map(json.loads, filter(_is_whole, log.splitlines())):
+                if entry["event"] in TOLD_OF_RUNS:
+                    yield {"daemon": name, "told": entry["event"], **delivery_in(entry)}
+
+    def _logs(self) -> Iterator[tuple[str, str]]:
+        for generation in range(1, self._generation + 1):
+            name = f"{self.name}-{generation}"
+            yield name, (self._directory / f"{name}.log").read_text(errors="replace")
 
     def _send(self, number: signal.Signals) -> None:
         if self.daemon is not None and self.daemon.process.poll() is None:
@@ -139,9 +154,22 @@ class Seat:
         self._history.add(Kind.DAEMON, name=self.instance, what=what, **details)
 
 
+def delivery_in(entry: dict[str, Any]) -> dict[str, Any]:
+    """Which delivery of which task the logged event is about."""
+    return {
+        "change_set": f"{entry['workspace']}.{entry['change_set']}",
+        "delivery": [entry["task"], entry["delivery"]],
+    }
+
+
+def _is_whole(line: str) -> bool:
+    """Whether it is a logged event; the last one of a killed process may be half written."""
+    return line.startswith("{") and line.endswith("}")
+
+
 def _errors(log: str) -> Iterator[tuple[str, str]]:
     for line in log.splitlines():
-        if not line.startswith("{"):
+        if not _is_whole(line):
             if line.startswith("Traceback"):
                 yield "traceback", log[-1500:]
                 return
@@ -170,17 +198,20 @@ def _environment(**variables: str) -> Iterator[None]:
 @asynccontextmanager
 async def nats_servers(directory: Path, *, cluster: bool) -> AsyncIterator[list[NatsServer]]:
     """One server, or three that form a cluster."""
-    servers = [NatsServer(directory / "nats")]
-    if cluster:
-        ports = _free_ports(3)
-        configs = (_cluster(number, ports) for number in range(3))
-        servers = [NatsServer(directory / f"nats-{n}", c) for n, c in enumerate(configs)]
+    servers = three_servers(directory) if cluster else [NatsServer(directory / "nats")]
     try:
         await asyncio.gather(*(asyncio.to_thread(server.start) for server in servers))
         yield servers
     finally:
         for server in servers:
             server.kill()
+
+
+def three_servers(directory: Path) -> list[NatsServer]:
+    """A cluster of three, none of them started."""
+    ports = _free_ports(3)
+    configs = (_cluster(number, ports) for number in range(3))
+    return [NatsServer(directory / f"nats-{n}", config) for n, config in enumerate(configs)]
 
 
 def _cluster(number: int, ports: Sequence[int]) -> str:
@@ -207,6 +238,7 @@ async def seats(
 ) -> AsyncIterator[list[Seat]]:
     """Seats with their proxies, nobody on them yet; afterwards no process is left."""
     install(directory)
+    clocks = library(directory)
     async with AsyncExitStack() as stack:
         made = []
         for number in range(count):
@@ -214,7 +246,8 @@ async def seats(
             for proxy in proxies:
                 await proxy.start()
                 stack.push_async_callback(proxy.close)
-            made.append(Seat(f"seat{number}", directory, history, proxies))
+            clock = Clock(clocks, directory / f"seat{number}.clock")
+            made.append(Seat(f"seat{number}", directory, history, proxies, clock))
         supervisors = [asyncio.create_task(seat.supervise()) for seat in made]
         try:
             yield made

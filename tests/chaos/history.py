@@ -20,7 +20,8 @@ class Kind(StrEnum):
     COMMIT = "commit"  # change_set, line, commit: a line of the log, as it was written
     DEAD_LETTER = "dead letter"  # change_set, sequence of the original, reason
     ACTIVITY = "activity"  # change_set, activity, request, details
-    TASK = "task"  # sequence, word: somebody settled a delivery of it
+    TASK = "task"  # delivery, word: somebody settled that one
+    RUN = "run"  # daemon, change_set, delivery, told: what a daemon says of its work on it
     DELETE = "delete"  # stream, sequence: somebody asked for it
     DAEMON = "daemon"  # name, what: started, ready, killed, told to stop, frozen, thawed, exited
     FAULT = "fault"  # fault, target, seconds, phase: begins or is over

@@ -17,7 +17,7 @@ SHOWN = 3  # of many alike
 
 class Violation(NamedTuple):
     rule: str
-    """S1 … S6; VALUES; REPLY; RECORD where the history has a hole and cannot be judged."""
+    """S1 … S6; W15; VALUES; REPLY; RECORD where the history has a hole and cannot be judged."""
     change_set: str
     what: str
 
@@ -71,7 +71,10 @@ class _Case:
 def judge(history: History) -> list[Violation]:
     """Every violation that the history shows; none if it keeps all promises."""
     case = _Case(history)
-    rules = (_recorded, _lost, _dead, _order, _once, _serial, _covered, _at_rest, _values, _replies)
+    rules = (
+        _recorded, _lost, _dead, _order, _once, _serial, _covered, _at_rest, _silent, _values,
+        _replies,
+    )  # fmt: skip
     return [violation for rule in rules for violation in rule(case)]
 
 
@@ -248,6 +251,35 @@ def _at_rest(case: _Case) -> Iterator[Violation]:
     for change_set, log in case.logs.items():
         if log[-1].claim is not None:
             yield Violation("S6", change_set, f"claim left at rest: {log[-1].claim}")
+
+
+def _silent(case: _Case) -> Iterator[Violation]:
+    """W15: a run that knows that its task is not its own any more settles nothing.
+
+    It settles only at its end, and says that this was one without a settling word; so there is
+    none on its delivery, whatever the order in which all this was heard.
+    """
+    if _numbers_repeat(case):
+        return
+    taken: Counter[tuple[int, ...]] = Counter()
+    for event in case.history.of(Kind.RUN):
+        taken[tuple(event.data["delivery"])] += event.data["told"] == "taken"
+    words = {tuple(e.data["delivery"]): e.data["word"] for e in case.history.of(Kind.TASK)}
+    for event in case.history.of(Kind.RUN):
+        delivery = tuple(event.data["delivery"])
+        if event.data["told"] != "taken" and taken[delivery] == 1 and delivery in words:
+            said = f"{words[delivery]} on delivery {delivery[1]} of task {delivery[0]}"
+            yield Violation("W15", event.data["change_set"], f"{event.data['daemon']} said {said}")
+
+
+def _numbers_repeat(case: _Case) -> bool:
+    """Whether a delivery that nobody took could be mistaken for one that somebody did.
+
+    Numbers begin again with a new consumer, and go back when a server is killed. Of those taken
+    twice none is judged; but one that has no slot for a task gives it back without taking it.
+    """
+    faults = {event.data["fault"] for event in case.history.of(Kind.FAULT)}
+    return any("nats" in fault or "consumer" in fault for fault in faults)
 
 
 def _values(case: _Case) -> Iterator[Violation]:

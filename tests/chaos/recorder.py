@@ -91,8 +91,9 @@ class Recorder:
     async def _word(self, message: Msg) -> None:
         word = message.data.partition(b" ")[0].decode(errors="replace")
         if word != "+WPI":
-            sequence = AckSubject.parse(message.subject).stream_sequence
-            self._history.add(Kind.TASK, sequence=sequence, word=word or "+ACK")
+            which = AckSubject.parse(message.subject)
+            delivery = [which.stream_sequence, which.consumer_sequence]
+            self._history.add(Kind.TASK, delivery=delivery, word=word or "+ACK")
 
     async def _delete(self, message: Msg) -> None:
         stream = message.subject.rpartition(".")[2]

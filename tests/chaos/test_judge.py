@@ -77,6 +77,15 @@ class Story:
         handled = _handled(claim, sequence, covers=covers)
         self.commit(handled, lastSequence=sequence, cleanSequence=covers, claim=None)
 
+    def run(self, delivery: int, *, overtaken: bool = False, word: str = "") -> None:
+        """A daemon's work on one delivery of task 1, and what was said of that delivery."""
+        which = {"change_set": HERE, "delivery": [1, delivery]}
+        self.history.add(Kind.RUN, daemon="daemon", told="taken", **which)
+        if overtaken:
+            self.history.add(Kind.RUN, daemon="daemon", told="not ours any more", **which)
+        if word:
+            self.history.add(Kind.TASK, delivery=[1, delivery], word=word)
+
     def dead_letter(self, sequence: int) -> None:
         self.history.add(Kind.DEAD_LETTER, change_set=HERE, sequence=sequence, reason="bad")
 
@@ -116,6 +125,8 @@ def _clean(story: Story) -> None:
     story.claimed("c3", covers=2)
     story.result("c3", 6, covers=2)
     story.commit(owner="")
+    story.run(1, overtaken=True)
+    story.run(2, word="+ACK")
     story.values(5, 5)
     story.history.add(Kind.REPLY, request="b", ok=True, commit=4, message=None)
     story.rest(6)
@@ -223,6 +234,10 @@ def _update_of_what_was_before(story: Story) -> None:
     story.result("c4", 8, covers=7)
 
 
+def _settled_by_one_who_was_overtaken(story: Story) -> None:
+    story.run(3, overtaken=True, word="-NAK")
+
+
 def _left(what: str) -> Callable[[Story], None]:
     def tell(story: Story) -> None:
         story.rest(6, **{what: 1})
@@ -286,6 +301,7 @@ BROKEN = [
     ("S6", _left("consumers")),
     ("S6", _left("held")),
     ("S6", _no_rest),
+    ("W15", _settled_by_one_who_was_overtaken),
     ("VALUES", _wrong_value),
     ("VALUES", _value_lost),
     ("REPLY", _wrong_reply),
@@ -314,6 +330,23 @@ def test_every_breach_is_found(rule: str, breach: Callable[[Story], None]) -> No
     breach(story)
 
     assert rule in {violation.rule for violation in judge(story.history)}
+
+
+def test_a_delivery_of_which_there_may_be_two_proves_nothing() -> None:
+    """A killed server may give a number twice, and some deliveries are given back untaken."""
+    story = Story()
+    _clean(story)
+    _settled_by_one_who_was_overtaken(story)
+    accused = judge(story.history)
+
+    story.run(3)
+    taken_twice = judge(story.history)
+    story.history.events.pop()
+    story.history.add(Kind.FAULT, fault="kill_nats", phase="begins", victim=0, seconds=1)
+    given_back = judge(story.history)
+
+    assert [violation.rule for violation in accused] == ["W15"]
+    assert taken_twice == given_back == []
 
 
 def test_a_saved_history_is_judged_alike(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ SCALED = {
     "RECONCILE_EVERY": "1",
     "SHUTDOWN_GRACE": "5",
     "SPARK_MIN_AFFECTED": "1000000000",
+    "SPARK__WARM": "false",
 }
 
 
@@ -62,15 +63,19 @@ class Daemon:
         lines = self._log.read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
+    def said_in_all(self) -> str:
+        """Whatever form it took."""
+        return self._log.read_text()
+
     def said(self, event: str) -> list[dict[str, Any]]:
         return [line for line in self.events() if line["event"] == event]
 
-    async def ready(self) -> None:
+    async def ready(self, within: float = 30) -> None:
         async def is_ready() -> bool:
             assert self.process.poll() is None, self._log.read_text()
             return bool(self.said("ready"))
 
-        await eventually(is_ready, within=30)
+        await eventually(is_ready, within=within)
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

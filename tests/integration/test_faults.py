@@ -208,7 +208,7 @@ async def test_a_stopped_daemon_hands_its_change_sets_over_at_once(deployment: D
 async def test_what_a_checkpoint_holds_is_not_replayed(deployment: Deployment) -> None:
     """The log is purged behind the checkpoint before the last, and what is left suffices."""
     [change_set], values = new_change_sets(1), Sum()
-    await deployment.start(CHECKPOINT_EVERY="5")
+    await deployment.start(CHECKPOINT_EVERY="5", HISTORY__COMMITS="0")
 
     await _enqueue(deployment, [change_set], values, range(40), first=True)
     await deployment.at_rest()
@@ -243,7 +243,7 @@ async def test_a_request_at_which_processes_die_is_buried_in_the_end(
     await deployment.client.enqueue_updates(*change_set, values.define())
     died = Attempts(sequence=1, deaths=1)
     line = CommitV1(id=RequestId(), previous=0, head=Head(epoch=1, owner="x/y", attempts=died))
-    await deployment.archive(change_set).log.append(line)
+    await deployment.archive(change_set).log.append([line])
 
     await deployment.start(ATTEMPTS="1")
     await deployment.at_rest()

@@ -38,13 +38,13 @@ async def test_a_large_batch_travels_by_address_and_is_gone_once_no_line_needs_i
     deployment: Deployment,
 ) -> None:
     [change_set] = new_change_sets(1)
-    await deployment.start(CHECKPOINT_EVERY="1")
+    await deployment.start(HISTORY__COMMITS="0")
     ids = [new_id() for _ in range(2_000)]
 
     await deployment.client.enqueue_updates(*change_set, [put(i, n) for n, i in enumerate(ids)])
-    for value in range(4):  # checkpoints beyond the one that covers it
-        await deployment.client.enqueue_updates(*change_set, [set_to(ids[0], value)])
     await deployment.at_rest()
+    await deployment.client.enqueue_updates(*change_set, [set_to(ids[0], 0)])
+    await deployment.at_rest()  # with a checkpoint beyond the one that covers it
 
     graph = await deployment.graph(change_set)
     assert [graph.values[i].value for i in ids[1:]] == list(range(1, 2_000))
@@ -205,11 +205,12 @@ async def test_asked_again_with_the_same_id_a_handled_request_is_answered_again(
 
 async def test_the_outcome_is_known_after_its_line_was_purged(deployment: Deployment) -> None:
     [change_set], values = new_change_sets(1), Sum()
-    await deployment.start(CHECKPOINT_EVERY="2")
+    await deployment.start(HISTORY__COMMITS="0")
     first = await deployment.client.enqueue_updates(*change_set, values.define())
-    for number in range(12):
-        await deployment.client.enqueue_updates(*change_set, [set_to(values.one, number)])
     await deployment.at_rest()
+    for number in range(2):  # checkpoints beyond the one that covers it
+        await deployment.client.enqueue_updates(*change_set, [set_to(values.one, number)])
+        await deployment.at_rest()
     lines = await deployment.js.stream_subjects(deployment.subjects.commits_stream)
     assert lines[deployment.subjects.commits(change_set)] < 10
 

@@ -1,11 +1,14 @@
 """Asking the API: streams, their messages, and receipts."""
 
+from pathlib import Path
+
 import pytest
 
 from rebaser_core.jetstream import (
     ConnectOptions,
     Drift,
     JetStream,
+    StreamFull,
     StreamNotFound,
     SubjectFull,
     Unreachable,
@@ -13,7 +16,7 @@ from rebaser_core.jetstream import (
     WrongLastSequence,
     connected,
 )
-from tests.harness import NatsServer
+from tests.harness import NatsServer, running
 from tests.jetstream.steps import filled, stored
 
 S = {"name": "S", "subjects": ["s.>"], "storage": "file"}
@@ -61,6 +64,35 @@ async def test_a_full_subject_is_told_from_a_full_stream(js: JetStream) -> None:
 
     with pytest.raises(SubjectFull):
         await js.publish("s.a")
+
+
+@pytest.mark.parametrize("limit", [{"max_msgs": 1}, {"max_bytes": 300}], ids=str)
+async def test_a_full_stream_is_told_from_a_server_that_cannot_answer_now(
+    js: JetStream, limit: dict[str, int]
+) -> None:
+    """Both come with code 503, but trying this one again at once is of no use."""
+    await js.create_stream({**S, "discard": "new", **limit})
+    await js.publish("s.a", bytes(200))
+
+    with pytest.raises(StreamFull):
+        await js.publish("s.b", bytes(200))
+
+
+async def test_an_account_without_room_is_a_full_stream(tmp_path: Path) -> None:
+    accounts = "accounts { A { jetstream { max_file: 10KB }, users: [{user: a, password: a}] } }"
+    with running(NatsServer(tmp_path / "small", accounts)) as server:
+        options = ConnectOptions(servers=(server.url,), user="a", password="a")
+        async with connected(options) as nc:
+            js = JetStream(nc)
+            await js.create_stream(S)
+
+            with pytest.raises(StreamFull, match="resource limits exceeded"):
+                await fill(js)
+
+
+async def fill(js: JetStream) -> None:
+    for _ in range(20):
+        await js.publish("s.a", bytes(1_000))
 
 
 async def test_a_subject_without_stream_is_unreachable_at_once(js: JetStream) -> None:

@@ -4,7 +4,7 @@ import base64
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.schedules.consumers import PullConsumer, PushConsumer
-from tests.schedules.stream import Reply, Stored, Stream, failure
+from tests.schedules.stream import Reply, Stored, Stream, date, failure
 
 if TYPE_CHECKING:
     from tests.schedules.broker import Broker
@@ -29,14 +29,14 @@ def answer_to(broker: "Broker", verb: str, body: dict[str, Any]) -> Reply:
     if verb.startswith("STREAM.CREATE."):
         if stream is None:
             stream = broker.streams[names[0]] = Stream(body)
-        return stream.info(None)
+        return stream.info(None, broker.time())
     if stream is None:
         return failure(404, 10059, "stream not found")
     return _VERBS[kind, action](broker, stream, names[1:], body)
 
 
 def _info(broker: "Broker", stream: Stream, _: list[str], body: dict[str, Any]) -> Reply:
-    return stream.info(body.get("subjects_filter"))
+    return stream.info(body.get("subjects_filter"), broker.time())
 
 
 def _get(broker: "Broker", stream: Stream, _: list[str], body: dict[str, Any]) -> Reply:
@@ -108,7 +108,7 @@ def _told(stored: Stored) -> Reply:
         "message": {
             "subject": stored.subject,
             "seq": stored.sequence,
-            "time": "2026-01-01T00:00:00Z",
+            "time": date(stored.time),
             "hdrs": base64.b64encode(block.encode()).decode(),
             "data": base64.b64encode(stored.payload).decode(),
         }

@@ -77,6 +77,8 @@ class Broker:
         self._queues: dict[str, Line] = {}
         self.on_stored: Callable[[Stream, Stored, Session], None] = lambda *_: None
         """Called with each message that was just stored, before its receipt is on its way."""
+        self.on_word: Callable[[tuple[int, int], bytes], None] = lambda *_: None
+        """Called with each word that settles a delivery: of which message, the how manieth."""
         self.moment: Callable[[str, Session], None] = lambda *_: None
         """Called when a request to the API, or a word on a task, has had its effect."""
 
@@ -130,9 +132,10 @@ class Broker:
             verb = subject.removeprefix("$JS.API.")
             self._queue("api").send(self._api, session, verb, reply, payload)
         elif subject.startswith("$JS.ACK."):
-            _, _, stream, consumer, _, sequence, *_ = subject.split(".")
+            _, _, stream, consumer, _, sequence, delivery, *_ = subject.split(".")
             queue = self._queue(f"{stream} {consumer}")
-            queue.send(self._word, session, stream, consumer, int(sequence), reply, payload)
+            which = int(sequence), int(delivery)
+            queue.send(self._word, session, stream, consumer, which, reply, payload)
         elif (stream := self._stream_of(subject)) is not None:
             queue = self._queue(stream.name)
             queue.send(self._store, session, stream, subject, reply, headers, payload)
@@ -239,8 +242,15 @@ class Broker:
             self._answer(reply, answer)
 
     def _word(
-        self, session: Session, stream: str, name: str, sequence: int, reply: str, word: bytes
+        self,
+        session: Session,
+        stream: str,
+        name: str,
+        which: tuple[int, int],
+        reply: str,
+        word: bytes,
     ) -> None:
+        sequence, _ = which
         consumer = self.streams[stream].consumers.get(name)
         if consumer is None or self.leaderless:
             self._no_responders(reply)
@@ -249,6 +259,7 @@ class Broker:
         else:
             if word != b"+WPI":
                 self.note("task", sequence, word, session.name)
+                self.on_word(which, word)
             consumer.word(sequence, word)
             if word != b"+WPI":
                 self.moment("settled", session)

@@ -79,6 +79,8 @@ class Client:
         self._reconnecting: asyncio.Task | None = None
         self.callbacks: dict[str, Any] = {}
         self.is_closed = False
+        self._transport = None
+        """Nothing waits to be sent: what is published is on its way at once."""
         Link.of(self)._listeners = Ordered()
 
     @property

@@ -45,6 +45,7 @@ class Fates:
             **plan.settings,
             "store": {"root": str(store or "/nowhere")},
             "nats": {"connect_timeout": 600.0},
+            "ops": {"enabled": False},  # a page needs real sockets
         }
         dvu = random.Random(rng.random())
         self.evaluator = Evaluator(dvu, plan.dvu_seconds, plan.dvu_fails)

@@ -8,17 +8,20 @@ their order and the rules of who may write are the product's own code.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 from unittest import mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import TableNotFoundError
 
-from rebaser_server.store import checkpoints
+from rebaser_server.store import checkpoints, tidying
 from tests.schedules.loop import Process
 
-STORE_FAILS = "the simulated store does not answer"
+_COMPARED: Final = {"=": pc.equal, "<=": pc.less_equal}
+
+STORE_FAILS: Final = "the simulated store does not answer"
 
 
 @dataclass
@@ -34,20 +37,46 @@ class Table:
         self.uri = uri
         self.versions = lake.tables[uri]
 
-    def to_pyarrow_table(self, filters: list[tuple[str, str, str]] | None = None) -> pa.Table:
-        rows = pa.concat_tables(self.versions[-1].files)
-        for column, _, wanted in filters or ():
-            rows = rows.filter(pc.equal(rows[column], wanted))
+    def schema(self) -> Any:
+        return SimpleNamespace(fields=list(self.versions[-1].files[0].schema))
+
+    def to_pyarrow_table(
+        self,
+        columns: list[str] | None = None,
+        filters: list[tuple[str, str, Any]] | None = None,
+    ) -> pa.Table:
+        rows = pa.concat_tables(self.versions[-1].files).select(columns or self._names())
+        for column, comparison, wanted in filters or ():
+            rows = rows.filter(_COMPARED[comparison](rows[column], wanted))
         return rows
+
+    def _names(self) -> list[str]:
+        return [field.name for field in self.schema().fields]
 
     def transaction_version(self, app_id: str) -> int | None:
         return self.versions[-1].transactions.get(app_id)
 
-    def file_uris(self) -> list[str]:
-        return [f"{self.uri}/{number}" for number in range(len(self.versions[-1].files))]
+    def get_add_actions(self, *, flatten: bool) -> pa.Table:
+        files = [rows for rows in self.versions[-1].files if rows]
+        last = [pc.max(rows["commit"]).as_py() for rows in files]
+        return pa.table(
+            {"num_records": pa.array(map(len, files), pa.int64()), "max.commit": pa.array(last)}
+        )
 
-    def vacuum(self, *, dry_run: bool) -> None:
+    @property
+    def optimize(self) -> "Table":
+        return self
+
+    def compact(self, *, target_size: int) -> None:
+        last = self.versions[-1]
+        self.versions.append(_Version([pa.concat_tables(last.files)], last.transactions))
+
+    def vacuum(self, hours: int, **how: Any) -> list[str]:
         """There is nothing to gain."""
+        return []
+
+    def cleanup_metadata(self) -> None:
+        """Nor here."""
 
 
 class Lake:
@@ -66,6 +95,7 @@ class Lake:
         with (
             mock.patch.object(checkpoints, "DeltaTable", self),
             mock.patch.object(checkpoints, "write_deltalake", self.write),
+            mock.patch.object(tidying, "write_deltalake", self.write),
         ):
             yield
 
@@ -78,16 +108,31 @@ class Lake:
             self._unsynced.pop(uri, None)
         return Table(self, uri)
 
-    def create(self, uri: str, schema: pa.Schema, *, mode: str, storage_options: Any) -> Table:
+    def create(
+        self, uri: str, schema: pa.Schema, *, mode: str, storage_options: Any, configuration: Any
+    ) -> Table:
         self._answer()
         self.tables.setdefault(uri, [_Version([schema.empty_table()])])
         return Table(self, uri)
 
-    def write(self, table: Table, rows: pa.Table, *, mode: str, commit_properties: Any) -> None:
+    def write(
+        self,
+        table: Table,
+        rows: pa.Table,
+        *,
+        mode: str,
+        commit_properties: Any,
+        predicate: str = "commit <= 9999999999",
+        target_file_size: int = 0,
+    ) -> None:
         self._answer()
         before = table.versions[-1]
         transactions = {t.app_id: t.version for t in commit_properties.app_transactions}
-        files = [rows] if mode == "overwrite" else [*before.files, rows]
+        others = before.files
+        if mode == "overwrite":
+            limit = int(predicate.removeprefix("commit <= "))
+            others = [old.filter(pc.greater(old["commit"], limit)) for old in before.files]
+        files = [*(old for old in others if old), rows]
         table.versions.append(_Version(files, before.transactions | transactions))
         self._unsynced[table.uri] = Process.current().name
 

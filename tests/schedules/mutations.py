@@ -12,7 +12,7 @@ from rebaser_core.jetstream.cursor import OrderedReader
 from rebaser_core.jetstream.requests import Api
 from rebaser_core.jetstream.statuses import is_delivery
 from rebaser_core.messages import EnqueueUpdatesRequest, Inline
-from rebaser_server import applying, crew, handling
+from rebaser_server import applying, crew, handling, tasks
 from rebaser_server.graph import Graph
 from rebaser_server.handling import Handler
 from rebaser_server.ownership import Ownership
@@ -28,13 +28,17 @@ def without_looking_again() -> AbstractContextManager[Any]:
 
 def without_compare_and_swap() -> AbstractContextManager[Any]:
     """W7: whoever believes to own the log can write it."""
-    real = Api.publish
 
-    async def publish(self: Api, subject: str, payload: bytes = b"", **options: Any) -> Any:
-        options.pop("expected_last_subject_sequence", None)
-        return await real(self, subject, payload, **options)
+    def unconditional(real: Any) -> Any:
+        async def publish(self: Api, subject: str, payload: bytes = b"", **options: Any) -> Any:
+            options.pop("expected_last_subject_sequence", None)
+            options.pop("expected_last_message_id", None)
+            return await real(self, subject, payload, **options)
 
-    return mock.patch.object(Api, "publish", publish)
+        return publish
+
+    ways = {name: unconditional(getattr(Api, name)) for name in ("publish", "publish_ahead")}
+    return mock.patch.multiple(Api, **ways)
 
 
 def without_remembering_the_need() -> AbstractContextManager[Any]:
@@ -53,13 +57,11 @@ def without_remembering_the_need() -> AbstractContextManager[Any]:
 def without_knowing_what_was_handled() -> AbstractContextManager[Any]:
     """W5 and the recent ids of W7: what is delivered again is applied again."""
 
-    async def handle(self: Handler, request: Any) -> None:
-        async with self.own.lock:
-            self.own.state.recent.clear()
-            await self._decide(request)
-        await self.queue.delete(request.stream_sequence)
+    async def settled(self: Handler, request: Any) -> Any:
+        self.own.state.recent.clear()
+        return await self._decide(request)
 
-    return mock.patch.object(Handler, "handle", handle)
+    return mock.patch.object(Handler, "_settled", settled)
 
 
 def without_minding_gaps() -> AbstractContextManager[Any]:
@@ -79,9 +81,10 @@ def deleting_before_committing() -> AbstractContextManager[Any]:
     """W9 before W7: a request is gone before its effect is sure (I3)."""
     real = Handler.handle
 
-    async def handle(self: Handler, request: Any) -> None:
-        await self.queue.delete(request.stream_sequence)
-        await real(self, request)
+    async def handle(self: Handler, requests: Any) -> None:
+        for request in requests:
+            await self.queue.delete(request.stream_sequence)
+        await real(self, requests)
 
     return mock.patch.object(Handler, "handle", handle)
 
@@ -112,6 +115,11 @@ def with_results_that_cover_all() -> AbstractContextManager[Any]:
     return mock.patch.object(Graph, "settle_roots", settle_roots)
 
 
+def settling_what_is_not_its_own() -> AbstractContextManager[Any]:
+    """W15: a run that was overtaken gives its task back, under whoever works on it now."""
+    return mock.patch.object(tasks, "Overtaken", _Other)
+
+
 def without_reconcilers() -> AbstractContextManager[Any]:
     """X1: a request whose client died before the task was published has none, ever."""
     return mock.patch.object(Reconciler, "reconcile", _nothing)
@@ -122,6 +130,10 @@ def without_tasks_from_clients() -> Iterator[None]:
     """C2: a request is stored, and nobody is told."""
     with mock.patch.object(publishing, "publish_task", _yes):
         yield
+
+
+class _Other(Exception):
+    """What nobody raises."""
 
 
 async def _nothing(*_: Any, **__: Any) -> int:
@@ -141,6 +153,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     deleting_before_committing,
     with_results_of_any_claim,
     with_results_that_cover_all,
+    settling_what_is_not_its_own,
     without_reconcilers,
     without_tasks_from_clients,
 )

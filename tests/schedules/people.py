@@ -39,7 +39,9 @@ class Evaluator:
     async def start(self) -> None:
         """There is nothing to warm up."""
 
-    async def run(self, blobs: Sequence[bytes], *, on_progress: Any = None) -> list[Outcome]:
+    async def run(
+        self, blobs: Sequence[bytes], *, shelf: Any = None, on_progress: Any = None
+    ) -> list[Outcome]:
         outcomes = []
         for blob in blobs:
             await asyncio.sleep(self._random.expovariate(1.0) * self._seconds)

@@ -109,6 +109,7 @@ def plan_of(seed: object) -> Plan:
             "reconcile_every": 4.0 if trouble in _RECONCILED else 1e6,
             "shutdown_grace": 20.0,
             "checkpoint_every": rng.choice((3, 500)),
+            "history": {"commits": 0},  # the log is purged as far as it may be
             "dvu_attempts": 1000,
         },
         delay=rng.choice((0.0002, 0.002, 0.02)),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rebaser_core.commits import Commit
 from rebaser_core.subjects import Subjects
 from rebaser_server.dead_letters import REASON, SEQUENCE
+from tests.chaos.fleet import TOLD_OF_RUNS, delivery_in
 from tests.chaos.history import History, Kind
 from tests.schedules.broker import Session
 from tests.schedules.lake import STORE_FAILS
@@ -58,6 +59,8 @@ class Record:
         name, what = Process.current().name, event.pop("event")
         failed = event.pop("exc_info", None)
         self.note(name, what, {k: str(v)[-60:] for k, v in sorted(event.items())})
+        if what in TOLD_OF_RUNS:
+            self.history.add(Kind.RUN, daemon=name, told=what, **delivery_in(event))
         if what == "ready":
             self.ready.add(name)
         elif what == "taken":
@@ -69,6 +72,10 @@ class Record:
             self.violation(f"UNFORESEEN {name}: {what}: {where}")
         elif what == "history broken":
             self.violation(f"UNFORESEEN {name}: {what}: {event}")
+
+    def settled(self, which: tuple[int, int], word: bytes) -> None:
+        """Take the last word on a delivery of a task."""
+        self.history.add(Kind.TASK, delivery=list(which), word=word.decode())
 
     def stored(self, stream: Stream, stored: Stored, session: Session) -> None:
         """Take a message that was just stored."""

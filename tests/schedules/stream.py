@@ -1,10 +1,12 @@
 """A stream of the simulated server: what is stored, what is refused, what is remembered."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 MESSAGE_ID = "Nats-Msg-Id"
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_ID = "Nats-Expected-Last-Msg-Id"
 
 Reply = dict[str, Any]
 
@@ -48,6 +50,8 @@ class Stream:
         self.by_subject: dict[str, dict[int, Stored]] = {}
         self.consumers: dict[str, Any] = {}
         self._ids: dict[str, tuple[int, float]] = {}
+        self._last_id: str | None = None
+        """Of the last message stored, also if it is gone."""
 
     def takes(self, subject: str) -> bool:
         return any(matches(pattern, subject) for pattern in self.config["subjects"])
@@ -61,6 +65,8 @@ class Stream:
             last = next(reversed(there)) if there else 0
             if last != int(expected):
                 return failure(400, 10071, f"wrong last sequence: {last}")
+        if headers.get(EXPECTED_ID, self._last_id) != self._last_id:
+            return failure(400, 10070, f"wrong last msg ID: {self._last_id}")
         message_id = headers.get(MESSAGE_ID)
         if message_id is not None:
             known, until = self._ids.get(message_id, (0, 0.0))
@@ -71,6 +77,7 @@ class Stream:
             return failure(503, 10077, "maximum messages per subject exceeded")
         self.last_sequence = sequence = self.last_sequence + 1
         stored = Stored(sequence, subject, headers, payload, now, now + behind)
+        self._last_id = message_id
         self.messages[sequence] = stored
         self.by_subject.setdefault(subject, {})[sequence] = stored
         if message_id is not None:
@@ -95,6 +102,8 @@ class Stream:
         ids = (stored.headers.get(MESSAGE_ID) for stored in self.messages.values())
         there = {message_id for message_id in ids if message_id is not None}
         self._ids = {known: value for known, value in self._ids.items() if known in there}
+        last = self.messages.get(self.last_sequence)
+        self._last_id = last.headers.get(MESSAGE_ID) if last else None
 
     def find(self, asked: dict[str, Any], now: float) -> Stored | None:
         """What `STREAM.MSG.GET` means."""
@@ -124,13 +133,22 @@ class Stream:
             if stored.sequence >= sequence and matches(pattern, stored.subject)
         ]
 
-    def info(self, pattern: str | None) -> Reply:
+    def info(self, pattern: str | None, now: float) -> Reply:
+        first = next(iter(self.messages.values()), None)
         state: Reply = {
             "messages": len(self.messages),
+            "first_seq": first.sequence if first else self.last_sequence + 1,
+            "first_ts": date(first.time if first else 0.0),
             "last_seq": self.last_sequence,
             "consumer_count": len(self.consumers),
         }
         if pattern is not None:
             subjects = self.by_subject.items()
             state["subjects"] = {s: len(there) for s, there in subjects if matches(pattern, s)}
-        return {"config": self.config, "state": state, "total": len(state.get("subjects", ()))}
+        total = len(state.get("subjects", ()))
+        return {"config": self.config, "state": state, "total": total, "ts": date(now)}
+
+
+def date(seconds: float) -> str:
+    """As the server writes it; virtual time begins in 1970."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat()

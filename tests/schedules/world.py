@@ -61,6 +61,7 @@ class World:
         weather = Weather(chance, plan.delay, plan.spikes, 0.3, plan.loss, plan.lag)
         self._broker = Broker(self._loop, weather, self.record.note)
         self._broker.on_stored, self._broker.moment = self.record.stored, self.record.done
+        self._broker.on_word = self.record.settled
         self._lake = Lake()
         self._lake.fails = lambda: self._random.random() < plan.store_fails
         self._fates = Fates(
@@ -77,6 +78,9 @@ class World:
             stack.enter_context(
                 mock.patch.object(connection, "Client", partial(Client, self._broker))
             )
+            # However many lines go out at once: nothing depends on nobody else writing.
+            at_once = random.Random(f"at once {self._seed}").choice((1, 2, 8))
+            stack.enter_context(mock.patch.object(CommitLog, "at_once", at_once))
             if self._store is None:
                 stack.enter_context(self._lake.installed())
             try:

@@ -6,7 +6,29 @@ from typing import Any, Final
 
 from rebaser_core import codecs
 from rebaser_core.activities import Activity, ActivityKind, ActivityV1
-from rebaser_core.commits import Attempts, Claim, Commit, CommitV1, Handled, Head, Outcome
+from rebaser_core.change_sets import (
+    Application,
+    ChangeSetRecord,
+    ChangeSetRecordV1,
+    ChangeSetRequest,
+    ChangeSetRequestV1,
+    Kind,
+    Standing,
+    WorkspaceRecord,
+    WorkspaceRecordV1,
+)
+from rebaser_core.commits import (
+    Attempts,
+    Base,
+    Branch,
+    Claim,
+    Closing,
+    Commit,
+    CommitV1,
+    Handled,
+    Head,
+    Outcome,
+)
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.messages import (
     Computed,
@@ -21,6 +43,7 @@ from rebaser_core.messages import (
     Inline,
     InObjectStore,
     InStore,
+    ResultFile,
     SuccessStatusV1,
     SuccessStatusV2,
     SuccessV1,
@@ -28,6 +51,7 @@ from rebaser_core.messages import (
     Updates,
     UpdatesBatch,
     UpdatesBatchV1,
+    UpdatesBatchV2,
 )
 from rebaser_core.outcomes import (
     OutcomeQuery,
@@ -35,6 +59,13 @@ from rebaser_core.outcomes import (
     OutcomeReply,
     OutcomeReplyV1,
     RequestState,
+)
+from rebaser_core.queries import (
+    ReadValue,
+    ValuesQuery,
+    ValuesQueryV1,
+    ValuesReply,
+    ValuesReplyV1,
 )
 from rebaser_core.updates import (
     PutFunc,
@@ -59,6 +90,11 @@ TYPES: Final = {
         Activity,
         OutcomeQuery,
         OutcomeReply,
+        WorkspaceRecord,
+        ChangeSetRecord,
+        ChangeSetRequest,
+        ValuesQuery,
+        ValuesReply,
     )
 }
 
@@ -116,6 +152,28 @@ HEAD: Final = Head(
     claim=Claim(id=CLAIM, covers=39),
     dvu_failures=1,
     attempts=Attempts(sequence=40, count=2, deaths=1),
+)
+
+PARENT: Final = ChangeSetId.from_str("01JZ8M3Q7V0000000000000005")
+BASE: Final = Base(change_set_id=PARENT, commit=12)
+BRANCHED: Final = Head(
+    epoch=1,
+    branch=Branch(base=BASE, head=PARENT, cursor=14),
+    closing=Closing(standing="applying", request=CLAIM, reason="why", difference=OBJECT, commit=15),
+)
+RECORD: Final = ChangeSetRecordV1(
+    id=REQUEST,
+    **WHERE,
+    name="Grüße",
+    kind=Kind.BRANCH,
+    standing=Standing.APPLIED,
+    head=PARENT,
+    base=BASE,
+    created_at="2026-07-01T09:30:00.000Z",
+    by="ada",
+    closed_at="2026-07-02T09:30:00.125Z",
+    application=Application(request=REQUEST, at_head=CLAIM, commit=15),
+    problem="none",
 )
 
 
@@ -190,11 +248,36 @@ SAMPLES: Final = (
         response(success(INLINE, commit=18, corrections=CORRECTIONS)),
     ),
     _sample("EnqueueUpdatesResponse", "v2-error", response(FAILED)),
-    _sample("UpdatesBatch", "v1", UpdatesBatchV1(id=REQUEST, updates=EVERY_UPDATE)),
+    _sample(
+        "UpdatesBatch",
+        "v1",
+        UpdatesBatchV1(id=REQUEST, updates=EVERY_UPDATE),
+        UpdatesBatchV2(id=REQUEST, updates=EVERY_UPDATE),
+    ),
     _sample(
         "UpdatesBatch",
         "v1-computed",
         UpdatesBatchV1(id=CLAIM, updates=RESULTS, computed=COMPUTED),
+        UpdatesBatchV2(id=CLAIM, updates=RESULTS, computed=COMPUTED),
+    ),
+    _sample("UpdatesBatch", "v2", UpdatesBatchV2(id=REQUEST, updates=EVERY_UPDATE)),
+    _sample(
+        "UpdatesBatch",
+        "v2-results",
+        UpdatesBatchV2(
+            id=CLAIM,
+            updates=[],
+            computed=COMPUTED,
+            results=(
+                ResultFile(name="5f0c-0-4096-a1", values=4000),
+                ResultFile(name="e", values=0),
+            ),
+        ),
+    ),
+    _sample(
+        "UpdatesBatch",
+        "v2-under",
+        UpdatesBatchV2(id=REQUEST, updates=EVERY_UPDATE, under=EVERY_UPDATE),
     ),
     _sample(
         "Commit",
@@ -214,6 +297,55 @@ SAMPLES: Final = (
         "Commit",
         "v1-dead",
         commit(Handled(id=CLAIM, sequence=40, outcome=Outcome.DEAD, message="no such thing")),
+    ),
+    _sample(
+        "Commit",
+        "v1-branch",
+        CommitV1(
+            id=REQUEST,
+            previous=16,
+            head=BRANCHED,
+            handled=Handled(
+                id=CLAIM,
+                sequence=40,
+                outcome=Outcome.REFUSED,
+                updates=Inline(inline=Updates(updates=EVERY_UPDATE, under=EVERY_UPDATE)),
+                message="refused: change set is applied",
+            ),
+        ),
+    ),
+    _sample("ChangeSetRecord", "v1", RECORD),
+    _sample(
+        "ChangeSetRecord",
+        "v1-head",
+        ChangeSetRecordV1(
+            id=REQUEST,
+            **WHERE,
+            name="head",
+            kind=Kind.HEAD,
+            head=WHERE["change_set_id"],
+            created_at="2026-07-01T09:30:00Z",
+        ),
+    ),
+    _sample(
+        "WorkspaceRecord",
+        "v1",
+        WorkspaceRecordV1(
+            id=REQUEST,
+            workspace_id=WHERE["workspace_id"],
+            name="prices",
+            head=PARENT,
+            created_at="2026-07-01T09:30:00.000Z",
+            by="ada",
+        ),
+    ),
+    _sample(
+        "ChangeSetRequest",
+        "v1",
+        ChangeSetRequestV1(id=REQUEST, **WHERE, action="apply", reviewed=DIGEST, by="ada"),
+    ),
+    _sample(
+        "ChangeSetRequest", "v1-refresh", ChangeSetRequestV1(id=REQUEST, **WHERE, action="refresh")
     ),
     _sample("Commit", "v1-head", CommitV1(id=REQUEST, previous=0, head=Head())),
     _sample(
@@ -238,5 +370,33 @@ SAMPLES: Final = (
         ),
     ),
     _sample("OutcomeReply", "v1-unknown", OutcomeReplyV1(id=REQUEST, state=RequestState.UNKNOWN)),
+    _sample(
+        "ValuesQuery",
+        "v1",
+        ValuesQueryV1(id=REQUEST, **WHERE, which=["net", SUM], inputs=3, dependents=1, at=17),
+    ),
+    _sample("ValuesQuery", "v1-all", ValuesQueryV1(id=REQUEST, **WHERE)),
+    _sample(
+        "ValuesReply",
+        "v1",
+        ValuesReplyV1(
+            id=REQUEST,
+            commit=17,
+            values=[
+                ReadValue(id=ONE, name="net", value=JSON_OF_EVERY_KIND, status="ok"),
+                ReadValue(
+                    id=SUM,
+                    value=None,
+                    status="blocked",
+                    message=ONE,
+                    func_id=FUNC,
+                    inputs={"a": ONE, "rest": [TWO, ONE]},
+                ),
+            ],
+            missing=["nobody"],
+            more=True,
+        ),
+    ),
+    _sample("ValuesReply", "v1-error", ValuesReplyV1(id=REQUEST, commit=0, values=[], error="no")),
     _sample("Activity", "v1-quiet", ActivityV1(id=REQUEST, **WHERE, kind=ActivityKind.QUIET)),
 )

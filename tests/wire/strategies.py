@@ -1,5 +1,6 @@
 """Arbitrary messages, and what may be wrong with them."""
 
+from datetime import UTC
 from typing import Any, Final
 
 from hypothesis import settings
@@ -7,7 +8,25 @@ from hypothesis import strategies as st
 
 from rebaser_core import codecs
 from rebaser_core.activities import ActivityKind, ActivityV1
-from rebaser_core.commits import Attempts, Claim, CommitV1, Handled, Head, Outcome
+from rebaser_core.change_sets import (
+    Application,
+    ChangeSetRecordV1,
+    ChangeSetRequestV1,
+    Kind,
+    Standing,
+    WorkspaceRecordV1,
+)
+from rebaser_core.commits import (
+    Attempts,
+    Base,
+    Branch,
+    Claim,
+    Closing,
+    CommitV1,
+    Handled,
+    Head,
+    Outcome,
+)
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.messages import (
     Computed,
@@ -25,9 +44,10 @@ from rebaser_core.messages import (
     SuccessV1,
     SuccessV2,
     Updates,
-    UpdatesBatchV1,
+    UpdatesBatchV2,
 )
 from rebaser_core.outcomes import OutcomeQueryV1, OutcomeReplyV1, RequestState
+from rebaser_core.queries import ReadValue, ValuesQueryV1, ValuesReplyV1
 from rebaser_core.updates import (
     PutFunc,
     PutValue,
@@ -106,7 +126,7 @@ updates = st.one_of(
 _lists = st.lists(updates, max_size=3)
 _computed = _maybe(_made(Computed, claim=request_ids, covers=_counts, commit=_counts))
 addresses = st.one_of(
-    _made(Inline, inline=_made(Updates, updates=_lists, computed=_computed)),
+    _made(Inline, inline=_made(Updates, updates=_lists, computed=_computed, under=_maybe(_lists))),
     _made(InObjectStore, object=_digests),
     _made(InStore, store=_digests),
 )
@@ -131,13 +151,30 @@ _handled = _made(
     covers=_maybe(_counts),
     message=_maybe(_text),
 )
+_bases = _made(Base, change_set_id=change_set_ids, commit=_counts)
 _heads = _made(
     Head,
     epoch=_counts,
     owner=_text,
     claim=_maybe(_made(Claim, id=request_ids, covers=_counts)),
     attempts=_maybe(_made(Attempts, sequence=_counts, count=_counts, deaths=_counts)),
+    branch=_maybe(_made(Branch, base=_bases, head=change_set_ids, cursor=_maybe(_counts))),
+    closing=_maybe(
+        _made(
+            Closing,
+            standing=st.sampled_from(Standing).map(str),
+            request=request_ids,
+            reason=_maybe(_text),
+            difference=_maybe(addresses),
+            commit=_maybe(_counts),
+        )
+    ),
 )
+
+_moments = st.datetimes(timezones=st.just(UTC)).map(
+    lambda moment: moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+)
+_record_names = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=20)
 
 _responses = _made(EnqueueUpdatesResponseV2, **_where, status=_successes | _errors)
 
@@ -149,7 +186,7 @@ messages = {
         from_change_set_id=_maybe(change_set_ids),
     ),
     "EnqueueUpdatesResponse": _responses,
-    "UpdatesBatch": _made(UpdatesBatchV1, id=request_ids, updates=_lists, computed=_computed),
+    "UpdatesBatch": _made(UpdatesBatchV2, id=request_ids, updates=_lists, computed=_computed),
     "Commit": _made(
         CommitV1, id=request_ids, previous=_counts, head=_heads, handled=_maybe(_handled)
     ),
@@ -159,6 +196,67 @@ messages = {
         kind=st.sampled_from(ActivityKind),
         request_id=_maybe(request_ids),
         details=st.dictionaries(_text, json_values, max_size=3),
+    ),
+    "ChangeSetRequest": _made(
+        ChangeSetRequestV1,
+        **_where,
+        action=st.sampled_from(["refresh", "apply", "abandon", "delete"]),
+        reviewed=_maybe(_text),
+        by=_maybe(_text),
+    ),
+    "ChangeSetRecord": _made(
+        ChangeSetRecordV1,
+        **_where,
+        name=_record_names,
+        kind=st.sampled_from(Kind),
+        standing=st.sampled_from(Standing),
+        head=change_set_ids,
+        base=_maybe(_bases),
+        created_at=_moments,
+        by=_maybe(_text),
+        closed_at=_maybe(_moments),
+        application=_maybe(
+            _made(Application, request=request_ids, at_head=request_ids, commit=_maybe(_counts))
+        ),
+        problem=_maybe(_text),
+    ),
+    "WorkspaceRecord": _made(
+        WorkspaceRecordV1,
+        id=request_ids,
+        workspace_id=workspace_ids,
+        name=_record_names,
+        head=change_set_ids,
+        created_at=_moments,
+        by=_maybe(_text),
+    ),
+    "ValuesQuery": _made(
+        ValuesQueryV1,
+        **_where,
+        which=st.lists(_text, max_size=3),
+        inputs=st.integers(0, 1_000_000),
+        dependents=st.integers(0, 1_000_000),
+        at=_maybe(_counts),
+    ),
+    "ValuesReply": _made(
+        ValuesReplyV1,
+        id=request_ids,
+        commit=_counts,
+        values=st.lists(
+            _made(
+                ReadValue,
+                id=ids,
+                value=json_values,
+                status=st.sampled_from(["ok", "failed", "blocked", "pending"]),
+                name=_maybe(_names),
+                message=_maybe(_text),
+                func_id=_maybe(ids),
+                inputs=_maybe(_inputs),
+            ),
+            max_size=3,
+        ),
+        missing=st.lists(_text, max_size=3),
+        more=st.booleans(),
+        error=_maybe(_text),
     ),
     "OutcomeQuery": _made(OutcomeQueryV1, **_where),
     "OutcomeReply": _made(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rebaser_core.commits import Commit, CommitV1, Head
+from rebaser_core.commits import Closing, Commit, CommitV1, Head
 from rebaser_core.errors import MalformedMessage
 from tests.wire.samples import HEAD, REQUEST
 
@@ -12,6 +12,15 @@ from tests.wire.samples import HEAD, REQUEST
 @pytest.mark.parametrize(("dirty", "clean", "due"), [(0, 0, False), (5, 4, True), (5, 5, False)])
 def test_a_dvu_is_due_while_roots_are_not_covered(dirty, clean, due):
     assert Head(dirty_sequence=dirty, clean_sequence=clean).dvu_due is due
+
+
+@pytest.mark.parametrize(("standing", "left"), [("applying", True), ("applied", False)])
+def test_a_branch_on_its_way_to_head_is_unfinished(standing, left):
+    """Or, were its task lost, nobody would go on."""
+    head = Head(closing=Closing(standing=standing, request=REQUEST))
+
+    assert head.unfinished is left
+    assert not head.dvu_due
 
 
 def test_every_line_carries_the_whole_head():

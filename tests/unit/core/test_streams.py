@@ -37,7 +37,27 @@ def test_a_change_set_has_one_task_at_most_and_its_second_is_refused():
 
     assert tasks["max_msgs_per_subject"] == 1
     assert tasks["discard_new_per_subject"] is True
-    assert "max_msgs_per_subject" not in configs()["requests"]
+
+
+def test_requests_have_the_limits_of_the_deployment_and_refuse_what_is_new():
+    """Never what is stored: a request that makes room for another one is a lost request."""
+    limits = {"change_set_requests": 5, "requests": 7, "requests_bytes": 11}
+    limited, unlimited = configs(**limits), configs()
+
+    requests = limited.pop("requests")
+    assert requests["max_msgs_per_subject"] == 5
+    assert requests["max_msgs"] == 7
+    assert requests["max_bytes"] == 11
+    assert requests["discard"] == "new"
+    assert requests["discard_new_per_subject"] is True
+    assert unlimited.pop("requests")["discard_new_per_subject"] is False
+    assert limited == unlimited
+
+
+@pytest.mark.parametrize("name", configs())
+def test_more_consumers_are_allowed_than_where_nothing_is_said(name):
+    """nats-server 2.15 allows 1,000 then; each change set that is being worked on has one."""
+    assert configs()[name]["max_consumers"] > 10_000
 
 
 def test_request_ids_are_remembered_longer_than_clients_retry():

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 from rebaser_server.dvu.evaluate import Outcome, decode_outcome, evaluate
 from rebaser_server.dvu.plan import SMALL, plan
-from rebaser_server.graph import Func, Graph, Inputs, Status
+from rebaser_server.graph import Func, Graph, Inputs
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """A busy machine is no failure."""
@@ -22,18 +22,21 @@ class Builder:
         self.graph = Graph()
 
     def source(self, value_id: str, data: Any) -> None:
-        value = self.graph.values.get(value_id) or self.graph.add(value_id)
-        self.graph.unwire(value)
-        value.value, value.func_id = data, None
-        value.status, value.message = Status.OK, None
-        self.graph.roots[value_id] = 1
+        graph = self.graph
+        value = graph.values.get(value_id) or graph.add(value_id)
+        graph.unwire(value)
+        graph.compute_by(value, None)
+        graph.assign(value, data)
+        graph.root(value, 1)
 
     def dependent(self, value_id: str, code: str, inputs: Inputs, runtime: str = "builtin") -> None:
-        value = self.graph.values.get(value_id) or self.graph.add(value_id)
-        self.graph.wire(value, inputs)
-        value.func_id = self.func(code, runtime)
-        value.value, value.status, value.message = None, Status.PENDING, None
-        self.graph.roots[value_id] = 1
+        graph = self.graph
+        value = graph.values.get(value_id) or graph.add(value_id)
+        graph.wire(value, inputs)
+        graph.compute_by(value, self.func(code, runtime))
+        graph.assign(value, None)
+        graph.pend(value)
+        graph.root(value, 1)
 
     def func(self, code: str, runtime: str = "builtin") -> str:
         func_id = f"{runtime}/{code}"
@@ -49,12 +52,9 @@ class Builder:
 
     def apply(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
-            for value_id, status, data in outcome.results:
-                value = self.graph.values[value_id]
-                value.status = Status(status)
-                value.value = data if status == "ok" else None
-                value.message = None if status == "ok" else data
-        self.graph.roots.clear()
+            taken = self.graph.assign_many(outcome.ids, outcome.statuses, outcome.texts, 1)
+            assert taken.all()
+        self.graph.settle_roots(1)
 
     def state(self) -> dict[str, tuple[str, Any]]:
         """By value id: status, and value or message."""

@@ -9,6 +9,7 @@ from rebaser_server.dvu.evaluate import Outcome
 from rebaser_server.dvu.executor import OnProgress
 from rebaser_server.dvu.in_process import InProcessExecutor
 from rebaser_server.dvu.plan import plan
+from rebaser_server.dvu.shelf import Shelf, Stored
 from tests.unit.dvu.graphs import Builder
 
 
@@ -18,10 +19,14 @@ class Counting(InProcessExecutor):
         self.runs = 0
 
     async def run(
-        self, blobs: Sequence[bytes], *, on_progress: OnProgress | None = None
-    ) -> list[Outcome]:
+        self,
+        blobs: Sequence[bytes],
+        *,
+        shelf: Shelf | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[Outcome | Stored]:
         self.runs += 1
-        return await super().run(blobs, on_progress=on_progress)
+        return await super().run(blobs, shelf=shelf, on_progress=on_progress)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,21 @@ An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
 """
 
 
+NO_WORKER = """\
+Job aborted due to stage failure: Task 1 in stage 0.0 failed 1 times, most recent failure: \
+Lost task 1.0 in stage 0.0 (TID 1) (localhost executor driver): \
+org.apache.spark.SparkException:\u0020
+Error from python worker:
+  Traceback (most recent call last):
+    File "pyspark/daemon.py", line 129, in manager
+  OSError: AF_UNIX path too long
+PYTHONPATH was:
+  /opt/rebaser/lib
+org.apache.spark.SparkException: EOFException occurred while reading the port number
+\tat org.apache.spark.errors.SparkCoreErrors$.eofException(SparkCoreErrors.scala:55)
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
@@ -48,11 +63,12 @@ An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
             ),
         ),
         (FROM_PYTHON, "ValueError: 7"),
+        (NO_WORKER, "OSError: AF_UNIX path too long"),
         (FROM_JAVA, "stopped"),
         ("short", "short"),
         ("", "RuntimeError"),
     ],
-    ids=["task failed", "job refused", "Python", "Java", "one line", "nothing"],
+    ids=["task failed", "job refused", "Python", "no Python", "Java", "one line", "nothing"],
 )
 def test_the_cause_of_an_error(text: str, cause: str) -> None:
     assert cause_of(RuntimeError(text)) == cause

@@ -143,8 +143,7 @@ def test_what_was_blocked_recovers() -> None:
 def test_an_input_without_a_value_blocks_from_outside_of_the_run(status: Status) -> None:
     build = tree()
     build.update()
-    value = build.graph.values["sum"]
-    value.value, value.status, value.message = None, status, "why"
+    build.graph.assign(build.graph.values["sum"], None, status, "why")
 
     build.source("new", 1)
     build.dependent("late", "sum", {"values": ["new", "sum"]})

@@ -24,8 +24,8 @@ def test_python_is_an_installed_entry_point() -> None:
     [
         ("builtin", "summ", "there is no builtin function 'summ'"),
         ("python", "os:system", "no Python function 'os:system' is installed here"),
-        ("cel", "1 + 1", "functions in CEL are not supported yet"),
-        ("cobol", "MOVE", "there is no runtime 'cobol', only 'builtin' and 'python'"),
+        ("python", "hops@7", "no Python function 'hops@7' is installed here, only hops"),
+        ("cobol", "MOVE", "there is no runtime 'cobol', only 'builtin', 'python' and 'cel'"),
     ],
 )
 def test_what_is_missing_is_named(runtime: str, code: str, message: str) -> None:
@@ -52,6 +52,24 @@ def test_one_name_for_two_functions_is_refused(
 
     with pytest.raises(FunctionMissing, match="more than one Python function 'twice'"):
         resolve("python", "twice")
+
+
+VERSIONS = """
+def now(): return "now"
+now.version = "3"
+def then(): return "then"
+"""
+
+
+def test_versions_stand_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "dated", VERSIONS, {"dated": "dated:now", "dated@2": "dated:then"})
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert resolve("python", "dated")() == "now"
+    assert resolve("python", "dated@3")() == "now"
+    assert resolve("python", "dated@2")() == "then"
+    with pytest.raises(FunctionMissing, match=r"'dated@1' .*, only dated, dated@2, dated@3$"):
+        resolve("python", "dated@1")
 
 
 @pytest.mark.parametrize(

@@ -23,15 +23,24 @@ def hang_at(values, bad):
     while sum(values) == bad: pass
     return sum(values)
 
+def stuck_at(values, bad):
+    if sum(values) == bad: sum(range(10**15))
+    return sum(values)
+
 def crash(values): os.abort()
 """
+MESSAGES = {
+    "crash_at": "computing it ended the evaluator: killed by SIGABRT",
+    "hang_at": "it did not return within 0.8 s",
+    "stuck_at": "computing it ended the evaluator: it did not return",
+}
 
 
 @pytest.fixture
 async def executor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[InProcessExecutor]:
-    names = ("crash_at", "hang_at", "crash")
+    names = (*MESSAGES, "crash")
     install(tmp_path, "deadly", FUNCTIONS, {name: f"deadly:{name}" for name in names})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     executor = InProcessExecutor()
@@ -55,7 +64,7 @@ async def results(executor: InProcessExecutor, blobs: list[bytes], limit: float)
     return outcome.results
 
 
-@pytest.mark.parametrize("code", ["crash_at", "hang_at"])
+@pytest.mark.parametrize("code", MESSAGES)
 async def test_the_one_value_that_breaks_the_run_fails_and_blocks_what_follows(
     executor: InProcessExecutor, code: str
 ) -> None:
@@ -63,7 +72,8 @@ async def test_the_one_value_that_breaks_the_run_fails_and_blocks_what_follows(
 
     statuses = {value_id: status for value_id, status, _ in found}
     assert [statuses[f"v{n}"] for n in range(1, 10)] == ["ok"] * 5 + ["failed"] + ["blocked"] * 3
-    assert "ended the evaluator" in {value_id: what for value_id, _, what in found}["v6"]
+    message = {value_id: what for value_id, _, what in found}["v6"]
+    assert message == MESSAGES[code]
 
 
 async def test_a_sound_run_is_not_bisected(executor: InProcessExecutor) -> None:

@@ -1,11 +1,13 @@
 """Settings of the session: what a user says is stronger."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu.options import SparkOptions
+from rebaser_server.dvu.options import SparkOptions, per_session
+from rebaser_server.dvu.scratch import Scratch
 
 HERE = Path("/state")
 
@@ -30,15 +32,36 @@ def test_a_clusters_slots_can_be_said() -> None:
     assert options.slots == 40
 
 
-def test_the_users_settings_are_stronger() -> None:
+def test_what_is_known_of_slots_is_believed() -> None:
+    assert SparkOptions(HERE, remote="sc://a:15002").slots == 16
+    assert SparkOptions(HERE, remote="sc://a:15002", slots_set=64).slots == 64
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Iterator[Scratch]:
+    scratch = Scratch(tmp_path)
+    yield scratch
+    scratch.close()
+
+
+def test_the_users_settings_are_stronger(scratch: Scratch) -> None:
     options = SparkOptions(HERE, extra={"spark.ui.enabled": "true"})
 
-    assert options.settings()["spark.ui.enabled"] == "true"
+    assert options.settings(scratch)["spark.ui.enabled"] == "true"
 
 
-def test_only_a_local_session_stays_on_loopback() -> None:
-    local = SparkOptions(HERE).settings()
-    cluster = SparkOptions(HERE, master="spark://somewhere:7077").settings()
+def test_on_a_server_of_others_only_what_a_session_may_say_is_said() -> None:
+    options = SparkOptions(HERE, remote="sc://a:15002", extra={"spark.sql.session.timeZone": "UTC"})
+
+    assert per_session(options) == {
+        "spark.sql.leafNodeDefaultParallelism": "100000",
+        "spark.sql.session.timeZone": "UTC",
+    }
+
+
+def test_only_a_local_session_stays_on_loopback(scratch: Scratch) -> None:
+    local = SparkOptions(HERE).settings(scratch)
+    cluster = SparkOptions(HERE, master="spark://somewhere:7077").settings(scratch)
 
     assert local["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in cluster

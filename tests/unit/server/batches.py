@@ -143,10 +143,11 @@ def require_consistent(graph: Graph) -> None:
         if value.status == "pending":
             assert value.id in graph.roots
     assert len({value.rank for value in values.values()}) == len(values)
-    assert graph.names == {v.name: v.id for v in values.values() if v.name is not None}
+    assert dict(graph.names) == {v.name: v.id for v in values.values() if v.name is not None}
     users: dict[str, set[str]] = {}
     for value in values.values():
         if value.func_id is not None:
             users.setdefault(value.func_id, set()).add(value.id)
-    assert graph.users == users
+    for func_id in {*FUNCS, *users}:
+        assert graph.users_of(func_id) == users.get(func_id, set())
     assert graph.roots.keys() <= values.keys()

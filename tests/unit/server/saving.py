@@ -27,11 +27,10 @@ def graph_of(commit: int) -> Graph:
     return graph
 
 
-def saved(
-    checkpoints: Checkpoints, graph: Graph, commit: int, *, whole: bool = False
-) -> tuple[bool, Changes]:
+def saved(checkpoints: Checkpoints, graph: Graph, commit: int, *, whole: bool = False) -> Changes:
     changes = changes_of(graph, commit, {"n": commit}, whole=whole)
-    return checkpoints.save(CHANGE_SET, changes), changes
+    checkpoints.save(CHANGE_SET, changes)
+    return changes
 
 
 def save_on_and_on(root: str, commit: int) -> None:

@@ -5,7 +5,6 @@ import random
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import given
 from rebaser_core.updates import PutValue
 from rebaser_server.graph import Graph
 from rebaser_server.rebase import rebase
+from rebaser_server.store.rows import graph_of, rows_of
 from tests.unit.server.batches import (
     FUNCS,
     batches,
@@ -66,10 +66,11 @@ def test_a_batch_as_performed_needs_no_correction_and_does_the_same_again(histor
 
 
 def loaded(graph):
-    """As from a store, which knows neither dependents nor ranks."""
-    values = [replace(value, dependents=set(), rank=0) for value in graph.values.values()]
-    random.Random(1).shuffle(values)
-    return Graph.restored(values, graph.funcs.values(), dict(graph.roots))
+    """As from a store, which knows neither dependents nor ranks, and gives rows in any order."""
+    rows = rows_of(graph, {}, 1, whole=True)
+    order = list(range(len(rows)))
+    random.Random(1).shuffle(order)
+    return graph_of(rows.take(order))
 
 
 @given(histories, batches)

@@ -1,0 +1,122 @@
+"""Read a change set without the store: values from any Rebaser, its history from the log."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Final
+
+import nats.errors
+from nats.aio.subscription import Subscription
+
+from rebaser_client.errors import NotReadable, Unreachable
+from rebaser_client.history import Entry, history
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import JetStream
+from rebaser_core.queries import (
+    ReadValue,
+    ValuesQuery,
+    ValuesQueryV1,
+    ValuesReply,
+    ValuesReplyV1,
+)
+from rebaser_core.subjects import Subjects
+
+PATIENCE: Final = 60.0
+"""Seconds until the first part of an answer, and from each to the next: a large change set has to
+be loaded first."""
+
+_NO_RESPONDERS: Final = "503"
+
+
+class Values(Mapping[str, ReadValue]):
+    """Values by id and by name, all of them as of `commit`. Iterating gives ids."""
+
+    def __init__(self, commit: int, values: list[ReadValue], missing: list[str]) -> None:
+        self.commit = commit
+        self.missing = missing
+        """Names and ids that were asked for and are not there."""
+        self._by_id = {str(value.id): value for value in values}
+        self._by_name = {value.name: value for value in values if value.name is not None}
+
+    def __getitem__(self, key: str) -> ReadValue:
+        found = self._by_id.get(key)
+        return self._by_name[key] if found is None else found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+
+class Reader:
+    """Reads one change set. Every call may be cancelled and repeated; none changes anything."""
+
+    def __init__(
+        self, js: JetStream, subjects: Subjects, change_set: ChangeSet, content_type: str
+    ) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._change_set = change_set
+        self._content_type = content_type
+
+    async def values(
+        self, *which: str, inputs: int = 0, dependents: int = 0, at: int | None = None
+    ) -> Values:
+        """The values of these names or ids, or all, and so many levels of what is around them.
+
+        All are as of one commit: `at`, or the last there was when a Rebaser was asked, so
+        that whoever has the reply to a request reads what it did.
+
+        Raises:
+            Unreachable: no Rebaser answered.
+            NotReadable: one did, and said why not: the past is not kept so long, or it
+                is too much for messages, and is to be read from the store.
+        """
+        query = ValuesQueryV1(
+            id=RequestId(),
+            workspace_id=self._change_set.workspace_id,
+            change_set_id=self._change_set.change_set_id,
+            which=list(which),
+            inputs=inputs,
+            dependents=dependents,
+            at=at,
+        )
+        replies = await self._ask(query)
+        values = [value for reply in replies for value in reply.values]
+        return Values(replies[-1].commit, values, replies[-1].missing)
+
+    async def log(self, *, after: int = 0, last: int | None = None) -> list[Entry]:
+        """The requests settled behind commit `after`, or the `last` so many, oldest first."""
+        return await history(self._js, self._subjects, self._change_set, after=after, most=last)
+
+    async def _ask(self, query: ValuesQueryV1) -> list[ValuesReplyV1]:
+        """All parts of the answer."""
+        headers, payload = ValuesQuery.encode(query, self._content_type)
+        nc, subject = self._js.nc, self._subjects.values(self._change_set)
+        inbox = nc.new_inbox()
+        try:
+            subscription = await nc.subscribe(inbox)
+            try:
+                await nc.publish(subject, payload, reply=inbox, headers=headers)
+                return await _received(subscription)
+            finally:
+                with suppress(nats.errors.Error):
+                    await subscription.unsubscribe()
+        except (nats.errors.Error, TimeoutError, OSError) as error:
+            raise Unreachable(f"no Rebaser answered: {str(error) or 'not in time'}") from error
+
+
+async def _received(subscription: Subscription) -> list[ValuesReplyV1]:
+    replies: list[ValuesReplyV1] = []
+    while not replies or replies[-1].more:
+        async with asyncio.timeout(PATIENCE):
+            message = await subscription.next_msg(timeout=None)
+        headers = message.headers or {}
+        if headers.get("Status") == _NO_RESPONDERS:
+            raise Unreachable("no Rebaser is there to answer")
+        reply = ValuesReply.decode(headers, message.data)
+        if reply.error is not None:
+            raise NotReadable(reply.error)
+        replies.append(reply)
+    return replies

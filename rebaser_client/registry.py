@@ -1,0 +1,147 @@
+"""Workspaces and change sets by name: records in a bucket, changed by compare-and-swap alone."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from rebaser_client.errors import AlreadyThere, NoSuchChangeSet, TooMany
+from rebaser_core.change_sets import (
+    ChangeSetRecord,
+    ChangeSetRecordV1,
+    WorkspaceRecord,
+    WorkspaceRecordV1,
+)
+from rebaser_core.codecs import JSON
+from rebaser_core.ids import ChangeSet, RequestId, WorkspaceId
+from rebaser_core.jetstream import (
+    Drift,
+    JetStream,
+    KeyNotFound,
+    KeyValue,
+    StreamNotFound,
+    WrongLastSequence,
+)
+from rebaser_core.subjects import Subjects
+from rebaser_core.versioned import MessageType, Versioned
+
+T = TypeVar("T", bound=Versioned)
+
+_COUNTING: Final = 60_000_000_000  # nanoseconds after which a forgotten count is gone
+
+
+class Registry:
+    """Reads ask the stream's leader; every coroutine may be cancelled and repeated."""
+
+    def __init__(self, js: JetStream, subjects: Subjects) -> None:
+        self._js = js
+        self._name = subjects.change_sets_bucket
+        self._bucket = KeyValue(js, self._name)
+
+    async def ensure(self, replicas: int = 1) -> list[Drift]:
+        """Have the bucket; how it differs from what is wanted."""
+        return await self._bucket.ensure(num_replicas=replicas)
+
+    async def workspace(self, workspace_id: WorkspaceId) -> WorkspaceRecordV1:
+        """The workspace.
+
+        Raises:
+            NoSuchChangeSet: it was never created here.
+        """
+        return (await self._read(WorkspaceRecord, str(workspace_id)))[0]
+
+    async def change_set(self, change_set: ChangeSet) -> ChangeSetRecordV1:
+        """The change set.
+
+        Raises:
+            NoSuchChangeSet: it was never created here, or is deleted and gone. It may take
+                requests all the same: what is enqueued to directly needs no record.
+        """
+        return (await self._read(ChangeSetRecord, str(change_set)))[0]
+
+    async def workspaces(self) -> AsyncIterator[WorkspaceRecordV1]:
+        """All workspaces, oldest first."""
+        async for payload in self._all("*"):
+            yield WorkspaceRecord.decode_at_rest(payload)
+
+    async def change_sets(
+        self, workspace_id: WorkspaceId | None
+    ) -> AsyncIterator[ChangeSetRecordV1]:
+        """All change sets of the workspace, or of all, in the order of their last change."""
+        async for payload in self._all(f"{workspace_id or '*'}.*"):
+            yield ChangeSetRecord.decode_at_rest(payload)
+
+    async def create_workspace(self, record: WorkspaceRecordV1) -> None:
+        """Have the record, whoever asks how often with the same id.
+
+        Raises:
+            AlreadyThere: there is another one of that workspace.
+        """
+        await self._create(WorkspaceRecord, str(record.workspace_id), record)
+
+    async def create_change_set(self, record: ChangeSetRecordV1) -> None:
+        """Likewise."""
+        key = f"{record.workspace_id}.{record.change_set_id}"
+        await self._create(ChangeSetRecord, key, record)
+
+    async def change(
+        self, change_set: ChangeSet, how: Callable[[ChangeSetRecordV1], ChangeSetRecordV1]
+    ) -> ChangeSetRecordV1:
+        """The record as `how` makes it, of whatever it is by then; once stored, if it differs.
+
+        Raises:
+            NoSuchChangeSet: there is none.
+        """
+        while True:
+            record, revision = await self._read(ChangeSetRecord, str(change_set))
+            changed = how(record)
+            if changed == record:
+                return record
+            changed = changed.model_copy(update={"id": RequestId()})
+            payload = ChangeSetRecord.encode(changed, JSON)[1]
+            with suppress(WrongLastSequence):
+                await self._bucket.update(str(change_set), payload, revision)
+                return changed
+
+    async def forget(self, change_set: ChangeSet) -> None:
+        """Have no record."""
+        await self._bucket.purge(str(change_set))
+
+    async def require_room(self, workspace_id: WorkspaceId, most: int) -> None:
+        """Raise `TooMany` if the workspace has that many change sets, the closed ones included."""
+        config = {
+            "filter_subject": f"$KV.{self._name}.{workspace_id}.*",
+            "deliver_policy": "last_per_subject",
+            "ack_policy": "none",
+            "headers_only": True,
+            "inactive_threshold": _COUNTING,
+            "name": f"count-{RequestId()}",
+        }
+        stream = f"KV_{self._name}"
+        info = await self._js.create_consumer(stream, config)
+        await self._js.delete_consumer(stream, info["name"])
+        if info["num_pending"] >= most:
+            raise TooMany(f"workspace {workspace_id} has {most} change sets already")
+
+    async def _create(self, kind: MessageType[T], key: str, record: T) -> None:
+        try:
+            await self._bucket.create(key, kind.encode(record, JSON)[1])
+        except WrongLastSequence:
+            there, _ = await self._read(kind, key)
+            if there.id != record.id:
+                raise AlreadyThere(f"{key} is there already") from None
+
+    async def _read(self, kind: MessageType[T], key: str) -> tuple[T, int]:
+        try:
+            entry = await self._bucket.get(key)
+        except (KeyNotFound, StreamNotFound):
+            raise NoSuchChangeSet(f"{key} is not registered") from None
+        return kind.decode_at_rest(entry.value), entry.revision
+
+    async def _all(self, pattern: str) -> AsyncIterator[bytes]:
+        try:
+            async with self._bucket.watch(pattern) as watch:
+                while (entry := await watch.next()) is not None:
+                    if not entry.gone:
+                        yield entry.value
+        except StreamNotFound:
+            return

@@ -1,0 +1,64 @@
+"""A question that was sent, and whose answer is awaited later: many may be under way at once."""
+
+# ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from nats.aio.msg import Msg
+
+from rebaser_core.jetstream.errors import Unreachable
+
+T = TypeVar("T")
+
+
+class Asked(Generic[T]):
+    """Whoever asked awaits `answer` once, or calls `forget`. No task runs meanwhile."""
+
+    __slots__ = ("_future", "_read", "_subject")
+
+    def __init__(
+        self, subject: str, future: "asyncio.Future[Msg | None]", read: Callable[[Msg], T]
+    ) -> None:
+        self._subject = subject
+        self._future = future
+        self._read = read
+
+    @property
+    def is_over(self) -> bool:
+        """Whether `answer` will not wait."""
+        return self._future.done()
+
+    async def answer(self, timeout: float) -> T:
+        """Return what the server said.
+
+        May be cancelled; the answer is then lost, and whether the server did it unknown.
+
+        Raises:
+            Unreachable: nobody listens, `timeout` seconds passed, or the connection went down.
+            ApiError: as the question is read.
+        """
+        if not self._future.done():
+            await asyncio.wait([self._future], timeout=timeout)
+        if not self._future.done():
+            self.forget()
+            raise Unreachable(f"no answer on {self._subject} within {timeout} s")
+        return self._read(said(self._subject, self._future.result()))
+
+    def forget(self) -> None:
+        """Stop waiting for it."""
+        self._future.cancel()
+
+
+def said(subject: str, message: Msg | None) -> Msg:
+    """The answer that came on `subject`; None stands for a connection that went down before.
+
+    Raises:
+        Unreachable: it is none.
+    """
+    if message is None:
+        raise Unreachable(f"connection lost before an answer on {subject}")
+    if not message.data and (message.headers or {}).get("Status") == "503":
+        raise Unreachable(f"nobody listens on {subject}")
+    return message

@@ -1,0 +1,55 @@
+"""How large what is sent may be: checked by clients before they send, by Rebasers in any case."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pydantic_core import to_json
+
+from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, SetInputs, SetValue
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The deployment's; `REBASER_LIMITS__…` at the server, an argument at the client."""
+
+    batch_updates: int = 2_000_000
+    """Updates of one batch."""
+    value_bytes: int = 8 * 1024 * 1024
+    """Bytes of one value as JSON."""
+    inputs: int = 100_000
+    """Inputs of one value, all arguments together."""
+    name_depth: int = 32
+    """Parts of a value's or function's name, between slashes."""
+    change_sets: int = 100_000
+    """Change sets of a workspace, the closed ones included until they are deleted."""
+
+    def complaint(self, updates: Iterable[AnyUpdate], count: int) -> str | None:
+        """What is too large about a batch of `count` updates; None if nothing is."""
+        if count > self.batch_updates:
+            return f"a batch of {count} updates; at most {self.batch_updates} are allowed"
+        for index, update in enumerate(updates):
+            what = self._of(update)
+            if what is not None:
+                return f"update {index}: {what}"
+        return None
+
+    def _of(self, update: AnyUpdate) -> str | None:
+        if isinstance(update, PutValue | PutFunc) and update.name is not None:
+            depth = update.name.count("/") + 1
+            if depth > self.name_depth:
+                return f"a name of {depth} parts; at most {self.name_depth} are allowed"
+        if isinstance(update, PutValue | SetInputs) and update.inputs:
+            count = sum(len(t) if isinstance(t, list) else 1 for t in update.inputs.values())
+            if count > self.inputs:
+                return f"{count} inputs; at most {self.inputs} are allowed"
+        if isinstance(update, PutValue | SetValue) and not self._fits(update.value):
+            return f"a value of more than {self.value_bytes} bytes as JSON"
+        return None
+
+    def _fits(self, value: object) -> bool:
+        if isinstance(value, str):
+            # A character takes at most six bytes, as an escape; most need not be written to know.
+            return 6 * len(value) < self.value_bytes or len(to_json(value)) <= self.value_bytes
+        if isinstance(value, list | dict):
+            return len(to_json(value)) <= self.value_bytes
+        return True

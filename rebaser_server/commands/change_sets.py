@@ -1,0 +1,215 @@
+"""`rebaser workspaces`, `change-sets` and `diff`: fork head, compare, apply or abandon."""
+
+import argparse
+import asyncio
+import getpass
+import sys
+from typing import Any
+
+from rebaser_server.commands.arguments import add_json, ulid
+from rebaser_server.commands.exits import Exit
+from rebaser_server.settings import Settings
+
+
+def add(commands: Any) -> None:
+    """Declare the commands."""
+    workspaces = commands.add_parser("workspaces", help="create and list workspaces")
+    ways = workspaces.add_subparsers(required=True, metavar="WHAT")
+    listed = ways.add_parser("list", help="show all workspaces")
+    created = ways.add_parser("create", help="have a new workspace, with its head")
+    created.add_argument("name")
+    created.add_argument("--head", help="a change set in use that is to be the head")
+    created.add_argument("--workspace", help="the workspace that it is in")
+    _ends(listed, _workspaces)
+    _ends(created, _create)
+    _add_change_sets(commands)
+
+    diff = commands.add_parser("diff", help="show what a branch would change in head")
+    _which(diff)
+    diff.add_argument("--computed", action="store_true", help="also what is computed otherwise")
+    diff.add_argument("--batch", action="store_true", help="only the updates, as a JSON array")
+    _ends(diff, _diff)
+
+
+def _add_change_sets(commands: Any) -> None:
+    change_sets = commands.add_parser("change-sets", help="fork, apply and so on")
+    ways = change_sets.add_subparsers(required=True, metavar="WHAT")
+
+    listed = ways.add_parser("list", help="show the open change sets of a workspace")
+    listed.add_argument("workspace", type=_workspace_id)
+    listed.add_argument("--all", action="store_true", help="the closed ones, too")
+    _ends(listed, _list)
+
+    fork = ways.add_parser("fork", help="have a branch of head, or of another change set")
+    fork.add_argument("workspace", type=_workspace_id)
+    fork.add_argument("name")
+    fork.add_argument("--base", help="name or id of the change set to fork; head")
+    fork.add_argument("--commit", type=int, help="as of that commit; the last")
+    _ends(fork, _fork)
+
+    described = ways.add_parser("describe", help="show all that is registered of a change set")
+    _which(described)
+    _ends(described, _describe)
+
+    rename = ways.add_parser("rename", help="give a change set another name")
+    _which(rename)
+    rename.add_argument("name")
+    _ends(rename, _rename)
+
+    refresh = ways.add_parser("refresh", help="have head's changes reach a branch now")
+    _which(refresh)
+    _ends(refresh, _act)
+
+    apply = ways.add_parser("apply", help="show what a branch changes and, if told so, apply it")
+    _which(apply)
+    apply.add_argument("--yes", action="store_true", help="without showing it and asking")
+    apply.add_argument("--reviewed", metavar="DIGEST", help="only the difference of that digest")
+    _ends(apply, _apply)
+
+    for action, what in (
+        ("abandon", "close a branch without effect on head"),
+        ("delete", "close a branch, and drop its data after the retention time"),
+    ):
+        way = ways.add_parser(action, help=what)
+        _which(way)
+        _ends(way, _act)
+
+
+def _workspace_id(text: str) -> Any:
+    from rebaser_core.ids import WorkspaceId
+
+    return ulid(WorkspaceId)(text)
+
+
+def _which(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("workspace", type=_workspace_id, help="a ULID")
+    parser.add_argument("change_set", help="its name or ULID")
+
+
+def _ends(parser: argparse.ArgumentParser, run: Any) -> None:
+    """Every one of them is a coroutine of the deployment, its settings and the arguments."""
+    add_json(parser)
+
+    def command(settings: Settings, arguments: argparse.Namespace) -> int:
+        return asyncio.run(_connected(run, settings, arguments))
+
+    action = parser.prog.rpartition(" ")[2]
+    parser.set_defaults(command=command, action=action)
+
+
+async def _connected(run: Any, settings: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_server.commands.deployment import deployment
+
+    async with deployment(settings) as at:
+        return int(await run(at, settings, arguments) or Exit.OK)
+
+
+async def _workspaces(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_server.show_change_sets import show_workspaces
+
+    show_workspaces(await at.client.workspaces.all(), as_json=arguments.json)
+
+
+async def _create(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_core.ids import ChangeSetId, WorkspaceId
+    from rebaser_server.show_change_sets import show_workspaces
+
+    workspace = await at.client.workspaces.create(
+        arguments.name,
+        workspace_id=arguments.workspace and ulid(WorkspaceId)(arguments.workspace),
+        head=arguments.head and ulid(ChangeSetId)(arguments.head),
+        by=getpass.getuser(),
+    )
+    show_workspaces([workspace.record], as_json=arguments.json)
+
+
+async def _list(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_server.show_change_sets import show_change_sets
+
+    found = await at.client.workspaces.change_sets(arguments.workspace, closed=arguments.all)
+    show_change_sets(found, as_json=arguments.json)
+
+
+async def _fork(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_server.show_change_sets import show_change_set
+
+    workspaces = at.client.workspaces
+    base = None
+    if arguments.base is not None:
+        base = (await workspaces.find(arguments.workspace, arguments.base)).change_set_id
+    record = await workspaces.fork(
+        arguments.workspace,
+        arguments.name,
+        base=base,
+        commit=arguments.commit,
+        by=getpass.getuser(),
+    )
+    await workspaces.ready(record.workspace_id, record.change_set_id)
+    show_change_set(record, as_json=arguments.json)
+
+
+async def _describe(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_server.show_change_sets import show_change_set
+
+    record = await at.client.workspaces.find(arguments.workspace, arguments.change_set)
+    show_change_set(record, as_json=arguments.json)
+
+
+async def _rename(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_server.show_change_sets import show_change_set
+
+    workspaces = at.client.workspaces
+    record = await workspaces.find(arguments.workspace, arguments.change_set)
+    renamed = await workspaces.rename(record.workspace_id, record.change_set_id, arguments.name)
+    show_change_set(renamed, as_json=arguments.json)
+
+
+async def _act(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_server.show_change_sets import show_change_set
+
+    workspaces = at.client.workspaces
+    record = await workspaces.find(arguments.workspace, arguments.change_set)
+    which = record.workspace_id, record.change_set_id
+    more = {} if arguments.action == "refresh" else {"by": getpass.getuser()}
+    await getattr(workspaces, arguments.action)(*which, **more)
+    show_change_set(await workspaces.describe(*which), as_json=arguments.json)
+
+
+async def _compare(at: Any, settings: Settings, record: Any, *, computed: bool = False) -> Any:
+    from rebaser_core.ids import ChangeSet
+    from rebaser_server.comparing import compare
+    from rebaser_server.reading import archive_of
+
+    change_set = ChangeSet(record.workspace_id, record.change_set_id)
+    return await compare(archive_of(at.js, settings, change_set), computed=computed)
+
+
+async def _diff(at: Any, settings: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_server.show_change_sets import show_comparison
+
+    record = await at.client.workspaces.find(arguments.workspace, arguments.change_set)
+    found = await _compare(at, settings, record, computed=arguments.computed)
+    show_comparison(found, as_json=arguments.json, as_batch=arguments.batch)
+
+
+async def _apply(at: Any, settings: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_server.show_change_sets import show_change_set, show_comparison
+
+    workspaces = at.client.workspaces
+    record = await workspaces.find(arguments.workspace, arguments.change_set)
+    reviewed = arguments.reviewed
+    if not arguments.yes and reviewed is None:
+        found = await _compare(at, settings, record)
+        show_comparison(found, as_json=False, as_batch=False)
+        sys.stdout.write("Apply this to head? [y/N] ")
+        sys.stdout.flush()
+        answer = await asyncio.to_thread(sys.stdin.readline)
+        if answer.strip().lower() not in ("y", "yes"):
+            sys.stdout.write("not applied\n")
+            return Exit.FAILED
+        reviewed = found.digest
+    record = await workspaces.apply(
+        record.workspace_id, record.change_set_id, reviewed=reviewed, by=getpass.getuser()
+    )
+    show_change_set(record, as_json=arguments.json)
+    return Exit.OK

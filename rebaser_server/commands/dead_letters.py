@@ -1,0 +1,99 @@
+"""`rebaser dead-letters`: look at requests that were given up, replay them, or throw them away."""
+
+import argparse
+import asyncio
+import json
+import sys
+from typing import Any
+
+from rebaser_server.commands.arguments import add_json
+from rebaser_server.commands.exits import Exit
+from rebaser_server.settings import Settings
+
+
+def add(commands: Any) -> None:
+    """Declare the commands."""
+    letters = commands.add_parser("dead-letters", help="requests that were given up")
+    verbs = letters.add_subparsers(required=True, metavar="VERB")
+
+    listed = verbs.add_parser("list", help="the latest, the latest first")
+    listed.add_argument("--limit", type=int, default=50)
+    add_json(listed)
+    listed.set_defaults(command=_list)
+
+    shown = verbs.add_parser("show", help="one, with what it asked for")
+    shown.add_argument("sequence", type=int)
+    shown.set_defaults(command=_show)
+
+    replayed = verbs.add_parser("replay", help="enqueue again what it asked for")
+    replayed.add_argument("sequence", type=int, nargs="+")
+    replayed.set_defaults(command=_replay)
+
+    purged = verbs.add_parser("purge", help="throw letters away for good")
+    which = purged.add_mutually_exclusive_group(required=True)
+    which.add_argument("sequence", type=int, nargs="*", default=[])
+    which.add_argument("--all", action="store_true")
+    purged.set_defaults(command=_purge)
+
+
+def _list(settings: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_server.commands.deployment import deployment
+    from rebaser_server.commands.output import show
+    from rebaser_server.letters import latest
+
+    async def rows() -> list[dict[str, Any]]:
+        async with deployment(settings) as at:
+            return [x.summary() for x in await latest(at.js, at.subjects, arguments.limit)]
+
+    headings = {
+        "sequence": "number",
+        "at": "died at",
+        "workspace": "workspace",
+        "changeSet": "change set",
+        "attempts": "attempts",
+        "reason": "reason",
+    }
+    show(asyncio.run(rows()), headings, as_json=arguments.json, nothing="no dead letters")
+    return Exit.OK
+
+
+def _show(settings: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_server.commands.deployment import deployment
+    from rebaser_server.letters import letter
+
+    async def body() -> dict[str, Any]:
+        async with deployment(settings) as at:
+            found = await letter(at.js, at.subjects, arguments.sequence)
+            return {**found.summary(), "headers": found.headers, "asked": found.asked()}
+
+    sys.stdout.write(json.dumps(asyncio.run(body()), indent=2) + "\n")
+    return Exit.OK
+
+
+def _replay(settings: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_server.commands.deployment import deployment
+    from rebaser_server.letters import replay
+
+    async def body() -> None:
+        async with deployment(settings) as at:
+            for sequence in arguments.sequence:
+                request_id = await replay(at.js, at.subjects, at.batches, at.client, sequence)
+                print(f"{sequence}: enqueued again as request {request_id}", flush=True)
+
+    asyncio.run(body())
+    return Exit.OK
+
+
+def _purge(settings: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_server.commands.deployment import deployment
+
+    async def body() -> None:
+        async with deployment(settings) as at:
+            stream = at.subjects.dead_letters_stream
+            if arguments.all:
+                await at.js.purge(stream)
+            for sequence in arguments.sequence:
+                await at.js.delete_message(stream, sequence)
+
+    asyncio.run(body())
+    return Exit.OK

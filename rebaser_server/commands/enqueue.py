@@ -1,0 +1,70 @@
+"""`rebaser enqueue`: send a file of updates, and see it through."""
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rebaser_server.commands.arguments import add_change_set, add_json, change_set_in, ulid
+from rebaser_server.commands.exits import Exit
+from rebaser_server.settings import Settings
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    enqueue = commands.add_parser("enqueue", help="enqueue the updates in a file")
+    add_change_set(enqueue)
+    enqueue.add_argument(
+        "file", type=Path, help="a JSON array of updates, as docs/wire.md has them; - for stdin"
+    )
+    enqueue.add_argument(
+        "--request-id", type=_request_id, help="send again, once: the id that was printed before"
+    )
+    enqueue.add_argument(
+        "--wait", action="store_true", help="until it is committed and its update has run"
+    )
+    add_json(enqueue)
+    enqueue.set_defaults(command=_enqueue)
+
+
+def _request_id(text: str) -> Any:
+    from rebaser_core.ids import RequestId
+
+    return ulid(RequestId)(text)
+
+
+def _enqueue(settings: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_server.commands.deployment import deployment
+    from rebaser_server.commands.following import follow
+
+    updates = _read(arguments.file)
+    if updates is None:
+        return Exit.FAILED
+
+    async def body() -> bool:
+        change_set = change_set_in(arguments)
+        async with deployment(settings) as at:
+            if arguments.wait:
+                return await follow(at, change_set, updates, arguments)
+            request_id = await at.client.enqueue_updates(
+                *change_set, updates, request_id=arguments.request_id
+            )
+            print(json.dumps({"request": str(request_id)}) if arguments.json else request_id)
+            return True
+
+    return Exit.OK if asyncio.run(body()) else Exit.FAILED
+
+
+def _read(file: Path) -> list[Any] | None:
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
+        updates = json.loads(text)
+    except (OSError, ValueError) as error:
+        print(f"rebaser: {file}: {error}", file=sys.stderr)
+        return None
+    if not isinstance(updates, list):
+        print(f"rebaser: {file}: not a JSON array of updates", file=sys.stderr)
+        return None
+    return updates

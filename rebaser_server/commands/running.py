@@ -1,0 +1,75 @@
+"""`rebaser serve`, `up`, `demo` and `settings`: run it, or say how it would run."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Never
+
+from rebaser_server import logs
+from rebaser_server.commands.arguments import add_json
+from rebaser_server.commands.exits import Exit
+from rebaser_server.settings import Settings
+
+
+def add(commands: Any) -> None:
+    """Declare the commands."""
+    up = commands.add_parser("up", help="run NATS, a Rebaser and Spark here, for trying it out")
+    up.add_argument(
+        "--data", type=Path, default=Path("rebaser-data"), help="where everything is kept"
+    )
+    up.add_argument("--port", type=int, default=4222, help="of NATS, on loopback")
+    up.set_defaults(command=_up)
+
+    serve = commands.add_parser("serve", help="run the daemon against an existing NATS")
+    serve.set_defaults(command=_serve)
+
+    demo = commands.add_parser("demo", help="which Debian packages does one security fix reach?")
+    demo.add_argument("--package", default="libc6", help="the package to mark as fixed")
+    add_json(demo)
+    demo.set_defaults(command=_demo)
+
+    settings = commands.add_parser("settings", help="show the settings in force, as JSON")
+    settings.set_defaults(command=_show)
+
+
+def _serve(settings: Settings, _: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, _nothing_began)  # until there is something to finish
+    from rebaser_server import daemon
+    from rebaser_server.lifetimes import Shutdown, on_signals
+
+    logs.configure(settings.instance_id)
+
+    async def body() -> None:
+        shutdown = Shutdown()
+        with on_signals(shutdown):
+            await daemon.run(settings, shutdown)
+
+    asyncio.run(body())
+    return Exit.OK
+
+
+def _nothing_began(*_: object) -> Never:
+    sys.exit(Exit.OK)
+
+
+def _up(settings: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_server.up import up
+
+    logs.configure(settings.instance_id)
+    asyncio.run(up(settings, arguments.data.absolute(), arguments.port))
+    return Exit.OK
+
+
+def _demo(settings: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_server.demo.run import demo
+
+    logs.configure(settings.instance_id, only_warnings=True)
+    asyncio.run(demo(settings, arguments.package, as_json=arguments.json))
+    return Exit.OK
+
+
+def _show(settings: Settings, _: argparse.Namespace) -> int:
+    print(settings.model_dump_json(indent=2))
+    return Exit.OK

@@ -1,0 +1,42 @@
+"""`rebaser watch`: what Rebasers tell while they work, as it happens."""
+
+import argparse
+import asyncio
+import json
+import sys
+from typing import Any
+
+from rebaser_server.commands.arguments import add_change_set, add_json, change_set_in
+from rebaser_server.commands.exits import Exit
+from rebaser_server.settings import Settings
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    watch = commands.add_parser("watch", help="follow the work on a change set until Ctrl-C")
+    add_change_set(watch)
+    add_json(watch)
+    watch.set_defaults(command=_watch)
+
+
+def _watch(settings: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_client.watching import watching
+    from rebaser_server.commands.deployment import deployment
+
+    async def body() -> None:
+        change_set = change_set_in(arguments)
+        async with deployment(settings) as at, watching(at.js, at.subjects, change_set) as told:
+            async for activity in told:
+                plain = activity.model_dump(mode="json", by_alias=True)
+                sys.stdout.write(json.dumps(plain) if arguments.json else _line(activity))
+                sys.stdout.write("\n")
+                sys.stdout.flush()
+
+    asyncio.run(body())
+    return Exit.OK
+
+
+def _line(activity: Any) -> str:
+    details = " ".join(f"{key}={value}" for key, value in activity.details.items())
+    moment = activity.id.datetime.astimezone().strftime("%H:%M:%S.%f")[:-3]
+    return f"{moment}  {activity.kind.value:<15} {details}"

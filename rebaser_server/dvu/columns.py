@@ -1,0 +1,71 @@
+"""Columns as bytes and back, without looking at any one value."""
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+ALIGNMENT: Final = 8
+_OFFSET: Final = np.dtype("<i4")
+
+Strings: TypeAlias = "pa.StringArray | pa.ChunkedArray | Sequence[str]"
+"""Any Arrow strings, or a list of them. A null is taken for an empty string."""
+
+
+def strings(given: Strings) -> pa.StringArray:
+    """One Arrow array of plain strings, without nulls.
+
+    Raises:
+        pa.ArrowInvalid: more than 2 GiB of text.
+    """
+    if not isinstance(given, pa.Array | pa.ChunkedArray):
+        return pa.array(given, pa.string())
+    if given.type != pa.string():
+        given = given.cast(pa.string())
+    if isinstance(given, pa.ChunkedArray):
+        given = given.combine_chunks()
+        if isinstance(given, pa.ChunkedArray):  # too much text for one array
+            raise pa.ArrowInvalid("more text than one blob can hold")
+    return given.fill_null("") if given.null_count else given
+
+
+def buffers_of(column: pa.StringArray) -> list[bytes | memoryview]:
+    """Its offsets, which begin with 0, and its text."""
+    _, offsets, text = column.buffers()
+    if not len(column):
+        return [bytes(_OFFSET.itemsize), b""]
+    bounds = np.frombuffer(offsets, _OFFSET, len(column) + 1, column.offset * _OFFSET.itemsize)
+    first, last = int(bounds[0]), int(bounds[-1])
+    data = memoryview(text)[first:last] if text is not None else b""
+    return [(bounds - bounds[0]).data.cast("B") if first else bounds.data.cast("B"), data]
+
+
+def strings_from(count: int, offsets: memoryview, text: memoryview) -> pa.StringArray:
+    """What `buffers_of` was given; shares the memory."""
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+def array(given: Any, kind: type[np.generic]) -> NDArray[Any]:
+    """One contiguous NumPy array of this kind; copied only if it is not that already."""
+    return np.ascontiguousarray(given, kind)
+
+
+def joined(sections: Sequence[bytes | memoryview]) -> bytes:
+    """All sections, each padded to begin at a multiple of `ALIGNMENT`."""
+    parts: list[bytes | memoryview] = []
+    for section in sections:
+        parts += [section, bytes(-len(section) % ALIGNMENT)]
+    return b"".join(parts)
+
+
+def parted(data: memoryview, lengths: Sequence[int]) -> list[memoryview]:
+    """The sections of these lengths that `joined` joined."""
+    sections, start = [], 0
+    for length in lengths:
+        sections.append(data[start : start + length])
+        start += length + -length % ALIGNMENT
+    if start != len(data):
+        raise ValueError(f"{len(data)} bytes are not sections of {start}")
+    return sections

@@ -1,0 +1,103 @@
+"""Evaluates a blob in a child process that may crash or hang, and fails the value that makes it.
+
+The child notes in shared memory which value it computes. If it ends, or goes on with one value
+for longer than it may, that value fails and another child begins anew, without it.
+"""
+
+import mmap
+import os
+import select
+import signal
+import time
+from typing import Final
+
+from rebaser_server.dvu.blob import Blob
+from rebaser_server.dvu.culprits import MOST_CULPRITS, TOO_MANY, failing
+from rebaser_server.dvu.evaluate import evaluated
+from rebaser_server.dvu.limits import IDLE, PATIENCE, Watch
+from rebaser_server.dvu.outcome import Outcome, decode_outcome, encode_outcome
+
+LOOK_EVERY: Final = 0.1
+"""Seconds."""
+_DONE: Final = b"\0"
+_BROKEN: Final = b"\1"
+
+
+def evaluated_guarded(blob: Blob) -> Outcome:
+    """What became of the blob.
+
+    Raises:
+        RuntimeError: it cannot be told of any value that it is its fault, or of too many.
+    """
+    culprits: dict[int, str] = {}
+    while True:
+        found = _in_child(failing(blob, culprits))
+        if isinstance(found, Outcome):
+            return found
+        place, reason = found
+        if place == IDLE:
+            raise RuntimeError(f"the evaluator ended: {reason}")
+        if len(culprits) == MOST_CULPRITS:
+            raise RuntimeError(f"{TOO_MANY}: {reason}")
+        culprits[place] = f"computing it ended the evaluator: {reason}"
+
+
+def _in_child(blob: Blob) -> Outcome | tuple[int, str]:
+    """The outcome, or which value was being computed when the child ended, and how it did."""
+    with mmap.mmap(-1, mmap.PAGESIZE) as shared:
+        place = memoryview(shared)[:8].cast("q")
+        try:
+            watch = Watch(blob.limits, place)
+            ours, theirs = os.pipe()
+            child = os.fork()
+            if child == 0:
+                _evaluate(blob, watch, theirs)
+            os.close(theirs)
+            with open(ours, "rb", buffering=0) as pipe:  # noqa: PTH123 - a descriptor
+                data, hangs = _read(pipe.fileno(), child, place, blob.limits.seconds)
+            _, status = os.waitpid(child, 0)
+            if data[:1] == _DONE:
+                return decode_outcome(data[1:])
+            if data[:1] == _BROKEN:
+                return IDLE, data[1:].decode()
+            return place[0], "it did not return" if hangs else _ending(status)
+        finally:
+            place.release()
+
+
+def _evaluate(blob: Blob, watch: Watch, pipe: int) -> None:
+    """In the child: write what was found and end, without what a Python program does at its end."""
+    try:
+        try:
+            answer = _DONE + encode_outcome(evaluated(blob, watch, vectorised=False))
+        except Exception as error:  # noqa: BLE001 - for the parent to raise
+            answer = _BROKEN + f"{type(error).__name__}: {error}".encode(errors="replace")
+        while answer:
+            answer = answer[os.write(pipe, answer) :]
+    finally:
+        os._exit(0)
+
+
+def _read(pipe: int, child: int, place: memoryview, seconds: float) -> tuple[bytes, bool]:
+    """All that the child says, and whether it had to be ended: one value took `seconds` twice."""
+    parts: list[bytes] = []
+    seen, since, hangs = IDLE, time.monotonic(), False
+    while True:
+        if select.select([pipe], [], [], LOOK_EVERY)[0]:
+            part = os.read(pipe, 1 << 20)
+            if not part:
+                return b"".join(parts), hangs
+            parts.append(part)
+        now = time.monotonic()
+        if place[0] != seen or place[0] == IDLE:
+            seen, since = place[0], now
+        elif seconds and now - since > PATIENCE * seconds:
+            hangs = True
+            os.kill(child, signal.SIGKILL)
+
+
+def _ending(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"exit code {code}"
+    return f"killed by {signal.Signals(-code).name}"

@@ -1,0 +1,122 @@
+"""Cuts a blob into blobs that are evaluated one after the other, and come to the same.
+
+A blob is in topological order, so a run of its values needs only what lies before it. What
+an earlier piece found stands in a later one as constants.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rebaser_server.dvu.blob import OK, Blob
+from rebaser_server.dvu.columns import strings
+
+
+class Pieces:
+    """A blob, and what became of its values from the first up to `done`."""
+
+    def __init__(self, blob: Blob) -> None:
+        self.done = 0
+        self._blob = blob
+        self._ends = np.concatenate([[0], blob.widths().cumsum()])
+        self._changed = np.zeros(len(blob), np.bool_)
+        self._statuses = blob.statuses.copy()
+        # Text of value *i*: in the blob, or in what was found, at the row that is not below 0.
+        self._rows = np.full(len(blob), -1, np.int64)
+        self._found: list[pa.StringArray] = []
+        self._found_count = 0
+
+    def next(self, count: int) -> Blob:
+        """The `count` values from `done` on, or as many as there are."""
+        blob, start = self._blob, self.done
+        stop = min(start + count, len(blob))
+        if start == 0 and stop == len(blob):
+            return blob
+        first, last = int(self._ends[start]), int(self._ends[stop])
+        refs, outside = _rebased(blob.refs[first:last], start)
+        ids, known, texts = self._constants(outside)
+        widths = np.diff(self._ends[start : stop + 1])
+        return Blob(
+            blob.functions,
+            blob.signatures,
+            blob.ids[start:stop],
+            blob.calls[start:stop],
+            blob.statuses[start:stop],
+            blob.texts[start:stop],
+            blob.forced[start:stop] | self._reached(blob.refs[first:last], widths),
+            refs,
+            ids,
+            known,
+            texts,
+            blob.limits,
+        )
+
+    def settle(self, stop: int, changes: pa.Table) -> None:
+        """Take over what became of the values from `done` up to `stop`: those that changed.
+
+        `changes` has columns as `outcome.SCHEMA` has them, with places of the whole blob.
+        """
+        places = changes.column("place").to_numpy()
+        statuses = changes.column("status").to_numpy()
+        self._changed[places] = (statuses == OK) | (self._statuses[places] == OK)
+        self._statuses[places] = statuses
+        self._rows[places] = self._found_count + np.arange(len(places))
+        self._found.append(strings(changes.column("text")))
+        self._found_count += len(places)
+        self.done = stop
+
+    def _reached(self, refs: NDArray[np.int32], widths: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which values take one of an earlier piece that changed."""
+        hits = np.zeros(len(refs) + 1, np.int64)
+        earlier = (refs >= 0) & (refs < self.done)
+        hits[1:][earlier] = self._changed[refs[earlier]]
+        totals = hits.cumsum()
+        ends = np.concatenate([[0], widths.cumsum()])
+        reached: NDArray[np.bool_] = totals[ends[1:]] > totals[ends[:-1]]
+        return reached
+
+    def _constants(
+        self, outside: NDArray[np.int32]
+    ) -> tuple[pa.StringArray, NDArray[np.bool_], pa.StringArray]:
+        """Ids, whether known, and texts of what refs of the whole blob refer to."""
+        blob = self._blob
+        settled, given = outside[outside >= 0], ~outside[outside < 0]
+        rows = self._rows[settled]
+        texts: list[pa.StringArray] = [
+            strings(blob.texts.take(pa.array(settled[rows < 0]))),
+            strings(pa.chunked_array(self._found, pa.string()).take(pa.array(rows[rows >= 0]))),
+        ]
+        # In the order of `settled`: those from the blob and those found, sorted back.
+        order = np.concatenate([np.flatnonzero(rows < 0), np.flatnonzero(rows >= 0)])
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        of_settled = pa.concat_arrays(texts).take(pa.array(back))
+        # Constants come first in `outside`, since their refs are negative.
+        return (
+            pa.concat_arrays(
+                [
+                    blob.constant_ids.take(pa.array(given)),
+                    blob.ids.take(pa.array(settled)),
+                ]
+            ),
+            np.concatenate([blob.constant_known[given], self._statuses[settled] == OK]),
+            pa.concat_arrays([blob.constant_texts.take(pa.array(given)), of_settled]),
+        )
+
+
+def _rebased(refs: NDArray[np.int32], start: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Refs as a piece that begins at `start` has them, and what its constants are, in order."""
+    is_outside = refs < start
+    outside, places = np.unique(refs[is_outside], return_inverse=True)
+    rebased = refs - np.int32(start)
+    rebased[is_outside] = ~places.astype(np.int32)
+    return rebased, outside
+
+
+def shifted(changes: pa.Table, by: int) -> pa.Table:
+    """What a piece that begins at `by` came to, with places of the whole blob."""
+    place = pc.add(changes.column("place"), pa.scalar(by, pa.int32()))
+    return changes.set_column(
+        changes.schema.get_field_index("place"), changes.field("place"), place
+    )

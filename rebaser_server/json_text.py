@@ -1,0 +1,60 @@
+"""JSON text, in which every value rests: one text for each value, one at a time or in columns.
+
+The canonical text has sorted keys and no white space, floats as their shortest digits, and
+differs for 1, 1.0 and true, and for 0.0 and -0.0. So two values are the same JSON if and
+only if their texts are equal.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import orjson
+import pyarrow as pa
+from numpy.typing import NDArray
+
+_SORTED: Final = orjson.OPT_SORT_KEYS
+_NUMBERS: Final = orjson.OPT_SERIALIZE_NUMPY
+_COMMA: Final = ord(",")
+
+
+def text_of(data: Any) -> str:
+    """The canonical text of plain data, see `rebaser_core.codecs`; a NaN becomes null.
+
+    Raises:
+        TypeError: data that JSON cannot say: other types, lone surrogates, more than 64 bits.
+    """
+    return orjson.dumps(data, option=_SORTED).decode()
+
+
+def data_of(text: str | bytes) -> Any:
+    """What any JSON text says. Raises `ValueError`."""
+    return orjson.loads(text)
+
+
+def texts_of(data: Sequence[Any]) -> pa.StringArray:
+    """The canonical text of each."""
+    return pa.array([orjson.dumps(item, option=_SORTED) for item in data], pa.binary()).cast(
+        pa.string()
+    )
+
+
+def all_data_of(texts: pa.StringArray) -> list[Any]:
+    """What each text says. Raises `ValueError`."""
+    return list(map(orjson.loads, texts.cast(pa.binary()).to_pylist()))
+
+
+def texts_of_numbers(numbers: NDArray[Any]) -> pa.StringArray:
+    """The canonical texts of integers of 64 bits, of finite floats or of booleans."""
+    if not len(numbers):
+        return pa.array([], pa.string())
+    dumped = orjson.dumps(np.ascontiguousarray(numbers), option=_NUMBERS)
+    text = np.frombuffer(dumped, np.uint8)[1:-1]
+    is_comma = text == _COMMA
+    # Each comma before a text's end is gone from what is in front of that end.
+    ends = np.append(np.flatnonzero(is_comma), len(text)) - np.arange(len(numbers))
+    offsets = np.zeros(len(numbers) + 1, np.int32)
+    offsets[1:] = ends
+    return pa.StringArray.from_buffers(
+        len(numbers), pa.py_buffer(offsets), pa.py_buffer(text[~is_comma])
+    )

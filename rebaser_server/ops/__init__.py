@@ -1,0 +1,1 @@
+"""How a running Rebaser is looked at: health, metrics, settings in force, and a page for people."""

@@ -1,0 +1,182 @@
+"""The HTTP endpoint: health and metrics for machines, settings and a live page for people."""
+
+import asyncio
+import hmac
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from importlib.resources import files
+from typing import Any, Final
+
+import structlog
+from aiohttp import web
+
+from rebaser_core.jetstream import JetStreamError
+from rebaser_server.errors import OpsNotStarted
+from rebaser_server.ops.exposition import CONTENT_TYPE, exposition
+from rebaser_server.ops.peers import Peers
+from rebaser_server.ops.pulse import Health
+from rebaser_server.ops.watched import Watched
+from rebaser_server.settings import OpsSettings, Settings
+
+log: Final = structlog.get_logger()
+
+DEFAULT_PORT: Final = 7380
+EVENT_EVERY: Final = 1.0  # seconds between two states of the page
+_COOKIE: Final = "rebaser-ops"
+_OPEN: Final = ("/healthz", "/readyz")
+"""Answered without the token: probes have none, and learn nothing but yes or no and why."""
+_STATIC: Final = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
+_TYPES: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; "
+    "frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Endpoint:
+    """Serves what `watched` shows."""
+
+    def __init__(self, settings: Settings, watched: Watched) -> None:
+        self._settings = settings
+        self._watched = watched
+        self._peers = Peers(watched.nc, watched.subjects, watched.status.own)
+        token = settings.ops.token
+        self._token = token.get_secret_value() if token else None
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[str]:
+        """Answer for as long as the body runs; the URL.
+
+        Raises:
+            OpsNotStarted: the port is taken, or the certificate cannot be read.
+        """
+        app = web.Application(middlewares=[self._guard])
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/config", self._config)
+        app.router.add_get("/status", self._status)
+        app.router.add_get("/events", self._events)
+        for path in _STATIC:
+            app.router.add_get(path, self._static)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        await runner.setup()
+        try:
+            async with self._peers.answered():
+                yield await _listening(runner, self._settings.ops)
+        finally:
+            await runner.cleanup()
+
+    @property
+    def _guard(self) -> Any:
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if self._token is not None and request.path not in _OPEN:
+                if _same(request.query.get("token"), self._token):
+                    # So a browser need not send a header: the token leaves the address bar.
+                    home = web.HTTPSeeOther(request.path)
+                    home.set_cookie(
+                        _COOKIE, self._token, httponly=True, samesite="Strict",
+                        secure=request.secure,
+                    )  # fmt: skip
+                    raise home
+                bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
+                if not _same(bearer or request.cookies.get(_COOKIE), self._token):
+                    return web.Response(
+                        status=401,
+                        headers={"WWW-Authenticate": "Bearer"},
+                        text="this endpoint asks for a token: send `Authorization: Bearer …`, "
+                        "or open /?token=… in a browser\n",
+                    )
+            response = await handler(request)
+            if not response.prepared:
+                response.headers.update(_HEADERS)
+            return response
+
+        return guard
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return _verdict(await self._watched.pulse.alive())
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        return _verdict(await self._watched.pulse.ready())
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        watched = self._watched
+        try:
+            queues = await watched.queues.look()
+        except JetStreamError:
+            queues = None
+        body = exposition(watched.board, watched.slots, queues, watched.members.alive())
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+    async def _config(self, _: web.Request) -> web.Response:
+        return web.Response(
+            text=self._settings.model_dump_json(indent=2), content_type="application/json"
+        )
+
+    async def _status(self, _: web.Request) -> web.Response:
+        return web.json_response(await self._watched.status.of_all(self._peers))
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events: the status, again and again, until the browser leaves."""
+        response = web.StreamResponse(
+            headers={**_HEADERS, "Content-Type": "text/event-stream; charset=utf-8"}
+        )
+        await response.prepare(request)
+        with suppress(ConnectionError):  # the browser left
+            while not self._watched.shutdown.asked:
+                status = await self._watched.status.of_all(self._peers)
+                await response.write(f"data: {json.dumps(status)}\n\n".encode())
+                await asyncio.sleep(EVENT_EVERY)
+        return response
+
+    async def _static(self, request: web.Request) -> web.Response:
+        name = _STATIC[request.path]
+        text = files("rebaser_server.ops").joinpath("static", name).read_text("utf-8")
+        return web.Response(text=text, content_type=_TYPES[name.rpartition(".")[2]])
+
+
+async def _listening(runner: web.AppRunner, ops: OpsSettings) -> str:
+    """Listen where the settings say; by default where it is free, if not at the usual port."""
+    tls = _tls(ops)
+    ports = [DEFAULT_PORT, 0] if ops.port is None else [ops.port]
+    for port in ports:
+        try:
+            await web.TCPSite(runner, ops.host, port, ssl_context=tls).start()
+        except OSError as error:
+            if port == ports[-1]:
+                raise OpsNotStarted(
+                    f"ops endpoint: cannot listen on {ops.host}:{port}: {error.strerror}; "
+                    "choose another REBASER_OPS__PORT"
+                ) from error
+        else:
+            break
+    host, port = runner.addresses[0][:2]
+    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def _tls(ops: OpsSettings) -> ssl.SSLContext | None:
+    if ops.certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(ops.certificate, ops.key)
+    except OSError as error:  # an `SSLError` is one
+        raise OpsNotStarted(f"ops endpoint: {ops.certificate}: {error}") from error
+    return context
+
+
+def _verdict(health: Health) -> web.Response:
+    return web.json_response({"ok": health.ok, **health.reasons}, status=200 if health.ok else 503)
+
+
+def _same(given: str | None, token: str) -> bool:
+    return given is not None and hmac.compare_digest(given.encode(), token.encode())

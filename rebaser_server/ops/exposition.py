@@ -1,0 +1,56 @@
+"""`/metrics`: the counters of `metrics`, and what is the case at the scrape, looked up then."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from rebaser_server.board import Board
+from rebaser_server.ops.queues import Queues
+from rebaser_server.slots import Slots
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Now(Collector):
+    """Gauges of one moment."""
+
+    def __init__(self, board: Board, slots: Slots, queues: Queues | None, instances: int) -> None:
+        self._board = board
+        self._slots = slots
+        self._queues = queues
+        self._instances = instances
+
+    def collect(self) -> Iterable[Metric]:
+        slots = GaugeMetricFamily("rebaser_slots", "Slots of this process", labels=["state"])
+        slots.add_metric(["busy"], self._slots.busy)
+        slots.add_metric(["free"], self._slots.free)
+        yield slots
+        held = self._board.held
+        yield _gauge("change_sets", "Change sets in our slots", len(held))
+        running = [holding.update for holding in held.values() if holding.update]
+        yield _gauge("dvus_running", "Updates under way", len(running))
+        yield _gauge("instances", "Rebasers heard of lately", self._instances)
+        queues = self._queues
+        yield _gauge("nats_up", "Whether NATS answered this scrape", queues is not None)
+        if queues is not None:
+            yield _gauge("queue_requests", "Requests that wait, of all", queues.requests)
+            yield _gauge("queue_oldest_seconds", "Age of the oldest of them", queues.oldest_age)
+            waiting = queues.change_sets_waiting
+            yield _gauge("queue_change_sets", "Change sets with requests that wait", waiting)
+            yield _gauge("tasks_waiting", "Tasks that nobody has", queues.tasks_waiting)
+            yield _gauge("tasks_in_hand", "Tasks that a Rebaser has", queues.tasks_in_hand)
+            yield _gauge("dead_letters", "Requests in the dead letters", queues.dead_letters)
+
+
+def exposition(board: Board, slots: Slots, queues: Queues | None, instances: int) -> bytes:
+    """All metrics in Prometheus's text format; `queues` is None while NATS does not answer."""
+    now = CollectorRegistry()
+    now.register(_Now(board, slots, queues, instances))
+    return generate_latest(REGISTRY) + generate_latest(now)
+
+
+def _gauge(name: str, what: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"rebaser_{name}", what, value=value)

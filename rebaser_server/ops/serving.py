@@ -1,0 +1,42 @@
+"""The ops endpoint of a Rebaser, for as long as that runs."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import structlog
+
+from rebaser_server.change_set import Workshop
+from rebaser_server.lifetimes import Shutdown, alongside
+from rebaser_server.members import Members
+from rebaser_server.ops.endpoint import Endpoint
+from rebaser_server.ops.pulse import Pulse
+from rebaser_server.ops.queues import QueueWatch
+from rebaser_server.ops.status import Status
+from rebaser_server.ops.watched import Watched
+from rebaser_server.settings import Settings
+from rebaser_server.slots import Slots
+
+log: Final = structlog.get_logger()
+
+
+@asynccontextmanager
+async def looked_at(
+    shop: Workshop, settings: Settings, slots: Slots, members: Members, shutdown: Shutdown
+) -> AsyncIterator[None]:
+    """Serve it, if it is wanted.
+
+    Raises:
+        OpsNotStarted: not as the settings want it.
+    """
+    if not settings.ops.enabled:
+        yield
+        return
+    nc, board = shop.js.nc, shop.announcer.board
+    pulse = Pulse(nc, shutdown)
+    queues = QueueWatch(shop.js, shop.subjects)
+    status = Status(shop.instance, nc, board, slots, queues, members, pulse)
+    watched = Watched(nc, shop.subjects, shutdown, board, slots, members, queues, pulse, status)
+    async with alongside(pulse.beat()), Endpoint(settings, watched).served() as url:
+        log.info("ops endpoint", url=url)
+        yield

@@ -1,0 +1,85 @@
+"""What the page shows: this Rebaser, the others, and what waits, in one JSON object."""
+
+import asyncio
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Final
+
+import nats.errors
+from nats.aio.client import Client
+
+from rebaser_core.jetstream import JetStreamError
+from rebaser_server.board import Board
+from rebaser_server.members import Members
+from rebaser_server.ops.peers import Peers, Report
+from rebaser_server.ops.pulse import Pulse
+from rebaser_server.ops.queues import QueueWatch
+from rebaser_server.slots import Slots
+
+HOLDINGS: Final = 30
+"""Change sets that each Rebaser names; of the rest it tells how many."""
+FRESH: Final = 1.0  # seconds that a status is good for, however many look at it
+
+_VERSION: Final = version("rebaser")
+
+
+class Status:
+    """Put together at most once a second."""
+
+    def __init__(
+        self,
+        instance: str,
+        nc: Client,
+        board: Board,
+        slots: Slots,
+        queues: QueueWatch,
+        members: Members,
+        pulse: Pulse,
+    ) -> None:
+        self._instance = instance
+        self._nc = nc
+        self._board = board
+        self._slots = slots
+        self._queues = queues
+        self._members = members
+        self._pulse = pulse
+        self._making = asyncio.Lock()
+        self._made = float("-inf")
+        self._status: dict[str, Any] = {}
+
+    def own(self) -> Report:
+        """Our own part, as the others see it, too."""
+        return {
+            "instance": self._instance,
+            "version": _VERSION,
+            "started": self._board.started.isoformat(timespec="seconds"),
+            "slots": {"busy": self._slots.busy, "free": self._slots.free},
+            "lagSeconds": round(self._pulse.lag, 4),
+            "holdings": self._board.holdings(HOLDINGS),
+            "rates": self._board.rates(),
+            "failures": list(self._board.failures),
+        }
+
+    async def of_all(self, peers: Peers) -> dict[str, Any]:
+        """The whole deployment's; what cannot be had is left out, and `problem` says why."""
+        async with self._making:
+            if time.monotonic() - self._made >= FRESH:
+                self._status = await self._make(peers)
+                self._made = time.monotonic()
+            return self._status
+
+    async def _make(self, peers: Peers) -> dict[str, Any]:
+        status: dict[str, Any] = {
+            "now": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "answering": self._instance,
+            "connected": self._nc.is_connected,
+        }
+        try:
+            queues, rebasers = await asyncio.gather(
+                self._queues.look(), peers.ask(max(1, self._members.alive()))
+            )
+        except (JetStreamError, nats.errors.Error, OSError) as error:
+            return {**status, "problem": f"NATS: {error}", "rebasers": [self.own()]}
+        return {**status, "rebasers": rebasers or [self.own()], "queues": asdict(queues)}

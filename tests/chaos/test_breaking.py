@@ -1,0 +1,118 @@
+"""What breaks things in a round does what it says: else a round without violations says nothing."""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.clock import Clock, library
+from tests.chaos.slow_files import NotPossible, slow_files
+
+YEAR = 365 * 86_400.0
+
+TELL = """
+import sys, time
+from datetime import datetime, UTC
+while sys.stdin.readline():
+    print(time.time(), datetime.now(UTC).timestamp(), time.monotonic(), flush=True)
+"""
+
+
+class Teller:
+    """A process that tells the time when asked."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", TELL],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=clock.variables,
+        )
+
+    def ask(self) -> list[float]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return list(map(float, self.process.stdout.readline().split()))
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> Clock:
+    made = Clock(library(tmp_path), tmp_path / "clock")
+    if not made.settable:
+        pytest.skip("no C compiler here")
+    return made
+
+
+@pytest.fixture
+def teller(clock: Clock) -> Iterator[Teller]:
+    teller = Teller(clock)
+    with teller.process:
+        yield teller
+        teller.process.kill()
+
+
+@pytest.mark.parametrize("ahead", [YEAR, -YEAR, -1.0], ids=["a year on", "a year back", "a second"])
+def test_the_wall_clock_of_a_running_process_is_set_and_its_others_run_on(
+    clock: Clock, teller: Teller, ahead: float
+) -> None:
+    before = teller.ask()
+    clock.set(ahead)
+    after = teller.ask()
+    clock.set(0)
+    right_again = teller.ask()
+
+    wall, date, running = (b - a for a, b in zip(before, after, strict=True))
+    assert wall == pytest.approx(ahead, abs=0.9)
+    assert date == pytest.approx(ahead, abs=0.9)
+    assert 0 <= running < 0.9
+    assert right_again[0] == pytest.approx(time.time(), abs=0.9)
+
+
+WRITE = """
+import os, sys, time
+file = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR)
+while sys.stdin.readline():
+    began = time.monotonic()
+    os.pwrite(file, b"x", 0)
+    os.fsync(file)
+    print(time.monotonic() - began, flush=True)
+"""
+
+
+async def test_the_files_of_a_process_are_slow_for_as_long_as_they_are_to_be(
+    tmp_path: Path,
+) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("no strace here")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WRITE, tmp_path / "file",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    async def takes() -> float:
+        process.stdin.write(b"\n")
+        return float(await process.stdout.readline())
+
+    try:
+        await takes()
+        async with slow_files(process.pid, 0.3):
+            slow = await takes()
+        fast = await takes()
+    except NotPossible:
+        pytest.skip("strace may not look at other processes here")
+    finally:
+        process.kill()
+        await process.wait()
+
+    assert slow >= 0.6
+    assert fast < 0.3

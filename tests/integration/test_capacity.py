@@ -1,0 +1,21 @@
+"""A consumer that lets too few tasks be in hand is told of; more slots would stay empty."""
+
+import pytest
+
+from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_server.capacity import Capacity
+from rebaser_server.members import Members
+from tests.integration.deployment import Deployment
+
+
+@pytest.mark.parametrize(("most", "missing"), [(-1, 0), (100, 0), (99, 1), (10, 90)])
+async def test_slots_that_no_task_can_reach_are_counted(
+    deployment: Deployment, most: int, missing: int
+) -> None:
+    js, stream = deployment.js, deployment.subjects.tasks_stream
+    config = (await js.consumer_info(stream, TASKS_CONSUMER))["config"]
+    await js.delete_consumer(stream, TASKS_CONSUMER)
+    await js.create_consumer(stream, config | {"max_ack_pending": most})
+    alone = Members(deployment.nc, deployment.subjects, "only")
+
+    assert await Capacity(js, stream, alone, slots=100).look() == missing

@@ -1,0 +1,86 @@
+"""The commands for workspaces and change sets, as a person types them."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.integration.deployment import Deployment
+from tests.integration.values import Sum
+
+REBASER = Path(sys.executable).parent / "rebaser"
+
+
+async def run(
+    deployment: Deployment, *arguments: str, says: str = ""
+) -> subprocess.CompletedProcess[str]:
+    environment = {
+        "REBASER_NATS__URL": deployment.nats.url,
+        "REBASER_STORE__ROOT": deployment.settings.store.root,
+        "LOGNAME": "ada",
+    }
+    return await asyncio.to_thread(
+        subprocess.run,
+        [REBASER, *arguments],
+        env=environment,
+        input=says,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> None:
+    await deployment.start()
+    values = Sum()
+
+    async def done(*arguments: str, says: str = "") -> str:
+        ended = await run(deployment, *arguments, says=says)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    made = json.loads(await done("workspaces", "create", "prices", "--json"))
+    [workspace] = [record["workspaceId"] for record in made]
+    head = made[0]["head"]
+    batch = deployment.directory / "batch.json"
+    await asyncio.to_thread(batch.write_text, json.dumps(values.define(1, 2)))
+    await done("enqueue", workspace, head, str(batch), "--wait")
+    forked = json.loads(await done("change-sets", "fork", workspace, "what if", "--json"))
+    edit = [{"setValue": {"valueId": values.one, "value": 40}}]
+    await asyncio.to_thread(batch.write_text, json.dumps(edit))
+    await done("enqueue", workspace, forked["changeSetId"], str(batch), "--wait")
+
+    listed = await done("change-sets", "list", workspace)
+    diff = await done("diff", workspace, "what if", "--computed")
+    as_batch = json.loads(await done("diff", workspace, "what if", "--batch"))
+    refused = await run(deployment, "change-sets", "apply", workspace, "what if", says="n\n")
+    applied = await done("change-sets", "apply", workspace, "what if", says="y\n")
+    described = json.loads(
+        await done("change-sets", "describe", workspace, forked["changeSetId"], "--json")
+    )
+    again = await run(deployment, "change-sets", "abandon", workspace, forked["changeSetId"])
+
+    assert [line.split()[-2:] for line in listed.splitlines()[1:]] == [
+        [made[0]["createdAt"], "ada"],
+        [forked["createdAt"], "ada"],
+    ]
+    assert "what if" in listed
+    assert f"{values.one}" in diff
+    assert as_batch == edit
+    assert refused.returncode == 1
+    assert "not applied" in refused.stdout
+    assert "head's commit" in applied
+    assert described["standing"] == "applied"
+    assert again.returncode == 1
+    assert again.stderr == "rebaser: change set is applied\n"
+
+
+async def test_what_is_not_registered_is_said(deployment: Deployment) -> None:
+    workspace = "01JZ8M3Q7V0000000000000003"
+
+    ended = await run(deployment, "change-sets", "fork", workspace, "x")
+
+    assert ended.returncode == 1
+    assert ended.stderr == f"rebaser: {workspace} is not registered\n"

@@ -1,0 +1,381 @@
+"""Branches of a workspace: forked, edited beside head, reached by it, reviewed, applied, closed."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rebaser_client.client import RebaserClient
+from rebaser_client.errors import NoSuchChangeSet, Refused, TooLarge, TooMany
+from rebaser_client.registry import Registry
+from rebaser_core.ids import ChangeSetId
+from rebaser_core.limits import Limits
+from rebaser_server.branching import Branching
+from rebaser_server.change_set import first_head
+from rebaser_server.comparing import compare
+from rebaser_server.errors import HistoryBroken
+from rebaser_server.ownership import Ownership
+from tests.harness import NatsServer, eventually
+from tests.integration.deployment import Deployment, deployed, new_change_sets
+from tests.integration.team import Team
+from tests.integration.values import new_id, put, set_to
+
+
+@pytest.fixture
+async def team(deployment: Deployment) -> Team:
+    await deployment.start()
+    return await Team(deployment).begin()
+
+
+async def test_a_branch_begins_as_head_is_and_its_edits_are_its_own(team: Team) -> None:
+    branch = await team.fork()
+
+    await team.send(branch, [set_to(team.sum.one, 40)])
+
+    await team.becomes(branch, team.sum.total, 42)
+    assert await team.value(team.head, team.sum.one) == 1
+    await team.becomes(team.head, team.sum.total, 3)
+
+
+async def test_what_head_changes_reaches_a_branch_that_somebody_holds(team: Team) -> None:
+    branch = await team.fork()
+    await team.send(branch, [set_to(team.sum.one, 40)])
+
+    await team.send(team.head, [set_to(team.sum.two, 60)])
+
+    await team.becomes(branch, team.sum.total, 100)
+
+
+async def test_it_reaches_a_branch_that_slept_when_it_is_taken_up_again(team: Team) -> None:
+    branch = await team.fork()
+    await team.send(branch, [set_to(team.sum.one, 40)])
+    await team.deployment.at_rest()
+    for number in range(5):
+        await team.send(team.head, [set_to(team.sum.two, number)])
+    await team.deployment.at_rest()
+    assert await team.value(branch, team.sum.two) == 2
+
+    await team.workspaces.refresh(*branch)
+
+    await team.becomes(branch, team.sum.total, 44)
+
+
+async def test_it_reaches_it_also_where_heads_log_does_not_go_back_so_far(
+    deployment: Deployment,
+) -> None:
+    await deployment.start(CHECKPOINT_EVERY="2", HISTORY__KEEP="0.001")
+    team = await Team(deployment).begin()
+    branch = await team.fork()
+    await team.send(branch, [set_to(team.sum.one, 40)])
+    await deployment.at_rest()
+    more = new_id()
+    for number in range(12):
+        await team.send(team.head, [set_to(team.sum.two, number), put(more, number)])
+        await asyncio.sleep(0.05)
+    await deployment.at_rest()
+    log = deployment.archive(team.head).log
+    cursor = (await deployment.archive(branch).restored()).state.head.branch.cursor
+    first = await log.first()
+    assert first is not None
+    assert first.previous > cursor, "the premise: the log was purged behind the cursor"
+
+    await team.workspaces.refresh(*branch)
+
+    await team.becomes(branch, team.sum.total, 51)
+    assert await team.value(branch, more) == 11
+
+
+async def test_applied_head_is_what_the_branch_was(team: Team) -> None:
+    branch, added = await team.fork(), new_id()
+    await team.send(branch, [set_to(team.sum.one, 40), put(added, "new")])
+    await team.send(team.head, [set_to(team.sum.two, 60)])
+
+    record = await team.workspaces.apply(*branch, by="ada")
+
+    assert record.standing == "applied"
+    assert record.application is not None
+    assert record.application.commit > 0
+    await team.becomes(team.head, team.sum.total, 100)
+    assert await team.value(team.head, added) == "new"
+    outcome = await team.client.outcome(*team.head, record.application.at_head)
+    assert outcome.state == "handled"
+
+
+async def test_where_there_is_nothing_to_apply_it_is_applied_without_a_commit(team: Team) -> None:
+    branch = await team.fork()
+
+    record = await team.workspaces.apply(*branch)
+
+    assert (record.standing, record.application.commit) == ("applied", None)
+
+
+@pytest.mark.parametrize(
+    ("how", "what"), [("apply", "applied"), ("abandon", "abandoned"), ("delete", "deleted")]
+)
+async def test_a_closed_branch_refuses_what_comes_after_and_says_why(
+    team: Team, how: str, what: str
+) -> None:
+    branch = await team.fork()
+    await team.send(branch, [set_to(team.sum.one, 40)])
+
+    await getattr(team.workspaces, how)(*branch)
+    status = await team.send(branch, [set_to(team.sum.one, 50)])
+
+    assert status.error.message == f"refused: change set is {what}"
+    assert await team.deployment.dead_letters(branch) == []
+
+    async def registered() -> bool:
+        return (await team.workspaces.describe(*branch)).standing == what
+
+    await eventually(registered)
+    await team.deployment.at_rest()
+    assert await team.value(team.head, team.sum.one) == (40 if how == "apply" else 1)
+
+
+async def test_requests_stored_before_it_was_applied_are_in_and_those_after_are_refused(
+    team: Team,
+) -> None:
+    """Sent without waiting: what counts is the order in which they were stored."""
+    branch = await team.fork()
+    before = [
+        await team.client.enqueue_updates(*branch, [set_to(team.sum.one, n)]) for n in range(5)
+    ]
+    applying = asyncio.create_task(team.workspaces.apply(*branch))
+
+    async def waiting() -> bool:
+        return applying.done()
+
+    await eventually(waiting, within=60)
+    await applying
+    after = await team.send(branch, [set_to(team.sum.one, 99)])
+
+    assert "refused" in after.error.message
+    assert await team.value(team.head, team.sum.one) == 4
+    for request in before:
+        known = await team.client.outcome(*branch, request)
+        assert known.response.status.success.commit > 0
+
+
+async def test_another_difference_than_the_reviewed_one_is_not_applied(team: Team) -> None:
+    branch = await team.fork()
+    await team.send(branch, [set_to(team.sum.one, 40)])
+
+    with pytest.raises(Refused, match="not the one that was reviewed"):
+        await team.workspaces.apply(*branch, reviewed="0" * 64)
+
+    status = await team.send(branch, [set_to(team.sum.one, 41)])
+    assert status.success.commit > 0
+    await team.workspaces.apply(*branch)
+    assert await team.value(team.head, team.sum.one) == 41
+
+
+async def test_a_branch_of_a_branch_begins_with_its_edits(team: Team) -> None:
+    one = await team.fork("one")
+    await team.send(one, [set_to(team.sum.one, 40)])
+    two = await team.fork("two", base=one.change_set_id)
+    await team.send(two, [set_to(team.sum.two, 60)])
+
+    await team.becomes(two, team.sum.total, 100)
+    await team.workspaces.apply(*two)
+
+    assert await team.value(team.head, team.sum.one) == 40
+    await team.becomes(one, team.sum.two, 60)
+
+
+async def test_a_branch_can_begin_at_an_earlier_commit(team: Team) -> None:
+    status = await team.send(team.head, [set_to(team.sum.one, 10)])
+    await team.send(team.head, [set_to(team.sum.one, 20)])
+    branch = await team.fork(commit=status.success.commit)
+    await team.workspaces.ready(*branch)
+
+    restored = await team.deployment.archive(branch).restored(at=None)
+
+    assert restored.state.head.branch.base.commit == status.success.commit
+    await team.becomes(branch, team.sum.one, 20)  # and then it catches up
+
+
+async def test_a_commit_that_is_not_kept_cannot_be_forked_and_the_branch_says_so(
+    team: Team,
+) -> None:
+    branch = await team.fork(commit=10**9)
+
+    with pytest.raises(Refused, match=r"base cannot be had any more.*the log ends at"):
+        await team.workspaces.ready(*branch)
+
+    assert (await team.workspaces.describe(*branch)).standing in ("open", "abandoned")
+
+
+async def test_head_cannot_be_closed_and_strangers_are_not_registered(team: Team) -> None:
+    with pytest.raises(Refused, match="only a branch can be told to abandon"):
+        await team.workspaces.abandon(*team.head)
+    with pytest.raises(NoSuchChangeSet):
+        await team.workspaces.describe(team.id, ChangeSetId())
+
+
+async def test_they_are_listed_found_by_name_and_renamed(team: Team) -> None:
+    one, two = await team.fork("one", by="ada"), await team.fork("two")
+    await team.workspaces.abandon(*two)
+    await team.workspaces.rename(*one, "uno")
+
+    async def listed() -> bool:
+        records = await team.workspaces.change_sets(team.id)
+        return [record.name for record in records] == ["head", "uno"]
+
+    await eventually(listed)
+    assert (await team.workspaces.find(team.id, "uno")).change_set_id == one.change_set_id
+    assert len(await team.workspaces.change_sets(team.id, closed=True)) == 3
+    assert [record.name for record in await team.workspaces.all()] == ["prices"]
+    with pytest.raises(NoSuchChangeSet, match="is called 'one'"):
+        await team.workspaces.find(team.id, "one")
+
+
+async def test_the_data_of_a_deleted_branch_is_gone_after_the_retention_time(
+    deployment: Deployment,
+) -> None:
+    await deployment.start(RECONCILE_EVERY="0.05", CHANGE_SETS__KEEP_DELETED="0.1")
+    team = await Team(deployment).begin()
+    branch = await team.fork()
+    await team.send(branch, [set_to(team.sum.one, 40)])
+    await deployment.at_rest()
+    directory = Path(deployment.archive(branch).checkpoints.uri(branch))
+    assert await asyncio.to_thread(directory.exists)
+
+    await team.workspaces.delete(*branch)
+
+    async def gone() -> bool:
+        try:
+            await team.workspaces.describe(*branch)
+        except NoSuchChangeSet:
+            return not await asyncio.to_thread(directory.exists)
+        return False
+
+    await eventually(gone, within=60)
+    lines = await deployment.js.stream_subjects(deployment.subjects.commits_stream)
+    assert lines[deployment.subjects.commits(branch)] == 1
+    status = await team.send(branch, [set_to(team.sum.one, 41)])
+    assert status.error.message == "refused: change set is deleted"
+
+
+async def test_what_is_too_large_is_refused_by_the_client_and_in_any_case_by_the_server(
+    deployment: Deployment,
+) -> None:
+    [change_set], limits = new_change_sets(1), Limits(value_bytes=10, inputs=2, name_depth=2)
+    await deployment.start(LIMITS__VALUE_BYTES="10")
+    many = {"values": [new_id() for _ in range(3)]}
+    too_large = {
+        "a value of more than 10 bytes": put(new_id(), "0123456789"),
+        "3 inputs": {"putValue": {"valueId": new_id(), "funcId": new_id(), "inputs": many}},
+        "a name of 3 parts": {"putValue": {"valueId": new_id(), "name": "a/b/c"}},
+    }
+    async with RebaserClient.on(deployment.nc, deployment.js, limits=limits) as client:
+        for complaint, update in too_large.items():
+            with pytest.raises(TooLarge, match=f"update 0: {complaint}"):
+                await client.enqueue_updates(*change_set, [update])
+
+    _, reply = await deployment.client.enqueue_updates_with_reply(
+        *change_set, [put(new_id(), "0123456789")]
+    )
+    async with asyncio.timeout(60):
+        status = (await reply).status
+
+    assert status.error.message == "refused: update 0: a value of more than 10 bytes as JSON"
+
+
+async def test_a_workspace_has_no_more_change_sets_than_it_may(deployment: Deployment) -> None:
+    """Said before anything is done; head counts."""
+    limits = Limits(change_sets=3)
+    await Registry(deployment.js, deployment.subjects).ensure()
+    async with RebaserClient.on(deployment.nc, deployment.js, limits=limits) as client:
+        workspace = (await client.workspaces.create("small")).record.workspace_id
+        for name in ("one", "two"):
+            await client.workspaces.fork(workspace, name)
+
+        with pytest.raises(TooMany, match="has 3 change sets already"):
+            await client.workspaces.fork(workspace, "three")
+
+        assert len(await client.workspaces.change_sets(workspace)) == 3
+
+
+async def test_branches_work_behind_a_prefix(nats_server: NatsServer, tmp_path: Path) -> None:
+    async with deployed(nats_server, tmp_path, prefix="P") as deployment:
+        await deployment.start()
+        team = await Team(deployment).begin()
+        branch = await team.fork()
+        await team.send(branch, [set_to(team.sum.one, 40)])
+        await team.workspaces.apply(*branch)
+
+        assert await team.value(team.head, team.sum.one) == 40
+        assert "KV_P_REBASER_CHANGE_SETS" in await deployment.js.stream_names()
+
+
+async def test_the_difference_shows_both_sides_where_both_changed(team: Team) -> None:
+    branch = await team.fork()
+    await team.send(branch, [set_to(team.sum.one, 40)])
+    await team.becomes(branch, team.sum.total, 42)
+    await team.send(team.head, [set_to(team.sum.one, 7)])
+    await team.becomes(team.head, team.sum.total, 9)
+    await team.deployment.at_rest()
+
+    found = await compare(team.deployment.archive(branch), computed=True)
+
+    [change] = found.changes
+    assert (change.base, change.head, change.branch, change.both) == (1, 7, 40, True)
+    assert [(c.head, c.branch) for c in found.computed] == [(9, 42)]
+    record = await team.workspaces.apply(*branch, reviewed=found.digest)
+    assert record.standing == "applied"
+    assert (await compare(team.deployment.archive(branch))).updates == []
+
+
+async def test_with_a_single_slot_a_branch_gives_way_to_the_head_it_waits_for(
+    deployment: Deployment,
+) -> None:
+    """Or both would wait for the other."""
+    await deployment.start(CONCURRENCY="1")
+    team = await Team(deployment).begin()
+    branch = await team.fork()
+    await team.send(branch, [set_to(team.sum.one, 40)])
+
+    record = await team.workspaces.apply(*branch)
+
+    assert record.standing == "applied"
+    assert await team.value(team.head, team.sum.one) == 40
+
+
+async def test_a_branch_that_lost_its_base_before_it_had_a_checkpoint_is_not_taken_for_empty(
+    deployment: Deployment,
+) -> None:
+    daemon = await deployment.start()
+    team = await Team(deployment).begin()
+    branch = await team.fork(commit=1)
+    await deployment.at_rest()
+    daemon.kill()
+    archive, registry = deployment.archive(branch), Registry(deployment.js, deployment.subjects)
+    own = await Ownership.take(archive, "mortal", lambda: first_head(registry, branch))
+    await Branching(deployment.js, deployment.subjects, own, None, 60).begin()
+    head = deployment.archive(team.head).log
+    last, _ = await head.last()
+
+    await head.purge(last)
+
+    with pytest.raises(HistoryBroken, match="lost its base"):
+        await archive.restored()
+
+
+async def test_what_head_refuses_leaves_the_branch_open_and_says_why(
+    deployment: Deployment,
+) -> None:
+    await deployment.start(LIMITS__BATCH_UPDATES="4")
+    team = await Team(deployment).begin()
+    branch, added = await team.fork(), [new_id() for _ in range(6)]
+    for some in (added[:3], added[3:]):
+        await team.send(branch, [put(value, 1) for value in some])
+
+    with pytest.raises(Refused, match="a batch of 6 updates; at most 4 are allowed"):
+        await team.workspaces.apply(*branch)
+
+    for value in added[:3]:
+        status = await team.send(branch, [{"removeValue": {"valueId": value}}])
+        assert status.success.commit > 0
+    record = await team.workspaces.apply(*branch)
+    assert (record.standing, record.problem) == ("applied", None)
+    assert await team.value(team.head, added[5]) == 1

@@ -1,0 +1,139 @@
+"""Checkpoints are written beside the requests, and whatever fails is made up for."""
+
+import asyncio
+import itertools
+import threading
+from typing import Any
+
+import pytest
+
+from rebaser_server import checkpointing
+from rebaser_server.lifetimes import alongside
+from rebaser_server.retention import Retention
+from rebaser_server.store.checkpoints import Changes, Checkpoints
+from tests.harness import eventually
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.owner import Owner
+from tests.integration.values import new_id, put, set_to
+from tests.unit.server.batches import contents
+
+
+async def test_commits_go_on_while_a_checkpoint_is_written(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that takes long is in nobody's way; what came meanwhile is for the next one."""
+    [change_set], value = new_change_sets(1), new_id()
+    owner = await Owner.of(deployment, change_set)
+    written, may_end = threading.Event(), threading.Event()
+    real = Checkpoints.save
+
+    def slow(self: Checkpoints, *what: Any) -> None:
+        written.set()
+        may_end.wait(30)
+        real(self, *what)
+
+    monkeypatch.setattr(Checkpoints, "save", slow)
+    await owner.commit([put(value, 1)])
+    checkpoint = asyncio.create_task(owner.checkpoint())
+    await asyncio.to_thread(written.wait)
+
+    meanwhile = await owner.commit([put(value, 2), put(new_id(), 3)])
+
+    assert not checkpoint.done()
+    may_end.set()
+    assert await checkpoint < meanwhile
+    restored = await owner.archive.restored()
+    assert restored.lines == 1
+    assert contents(restored.state.graph) == contents(owner.own.state.graph)
+    assert await owner.checkpoint() == meanwhile
+    assert (await owner.archive.restored()).lines == 0
+
+
+async def test_what_a_failed_checkpoint_had_to_say_is_in_the_next(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether or not the store had kept it; and the past stays as it was."""
+    [change_set], value, other = new_change_sets(1), new_id(), new_id()
+    owner = await Owner.of(deployment, change_set)
+    commits = [await owner.commit([put(value, 0), put(other, 0)])]
+    await owner.checkpoint()
+    real, keeps = Checkpoints.save, [False, True]
+
+    def failing(self: Checkpoints, change_set: Any, changes: Changes) -> None:
+        if keeps.pop():
+            real(self, change_set, changes)
+        raise OSError("the store is away")
+
+    for number, change in enumerate([set_to(value, 1), {"removeValue": {"valueId": other}}], 1):
+        commits.append(await owner.commit([change]))
+        with monkeypatch.context() as patched:
+            patched.setattr(Checkpoints, "save", failing)
+            assert await owner.checkpoint() == commits[0]
+        assert len(keeps) == 2 - number
+    commits.append(await owner.commit([set_to(value, 3)]))
+    await owner.checkpoint()
+
+    graph = (await owner.archive.restored()).state.graph
+    assert contents(graph) == contents(owner.own.state.graph)
+    seen = [
+        (await owner.archive.restored(commit)).state.graph.values[value].value for commit in commits
+    ]
+    assert seen == [0, 1, 1, 3]
+    assert [kept.lines for kept in owner.own.kept] == [2, 3]
+
+
+async def test_a_log_stays_as_short_as_it_may_be_however_long_the_change_set_lives(
+    deployment: Deployment,
+) -> None:
+    [change_set], value = new_change_sets(1), new_id()
+    owner = await Owner.of(deployment, change_set, Retention(1e9, lines=10, batches=10**9))
+    longest = 0
+    for number in range(60):
+        await owner.commit([put(value, number)])
+        if number % 4 == 3:
+            await owner.checkpoint()
+        stream = deployment.subjects.commits_stream
+        [lines] = (await deployment.js.stream_subjects(stream)).values()
+        longest = max(longest, lines)
+
+    assert longest <= 10 + 4 + 4
+    assert len(owner.own.kept) <= 4
+    successor = await Owner.over(owner.archive)
+    assert successor.own.kept[-len(owner.own.kept) :] == owner.own.kept
+
+
+async def test_few_large_batches_are_reason_for_a_checkpoint_as_are_many_small_ones(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a change set filled by a few requests takes as long to load as it took to fill."""
+    monkeypatch.setattr(checkpointing, "MANY", 100)
+    [change_set] = new_change_sets(1)
+    owner = await Owner.of(deployment, change_set)
+    async with alongside(owner.checkpointing.run()):
+        await owner.commit([put(new_id(), 0) for _ in range(99)])
+        owner.checkpointing.when_long()
+        assert not owner.own.checkpointed
+
+        commit = await owner.commit([put(new_id(), 0)])
+        owner.checkpointing.when_long()
+
+        await eventually(lambda: owner.own.checkpointed == commit)
+
+
+async def test_a_daemon_writes_and_tidies_while_requests_come(deployment: Deployment) -> None:
+    """Here there is a checkpoint after nearly each request, and soon too many files."""
+    [change_set], value = new_change_sets(1), new_id()
+    daemon = await deployment.start(CHECKPOINT_EVERY="1", HISTORY__COMMITS="5")
+    numbers = itertools.count()
+
+    async def tidied_after_another() -> bool:
+        batch = [put(value, next(numbers))]
+        _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, batch)
+        await reply
+        return bool(daemon.said("table tidied"))
+
+    await eventually(tidied_after_another, within=90)
+    await deployment.at_rest()
+    assert (await deployment.graph(change_set)).values[value].value == next(numbers) - 1
+    lines = await deployment.js.stream_subjects(deployment.subjects.commits_stream)
+    assert sum(lines.values()) <= 5 + 10  # and what came between two checkpoints, and the end

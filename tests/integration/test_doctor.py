@@ -1,0 +1,168 @@
+"""`rebaser doctor` finds what is wrong, repairs what is safe, and says so by its exit code."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from rebaser_core.ids import ChangeSet
+from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_server.commands.doctor import _examined  # the command, in this process
+from rebaser_server.commands.exits import Exit
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.owner import NOTHING, Owner
+from tests.integration.values import Sum, new_id, put
+
+
+class Asked:
+    """Arguments of the command."""
+
+    def __init__(self, **said: bool) -> None:
+        self.repair = said.get("repair", False)
+        self.all = True
+        self.deep = True
+        self.json = True
+
+
+Report = tuple[int, list[dict[str, Any]]]
+
+
+async def doctor(deployment: Deployment, capsys: Any, **said: bool) -> Report:
+    code = await _examined(deployment.settings, Asked(**said))
+    return code, json.loads(capsys.readouterr().out)
+
+
+def table_of(owner: Owner) -> DeltaTable:
+    return DeltaTable(owner.archive.checkpoints.uri(owner.archive.change_set))
+
+
+async def test_a_deployment_that_is_well_has_nothing(deployment: Deployment, capsys: Any) -> None:
+    for change_set in new_change_sets(2):
+        owner = await Owner.of(deployment, change_set)
+        for number in range(3):
+            await owner.commit([put(new_id(), number)])
+            await owner.checkpoint()
+
+    assert await doctor(deployment, capsys) == (Exit.OK, [])
+
+
+async def test_work_without_a_task_gets_one(deployment: Deployment, capsys: Any) -> None:
+    asked, due = new_change_sets(2)
+    subjects = deployment.subjects
+    await deployment.js.publish(subjects.requests(asked), b"")
+    await (await Owner.of(deployment, due)).commit(Sum().define())
+
+    code, found = await doctor(deployment, capsys)
+    again, repaired = await doctor(deployment, capsys, repair=True)
+
+    assert (code, again) == (Exit.REPAIRABLE, Exit.OK)
+    assert {row["where"] for row in found} == {str(asked), str(due)}
+    assert all(row["repaired"] for row in repaired)
+    tasks = await deployment.js.stream_subjects(subjects.tasks_stream)
+    assert set(tasks) == {subjects.task(asked), subjects.task(due)}
+
+
+async def test_a_stream_that_is_configured_otherwise_is_for_a_person(
+    deployment: Deployment, capsys: Any
+) -> None:
+    stream = deployment.subjects.requests_stream
+    config = (await deployment.js.stream_info(stream))["config"]
+    await deployment.js.update_stream(config | {"max_age": 3600 * 10**9})
+    await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+
+    code, found = await doctor(deployment, capsys, repair=True)
+
+    assert code == Exit.DAMAGED
+    assert {row["check"] for row in found} == {"configuration"}
+    assert any("max_age" in row["what"] and "nats stream edit" in row["remedy"] for row in found)
+    assert any(TASKS_CONSUMER in row["where"] for row in found)
+
+
+async def test_a_message_that_names_no_change_set_is_named(
+    deployment: Deployment, capsys: Any
+) -> None:
+    await deployment.js.publish("rebaser.requests.nobody", b"")
+
+    code, found = await doctor(deployment, capsys)
+
+    assert code == Exit.DAMAGED
+    assert "rebaser.requests.nobody" in found[0]["what"]
+
+
+async def a_damaged_one(deployment: Deployment, change_set: ChangeSet) -> Owner:
+    """Its last checkpoint's file is gone; the one before it is sound."""
+    owner = await Owner.of(deployment, change_set, NOTHING)
+    for number in range(4):
+        await owner.commit([put(new_id(), number)])
+        await owner.checkpoint()
+    table = table_of(owner)
+    before = set(DeltaTable(table.table_uri, table.version() - 1).file_uris())
+    [last] = set(table.file_uris()) - before
+    await asyncio.to_thread(Path(last).unlink)
+    return owner
+
+
+async def test_a_damaged_checkpoint_is_replaced_by_the_one_before_and_the_log(
+    deployment: Deployment, capsys: Any
+) -> None:
+    [change_set] = new_change_sets(1)
+    owner = await a_damaged_one(deployment, change_set)
+
+    code, found = await doctor(deployment, capsys)
+    again, repaired = await doctor(deployment, capsys, repair=True)
+
+    assert (code, again) == (Exit.REPAIRABLE, Exit.OK)
+    assert [row["check"] for row in found] == ["history"]
+    assert repaired[0]["repaired"]
+    assert len((await owner.archive.restored()).state.graph.values) == 4
+    later = await Owner.of(deployment, change_set)  # and it goes on from there
+    await later.commit([put(new_id(), 5)])
+    await later.checkpoint()
+    assert len((await owner.archive.restored()).state.graph.values) == 5
+
+
+async def test_a_store_that_lost_more_than_its_last_write_is_for_a_person(
+    deployment: Deployment, capsys: Any
+) -> None:
+    [change_set] = new_change_sets(1)
+    owner = await a_damaged_one(deployment, change_set)
+    shutil.rmtree(Path(table_of(owner).table_uri.removeprefix("file://")))
+
+    code, found = await doctor(deployment, capsys, repair=True)
+
+    assert code == Exit.DAMAGED
+    assert found[0]["where"] == str(change_set)
+    assert "backup" in found[0]["remedy"]
+
+
+async def test_a_checkpoint_that_says_other_than_the_log_is_found(
+    deployment: Deployment, capsys: Any
+) -> None:
+    """Should it ever happen: somebody wrote into the table, or a value was computed otherwise."""
+    [change_set], value = new_change_sets(1), new_id()
+    owner = await Owner.of(deployment, change_set)
+    await owner.commit([put(value, 1)])
+    await owner.checkpoint()
+    await owner.commit([put(new_id(), 2)])
+    owner.own.state.graph.rename(owner.own.state.graph.values[value], "not in the log")
+    await owner.checkpoint()
+
+    code, found = await doctor(deployment, capsys)
+
+    assert code == Exit.DAMAGED
+    assert "is not what the log makes" in found[0]["what"]
+
+
+async def test_what_nobody_finished_is_repaired(deployment: Deployment, capsys: Any) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("time.time", lambda: 4e9)
+        await deployment.js.publish(f"$O.{deployment.subjects.batches_bucket}.C.x", b"half")
+        code, found = await doctor(deployment, capsys)
+        again, _ = await doctor(deployment, capsys, repair=True)
+
+    assert (code, again) == (Exit.REPAIRABLE, Exit.OK)
+    assert found[0]["what"] == "1 chunks that nothing refers to"

@@ -1,0 +1,96 @@
+"""Killed at any step of commit, checkpoint, purge and tidying, nothing is lost or done twice.
+
+Also if the store then turns out to have lost its last write, for want of an fsync.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rebaser_core.ids import ChangeSet
+from rebaser_server.doctor.histories import history
+from rebaser_server.files import Files
+from rebaser_server.garbage import Collector
+from rebaser_server.store.leftovers import Leftovers
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.dying import KEPT, STEPS, VALUE, one_round
+from tests.integration.owner import Owner
+from tests.unit.server.batches import contents
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def dying() -> Iterator[subprocess.Popen[str]]:
+    """The program of that name: a line in is a process that dies."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.integration.dying"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        text=True,
+    )
+    with process:
+        yield process
+
+
+def killed(
+    dying: subprocess.Popen[str], deployment: Deployment, change_set: ChangeSet, *how: str
+) -> int:
+    """Let another process work on it until it dies; the last number it had committed."""
+    assert dying.stdin is not None
+    assert dying.stdout is not None
+    what = (deployment.nats.url, deployment.settings.store.root, *map(str, change_set), *how)
+    print(*what, sep="\t", file=dying.stdin, flush=True)
+    said = []
+    while not (line := dying.stdout.readline()).startswith("ended"):
+        said.append(line)
+    assert line == "ended by -9\n", said
+    return int(said[-1])
+
+
+def lose_last_write(deployment: Deployment, change_set: ChangeSet) -> None:
+    """As if its rename had never reached the disk."""
+    uri = deployment.archive(change_set).checkpoints.uri(change_set)
+    max((Path(uri) / "_delta_log").glob("*.json")).unlink()
+
+
+@pytest.mark.parametrize("when", ["before", "after", "after, and the store loses its last write"])
+@pytest.mark.parametrize("step", STEPS)
+async def test_who_comes_next_finds_everything(
+    dying: subprocess.Popen[str], deployment: Deployment, step: str, when: str
+) -> None:
+    [change_set] = new_change_sets(1)
+    args = (dying, deployment, change_set, step, when)
+    committed = await asyncio.to_thread(killed, *args)
+    if "loses" in when:
+        lose_last_write(deployment, change_set)
+
+    owner = await Owner.of(deployment, change_set, KEPT)
+    graph = owner.own.state.graph
+    assert graph.values[VALUE].value in (committed, committed + 1)
+    others = {value.value for value in graph.values.values() if value.id != VALUE}
+    assert len(others) == 1  # of a batch all or nothing
+    assert others <= {committed, committed - 1}
+    assert await history(owner.archive, deep=True) is None
+
+    await one_round(owner, 1000)
+    collector = Collector(
+        deployment.js,
+        deployment.subjects,
+        Leftovers(Files(deployment.settings.store.root)),
+        0,
+    )
+    await collector.remove(await collector.find())
+
+    known = contents(owner.own.state.graph)
+    for at in (None, *(checkpoint.commit for checkpoint in owner.own.kept)):
+        restored = await owner.archive.restored(at)
+    assert contents((await owner.archive.restored()).state.graph) == known
+    assert restored.state.commit == owner.own.kept[-1].commit
+    assert (await collector.find()).counts() == {}

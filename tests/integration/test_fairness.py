@@ -1,0 +1,56 @@
+"""A workspace that floods a daemon takes its turn like any other."""
+
+import asyncio
+from collections.abc import Sequence
+
+from rebaser_core.ids import ChangeSet
+from tests.harness import eventually
+from tests.integration.deployment import Deployment, Recorder, new_change_sets, recording
+from tests.integration.values import Sum, set_to
+
+
+async def test_a_small_workspace_does_not_wait_for_a_flooding_one(deployment: Deployment) -> None:
+    """100 change sets are in line for four slots before the small one's only request comes."""
+    crowd, [small], values = new_change_sets(100), new_change_sets(1), Sum()
+    await asyncio.gather(*(_send(deployment, each, [values.define()]) for each in crowd))
+    async with recording(deployment) as recorder:
+        await deployment.start(CONCURRENCY="4")
+        await eventually(lambda: _handled(recorder, crowd) >= 3)
+
+        await _send(deployment, small, [values.define()])
+        await eventually(lambda: _handled(recorder, [small]) == 1, within=30)
+        before = _handled(recorder, crowd)
+
+        await eventually(lambda: _handled(recorder, crowd) == 100, within=120)
+    # It finds a slot free; were it in line behind all, it would come as the last.
+    assert before < 50
+
+
+async def test_a_change_set_that_never_rests_gives_its_slot_up_after_a_turn(
+    deployment: Deployment,
+) -> None:
+    """W10c: without turns the other one would wait for as long as the first is fed. One slot."""
+    [busy, other], values = new_change_sets(2), Sum()
+    sent = await _send(deployment, busy, [values.define()])
+    async with recording(deployment) as recorder:
+        daemon = await deployment.start(CONCURRENCY="1", FAIRNESS__TURN="0.2", QUIET_PERIOD="60")
+        await eventually(lambda: _handled(recorder, [busy]) == 1)
+        await _send(deployment, other, [values.define()])
+
+        async with asyncio.timeout(60):
+            while not _handled(recorder, [other]):
+                sent += await _send(deployment, busy, [[set_to(values.one, len(sent))]])
+        await eventually(lambda: _handled(recorder, [busy]) == len(sent), within=60)
+
+    assert daemon.said("turn over")
+    assert recorder.handled(busy) == sent
+
+
+def _handled(recorder: Recorder, change_sets: Sequence[ChangeSet]) -> int:
+    return sum(len(recorder.handled(change_set)) for change_set in change_sets)
+
+
+async def _send(
+    deployment: Deployment, change_set: ChangeSet, batches: Sequence[list[dict[str, object]]]
+) -> list[str]:
+    return [str(await deployment.client.enqueue_updates(*change_set, batch)) for batch in batches]

@@ -1,0 +1,60 @@
+"""A batch is its request's: another that names it neither gets it nor takes it away."""
+
+from blake3 import blake3
+
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import ObjectStore
+from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesRequestV1,
+    InObjectStore,
+    UpdatesBatch,
+    UpdatesBatchV2,
+)
+from rebaser_server.dead_letters import REASON
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.values import Sum, set_to
+
+
+async def place(deployment: Deployment, request_id: RequestId, updates: list) -> InObjectStore:
+    """Leave the batch where clients leave large ones."""
+    batch = UpdatesBatchV2.model_validate({"id": str(request_id), "updates": updates})
+    _, payload = UpdatesBatch.encode(batch)
+    name = blake3(payload).hexdigest()
+    await ObjectStore(deployment.js, deployment.subjects.batches_bucket).put(name, payload)
+    return InObjectStore(object=name)
+
+
+async def request(
+    deployment: Deployment, change_set: ChangeSet, request_id: RequestId, address: InObjectStore
+) -> None:
+    message = EnqueueUpdatesRequestV1(
+        id=request_id,
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+        updates_address=address,
+    )
+    headers, payload = EnqueueUpdatesRequest.encode(message)
+    subject = deployment.subjects.requests(change_set)
+    await deployment.js.publish(subject, payload, headers=headers)
+
+
+async def test_a_request_that_names_anothers_batch_is_buried_and_the_other_one_is_applied(
+    deployment: Deployment,
+) -> None:
+    """Who is done with a batch throws it away; it would be gone when its own request comes (W7)."""
+    [change_set], values = new_change_sets(1), Sum()
+    owner, thief = RequestId(), RequestId()
+    # A correction has what was sent replaced, and thrown away.
+    misfit = set_to(Sum().one, 1)
+    address = await place(deployment, owner, [*values.define(3, 4), misfit])
+    await request(deployment, change_set, thief, address)
+    await request(deployment, change_set, owner, address)
+
+    await deployment.start(ATTEMPTS="1")
+    await deployment.at_rest()
+
+    [letter] = await deployment.dead_letters(change_set)
+    assert "is of request" in letter.headers[REASON]
+    graph = await deployment.graph(change_set)
+    assert graph.values[values.total].value == 7

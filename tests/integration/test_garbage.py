@@ -1,0 +1,169 @@
+"""Batches that nobody refers to are found and removed, and no others."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from rebaser_client.batches import place_batch
+from rebaser_core import codecs
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import ObjectNotFound, ObjectStore
+from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, InObjectStore
+from rebaser_core.updates import PutValue
+from rebaser_core.versioned import MESSAGE_ID
+from rebaser_server.batches import MissingBatch
+from rebaser_server.files import UNFINISHED, Files
+from rebaser_server.garbage import Collector
+from rebaser_server.store.leftovers import Leftovers
+from tests.harness import eventually
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.owner import NOTHING, Owner
+from tests.integration.values import new_id, put
+
+
+def collector(deployment: Deployment, grace: float = 0) -> Collector:
+    leftovers = Leftovers(Files(deployment.settings.store.root))
+    return Collector(deployment.js, deployment.subjects, leftovers, grace)
+
+
+def many() -> list[PutValue]:
+    return [PutValue(value_id=new_id(), value=n) for n in range(600)]
+
+
+async def placed(deployment: Deployment, request: RequestId) -> InObjectStore:
+    bucket = ObjectStore(deployment.js, deployment.subjects.batches_bucket)
+    address = await place_batch(bucket, request, many(), codecs.CBOR)
+    assert isinstance(address, InObjectStore)
+    return address
+
+
+async def waiting(deployment: Deployment, change_set: ChangeSet) -> InObjectStore:
+    """A large batch whose request nobody has handled yet."""
+    request = RequestId()
+    address = await placed(deployment, request)
+    asked = EnqueueUpdatesRequestV1(
+        id=request,
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+        updates_address=address,
+    )
+    headers, payload = EnqueueUpdatesRequest.encode(asked, codecs.JSON)
+    headers.pop(MESSAGE_ID)
+    await deployment.js.publish(deployment.subjects.requests(change_set), payload, headers=headers)
+    return address
+
+
+def results_of(deployment: Deployment) -> set[str]:
+    return {path.stem for path in Path(deployment.settings.store.root).glob("results/*")}
+
+
+async def test_what_a_request_a_dead_letter_or_a_line_refers_to_stays(
+    deployment: Deployment,
+) -> None:
+    [change_set] = new_change_sets(1)
+    owner = await Owner.of(deployment, change_set)
+    commit = await owner.commit([update.wire() for update in many()])
+    asked, dead = [await waiting(deployment, change_set) for _ in range(2)]
+    letter = await deployment.js.get_message(deployment.subjects.requests_stream, sequence=2)
+    await deployment.js.publish(
+        deployment.subjects.dead_letters(change_set), letter.payload, headers=letter.headers
+    )
+    await deployment.js.delete_message(deployment.subjects.requests_stream, 2)
+    lost = await placed(deployment, RequestId())
+    nobodys = await owner.archive.batches.place(RequestId(), many())
+    collecting = collector(deployment)
+
+    garbage = await collecting.find()
+    await collecting.remove(garbage)
+
+    assert garbage.counts() == {"objects": 1, "files": 1}
+    bucket = ObjectStore(deployment.js, deployment.subjects.batches_bucket)
+    for address in (asked, dead):
+        assert await bucket.get(address.object)
+    with pytest.raises(ObjectNotFound):
+        await bucket.get(lost.object)
+    with pytest.raises(MissingBatch):
+        await owner.archive.batches.fetch(nobodys, RequestId())
+    assert len((await owner.archive.restored(commit)).state.graph.values) == 600
+    assert (await collecting.find()).counts() == {}
+
+
+async def test_what_is_young_is_left_alone(deployment: Deployment) -> None:
+    """A client has placed its batch and is about to ask."""
+    await placed(deployment, RequestId())
+    unfinished = Path(deployment.settings.store.root) / UNFINISHED / "mine"
+    unfinished.parent.mkdir(parents=True)
+    unfinished.write_bytes(b"half")
+
+    assert (await collector(deployment, grace=60).find()).counts() == {}
+
+
+async def test_files_and_objects_that_were_never_finished_are_removed(
+    deployment: Deployment,
+) -> None:
+    root = Path(deployment.settings.store.root)
+    (root / UNFINISHED).mkdir(parents=True)
+    (root / UNFINISHED / "old").write_bytes(b"half")
+    os.utime(root / UNFINISHED / "old", (1, 1))
+    bucket = deployment.subjects.batches_bucket
+    await deployment.js.publish(f"$O.{bucket}.C.{'a' * 32}", b"half")
+    collecting = collector(deployment)
+
+    garbage = await collecting.find()
+    await collecting.remove(garbage)
+
+    assert garbage.counts() == {"chunks": 1, "files": 1}
+    assert not (root / UNFINISHED / "old").exists()
+    assert not await deployment.js.stream_subjects(f"OBJ_{bucket}")
+
+
+async def test_a_batch_leaked_between_purge_and_delete_is_found(deployment: Deployment) -> None:
+    """The process that purged the line died before it deleted what only that referred to."""
+    [change_set] = new_change_sets(1)
+    owner = await Owner.of(deployment, change_set, NOTHING)
+    await owner.commit([update.wire() for update in many()])
+    [leaked] = results_of(deployment)
+    last = await owner.commit([put(new_id(), 1)])
+    await owner.archive.log.purge(last)
+    collecting = collector(deployment)
+
+    await collecting.remove(await collecting.find())
+
+    assert leaked not in results_of(deployment)
+
+
+async def test_a_batch_that_is_placed_again_long_after_its_request_was_handled_stays(
+    deployment: Deployment,
+) -> None:
+    """Its object is younger than the line that refers to it."""
+    [change_set] = new_change_sets(1)
+    owner = await Owner.of(deployment, change_set)
+    commit = await owner.commit([update.wire() for update in many()])
+    [kept] = results_of(deployment)
+    later = 2**31
+    os.utime(Path(deployment.settings.store.root) / f"results/{kept}.batch", (later, later))
+
+    garbage = await collector(deployment, grace=-(2**31)).find()
+
+    assert garbage.files == []
+    assert (await owner.archive.restored(commit)).state.graph.values
+
+
+async def test_daemons_collect_by_themselves(deployment: Deployment) -> None:
+    lost = await placed(deployment, RequestId())
+    for _ in range(2):
+        await deployment.start(STORE__COLLECT_EVERY="0.3", STORE__KEEP_UNREFERRED="0.1")
+
+    bucket = ObjectStore(deployment.js, deployment.subjects.batches_bucket)
+
+    async def gone() -> bool:
+        try:
+            await bucket.info(lost.object)
+        except ObjectNotFound:
+            return True
+        await asyncio.sleep(0.05)
+        return False
+
+    await eventually(gone)

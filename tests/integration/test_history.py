@@ -1,0 +1,113 @@
+"""`rebaser log`, `values --at` and `revert`: the past of a change set, shown and taken back."""
+
+import asyncio
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from rebaser_core.ids import ChangeSet
+from rebaser_server.errors import NotRetained
+from rebaser_server.reverting import NotToRevert, reversal
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.owner import NOTHING, Owner
+from tests.integration.test_command_line import rebaser
+from tests.integration.values import Sum, new_id, put, set_to
+
+
+async def ran(
+    deployment: Deployment, command: str, change_set: ChangeSet, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    return await asyncio.to_thread(
+        rebaser,
+        command,
+        *map(str, change_set),
+        *arguments,
+        REBASER_NATS__URL=deployment.nats.url,
+        REBASER_STORE__ROOT=deployment.settings.store.root,
+    )
+
+
+async def said(deployment: Deployment, command: str, change_set: ChangeSet, *arguments: str) -> Any:
+    done = await ran(deployment, command, change_set, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+async def test_a_commit_is_found_in_the_log_looked_at_and_taken_back(
+    deployment: Deployment,
+) -> None:
+    """What a user does who finds a value wrong."""
+    [change_set], values = new_change_sets(1), Sum()
+    await deployment.start()
+    for batch in (values.define(1, 2), [set_to(values.one, 40)], [set_to(values.two, 3)]):
+        _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, batch)
+        await reply
+    await deployment.at_rest()
+
+    log = await said(deployment, "log", change_set)
+    asked = [entry for entry in log if not entry["computed"]]
+    assert [entry["updates"] for entry in asked[1:]] == [{"setValue": 1}] * 2
+    assert asked[0]["by"] == "daemon-0"
+    wrong = asked[1]["commit"]
+    [before] = await said(
+        deployment, "values", change_set, values.one, "--at", str(asked[0]["commit"])
+    )
+    assert before["value"] == 1
+
+    dry = await said(deployment, "revert", change_set, str(wrong), "--dry-run")
+    assert (dry["updates"], dry["response"]) == ([set_to(values.one, 1)], None)
+    done = await said(deployment, "revert", change_set, str(wrong))
+    assert "success" in done["response"]["status"]
+    await deployment.at_rest()
+    assert (await deployment.graph(change_set)).values[values.total].value == 4
+
+    again = await said(deployment, "revert", change_set, str(wrong))
+    assert (again["updates"], again["left"], again["response"]) == ([], [], None)
+
+
+async def test_what_cannot_be_shown_or_taken_back_is_said(deployment: Deployment) -> None:
+    [change_set] = new_change_sets(1)
+    owner = await Owner.of(deployment, change_set, NOTHING)
+    value = new_id()
+    purged = await owner.commit([put(value, 1)])
+    for number in range(3):
+        kept = await owner.commit([set_to(value, number)])
+        await owner.checkpoint()
+
+    for command, commit in (("values", "--at"), ("revert", "")):
+        done = await ran(deployment, command, change_set, *filter(None, [commit, str(purged)]))
+        assert done.returncode == 1
+        assert "is not kept any more" in done.stderr
+    with pytest.raises(NotToRevert, match="no commit of this change set"):
+        await reversal(owner.archive, kept - 1 if kept - 1 != purged else kept)
+
+
+async def test_an_owners_line_is_nothing_to_take_back(deployment: Deployment) -> None:
+    [change_set] = new_change_sets(1)
+    owner = await Owner.of(deployment, change_set)
+
+    with pytest.raises(NotToRevert, match="applied no batch"):
+        await reversal(owner.archive, owner.own.state.commit)
+    with pytest.raises(NotRetained, match="ends at commit"):
+        await reversal(owner.archive, 99)
+
+
+async def test_a_large_commit_is_taken_back_and_a_later_edit_stays(deployment: Deployment) -> None:
+    """Also across checkpoints in between."""
+    [change_set], ids = new_change_sets(1), [new_id() for _ in range(600)]
+    owner = await Owner.of(deployment, change_set)
+    await owner.commit([put(i, "first") for i in ids])
+    await owner.checkpoint()
+    wrong = await owner.commit([set_to(i, "wrong") for i in ids])
+    await owner.checkpoint()
+    await owner.commit([set_to(ids[0], "later")])
+
+    found = await reversal(owner.archive, wrong)
+    await owner.commit([update.wire() for update in found.updates])
+
+    values = owner.own.state.graph.values
+    assert found.left == [ids[0]]
+    assert values[ids[0]].value == "later"
+    assert {values[i].value for i in ids[1:]} == {"first"}

@@ -1,0 +1,106 @@
+"""A change set that has nothing to do costs the server no consumer, and misses no request."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rebaser_server.requests import RequestQueue
+from tests.harness import eventually
+from tests.integration.deployment import Deployment, new_change_sets
+
+LONG = 60.0
+
+
+@pytest.fixture
+async def queue(deployment: Deployment) -> AsyncIterator[RequestQueue]:
+    [change_set] = new_change_sets(1)
+    queue = RequestQueue(deployment.js, deployment.subjects, change_set, idle=0.05)
+    async with queue:
+        yield queue
+
+
+async def consumers(deployment: Deployment) -> int:
+    info = await deployment.js.stream_info(deployment.subjects.requests_stream)
+    return int(info["state"]["consumer_count"])
+
+
+async def store(deployment: Deployment, queue: RequestQueue) -> int:
+    return (await deployment.js.publish(queue._subject, b"a request")).sequence
+
+
+async def at_rest(deployment: Deployment) -> None:
+    async def no_consumer() -> bool:
+        return await consumers(deployment) == 0
+
+    await eventually(no_consumer)
+
+
+async def test_requests_come_in_order_however_long_it_was_idle_between_them(
+    deployment: Deployment, queue: RequestQueue
+) -> None:
+    for _ in range(3):
+        waiting = asyncio.create_task(queue.next(LONG))
+        await at_rest(deployment)
+        stored = [await store(deployment, queue) for _ in range(3)]
+
+        found = [await waiting, await queue.next(LONG), await queue.next(LONG)]
+
+        assert [each.stream_sequence for each in found if each] == stored
+        assert await consumers(deployment) == 1
+
+
+async def test_a_request_that_comes_while_it_goes_to_rest_is_found(
+    deployment: Deployment, queue: RequestQueue
+) -> None:
+    """At any moment: before the consumer is gone, while it goes, and before news is heard."""
+    for number in range(60):
+        waiting = asyncio.create_task(queue.next(LONG))
+        await asyncio.sleep(0.04 + 0.0005 * number)
+        stored = await store(deployment, queue)
+
+        found = await asyncio.wait_for(waiting, 10)
+
+        assert found is not None
+        assert found.stream_sequence == stored
+
+
+async def test_it_is_quiet_after_the_whole_time_and_then_there_is_no_consumer(
+    deployment: Deployment, queue: RequestQueue
+) -> None:
+    clock = asyncio.get_running_loop().time
+    began = clock()
+
+    assert await queue.next(0.5) is None
+
+    assert clock() - began >= 0.5
+    assert await consumers(deployment) == 0
+
+
+async def test_a_wait_given_up_loses_nothing(deployment: Deployment, queue: RequestQueue) -> None:
+    waiting = asyncio.create_task(queue.next(LONG))
+    await at_rest(deployment)
+    stored = await store(deployment, queue)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+
+    found = await queue.next(0)
+
+    assert found is not None
+    assert found.stream_sequence == stored
+
+
+async def test_it_is_heard_of_after_the_server_was_away(
+    deployment: Deployment, queue: RequestQueue
+) -> None:
+    waiting = asyncio.create_task(queue.next(LONG))
+    await at_rest(deployment)
+    await asyncio.to_thread(deployment.nats.kill)
+    await asyncio.to_thread(deployment.nats.start)
+    await deployment.js.link.connected()
+    stored = await store(deployment, queue)
+
+    found = await asyncio.wait_for(waiting, 20)
+
+    assert found is not None
+    assert found.stream_sequence == stored

@@ -1,0 +1,175 @@
+"""What a Rebaser does about a NATS that is not, or no longer, as it must be (S-1 to S-3, X3)."""
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebaser_core.jetstream import StreamNotFound
+from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_core.versioned import MESSAGE_VERSION
+from rebaser_server.inspecting import Inspection
+from rebaser_server.server import assets_of
+from tests.chaos.fleet import three_servers
+from tests.harness import eventually
+from tests.integration.deployment import SCALED, Daemon, Deployment, new_change_sets
+from tests.integration.values import Sum
+
+
+async def delete_the_consumer(deployment: Deployment) -> None:
+    await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+
+
+async def delete_the_tasks(deployment: Deployment) -> None:
+    await deployment.js.delete_stream(deployment.subjects.tasks_stream)
+
+
+@pytest.mark.parametrize("delete", [delete_the_consumer, delete_the_tasks])
+async def test_what_was_deleted_and_can_be_made_from_the_rest_is_made_again(
+    deployment: Deployment, delete: Any
+) -> None:
+    """Nobody need start a daemon again: an operator's slip is not an outage."""
+    [change_set], values = new_change_sets(1), Sum()
+    daemon = await deployment.start(QUIET_PERIOD="30")
+    await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
+    await eventually(lambda: bool(daemon.said("taken")))
+
+    await delete(deployment)
+    await deployment.client.enqueue_updates(*change_set, values.define(3, 4))
+
+    async def total() -> bool:
+        found = (await deployment.graph(change_set)).values.get(values.total)
+        return found is not None and found.value == 7
+
+    await eventually(total, within=30)
+    await eventually(lambda: bool(daemon.said("tasks made again")))
+    assert daemon.process.poll() is None
+
+
+async def test_a_stream_that_is_gone_is_told_of_and_not_replaced_by_an_empty_one(
+    deployment: Deployment,
+) -> None:
+    """S-5: its sequences would begin again below what was handled."""
+    daemon = await deployment.start()
+    stream = deployment.subjects.requests_stream
+
+    await deployment.js.delete_stream(stream)
+
+    await eventually(lambda: bool(daemon.said("configuration differs")))
+    [told, *_] = daemon.said("configuration differs")
+    assert (told["what"], told["field"]) == (f"stream {stream}", "existence")
+    assert "first_seq" in told["remedy"]
+    with pytest.raises(StreamNotFound):
+        await deployment.js.stream_info(stream)
+
+
+async def test_what_somebody_configures_otherwise_is_told_of_with_what_to_do(
+    deployment: Deployment,
+) -> None:
+    daemon = await deployment.start()
+    stream = deployment.subjects.tasks_stream
+    info = await deployment.js.consumer_info(stream, TASKS_CONSUMER)
+    body = {"stream_name": stream, "config": info["config"] | {"ack_wait": 9 * 10**9}}
+    filtered = f"{TASKS_CONSUMER}.{info['config']['filter_subject']}"
+
+    await deployment.js.request(f"CONSUMER.CREATE.{stream}.{filtered}", body)
+
+    await eventually(lambda: bool(daemon.said("configuration differs")))
+    [told, *_] = daemon.said("configuration differs")
+    assert (told["field"], told["expected"], told["actual"]) == ("ack_wait", 2 * 10**9, 9 * 10**9)
+    assert told["remedy"] == (
+        "set it back with `nats consumer edit`, or set REBASER_ACK_WAIT to it for all Rebasers"
+    )
+
+
+async def test_a_request_that_nobody_gets_done_is_told_of(deployment: Deployment) -> None:
+    """Here one of a newer version, which waits for a newer server."""
+    [change_set] = new_change_sets(1)
+    subject = deployment.subjects.requests(change_set)
+    headers = {
+        "X-MESSAGE-TYPE": "EnqueueUpdatesRequest",
+        MESSAGE_VERSION: "99",
+        "X-CONTENT-TYPE": "application/json",
+    }
+    daemon = await deployment.start(ALERT_AFTER="1.5")
+
+    await deployment.js.publish(subject, b"{}", headers=headers)
+
+    await eventually(lambda: bool(daemon.said("requests wait too long")))
+    [told, *_] = daemon.said("requests wait too long")
+    assert told["seconds"][subject] >= 1
+    assert told["requests"] == 1
+
+
+async def test_of_many_requests_only_those_that_wait_too_long_are_told_of(
+    deployment: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, young = new_change_sets(2)
+    assets = assets_of(deployment.js, deployment.settings)
+    limit = timedelta(seconds=1)
+    for _ in range(3):
+        await deployment.js.publish(deployment.subjects.requests(old), b"x")
+    await asyncio.sleep(limit.total_seconds() + 0.1)
+    await deployment.js.publish(deployment.subjects.requests(young), b"x")
+
+    await Inspection(assets, limit, 1.0).tell_of_old_requests()
+    told = capsys.readouterr().out
+
+    assert told.count("requests wait too long") == 1
+    assert str(old.change_set_id) in told
+    assert str(young.change_set_id) not in told
+
+
+async def test_a_daemon_waits_for_a_cluster_that_has_no_leader_yet(tmp_path: Path) -> None:
+    """One server of three is up: a restart would change nothing, and look like a crash."""
+    async with AsyncExitStack() as stack:
+        first, *others = three_servers(tmp_path)
+        for server in (first, *others):
+            stack.callback(server.kill)
+        await asyncio.to_thread(first.start)
+        variables = {"NATS__URL": first.url, "NATS__REPLICAS": "3", "INSTANCE_ID": "early"}
+        daemon = Daemon("early", tmp_path, SCALED | variables)
+        stack.callback(daemon.kill)
+        await eventually(lambda: bool(daemon.said("waiting for JetStream")), within=30)
+
+        for server in others:
+            await asyncio.to_thread(server.start)
+
+        await eventually(lambda: bool(daemon.said("ready")), within=60)
+
+
+async def test_a_daemon_that_waits_for_a_leader_can_be_stopped(tmp_path: Path) -> None:
+    first, *_ = three_servers(tmp_path)
+    async with AsyncExitStack() as stack:
+        stack.callback(first.kill)
+        await asyncio.to_thread(first.start)
+        daemon = Daemon("early", tmp_path, SCALED | {"NATS__URL": first.url})
+        stack.callback(daemon.kill)
+        await eventually(lambda: bool(daemon.said("waiting for JetStream")), within=30)
+
+        daemon.send(signal.SIGTERM)
+
+        assert await daemon.ended() == 0
+
+
+async def test_a_daemon_that_is_stopped_before_it_began_ends_with_success(tmp_path: Path) -> None:
+    """The second half of what it imports takes a second, in which a supervisor may think again."""
+    daemon = Daemon("early", tmp_path, SCALED | {"NATS__URL": "nats://127.0.0.1:9"})
+    status = Path(f"/proc/{daemon.process.pid}/status")
+    term = 1 << (signal.SIGTERM - 1)
+
+    def heeds_signals() -> bool:
+        [caught] = (x for x in status.read_text().splitlines() if x.startswith("SigCgt"))
+        return bool(int(caught.split()[1], 16) & term)
+
+    try:
+        await eventually(heeds_signals)
+        daemon.send(signal.SIGTERM)
+
+        assert await daemon.ended() == 0
+    finally:
+        daemon.kill()

@@ -1,0 +1,158 @@
+"""Whoever forks or applies may die at any step: the next one finishes it, once."""
+
+from rebaser_client.publishing import publish_request
+from rebaser_client.registry import Registry
+from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV1
+from rebaser_core.commits import Commit
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import OrderedConsumer
+from rebaser_core.outcomes import OutcomeQueryV1
+from rebaser_server.announcing import Announcer
+from rebaser_server.branching import Branching
+from rebaser_server.change_set import first_head
+from rebaser_server.closing import Closer
+from rebaser_server.handling import Handler
+from rebaser_server.lifecycle import at_head
+from rebaser_server.outcomes import Outcomes
+from rebaser_server.ownership import Ownership
+from rebaser_server.requests import RequestQueue
+from tests.harness import eventually
+from tests.integration.deployment import Deployment
+from tests.integration.team import Team
+from tests.integration.values import new_id, put, set_to
+
+
+class Mortal:
+    """Does what a daemon does for one change set, step by step, and says no farewell."""
+
+    def __init__(self, deployment: Deployment, change_set: ChangeSet, own: Ownership) -> None:
+        self.deployment = deployment
+        self.change_set = change_set
+        self.own = own
+        js, subjects = deployment.js, deployment.subjects
+        outcomes = Outcomes(js, subjects, own.archive.checkpoints)
+        self.branching = Branching(js, subjects, own, outcomes, 60)
+        self.closer = Closer(js, subjects, own, outcomes)
+
+    @classmethod
+    async def of(cls, deployment: Deployment, change_set: ChangeSet) -> "Mortal":
+        registry = Registry(deployment.js, deployment.subjects)
+        archive = deployment.archive(change_set)
+        first = await Ownership.take(archive, "mortal", lambda: first_head(registry, change_set))
+        return cls(deployment, change_set, first)
+
+    async def handle(self) -> None:
+        """Begin, if that is to be done, and handle all requests that are there."""
+        await self.branching.begin()
+        js, subjects = self.deployment.js, self.deployment.subjects
+        announcer = Announcer(self.deployment.nc, subjects)
+        queue = RequestQueue(js, subjects, self.change_set)
+        handler = Handler(js, subjects, self.change_set, self.own, queue, announcer, 5)
+        async with queue:
+            while (request := await queue.next(0)) is not None:
+                await handler.handle([request])
+            await queue.deleted()
+
+    async def send(self) -> None:
+        """Have the difference in head's queue."""
+        closing, branch = self.own.state.head.closing, self.own.state.head.branch
+        head = ChangeSet(self.change_set.workspace_id, branch.head)
+        query = OutcomeQueryV1(
+            id=at_head(closing.request), workspace_id=head.workspace_id, change_set_id=branch.head
+        )
+        await self.closer._send(closing, head, self.change_set, query)
+
+    async def deliver(self) -> None:
+        """Have it in head, and say so in the branch's log, but not in the registry."""
+        await self.closer._deliver(self.own.state.head.closing)
+
+
+async def ask(deployment: Deployment, change_set: ChangeSet, action: str) -> RequestId:
+    """Store the request and do not wait."""
+    message = ChangeSetRequestV1(
+        id=RequestId(),
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+        action=action,
+    )
+    headers, payload = ChangeSetRequest.encode(message)
+    await publish_request(deployment.js, deployment.subjects, change_set, headers, payload)
+    return message.id
+
+
+async def times_in_head(team: Team, request: RequestId) -> int:
+    """How often the log of head says that it took effect."""
+    deployment = team.deployment
+    reader = OrderedConsumer(
+        deployment.js,
+        deployment.subjects.commits_stream,
+        deployment.subjects.commits(team.head),
+    )
+    count = 0
+    async with reader:
+        while (line := await reader.next(quiet=0)) is not None:
+            handled = Commit.decode(line.headers, line.payload).handled
+            count += handled is not None and handled.id == request and handled.updates is not None
+    return count
+
+
+async def test_a_branch_is_what_it_was_forked_from_wherever_who_began_it_died(
+    deployment: Deployment,
+) -> None:
+    """Before its first line, behind it, behind the one that says it has begun."""
+    daemon = await deployment.start()
+    team = await Team(deployment).begin()
+    await deployment.at_rest()
+    daemon.kill()
+    branches = [await team.fork(str(number)) for number in range(3)]
+    await Mortal.of(deployment, branches[1])
+    await (await Mortal.of(deployment, branches[2])).branching.begin()
+
+    await deployment.start()
+    for number, branch in enumerate(branches):
+        await team.send(branch, [set_to(team.sum.one, 10 * number)])
+
+    for number, branch in enumerate(branches):
+        await team.becomes(branch, team.sum.total, 10 * number + 2)
+    await team.send(team.head, [set_to(team.sum.two, 5)])
+    for number, branch in enumerate(branches):
+        await team.workspaces.refresh(*branch)
+        await team.becomes(branch, team.sum.total, 10 * number + 5)
+
+
+async def test_a_branch_is_applied_once_wherever_who_applied_it_died(
+    deployment: Deployment,
+) -> None:
+    """Before the line that closes it, behind it, with the difference in head's queue, in head's
+    log, and with the branch applied but the registry not told."""
+    daemon = await deployment.start()
+    team = await Team(deployment).begin()
+    added = [new_id() for _ in range(5)]
+    branches = [await team.fork(f"{number}") for number in range(5)]
+    for branch, value in zip(branches, added, strict=True):
+        await team.send(branch, [put(value, "new")])
+    await deployment.at_rest()
+    daemon.kill()
+    requests = [await ask(deployment, branch, "apply") for branch in branches]
+    _, closed, sent, handled, told = branches
+
+    await (await Mortal.of(deployment, closed)).handle()
+    for branch in (sent, handled, told):
+        mortal = await Mortal.of(deployment, branch)
+        await mortal.handle()
+        await mortal.send()
+        if branch is not sent:
+            await (await Mortal.of(deployment, team.head)).handle()
+        if branch is told:
+            await mortal.deliver()
+
+    await deployment.start()
+
+    async def all_applied() -> bool:
+        records = [await team.workspaces.describe(*branch) for branch in branches]
+        return all(record.standing == "applied" for record in records)
+
+    await eventually(all_applied, within=90)
+    await deployment.at_rest()
+    assert [await times_in_head(team, at_head(request)) for request in requests] == [1] * 5
+    assert [await team.value(team.head, value) for value in added] == ["new"] * 5

@@ -1,0 +1,73 @@
+"""A request that kills its process in the middle of a run of others is blamed alone (L1)."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from ulid import ULID
+
+from tests.harness import eventually
+from tests.integration.deployment import SCALED, Deployment, new_change_sets
+
+ROOT = Path(__file__).parents[2]
+
+DEADLY = """
+import os, signal, sys
+from rebaser_server import applying
+real = applying.perform
+def perform(state, sequence, batch, *rest):
+    if "deadly" in repr(batch.updates):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(state, sequence, batch, *rest)
+applying.perform = perform
+sys.argv = ["rebaser", "serve"]
+from rebaser_server.entry import run
+run()
+"""
+
+
+async def test_those_before_and_after_it_are_applied(deployment: Deployment) -> None:
+    """Lines are sent together, so those before it may be undone by its death: once."""
+    [change_set] = new_change_sets(1)
+    value = str(ULID())
+    for number in range(60):
+        what = "deadly" if number == 40 else number
+        update = {"putValue": {"valueId": value, "value": what}}
+        await deployment.client.enqueue_updates(*change_set, [update])
+    variables = SCALED | {
+        "NATS__URL": deployment.nats.url,
+        "STORE__ROOT": deployment.settings.store.root,
+        "SPARK__STATE": str(deployment.directory / "spark"),
+        "ATTEMPTS": "1",
+    }
+    environment = os.environ | {f"REBASER_{name}": text for name, text in variables.items()}
+    deaths = 0
+
+    async def handled_without_dying() -> bool:
+        nonlocal deaths
+        if process.poll() is not None:
+            deaths += 1
+            start()
+        graph = await deployment.graph(change_set)
+        return value in graph.values and graph.values[value].value == 59
+
+    def start() -> None:
+        nonlocal process
+        process = subprocess.Popen(
+            [sys.executable, "-c", DEADLY], env=environment | {"PYTHONPATH": str(ROOT)}
+        )
+
+    process: subprocess.Popen[bytes]
+    start()
+    try:
+        await eventually(handled_without_dying, within=120)
+        await deployment.at_rest()
+    finally:
+        process.kill()
+        await asyncio.to_thread(process.wait)
+
+    [letter] = await deployment.dead_letters(change_set)
+    assert b"deadly" in letter.payload
+    assert deaths <= 3, "two at the request, and the first, of which nobody knew where it was"

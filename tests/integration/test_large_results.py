@@ -1,0 +1,125 @@
+"""Results that are too many for a message lie in files, and survive whoever computed them."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rebaser_core.commits import CommitV1
+from rebaser_core.messages import InStore
+from rebaser_server.store.results import shelf_in
+from tests.harness import eventually
+from tests.integration.deployment import Deployment, new_change_sets, recording
+from tests.integration.values import Batch, new_id, put
+from tests.unit.dvu.graphs import install
+
+NOTING = """
+import time
+
+def noting(value, path):
+    with open(path, "a") as file:
+        file.write(f"{value}\\n")
+    time.sleep(0.01)
+    return value + 1
+"""
+
+
+def ids(count: int) -> list[str]:
+    return [new_id() for _ in range(count)]
+
+
+def func(func_id: str, code: str, runtime: str = "builtin") -> Batch:
+    return [{"putFunc": {"funcId": func_id, "name": code, "runtime": runtime, "code": code}}]
+
+
+def computed(value_id: str, func_id: str, inputs: dict[str, str | list[str]]) -> Batch:
+    return [{"putValue": {"valueId": value_id, "funcId": func_id, "inputs": inputs}}]
+
+
+def shelves(deployment: Deployment) -> list[Path]:
+    results = Path(deployment.settings.store.root) / "results"
+    return [path for path in results.glob("*") if path.is_dir()]
+
+
+async def test_many_results_are_folded_from_files(deployment: Deployment) -> None:
+    """What the log then says is what anybody restores from it, and is no million of objects."""
+    [change_set] = new_change_sets(1)
+    (source, add), dependents = ids(2), ids(3000)
+    batch = [
+        *func(add, "sum"),
+        put(source, 1),
+        *(
+            update
+            for value in dependents
+            for update in computed(value, add, {"values": [source, source]})
+        ),
+    ]
+    async with recording(deployment) as log:
+        await deployment.start()
+        await deployment.client.enqueue_updates(*change_set, batch)
+        await deployment.at_rest()
+
+        graph = await deployment.graph(change_set)
+        addresses = [line.handled.updates for line in log.lines[change_set] if _is_result(line)]
+    assert {graph.values[value].value for value in dependents} == {2}
+    assert not graph.roots
+    assert [isinstance(address, InStore) and shelf_in(address.store) for address in addresses] == [
+        shelf.name for shelf in shelves(deployment)
+    ]
+    [shelf] = shelves(deployment)
+    [handled] = [line.handled for line in log.lines[change_set] if _is_result(line)]
+    batch = await deployment.archive(change_set).batches.fetch(handled.updates, handled.id)
+    left = {path.name for path in shelf.iterdir()}
+    assert {name for name in left if not name.endswith(".batch")} == set(batch.names)
+    assert len(left) == len(batch.names) + 1
+
+
+def _is_result(line: CommitV1) -> bool:
+    return line.handled is not None and line.handled.covers is not None
+
+
+async def test_what_a_killed_daemon_computed_is_not_computed_again(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One long component, killed in its middle: its successor goes on from what was saved."""
+    (tmp_path / "site").mkdir()
+    install(tmp_path / "site", "noting", NOTING, {"noting": "noting:noting"})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    calls = tmp_path / "calls"
+    [change_set] = new_change_sets(1)
+    (source, path, count), dependents = ids(3), ids(800)
+    batch = [
+        *func(count, "noting", "python"),
+        put(source, 0),
+        put(path, str(calls)),
+        *(
+            update
+            for before, value in zip([source, *dependents], dependents, strict=False)
+            for update in computed(value, count, {"value": before, "path": path})
+        ),
+    ]
+    first = await deployment.start()
+    await deployment.client.enqueue_updates(*change_set, batch)
+
+    await eventually(lambda: _is_saved(deployment), within=60)
+    first.kill()
+    await asyncio.to_thread(first.process.wait)
+    saved = max(int(path.name.split("-")[2]) for path in _saved(deployment))
+    await deployment.start()
+    await deployment.at_rest()
+
+    graph = await deployment.graph(change_set)
+    assert [graph.values[value].value for value in dependents] == list(range(1, 801))
+    noted = [int(line) for line in calls.read_text().split()]
+    assert set(noted) == set(range(800))
+    assert [noted.count(value) for value in range(saved)] == [1] * saved
+    assert len(noted) < 800 + 800 - saved + 1
+
+
+def _saved(deployment: Deployment) -> list[Path]:
+    files = [path for shelf in shelves(deployment) for path in shelf.iterdir()]
+    return [path for path in files if path.name.count("-") == 3]
+
+
+async def _is_saved(deployment: Deployment) -> bool:
+    return bool(_saved(deployment))

@@ -1,0 +1,148 @@
+"""What an operator sees and does from the command line, on a real deployment."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from rebaser_core.ids import ChangeSet
+from tests.harness import eventually
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.test_command_line import rebaser
+from tests.integration.values import Sum, new_id, set_to
+
+
+class Operator:
+    """Gives commands to a deployment."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._variables = {
+            "REBASER_NATS__URL": deployment.nats.url,
+            "REBASER_STORE__ROOT": deployment.settings.store.root,
+        }
+
+    async def tell(self, *words: Any, code: int = 0) -> str:
+        done = await asyncio.to_thread(rebaser, *map(str, words), **self._variables)
+        assert done.returncode == code, done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    async def read(self, *words: Any) -> Any:
+        return json.loads(await self.tell(*words, "--json"))
+
+
+@pytest.fixture
+def operator(deployment: Deployment) -> Operator:
+    return Operator(deployment)
+
+
+async def test_what_waits_is_listed_by_change_set_the_deepest_first(
+    deployment: Deployment, operator: Operator
+) -> None:
+    few, many = new_change_sets(2)
+    for change_set, count in ((few, 1), (many, 3)):
+        for _ in range(count):
+            await deployment.client.enqueue_updates(*change_set, [set_to(new_id(), 1)])
+
+    queue = await operator.read("queue")
+    tasks = await operator.read("tasks")
+
+    assert [(row["changeSet"], row["requests"]) for row in queue] == [
+        (str(many.change_set_id), 3),
+        (str(few.change_set_id), 1),
+    ]
+    assert all(row["oldestSeconds"] >= 0 for row in queue)
+    assert {row["changeSet"] for row in tasks} == {str(cs.change_set_id) for cs in (few, many)}
+    assert str(many.change_set_id) in await operator.tell("queue")
+
+
+async def test_a_file_of_updates_is_enqueued_and_seen_through(
+    deployment: Deployment, operator: Operator, tmp_path
+) -> None:
+    await deployment.start()
+    [change_set], values = new_change_sets(1), Sum()
+    file = tmp_path / "updates.json"
+    file.write_text(json.dumps([*values.define(20, 22), set_to(new_id(), 1)]))
+
+    said = await operator.tell("enqueue", *change_set, file, "--wait")
+
+    assert "its values are up to date" in said
+    assert "update 4: missing-value" in said
+    [shown] = await operator.read("values", *change_set, values.total)
+    assert shown["value"] == 42
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [("{", "line 1"), ("{}", "not a JSON array"), ('[{"setValue": {}}]', "valueId")],
+)
+async def test_a_file_that_holds_no_updates_is_refused_with_the_reason(
+    deployment: Deployment, operator: Operator, tmp_path, content: str, reason: str
+) -> None:
+    [change_set] = new_change_sets(1)
+    (tmp_path / "bad.json").write_text(content)
+
+    said = await operator.tell("enqueue", *change_set, tmp_path / "bad.json", code=1)
+
+    assert reason in said
+    assert await operator.read("queue") == []
+
+
+async def buried(deployment: Deployment, change_set: ChangeSet, batch: list[Any]) -> None:
+    """Have a dead letter that asks for `batch`: published under another change set's subject."""
+    [other] = new_change_sets(1)
+    subject = deployment.subjects.requests(other)
+    spied: list[Any] = []
+
+    async def see(message: Any) -> None:
+        spied.append(message)
+
+    subscription = await deployment.nc.subscribe(deployment.subjects.requests(change_set), cb=see)
+    await deployment.client.enqueue_updates(*change_set, batch)
+    await eventually(lambda: bool(spied))
+    await subscription.unsubscribe()
+    headers = {k: v for k, v in spied[0].headers.items() if not k.startswith("Nats-")}
+    await deployment.js.publish(subject, spied[0].data, headers=headers)
+    await deployment.js.publish(deployment.subjects.task(other), b"")
+
+
+async def test_a_dead_letter_is_listed_shown_replayed_once_and_gone(
+    deployment: Deployment, operator: Operator
+) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    await buried(deployment, change_set, values.define(1, 2))
+    await deployment.start()
+    await deployment.at_rest()
+
+    [letter] = await operator.read("dead-letters", "list")
+    shown = json.loads(await operator.tell("dead-letters", "show", letter["sequence"]))
+    said = await operator.tell("dead-letters", "replay", letter["sequence"])
+
+    assert "published for" in letter["reason"]
+    assert shown["asked"]["changeSetId"] == str(change_set.change_set_id)
+    assert "enqueued again as request" in said
+    await deployment.at_rest()
+    assert await operator.read("dead-letters", "list") == []
+    [total] = await operator.read("values", *change_set, values.total)
+    assert total["value"] == 3
+    assert "no dead letter" in await operator.tell(
+        "dead-letters", "replay", letter["sequence"], code=1
+    )
+
+
+async def test_a_letter_that_cannot_be_read_is_kept_and_can_be_purged(
+    deployment: Deployment, operator: Operator
+) -> None:
+    [change_set] = new_change_sets(1)
+    await deployment.js.publish(deployment.subjects.requests(change_set), b"\xff")
+    await deployment.js.publish(deployment.subjects.task(change_set), b"")
+    await deployment.start()
+    await deployment.at_rest()
+    [letter] = await operator.read("dead-letters", "list")
+
+    said = await operator.tell("dead-letters", "replay", letter["sequence"], code=1)
+
+    assert "enqueue what was meant as a new request" in said
+    assert len(await operator.read("dead-letters", "list")) == 1
+    await operator.tell("dead-letters", "purge", letter["sequence"])
+    assert await operator.read("dead-letters", "list") == []

@@ -1,0 +1,198 @@
+"""What a running daemon shows over HTTP: health, metrics, settings, and its page."""
+
+# ruff: noqa: S310 - loopback
+
+import asyncio
+import json
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import eventually
+from tests.integration.deployment import Daemon, Deployment, new_change_sets
+from tests.integration.values import Sum
+
+
+def url_of(daemon: Daemon) -> str:
+    return str(daemon.said("ops endpoint")[0]["url"])
+
+
+async def get(url: str, *, trust: Path | None = None, **headers: str) -> tuple[int, str]:
+    context = ssl.create_default_context(cafile=trust) if trust else None
+
+    def read() -> tuple[int, str]:
+        request = urllib.request.Request(url, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=10, context=context) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    return await asyncio.to_thread(read)
+
+
+async def status_of(daemon: Daemon) -> dict[str, Any]:
+    _, body = await get(url_of(daemon) + "status")
+    shown: dict[str, Any] = json.loads(body)
+    return shown
+
+
+async def started(deployment: Deployment, name: str = "", **variables: str) -> Daemon:
+    daemon = await deployment.start(name, OPS__PORT="0", **variables)
+    await eventually(lambda: bool(daemon.said("ops endpoint")))
+    return daemon
+
+
+async def test_health_follows_nats(deployment: Deployment) -> None:
+    daemon = await started(deployment)
+
+    assert (await get(url_of(daemon) + "healthz"))[0] == 200
+    assert (await get(url_of(daemon) + "readyz"))[0] == 200
+    deployment.nats.stop()
+
+    async def unready() -> bool:
+        return (await get(url_of(daemon) + "readyz"))[0] == 503
+
+    await eventually(unready, within=20)
+    assert (await get(url_of(daemon) + "healthz"))[0] == 200, "reconnecting is tried before"
+    await asyncio.to_thread(deployment.nats.start)
+
+    async def ready() -> bool:
+        return (await get(url_of(daemon) + "readyz"))[0] == 200
+
+    await eventually(ready, within=20)
+
+
+async def test_what_was_done_is_counted_and_what_is_the_case_looked_up(
+    deployment: Deployment,
+) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    daemon = await started(deployment)
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define())
+    await reply
+    await deployment.at_rest()
+
+    _, body = await get(url_of(daemon) + "metrics")
+
+    shown = dict(line.rsplit(" ", 1) for line in body.splitlines() if line[:1] != "#")
+    assert float(shown['rebaser_requests_total{outcome="applied"}']) == 2  # its result, too
+    assert float(shown["rebaser_request_seconds_count"]) == 2
+    assert float(shown['rebaser_dvus_total{how="finished"}']) == 1
+    assert float(shown['rebaser_dvu_values_total{what="recomputed"}']) == 1
+    assert float(shown['rebaser_task_ends_total{how="quiet"}']) >= 1
+    assert float(shown['rebaser_checkpoints_total{result="written"}']) >= 1
+    assert float(shown["rebaser_lease_renewals_total"]) >= 1
+    assert float(shown["rebaser_queue_requests"]) == 0
+    assert float(shown['rebaser_slots{state="busy"}']) == 0
+    assert float(shown["rebaser_nats_up"]) == 1
+
+
+async def test_each_rebaser_shows_what_all_of_them_hold(deployment: Deployment) -> None:
+    change_sets, values = new_change_sets(4), Sum()
+    daemons = [await started(deployment, n, QUIET_PERIOD="30") for n in ("one", "two")]
+    for change_set in change_sets:
+        _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define())
+        await reply
+
+    async def all_held() -> bool:
+        shown = await status_of(daemons[0])
+        held = [h["changeSet"] for rebaser in shown["rebasers"] for h in rebaser["holdings"]]
+        return sorted(held) == sorted(str(c.change_set_id) for c in change_sets)
+
+    await eventually(all_held)
+
+    async def all_counted() -> bool:
+        rebasers = (await status_of(daemons[1]))["rebasers"]
+        return sum(second["requests"] for r in rebasers for second in r["rates"]) >= 4
+
+    await eventually(all_counted)
+    shown = await status_of(daemons[1])
+    assert [r["instance"].partition("/")[0] for r in shown["rebasers"]] == ["one", "two"]
+    assert shown["queues"]["tasks_in_hand"] == 4
+
+
+async def test_dead_letters_are_shown_with_their_reason(deployment: Deployment) -> None:
+    [change_set] = new_change_sets(1)
+    daemon = await started(deployment)
+    await deployment.js.publish(deployment.subjects.requests(change_set), b"\xff")
+    await deployment.js.publish(deployment.subjects.task(change_set), b"")
+    await deployment.at_rest()
+
+    async def shown() -> bool:
+        return bool((await status_of(daemon))["queues"]["latest_dead"])
+
+    await eventually(shown)
+    [letter] = (await status_of(daemon))["queues"]["latest_dead"]
+    assert letter["changeSet"] == str(change_set.change_set_id)
+    assert "MalformedMessage" in letter["reason"]
+
+
+async def test_the_settings_in_force_are_shown_without_secrets(deployment: Deployment) -> None:
+    daemon = await started(deployment, OPS__TOKEN="hush-hush")
+
+    refused, why = await get(url_of(daemon) + "config")
+    wrong, _ = await get(url_of(daemon) + "config", Authorization="Bearer hush")
+    status, body = await get(url_of(daemon) + "config", Authorization="Bearer hush-hush")
+
+    assert (refused, wrong, status) == (401, 401, 200)
+    assert "token" in why
+    assert json.loads(body)["ack_wait"] == "PT2S"
+    assert "hush-hush" not in body
+    assert (await get(url_of(daemon) + "healthz"))[0] == 200, "probes have no token"
+
+
+async def test_it_speaks_https_with_a_certificate(deployment: Deployment, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "ops.pem", tmp_path / "ops.key"
+    await asyncio.to_thread(
+        subprocess.run,
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    daemon = await started(deployment, OPS__CERTIFICATE=str(certificate), OPS__KEY=str(key))
+
+    assert url_of(daemon).startswith("https://")
+    assert (await get(url_of(daemon) + "healthz", trust=certificate))[0] == 200
+
+
+async def test_a_port_that_was_asked_for_and_is_taken_ends_the_daemon_with_the_reason(
+    deployment: Deployment,
+) -> None:
+    first = await started(deployment)
+    taken = url_of(first).rstrip("/").rpartition(":")[2]
+
+    second = await deployment.start("second", OPS__PORT=taken)
+
+    assert await second.ended() == 1
+    assert "REBASER_OPS__PORT" in second.said_in_all()
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"), [("", "text/html"), ("page.js", "javascript"), ("page.css", "css")]
+)
+async def test_the_page_needs_nothing_from_elsewhere(
+    deployment: Deployment, path: str, kind: str
+) -> None:
+    daemon = await started(deployment)
+
+    def read() -> tuple[str, str, str]:
+        with urllib.request.urlopen(url_of(daemon) + path, timeout=10) as response:
+            headers = response.headers
+            return (
+                headers["Content-Type"], headers["Content-Security-Policy"],
+                response.read().decode(),
+            )  # fmt: skip
+
+    shown, policy, body = await asyncio.to_thread(read)
+
+    assert kind in shown
+    assert policy.startswith("default-src 'self'")
+    assert "http://" not in body.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in body

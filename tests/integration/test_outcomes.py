@@ -1,0 +1,51 @@
+"""What a caller is told of a request that it asks for, whatever the log still holds of it."""
+
+from rebaser_core.commits import CommitV1, Handled, Head, Outcome
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.outcomes import OutcomeQueryV1, RequestState
+from rebaser_server.outcomes import Outcomes
+from rebaser_server.state import State
+from rebaser_server.store.checkpoints import changes_of
+from tests.integration.deployment import Deployment, new_change_sets
+
+
+async def line(
+    deployment: Deployment, change_set: ChangeSet, previous: int, handled: Handled
+) -> tuple[CommitV1, int]:
+    """A line of the log that settles something, and its sequence."""
+    head = Head(epoch=1, owner="x/y", last_sequence=handled.sequence)
+    commit = CommitV1(id=RequestId(), previous=previous, head=head, handled=handled)
+    [sequence] = await deployment.archive(change_set).log.append([commit])
+    return commit, sequence
+
+
+async def test_the_line_of_a_duplicate_is_not_taken_for_the_one_that_settled_the_request(
+    deployment: Deployment,
+) -> None:
+    """That line was purged: what the checkpoint remembers counts, not what was stored again (W8).
+
+    C3: whoever asks learns in which commit the request took effect, each time the same.
+    """
+    [change_set], request_id = new_change_sets(1), RequestId()
+    archive, state = deployment.archive(change_set), State()
+    applied = Handled(id=request_id, sequence=1, outcome=Outcome.APPLIED)
+    commit, settled = await line(deployment, change_set, 0, applied)
+    state.advance(commit, settled)
+    archive.checkpoints.save(
+        change_set, changes_of(state.graph, settled, state.small(), whole=True)
+    )
+    again = Handled(id=request_id, sequence=2, outcome=Outcome.DUPLICATE)
+    await line(deployment, change_set, settled, again)
+    await archive.log.purge(settled)
+
+    outcomes = Outcomes(deployment.js, deployment.subjects, archive.checkpoints)
+    reply = await outcomes.of(
+        OutcomeQueryV1(
+            id=request_id,
+            workspace_id=change_set.workspace_id,
+            change_set_id=change_set.change_set_id,
+        )
+    )
+
+    assert reply.state is RequestState.HANDLED
+    assert reply.response.status.success.commit == settled

@@ -1,0 +1,66 @@
+"""A run that another one overtakes finds out, whatever it was doing, and touches nothing (W15)."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rebaser_core.ids import ChangeSet
+from rebaser_server.checkpointing import Checkpointing
+from rebaser_server.errors import Overtaken
+from rebaser_server.ownership import Archive, Ownership
+from rebaser_server.retention import Retention
+from rebaser_server.store.checkpoints import Checkpoint, Checkpoints
+from rebaser_server.upkeep import Upkeep
+from tests.integration.deployment import Deployment, new_change_sets
+
+
+class Slow(Checkpoints):
+    """Between its look at the store and the look at the log, something happens."""
+
+    def __init__(self, root: str, meanwhile: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        super().__init__(root)
+        self._meanwhile = meanwhile
+        self._loop = asyncio.get_running_loop()
+
+    def load(self, *which: Any) -> Checkpoint | None:
+        found = super().load(*which)
+        asyncio.run_coroutine_threadsafe(self._meanwhile(), self._loop).result()
+        return found
+
+
+async def work_of_a_successor(archive: Archive) -> None:
+    """As much as it takes until the log begins behind what was there before it came."""
+    own = await Ownership.take(archive, "successor")
+    nothing_kept = Retention(seconds=0, lines=0, batches=0)
+    checkpointing = Checkpointing(own, 1, nothing_kept, Upkeep(archive.checkpoints, 0))
+    for _ in range(2):
+        await own.write()
+        await checkpointing.now()
+    await own.write()
+
+
+async def test_a_newcomer_that_is_overtaken_while_it_restores_does_not_call_history_broken(
+    deployment: Deployment,
+) -> None:
+    """What the successor purged is missing only to one who looked at the store before that.
+
+    Who calls it broken has a person called for nothing, and gives back what is another's.
+    """
+    [change_set] = new_change_sets(1)
+    archive = deployment.archive(change_set)
+    await (await Ownership.take(archive, "before")).write()
+    slow = Slow(deployment.settings.store.root, lambda: work_of_a_successor(archive))
+
+    with pytest.raises(Overtaken):
+        await Ownership.take(replace(archive, checkpoints=slow), "newcomer")
+
+    assert await owner_of(deployment, change_set) == "successor"
+
+
+async def owner_of(deployment: Deployment, change_set: ChangeSet) -> str:
+    _, last = await deployment.archive(change_set).log.last()
+    assert last is not None
+    return last.head.owner.partition("/")[0]

@@ -1,0 +1,186 @@
+"""Rules of the protocol that show in what is asked of NATS and in what the log says."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+from nats.aio.msg import Msg
+
+from rebaser_core.ids import ChangeSet
+from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_server.errors import Overtaken
+from rebaser_server.ownership import Ownership
+from rebaser_server.reconciler import Reconciler
+from tests.harness import eventually
+from tests.integration.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
+from tests.integration.values import Sum, set_to
+
+
+async def start(deployment: Deployment, *, lease: int, name: str = "", **variables: str) -> Daemon:
+    """A daemon for which the server keeps tasks for so many seconds unheard."""
+    if not deployment.daemons:  # it is the first one's to say
+        await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+    times = {"ACK_WAIT": str(lease), "PROGRESS_EVERY": str(lease / 8)}
+    return await deployment.start(name, **times, **variables)
+
+
+@asynccontextmanager
+async def overheard(deployment: Deployment, *subjects: str) -> AsyncIterator[list[str]]:
+    """The subjects of all that is said on these while the body runs."""
+    heard: list[str] = []
+
+    async def hear(message: Msg) -> None:
+        heard.append(message.subject)
+
+    subscriptions = [await deployment.nc.subscribe(subject, cb=hear) for subject in subjects]
+    await deployment.nc.flush()
+    yield heard
+    await deployment.nc.flush()
+    for subscription in subscriptions:
+        await subscription.unsubscribe()
+
+
+async def test_what_decides_something_is_asked_of_the_leader(deployment: Deployment) -> None:
+    """S-4: a replica may not have yet what was stored a moment ago."""
+    [change_set], values = new_change_sets(1), Sum()
+    async with overheard(deployment, "$JS.API.DIRECT.>", "$JS.API.STREAM.MSG.GET.>") as heard:
+        await deployment.start()
+        await deployment.client.enqueue_updates(*change_set, values.define())
+        await deployment.at_rest()
+
+    streams = {subject.rpartition(".")[2] for subject in heard if ".MSG.GET." in subject}
+    assert {deployment.subjects.requests_stream, deployment.subjects.commits_stream} <= streams
+    assert not [subject for subject in heard if ".DIRECT." in subject]
+
+
+async def test_a_daemon_takes_no_task_for_which_it_has_no_slot(deployment: Deployment) -> None:
+    """W1: one that waits here unheard would be redelivered. W13: a slot is free once it is done."""
+    change_sets, values = new_change_sets(3), Sum()
+    daemon = await start(deployment, lease=60, CONCURRENCY="1", QUIET_PERIOD="1")
+    held = []
+
+    for change_set in change_sets:
+        await deployment.client.enqueue_updates(*change_set, values.define())
+
+    async def all_quiet() -> bool:
+        stream = deployment.subjects.tasks_stream
+        held.append((await deployment.js.consumer_info(stream, TASKS_CONSUMER))["num_ack_pending"])
+        return len(daemon.said("quiet")) == len(change_sets)
+
+    await eventually(all_quiet, within=30)
+    assert set(held) <= {0, 1}
+    assert [taken["delivered"] for taken in daemon.said("taken")] == [1, 1, 1]
+
+
+async def test_a_task_in_hand_is_not_redelivered_however_long_it_takes(
+    deployment: Deployment,
+) -> None:
+    """W1: progress is reported from the start; else it would be redelivered twice."""
+    [change_set], values = new_change_sets(1), Sum()
+    daemon = await start(deployment, lease=4, QUIET_PERIOD="9")
+
+    await deployment.client.enqueue_updates(*change_set, values.define())
+    await eventually(lambda: bool(daemon.said("quiet")), within=30)
+
+    [taken] = daemon.said("taken")
+    assert taken["delivered"] == 1
+
+
+async def test_a_run_that_was_overtaken_learns_it_when_it_writes(deployment: Deployment) -> None:
+    """W4: it need not read the head before; nothing of what it writes gets into the log."""
+    [change_set] = new_change_sets(1)
+    archive = deployment.archive(change_set)
+    first = await Ownership.take(archive, "first")
+    await Ownership.take(archive, "second")
+
+    with pytest.raises(Overtaken):
+        await first.write(dirty_sequence=99)
+
+    _, last = await archive.log.last()
+    assert last.head.owner.startswith("second/")
+    assert last.head.dirty_sequence == 0
+
+
+async def test_an_update_begins_when_the_one_before_has_been_handled(
+    deployment: Deployment,
+) -> None:
+    """D3: requests that come meanwhile share the next one."""
+    [change_set], values = new_change_sets(1), Sum()
+    async with recording(deployment) as recorder:
+        await deployment.start()
+        await deployment.client.enqueue_updates(*change_set, values.define(0, 2))
+        for number in range(1, 30):
+            await deployment.client.enqueue_updates(*change_set, [set_to(values.one, number)])
+        await deployment.at_rest()
+
+        claims = [line.head.claim and line.head.claim.id for line in recorder.lines[change_set]]
+    changes = [claims[0]] + [b for a, b in pairwise(claims) if a != b]
+    assert len(set(changes)) > 1
+    assert all(None in pair for pair in pairwise(changes))
+
+
+async def test_an_update_that_changes_nothing_is_one_line_and_no_request(
+    deployment: Deployment,
+) -> None:
+    """D5b: there is nothing to put in line with the others."""
+    [change_set], values = new_change_sets(1), Sum()
+    async with recording(deployment) as recorder:
+        await deployment.start()
+        await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
+        await deployment.at_rest()
+        before = await last_request(deployment)
+        swapped = [set_to(values.one, 2), set_to(values.two, 1)]
+        await deployment.client.enqueue_updates(*change_set, swapped)
+        await deployment.at_rest()
+
+        assert await last_request(deployment) == before + 1
+        head = recorder.lines[change_set][-1].head
+    assert head.clean_sequence == head.dirty_sequence == before + 1
+    assert head.claim is None
+
+
+async def last_request(deployment: Deployment) -> int:
+    info = await deployment.js.stream_info(deployment.subjects.requests_stream)
+    return info["state"]["last_seq"]
+
+
+async def test_the_reconciler_deletes_nothing(deployment: Deployment) -> None:
+    """X4: neither what it cannot read, nor what was done meanwhile."""
+    change_sets, values = new_change_sets(2), Sum()
+    js, subjects = deployment.js, deployment.subjects
+    for change_set in change_sets:
+        await deployment.client.enqueue_updates(*change_set, values.define())
+    await js.purge(subjects.tasks_stream)
+    await js.publish(subjects.subject("rebaser.requests.stray"), b"")
+    before = (await js.stream_info(subjects.requests_stream))["state"]
+
+    deleting = ("$JS.API.STREAM.MSG.DELETE.>", "$JS.API.STREAM.PURGE.>", "$JS.API.STREAM.DELETE.>")
+    async with overheard(deployment, *deleting) as heard:
+        made = [await Reconciler(js, subjects, 60).reconcile() for _ in range(2)]
+
+    assert made == [2, 0]
+    assert heard == []
+    assert (await js.stream_info(subjects.requests_stream))["state"] == before
+
+
+async def test_what_all_the_dead_owned_is_taken_over_by_the_first_who_comes(
+    deployment: Deployment,
+) -> None:
+    """F3: nobody was left to hear them fall silent, and the lease is two minutes."""
+    [change_set], values = new_change_sets(1), Sum()
+    async with recording(deployment) as recorder:
+        first = await start(deployment, lease=120, name="first", QUIET_PERIOD="60")
+        await deployment.client.enqueue_updates(*change_set, values.define())
+        await handled(recorder, change_set, 1)
+        first.kill()
+        await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 5)])
+
+        second = await start(deployment, lease=120, name="second", QUIET_PERIOD="60")
+
+        await handled(recorder, change_set, 2)
+    assert second.said("owners not heard of")
+
+
+async def handled(recorder: Recorder, change_set: ChangeSet, count: int) -> None:
+    await eventually(lambda: len(recorder.handled(change_set)) >= count, within=30)

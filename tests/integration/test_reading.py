@@ -1,0 +1,164 @@
+"""Values and history read over NATS: by a client that has neither Delta nor the store."""
+
+import asyncio
+import itertools
+
+import pytest
+
+from rebaser_client.client import RebaserClient
+from rebaser_client.errors import NotReadable, Unreachable
+from rebaser_client.reading import Values
+from rebaser_core.commits import Outcome
+from rebaser_core.ids import ChangeSet
+from rebaser_server import answering, selecting
+from rebaser_server.answering import Answering
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.values import Batch, Sum, new_id, put, set_to
+
+
+async def commit_of(deployment: Deployment, change_set: ChangeSet, batch: Batch) -> int:
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, batch)
+    return (await reply).status.success.commit
+
+
+def plain(values: Values) -> dict[str, object]:
+    return {value_id: value.value for value_id, value in values.items()}
+
+
+async def test_who_has_a_reply_reads_what_it_did(deployment: Deployment) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    await deployment.start()
+    reader = deployment.client.reader(*change_set)
+
+    for number in range(5):
+        batch = values.define() if not number else [set_to(values.one, number)]
+        commit = await commit_of(deployment, change_set, batch)
+        found = await reader.values(values.one)
+        assert found.commit >= commit
+        assert found[values.one].value == (number or 1)
+
+    await deployment.at_rest()
+    assert (await reader.values(values.total))[values.total].value == 6
+
+
+async def test_a_subtree_comes_by_levels_and_by_name(deployment: Deployment) -> None:
+    """A chain of sums: each is computed from the one before."""
+    [change_set] = new_change_sets(1)
+    await deployment.start()
+    func, ids = new_id(), [new_id() for _ in range(5)]
+    chain = [
+        {
+            "putValue": {
+                "valueId": later,
+                "name": f"level {number}",
+                "funcId": func,
+                "inputs": {"values": [earlier]},
+            }
+        }
+        for number, (earlier, later) in enumerate(itertools.pairwise(ids), 1)
+    ]
+    sums = {"putFunc": {"funcId": func, "name": "sum", "runtime": "builtin", "code": "sum"}}
+    await commit_of(deployment, change_set, [sums, put(ids[0], 7), *chain])
+    await deployment.at_rest()
+    reader = deployment.client.reader(*change_set)
+
+    below = await reader.values("level 2", inputs=1)
+    above = await reader.values("level 2", dependents=9)
+    both = await reader.values("level 2", "nobody", inputs=9, dependents=1)
+
+    assert plain(below) == dict.fromkeys([ids[2], ids[1]], 7)
+    assert list(above) == [ids[2], ids[3], ids[4]]
+    assert set(both) == set(ids[:4])
+    assert both.missing == ["nobody"]
+    assert both["level 2"].inputs == {"values": [ids[1]]}
+    assert set(await reader.values()) == set(ids)
+
+
+async def test_the_past_is_read_and_listed(deployment: Deployment) -> None:
+    [change_set], value = new_change_sets(1), new_id()
+    await deployment.start()
+    commits = [
+        await commit_of(
+            deployment, change_set, [put(value, n), *([set_to(new_id(), 0)] * (n == 1))]
+        )
+        for n in range(3)
+    ]
+    reader = deployment.client.reader(*change_set)
+
+    for number, commit in enumerate(commits):
+        assert (await reader.values(value, at=commit))[value].value == number
+    with pytest.raises(NotReadable, match="ends at commit"):
+        await reader.values(value, at=10**6)
+    log = await reader.log(last=2)
+    assert [entry.commit for entry in log] == commits[1:]
+    assert [entry.outcome for entry in log] == [Outcome.APPLIED] * 2
+    assert log[0].updates == {"putValue": 1}
+    assert [correction.code for correction in log[0].corrections] == ["missing-value"]
+    assert [entry.commit for entry in await reader.log(after=commits[1])] == commits[2:]
+
+
+async def test_an_answer_larger_than_a_message_comes_whole(deployment: Deployment) -> None:
+    [change_set] = new_change_sets(1)
+    await deployment.start()
+    ids = [new_id() for _ in range(400)]
+    await commit_of(deployment, change_set, [put(i, str(n) * 5_000) for n, i in enumerate(ids)])
+
+    found = await deployment.client.reader(*change_set).values()
+
+    assert plain(found) == {i: str(n) * 5_000 for n, i in enumerate(ids)}
+
+
+async def test_too_much_is_refused_and_says_where_to_read_it(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [change_set] = new_change_sets(1)
+    monkeypatch.setattr(selecting, "MOST", 10)
+    async with Answering(deployment.archive, deployment.subjects).answered(deployment.nc):
+        await deployment.start()
+        await commit_of(deployment, change_set, [put(new_id(), n) for n in range(11)])
+        for daemon in deployment.daemons:
+            daemon.kill()
+
+        with pytest.raises(NotReadable, match="read the change set's table"):
+            await deployment.client.reader(*change_set).values()
+
+
+async def test_change_sets_asked_for_long_ago_are_forgotten(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept for the next question is bounded, and what is not is loaded again."""
+    monkeypatch.setattr(answering, "KEPT_VALUES", 20)
+    change_sets = new_change_sets(4)
+    await deployment.start()
+    for change_set in change_sets:
+        await commit_of(deployment, change_set, [put(new_id(), n) for n in range(8)])
+    await deployment.at_rest()
+    for daemon in deployment.daemons:
+        daemon.kill()
+    served = Answering(deployment.archive, deployment.subjects)
+    async with served.answered(deployment.nc):
+        readers = [deployment.client.reader(*change_set) for change_set in change_sets]
+        for _ in range(2):
+            answers = await asyncio.gather(*(reader.values() for reader in readers))
+            assert [len(answer) for answer in answers] == [8] * 4
+        assert len(served._readers) <= 2
+
+
+async def test_without_a_rebaser_that_is_said_at_once(deployment: Deployment) -> None:
+    [change_set] = new_change_sets(1)
+
+    with pytest.raises(Unreachable):
+        await deployment.client.reader(*change_set).values()
+
+
+async def test_it_works_behind_a_prefix_and_in_json(deployment: Deployment) -> None:
+    [change_set], value = new_change_sets(1), new_id()
+    await deployment.start()
+    await commit_of(deployment, change_set, [put(value, {"ä": [1.0, None]})])
+
+    async with RebaserClient.on(
+        deployment.nc, deployment.js, content_type="application/json"
+    ) as client:
+        found = await client.reader(*change_set).values(value)
+
+    assert found[value].value == {"ä": [1.0, None]}

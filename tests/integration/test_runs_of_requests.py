@@ -1,0 +1,217 @@
+"""Requests that wait are committed together, and each is as if it had been alone.
+
+Each has its own line, reply and place; of lines sent ahead of their receipts only the first so
+many are ever in the log, whoever else writes.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from ulid import ULID
+
+from rebaser_core.commits import CommitV1, Head, Outcome
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedConsumer, connected
+from rebaser_core.subjects import Subjects
+from rebaser_server.commit_log import MOST_AT_ONCE, CommitLog
+from rebaser_server.errors import Overtaken
+from rebaser_server.requests import RequestQueue
+from rebaser_server.server import prepare
+from rebaser_server.settings import Settings
+from tests.harness import NatsServer, eventually
+from tests.integration.deployment import Deployment, new_change_sets
+
+SUBJECTS = Subjects()
+
+
+@pytest.fixture
+async def js(nats_server: NatsServer) -> AsyncIterator[JetStream]:
+    async with connected(ConnectOptions(servers=(nats_server.url,))) as nc:
+        await prepare(JetStream(nc), Settings())
+        yield JetStream(nc)
+
+
+def lines(count: int, behind: int, *, epoch: int = 1) -> list[CommitV1]:
+    """As a run foresees them if nobody else writes."""
+    head = Head(epoch=epoch)
+    return [CommitV1(id=RequestId(), previous=behind + n, head=head) for n in range(count)]
+
+
+async def written(js: JetStream, change_set: ChangeSet) -> list[tuple[int, CommitV1]]:
+    last, _ = await CommitLog(js, SUBJECTS, change_set).last()
+    return [line async for line in CommitLog(js, SUBJECTS, change_set).lines(0, last)]
+
+
+def ids(found: list[tuple[int, CommitV1]]) -> list[RequestId]:
+    return [line.id for _, line in found]
+
+
+async def test_lines_that_are_sent_together_follow_one_another(js: JetStream) -> None:
+    [change_set] = new_change_sets(1)
+    sent = lines(10, behind=0)
+
+    sequences = await CommitLog(js, SUBJECTS, change_set).append(sent)
+
+    found = await written(js, change_set)
+    assert ids(found) == [line.id for line in sent]
+    assert sequences == [sequence for sequence, _ in found]
+    assert [line.previous for _, line in found] == [0, *sequences[:-1]]
+
+
+async def test_a_line_of_another_change_set_among_them_changes_nothing(js: JetStream) -> None:
+    """The sequences that were foreseen are wrong then; the lines say the right ones."""
+    one, other = new_change_sets(2)
+    log = CommitLog(js, SUBJECTS, one)
+    [first] = await log.append(lines(1, behind=0))
+    await CommitLog(js, SUBJECTS, other).append(lines(1, behind=0))
+    sent = lines(5, behind=first)
+
+    sequences = await log.append(sent)
+
+    found = await written(js, one)
+    assert ids(found)[1:] == [line.id for line in sent]
+    assert [line.previous for _, line in found] == [0, first, *sequences[:-1]]
+
+
+async def test_none_of_them_is_behind_a_line_of_a_new_owner(js: JetStream) -> None:
+    """Not even where that has the very sequence that was foreseen for the first of them."""
+    [change_set] = new_change_sets(1)
+    [taken] = await CommitLog(js, SUBJECTS, change_set).append(lines(1, behind=0))
+    [theirs] = lines(1, behind=taken, epoch=2)
+    [foreseen] = await CommitLog(js, SUBJECTS, change_set).append([theirs])
+
+    with pytest.raises(Overtaken):
+        await CommitLog(js, SUBJECTS, change_set).append(lines(5, behind=taken))
+
+    assert foreseen == taken + 1
+    assert ids(await written(js, change_set))[1:] == [theirs.id]
+
+
+async def test_lines_that_are_there_already_are_recognised(js: JetStream) -> None:
+    """Their receipts were lost: they are sent again, and those that are not there are added."""
+    [change_set] = new_change_sets(1)
+    sent = lines(6, behind=0)
+    await CommitLog(js, SUBJECTS, change_set).append(sent[:4])
+
+    sequences = await CommitLog(js, SUBJECTS, change_set).append(sent)
+
+    found = await written(js, change_set)
+    assert ids(found) == [line.id for line in sent]
+    assert sequences == [sequence for sequence, _ in found]
+
+
+async def test_more_are_sent_together_the_longer_nobody_else_writes(js: JetStream) -> None:
+    one, other = new_change_sets(2)
+    log, last = CommitLog(js, SUBJECTS, one), 0
+    assert log.at_once == 1
+
+    while log.at_once < MOST_AT_ONCE:
+        *_, last = await log.append(lines(log.at_once, behind=last))
+    await CommitLog(js, SUBJECTS, other).append(lines(1, behind=0))
+    await log.append(lines(2, behind=last))
+
+    assert log.at_once == 1
+
+
+async def test_a_request_that_is_gone_already_counts_as_deleted(js: JetStream) -> None:
+    """Deletes are answered later, and out of sight of who asked for them."""
+    [change_set] = new_change_sets(1)
+    subject = SUBJECTS.requests(change_set)
+    stored = [(await js.publish(subject, b"x")).sequence for _ in range(100)]
+    await js.delete_message(SUBJECTS.requests_stream, stored[7])
+
+    async with RequestQueue(js, SUBJECTS, change_set) as queue:
+        for sequence in stored:
+            await queue.delete(sequence)
+        await queue.deleted()
+
+    assert not await js.stream_subjects(SUBJECTS.requests_stream, subject)
+
+
+async def test_a_backlog_is_handled_in_order_each_with_its_commit_and_reply(
+    deployment: Deployment,
+) -> None:
+    """Also where one in the middle is sent twice, and others can never be applied."""
+    [change_set] = new_change_sets(1)
+    js, client, value = deployment.js, deployment.client, str(ULID())
+    define = {"putValue": {"valueId": value, "value": None}}
+    sent = [RequestId() for _ in range(150)]
+    answers = []
+    for number, request_id in enumerate(sent):
+        update = {"setValue": {"valueId": value, "value": number}} if number else define
+        _, answer = await client.enqueue_updates_with_reply(
+            *change_set, [update], request_id=request_id
+        )
+        answers.append(asyncio.ensure_future(answer))
+        if number % 50 == 20:
+            await js.publish(SUBJECTS.requests(change_set), b"nonsense")
+
+    await deployment.start("one")
+    async with asyncio.timeout(60):
+        responses = [await answer for answer in answers]
+    await deployment.at_rest()
+
+    log = CommitLog(js, SUBJECTS, change_set)
+    handled = [line.handled async for _, line in log.lines(0, (await log.last())[0])]
+    applied = [h.id for h in handled if h is not None and h.outcome is Outcome.APPLIED]
+    assert applied == sent
+    assert len([h for h in handled if h is not None and h.outcome is Outcome.DEAD]) == 3
+    commits = [response.status.success.commit for response in responses]
+    assert commits == sorted(set(commits))
+    for response, commit in zip(responses, commits, strict=True):
+        line = await log.line(commit)
+        assert line is not None
+        assert line.handled is not None
+        assert line.handled.id == response.id
+    graph = await deployment.graph(change_set)
+    assert graph.values[value].value == 149
+
+
+async def test_what_is_before_a_request_that_cannot_be_handled_now_is_done(
+    deployment: Deployment,
+) -> None:
+    """Of a version that nobody here reads: it stays first in line, and holds up what follows."""
+    [change_set] = new_change_sets(1)
+    js, value = deployment.js, str(ULID())
+    for number in range(30):
+        update = {"putValue": {"valueId": value, "value": number}}
+        await deployment.client.enqueue_updates(*change_set, [update])
+    newer = {
+        "X-CONTENT-TYPE": "application/cbor",
+        "X-MESSAGE-TYPE": "EnqueueUpdatesRequest",
+        "X-MESSAGE-VERSION": "99",
+    }
+    stays = (await js.publish(SUBJECTS.requests(change_set), b"x", headers=newer)).sequence
+    await deployment.client.enqueue_updates(*change_set, [])
+
+    await deployment.start("one")
+
+    async def only_those_are_left() -> bool:
+        _, last = await CommitLog(js, SUBJECTS, change_set).last()
+        first = await RequestQueue(js, SUBJECTS, change_set).first()
+        return last is not None and last.head.last_sequence == stays - 1 and first == stays
+
+    await eventually(only_those_are_left, within=30)
+
+
+async def test_requests_are_read_without_the_cursor_passing_them_unseen(js: JetStream) -> None:
+    """What is ready is the next, in order, and no more than was asked for."""
+    [change_set] = new_change_sets(1)
+    subject = SUBJECTS.requests(change_set)
+    for number in range(10):
+        await js.publish(subject, b"%d" % number)
+
+    async with OrderedConsumer(js, SUBJECTS.requests_stream, subject) as reader:
+        first = await reader.next()
+
+        async def all_came() -> bool:
+            return len(reader._inbox.queue) == 9
+
+        await eventually(all_came)
+        some = await reader.ready(4)
+        rest = await reader.ready(100)
+
+    assert first is not None
+    assert [delivery.payload for delivery in (first, *some)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [delivery.payload for delivery in rest] == [b"5", b"6", b"7", b"8", b"9"]

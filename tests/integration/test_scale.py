@@ -1,0 +1,75 @@
+"""Many change sets: what is at rest costs nothing, what is known slows nothing."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_server.reconciler import Reconciler
+from rebaser_server.unfinished import Unfinished
+from tests.harness import eventually
+from tests.integration.deployment import Deployment
+from tests.integration.known import load
+from tests.integration.values import Sum
+
+LARGE = pytest.mark.slow
+AT_ONCE = 32
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=LARGE)])
+async def test_change_sets_in_hand_with_nothing_to_do_have_no_consumer(
+    deployment: Deployment, count: int
+) -> None:
+    """Each has its task and its owner; the next request of any is applied as ever."""
+    workspaces = [WorkspaceId() for _ in range(30)]
+    change_sets = [ChangeSet(workspaces[n % 30], ChangeSetId()) for n in range(count)]
+    # The lease of production: reports every fraction of a second would be all the work there is.
+    lease = {"ACK_WAIT": "120", "PROGRESS_EVERY": "30"}
+    await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+    await deployment.start(CONCURRENCY=str(count + 50), QUIET_PERIOD="600", **lease)
+
+    await _apply(deployment, change_sets)
+
+    await eventually(lambda: _readers(deployment, 0), within=120)
+    tasks = await deployment.js.stream_subjects(deployment.subjects.tasks_stream)
+    assert len(tasks) == count
+    await _apply(deployment, change_sets[:: count // 20])
+
+
+@pytest.mark.parametrize("known", [20_000, pytest.param(1_000_000, marks=LARGE)])
+async def test_what_is_known_is_neither_listed_nor_read_by_the_reconciler(
+    deployment: Deployment, known: int
+) -> None:
+    change_sets = await load(deployment.js, known)
+    stream = deployment.subjects.commits_stream
+    unfinished = Unfinished(deployment.js, stream)
+
+    await unfinished.look(100)
+    before = unfinished._next
+    await unfinished.look(100)
+
+    assert (unfinished._next - before) % known == 100
+    assert await Reconciler(deployment.js, deployment.subjects, 60).reconcile() == 0
+    await deployment.start()
+    await _apply(deployment, change_sets[:: known // 5])
+    await deployment.at_rest()
+
+
+async def _readers(deployment: Deployment, count: int) -> bool:
+    info = await deployment.js.stream_info(deployment.subjects.requests_stream)
+    return bool(info["state"]["consumer_count"] == count)
+
+
+async def _apply(deployment: Deployment, change_sets: Sequence[ChangeSet]) -> None:
+    todo, values = iter(change_sets), Sum()
+
+    async def send() -> None:
+        for change_set in todo:
+            _, reply = await deployment.client.enqueue_updates_with_reply(
+                *change_set, values.define()
+            )
+            assert (await reply).status.success
+
+    await asyncio.gather(*(send() for _ in range(AT_ONCE)))

@@ -1,0 +1,75 @@
+"""Updates that are due are found in logs of any number, each look reading a bounded part."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from rebaser_core.commits import CommitV1, Head
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_server.commit_log import CommitLog
+from rebaser_server.reconciler import Reconciler
+from rebaser_server.unfinished import Unfinished
+from tests.integration.deployment import Deployment, new_change_sets
+
+CLEAN, DUE = Head(dirty_sequence=1, clean_sequence=1), Head(dirty_sequence=1)
+
+
+async def write(deployment: Deployment, change_set: ChangeSet, *heads: Head) -> None:
+    log = CommitLog(deployment.js, deployment.subjects, change_set)
+    for head in heads:
+        previous, _ = await log.last()
+        await log.append([CommitV1(id=RequestId(), previous=previous, head=head)])
+
+
+async def found(deployment: Deployment, lines: int, looks: int) -> list[set[str]]:
+    unfinished = Unfinished(deployment.js, deployment.subjects.commits_stream)
+    return [await unfinished.look(lines) for _ in range(looks)]
+
+
+@pytest.fixture
+async def logs(deployment: Deployment) -> Sequence[ChangeSet]:
+    """Of 40 change sets, two lines each, one with an update that is due."""
+    change_sets = new_change_sets(40)
+    for change_set in change_sets:
+        await write(deployment, change_set, DUE, DUE if change_set is change_sets[17] else CLEAN)
+    return change_sets
+
+
+async def test_one_look_finds_it_if_there_are_few(
+    deployment: Deployment, logs: Sequence[ChangeSet]
+) -> None:
+    """Wherever it begins; a pair of lines that it begins between is to be looked at again."""
+    for _ in range(20):
+        [looked] = await found(deployment, 1_000, 1)
+
+        assert deployment.subjects.commits(logs[17]) in looked
+        assert len(looked) <= 2
+
+
+async def test_looks_go_on_where_the_last_one_ended_and_round_and_round(
+    deployment: Deployment, logs: Sequence[ChangeSet]
+) -> None:
+    """Two rounds in looks of 20 of the 80 lines: it is found in each round."""
+    due = deployment.subjects.commits(logs[17])
+
+    looks = await found(deployment, 20, 9)
+
+    assert any(due in look for look in looks[:5])
+    assert any(due in look for look in looks[5:])
+    assert all(len(look) <= 3 for look in looks)  # what it was cut off from is looked at again
+
+
+async def test_only_what_is_due_by_now_and_has_no_task_gets_one(
+    deployment: Deployment, logs: Sequence[ChangeSet]
+) -> None:
+    reconciler = Reconciler(deployment.js, deployment.subjects, 60)
+
+    poked = [await reconciler.reconcile(), await reconciler.reconcile()]
+
+    assert poked == [1, 0]
+    tasks = await deployment.js.stream_subjects(deployment.subjects.tasks_stream)
+    assert set(tasks) == {deployment.subjects.task(logs[17])}
+
+
+async def test_an_empty_log_has_nothing_due(deployment: Deployment) -> None:
+    assert await found(deployment, 10, 2) == [set(), set()]

@@ -1,0 +1,41 @@
+"""Runs on a cluster: a standalone master with two workers, each a process of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from rebaser_server.dvu.executor import SparkExecutor
+from rebaser_server.dvu.options import SparkOptions
+from rebaser_server.dvu.plan import plan
+from rebaser_server.dvu.shelf import Shelf, Stored
+from rebaser_server.files import Files
+from tests.spark.servers import HERE, cluster, free_port, listening
+from tests.spark.test_executor import wide
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+async def test_a_cluster_evaluates_and_leaves_large_results_in_the_store(tmp_path: Path) -> None:
+    port = free_port()
+    shelf = Shelf(Files(str(tmp_path / "store")), "ab" * 32)
+    with cluster(tmp_path, port, workers=2) as url:
+        await listening(port)
+        options = SparkOptions(
+            tmp_path / "spark",
+            master=url,
+            extra={
+                "spark.driver.host": HERE,
+                "spark.driver.bindAddress": HERE,
+                "spark.executor.memory": "512m",
+            },
+        )
+        executor = SparkExecutor(options)
+        try:
+            outcomes = await executor.run(plan(wide(20_000).graph, slots=2).blobs, shelf=shelf)
+        finally:
+            await executor.close()
+
+    assert sum(outcome.recomputed for outcome in outcomes) == 20_000
+    assert all(isinstance(outcome, Stored) for outcome in outcomes)
+    table = [row for o in outcomes for name, _ in o.files for row in shelf.read(name).results]
+    assert len(table) == sum(map(len, outcomes))

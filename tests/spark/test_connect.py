@@ -1,0 +1,92 @@
+"""Runs on a Spark Connect server: no JVM of ours, and all else as on our own."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rebaser_server.dvu.errors import RunFailed, SessionFailed
+from rebaser_server.dvu.executor import SparkExecutor
+from rebaser_server.dvu.options import SparkOptions
+from rebaser_server.dvu.plan import plan
+from rebaser_server.dvu.shelf import Shelf, Stored
+from rebaser_server.files import Files
+from tests.spark.servers import connect_server, free_port, listening
+from tests.spark.test_executor import python, wide
+from tests.unit.dvu.graphs import eventually, is_running, pids_in
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+async def port(
+    tmp_path: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[int]:
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    number = free_port()
+    with connect_server(tmp_path, number):
+        await listening(number)
+        yield number
+
+
+def executor_at(port: int, directory: Path) -> SparkExecutor:
+    return SparkExecutor(SparkOptions(directory / "spark", remote=f"sc://127.0.0.1:{port}"))
+
+
+async def test_a_connect_server_does_what_a_jvm_of_ours_does(port: int, tmp_path: Path) -> None:
+    """Large outcomes on the shelf; a run is cancelled by itself; a crash fails its run alone."""
+    executor = executor_at(port, tmp_path)
+    shelf = Shelf(Files(str(tmp_path / "store")), "ab" * 32)
+    try:
+        blobs = plan(wide(20_000).graph, slots=2).blobs
+        outcomes = await executor.run(blobs, shelf=shelf)
+        assert executor.jvm_pid is None
+        assert sum(outcome.recomputed for outcome in outcomes) == 20_000
+        assert all(isinstance(outcome, Stored) for outcome in outcomes)
+
+        pids = tmp_path / "pids"
+        hanging = asyncio.create_task(
+            executor.run(plan(python("hang", path=str(pids)).graph, slots=2).blobs)
+        )
+        await eventually(lambda: pids_in(pids))
+        other = asyncio.create_task(
+            executor.run(plan(python("slow", value=1, seconds=2).graph, slots=2).blobs)
+        )
+        await asyncio.sleep(0.3)  # both are running
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
+        (outcome,) = await other
+        assert outcome.results == [("it", "ok", 1)]
+        await eventually(lambda: not any(map(is_running, pids_in(pids))))
+
+        with pytest.raises(RunFailed, match="crashed"):
+            await executor.run(plan(python("crash", value=1).graph, slots=2).blobs)
+        (outcome,) = await executor.run(
+            plan(python("slow", value=1, seconds=0).graph, slots=2).blobs
+        )
+        assert outcome.results == [("it", "ok", 1)]
+    finally:
+        await executor.close()
+
+
+@pytest.mark.slow
+async def test_a_server_that_was_started_again_is_found(
+    tmp_path: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    number = free_port()
+    executor = executor_at(number, tmp_path)
+    blobs = plan(wide(100).graph, slots=2).blobs
+    try:
+        with connect_server(tmp_path / "first", number):
+            await listening(number)
+            await executor.run(blobs)
+        with pytest.raises((RunFailed, SessionFailed)):
+            await executor.run(blobs)
+        with connect_server(tmp_path / "second", number):
+            await listening(number)
+            assert sum(outcome.recomputed for outcome in await executor.run(blobs)) == 100
+    finally:
+        await executor.close()

@@ -1,0 +1,65 @@
+"""On Spark, too, a function that takes too much, hangs or crashes fails its value alone."""
+
+import pytest
+
+from rebaser_server.dvu.blob import Blob, Limits
+from rebaser_server.dvu.executor import SparkExecutor
+from rebaser_server.dvu.isolation import run_isolated
+from rebaser_server.dvu.outcome import Outcome
+from rebaser_server.dvu.sweeps import SweepingExecutor
+
+pytestmark = pytest.mark.spark
+
+
+def blob(*functions: tuple[str, str, int]) -> bytes:
+    """A value by each of these functions, whose arguments are the constants from a place on."""
+    shapes = {"hang": ["path"], "slow": ["value", "seconds"], "crash": ["value"], "v": ["v"]}
+    signatures = [
+        (n, [(name, None) for name in shapes[code]]) for n, (_, code, _) in enumerate(functions)
+    ]
+    return Blob.of(
+        [(runtime, code) for runtime, code, _ in functions],
+        signatures,
+        [
+            (
+                f"{n} {code}",
+                n,
+                "pending",
+                None,
+                True,
+                [~(first + i) for i in range(len(shapes[code]))],
+            )
+            for n, (_, code, first) in enumerate(functions)
+        ],
+        [("path", True, "/dev/null"), ("one", True, 1), ("seconds", True, 0)],
+    ).encode()
+
+
+async def test_what_takes_too_long_fails_alone(executor: SparkExecutor) -> None:
+    limited = SweepingExecutor(executor, 2, limits=Limits(seconds=1.0))
+
+    [outcome] = await limited.run([blob(("python", "hang", 0), ("python", "slow", 1))])
+
+    assert isinstance(outcome, Outcome)
+    assert outcome.results == [
+        ("0 hang", "failed", "it did not return within 1 s"),
+        ("1 slow", "ok", 1),
+    ]
+
+
+async def test_what_crashes_fails_alone_in_one_more_run(executor: SparkExecutor) -> None:
+    blobs = [
+        blob(("python", "slow", 1), ("python", "crash", 1), ("cel", "v", 1)),
+        blob(("cel", "v", 0)),
+    ]
+
+    first, second = await run_isolated(executor, blobs, limit=30)
+
+    assert isinstance(first, Outcome)
+    assert isinstance(second, Outcome)
+    assert first.results == [
+        ("0 slow", "ok", 1),
+        ("1 crash", "failed", "computing it ended the evaluator: killed by SIGABRT"),
+        ("2 v", "ok", 1),
+    ]
+    assert second.results == [("0 v", "ok", "/dev/null")]

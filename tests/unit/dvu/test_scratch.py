@@ -1,0 +1,63 @@
+"""What Spark leaves lying about is in one place, and goes with the process that left it."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rebaser_server.dvu.scratch import Scratch
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from rebaser_server.dvu.scratch import Scratch
+scratch = Scratch(Path(sys.argv[1]))
+(scratch.directory / "left").write_text("behind")
+print(scratch.sockets, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_it_is_gone_when_it_is_closed(tmp_path: Path) -> None:
+    scratch = Scratch(tmp_path)
+    (scratch.directory / "inner").mkdir()
+
+    scratch.close()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_that_of_a_killed_process_goes_with_the_next(tmp_path: Path) -> None:
+    far = tmp_path / ("x" * 80)
+    ran = subprocess.run(
+        [sys.executable, "-c", KILLED, far], check=False, capture_output=True, text=True
+    )
+    assert list(far.rglob("left"))
+    assert Path(ran.stdout.strip()).is_dir()
+
+    Scratch(far).close()
+
+    assert list(far.iterdir()) == []
+    assert not Path(ran.stdout.strip()).exists()
+
+
+def test_that_of_a_living_one_stays(tmp_path: Path) -> None:
+    first = Scratch(tmp_path)
+
+    Scratch(tmp_path).close()
+
+    assert first.directory.is_dir()
+    first.close()
+
+
+def test_sockets_are_where_their_path_is_short_enough(tmp_path: Path) -> None:
+    """An address has 108 octets; more is an error, at which Spark would not start."""
+    near = Scratch(Path(tempfile.mkdtemp(prefix="near-")))
+    far = Scratch(tmp_path / ("x" * 80))
+
+    assert near.sockets == near.directory
+    assert len(str(far.sockets)) < 60
+    far.close()
+    assert not far.sockets.exists()
+    near.close()
+    near.directory.parent.rmdir()

@@ -1,0 +1,22 @@
+"""A run that fails below the sweeps fails as it would without them."""
+
+import pytest
+
+from rebaser_server.dvu.blob import Blob
+from rebaser_server.dvu.errors import RunFailed
+from rebaser_server.dvu.sweeps import SweepingExecutor
+
+
+class Failing:
+    """An `Executor` whose evaluator ends."""
+
+    async def run(self, blobs, *, shelf=None, on_progress=None):
+        raise RunFailed("the evaluator ended")
+
+
+async def test_an_evaluator_that_ends_is_a_failed_update_and_not_an_unforeseen_error():
+    """D6: else it is neither counted nor put off, and one that always ends is tried for ever."""
+    executor = SweepingExecutor(Failing(), slots=2)
+
+    with pytest.raises(RunFailed):
+        await executor.run([Blob().encode()])

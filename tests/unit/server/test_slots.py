@@ -1,0 +1,88 @@
+"""Who gets a slot, and what is asked of those who have one."""
+
+import asyncio
+
+import pytest
+
+from rebaser_core.ids import WorkspaceId
+from rebaser_server.errors import SlotWanted
+from rebaser_server.lifetimes import alongside
+from rebaser_server.slots import LONGEST_PUT_OFF, RETURNS, Fairness, Slots
+
+BUSY, OTHER, NEWCOMER = WorkspaceId(), WorkspaceId(), WorkspaceId()
+
+
+def slots(count, **fairness):
+    return Slots(None, "TASKS", count, Fairness(**fairness))
+
+
+def taken(slots, workspace, wanted=1_000):
+    """How many of the slots that it wants a workspace gets."""
+    return sum(slots.take(workspace) is not None for _ in range(wanted))
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 1), (2, 1), (5, 4), (10, 8), (100, 80)])
+async def test_one_busy_workspace_leaves_slots_free(count, most):
+    assert taken(slots(count), BUSY) == most
+
+
+async def test_two_busy_workspaces_get_as_many_each_and_a_newcomer_still_finds_one():
+    process = slots(100)
+    first = taken(process, BUSY, 40), taken(process, OTHER), taken(process, BUSY)
+
+    assert abs(first[0] + first[2] - first[1]) <= 8
+    assert process.free > 0
+    assert taken(process, NEWCOMER, 1) == 1
+
+
+async def test_a_workspace_may_always_have_one_slot_if_any_is_free():
+    process = slots(3, weights={OTHER: 0.001})
+    taken(process, BUSY)
+
+    assert taken(process, OTHER) == 1
+    assert process.free == 0
+    assert taken(process, NEWCOMER) == 0
+
+
+async def test_weights_multiply_a_share():
+    light, heavy = slots(100, weights={BUSY: 0.25}), slots(100, weights={BUSY: 4.0})
+
+    assert taken(light, BUSY) == 50  # 1 to 1
+    assert taken(heavy, BUSY) == 94  # 16 to 1
+
+
+async def test_a_slot_given_back_can_be_taken_again():
+    process = slots(2)
+    turn = process.take(BUSY)
+
+    process.give_back(turn)
+    process.give_back(turn)
+
+    assert process.free == 2
+    assert taken(process, BUSY) == 1
+
+
+async def test_tasks_put_off_come_back_one_after_the_other():
+    """However large the crowd, what comes back of it is no flood, and none is put off for long."""
+    process = slots(1)
+    delays = [process.put_off(BUSY) for _ in range(5_000)]
+
+    assert delays[200] - delays[100] == pytest.approx(100 / RETURNS, rel=0.1)
+    assert max(delays) <= LONGEST_PUT_OFF
+
+
+async def test_in_a_workspace_the_idle_give_way_and_then_those_whose_turn_is_over():
+    process = slots(10, turn=0.0)
+    idle, working = process.take(BUSY), process.take(BUSY)
+    elsewhere = process.take(OTHER)
+    process.put_off(BUSY)
+    process.put_off(BUSY)
+
+    async with alongside(process.make_room()):
+        with pytest.raises(SlotWanted):
+            async with idle.waiting(has_work=False):
+                await asyncio.sleep(10)
+
+    assert working.over
+    assert not idle.over
+    assert not elsewhere.over
