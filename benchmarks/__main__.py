@@ -9,11 +9,22 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import dvu, requests, trips
+from benchmarks import cold, dvu, evaluation, graph, peers, requests, runs, store, sweeps, trips
 from benchmarks.machine import Machine, load_average
 from benchmarks.sizes import FULL, QUICK
 
-PARTS = {"trips": trips.run, "requests": requests.run, "dvu": dvu.run}
+PARTS = {
+    "trips": trips.run,
+    "requests": requests.run,
+    "peers": peers.run,
+    "graph": graph.run,
+    "store": store.run,
+    "dvu": dvu.run,
+    "runs": runs.run,
+    "evaluation": evaluation.run,
+    "sweeps": sweeps.run,
+    "cold": cold.run,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

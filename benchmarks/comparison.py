@@ -10,7 +10,7 @@ from benchmarks import cpu
 from benchmarks.bare import STEPS, publish_each
 from benchmarks.broker import Traffic
 from benchmarks.deployment import CLIENT, DAEMON, Deployment
-from benchmarks.lanes import Lane, flood, one_by_one
+from benchmarks.lanes import Lane, drain, flood, one_by_one
 from benchmarks.limits import Limits
 from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, median, percentile
@@ -44,6 +44,8 @@ class Comparison:
             self._publish_rate,
             self._worker_rate,
         ]
+        if len(self._lanes) == 1:
+            steps.append(self._drain_rate)
         for _ in range(rounds):
             for step in steps:
                 await step()
@@ -87,6 +89,15 @@ class Comparison:
     async def _rate(self) -> None:
         pids = {"daemon": self._daemon, "nats-server": self._broker.pid}
         await self._flood("rebaser", self._lanes, pids)
+
+    async def _drain_rate(self) -> None:
+        before = cpu.seconds(self._daemon)
+        self._figures["drain rate"].append(
+            await drain(self._lanes[0], self._flood_each, self._daemon)
+        )
+        if before is not None:
+            more = (cpu.seconds(self._daemon) or before) - before
+            self._figures["drain cpu"].append(more / self._flood_each * MILLI)
 
     async def _publish_rate(self) -> None:
         self._figures["publish rate"].append(await publish_each(self._publishers, self._flood_each))

@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import os
+import signal
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -104,3 +106,21 @@ async def flood(lanes: Sequence[Lane], count: int) -> float:
         for lane, number in zip(lanes, due, strict=True)
     ]
     return len(lanes) * count / (max(ends) - started)
+
+
+async def drain(lane: Lane, count: int, daemon: int) -> float:
+    """Requests a second while a backlog of `count` is worked off, by a daemon that was frozen."""
+    due = lane.commits.count(lane.subject) + count
+    todo = iter(range(count))
+
+    async def send() -> None:
+        for _ in todo:
+            await lane.send()
+
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        await asyncio.gather(*(send() for _ in range(AT_ONCE)))
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    started = time.perf_counter()
+    return count / (await lane.commits.line(lane.subject, due) - started)

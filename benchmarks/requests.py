@@ -37,7 +37,7 @@ async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
 
 def _rows(found: Comparison) -> list[list[Cell]]:
     p50 = found["rebaser p50"]
-    rate = found["rebaser rate"]
+    rate, backlog = found["rebaser rate"], found.get("drain rate")
     latency: list[Cell] = [
         *(p50, found["rebaser p99"]),
         *(found["chain p50"], found["chain p99"], p50 / found["chain p50"]),
@@ -46,11 +46,13 @@ def _rows(found: Comparison) -> list[list[Cell]]:
     rates: list[Cell] = [
         *(rate, found["publish rate"], rate / found["publish rate"]),
         *(found["worker rate"], rate / found["worker rate"]),
+        *(backlog, None if backlog is None else backlog / found["publish rate"]),
     ]
     processors: list[Cell] = [
         found.get(f"{name} cpu")
         for name in ("rebaser client", "daemon", "nats-server", "worker client", "worker")
     ]
+    processors.append(found.get("drain cpu"))
     steps: list[Cell] = [found[step] for step in STEPS]
     traffic: list[Cell] = [
         found[f"{name} {way}"] for name in (CLIENT, DAEMON) for way in ("sent", "got")
@@ -66,7 +68,8 @@ whatever comes, asked with nats-py and seen by the same follower.
 A request has {request} bytes, a commit {commit}, with headers."""
 _RATE = """\
 From the first call to the last line of the log. Limits: as many publishes of the same request,
-those of a change set one by one; and the process as above."""
+those of a change set one by one; and the process as above. From a backlog: the daemon was frozen
+until all requests were stored; the clock runs from then to the last line of the log."""
 _PROCESSORS = """\
 The client's includes what follows the log. Another process's comes in steps of 10 ms in all."""
 _STEPS = """\
@@ -99,12 +102,16 @@ def _tables(request_bytes: int, commit_bytes: int) -> list[Table]:
                 *which,
                 *("Rebaser", "awaited publishes", "ratio"),
                 *("bare worker", "ratio to it"),
+                *("from a backlog", "its ratio"),
             ],
             notes=[_RATE],
         ),
         Table(
             "Processor time a request while they were flooded (ms)",
-            [*which, "client", "daemon", "nats-server", "nats-py for a client", "bare worker"],
+            [
+                *(*which, "client", "daemon", "nats-server"),
+                *("nats-py for a client", "bare worker", "daemon, from a backlog"),
+            ],
             notes=[_PROCESSORS],
         ),
         Table(

@@ -20,6 +20,19 @@ class Sizes:
     affected: tuple[int, ...]
     """About so many values are affected by what is changed."""
     dvu_rounds: int
+    starts: int
+    """Of Spark, in each way."""
+    values: int
+    """Of a large run."""
+    peer_rounds: int
+    graphs: tuple[int, ...]
+    """So many values in one change set."""
+    store_values: int
+    """In the large change set of part `store`."""
+    store_commits: int
+    """Of which the space is measured."""
+    branches: int
+    """Of one head."""
 
 
 FULL = Sizes(
@@ -31,6 +44,13 @@ FULL = Sizes(
     whole_graph=True,
     affected=(10, 1_000, 50_000),
     dvu_rounds=9,
+    starts=5,
+    values=1_000_000,
+    peer_rounds=3,
+    graphs=(1_000, 100_000, 1_000_000, 10_000_000),
+    store_values=1_000_000,
+    store_commits=10_000,
+    branches=10_000,
 )
 QUICK = Sizes(
     rounds=1,
@@ -41,4 +61,11 @@ QUICK = Sizes(
     whole_graph=False,
     affected=(10,),
     dvu_rounds=2,
+    starts=1,
+    values=20_000,
+    peer_rounds=1,
+    graphs=(1_000, 100_000),
+    store_values=20_000,
+    store_commits=2_000,
+    branches=200,
 )

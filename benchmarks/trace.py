@@ -18,6 +18,7 @@ from rebaser_core.jetstream import JetStream, OrderedConsumer
 from rebaser_core.subjects import Subjects
 from rebaser_server.dvu.evaluate import Outcome
 from rebaser_server.dvu.executor import Executor, OnProgress
+from rebaser_server.dvu.shelf import Shelf, Stored
 
 MARKS = {
     "enqueued": "",
@@ -103,10 +104,14 @@ class Timed:
         await self._executor.start()
 
     async def run(
-        self, blobs: Sequence[bytes], *, on_progress: OnProgress | None = None
-    ) -> list[Outcome]:
+        self,
+        blobs: Sequence[bytes],
+        *,
+        shelf: Shelf | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[Outcome | Stored]:
         self._trace.mark("run began")
-        outcomes = await self._executor.run(blobs, on_progress=on_progress)
+        outcomes = await self._executor.run(blobs, shelf=shelf, on_progress=on_progress)
         self._trace.mark("run ended")
         return outcomes
 

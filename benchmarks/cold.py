@@ -1,0 +1,108 @@
+"""Part `cold`: from the start of a process to the first result of Spark in it."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.sizes import Sizes
+from benchmarks.tables import Table, median
+from rebaser_server.dvu.archive import archive_of, default_directory
+from rebaser_server.dvu.java import find_java
+from rebaser_server.dvu.options import SparkOptions
+from rebaser_server.dvu.training import train
+
+STOCK = """
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+def same(batches):
+    yield from batches
+
+spark = SparkSession.builder.master("local[*]").getOrCreate()
+table = pa.table({"row": pa.array([b""], pa.binary())})
+assert spark.createDataFrame(table).mapInArrow(same, "row binary").toArrow().num_rows == 1
+print("done", flush=True)
+spark.stop()
+"""
+OURS = """
+import asyncio, sys
+from pathlib import Path
+from rebaser_server.dvu.blob import Blob
+from rebaser_server.dvu.executor import SparkExecutor
+from rebaser_server.dvu.options import SparkOptions
+
+async def main():
+    spark = SparkExecutor(SparkOptions(Path(sys.argv[1]), archives=Path(sys.argv[2])))
+    await spark.run([Blob().encode()])
+    print("done", flush=True)
+    await spark.close()
+
+asyncio.run(main())
+"""
+
+
+@dataclass(slots=True)
+class Way:
+    """One way to start, and what it took each time, in seconds."""
+
+    name: str
+    script: str
+    arguments: Sequence[str]
+    elapsed: list[float] = field(default_factory=list)
+
+    def start(self, directory: Path) -> None:
+        environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, "-c", self.script, *self.arguments],
+            cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert process.stdout is not None  # noqa: S101
+        with process.stdout:
+            said = process.stdout.readline()
+        self.elapsed.append(time.perf_counter() - began)
+        if said != b"done\n" or process.wait() != 0:
+            raise RuntimeError(f"{self.name} did not start")
+
+
+async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Table]:
+    """Start both ways in turns. An archive is trained first where there is none."""
+    return [await asyncio.to_thread(_run, directory, sizes, say)]
+
+
+def _run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> Table:
+    state, archives = directory / "state", default_directory()
+    java = find_java(directory, os.environ)
+    archive = archive_of(archives, java)
+    if archive is None or not archive.exists():
+        archives = directory / "archives"
+        say("cold: train")
+        asyncio.run(train(SparkOptions(directory / "training", archives=archives)))
+    ways = [
+        Way("stock PySpark", STOCK, []),
+        Way("Rebaser, not trained", OURS, [str(state), str(directory / "none")]),
+        Way("Rebaser, trained", OURS, [str(state), str(archives)]),
+    ]
+    for number in range(sizes.starts):
+        for way in ways if number % 2 else reversed(ways):
+            say(f"cold: {way.name}, {number + 1}")
+            way.start(directory)
+    stock = ways[0]
+    return Table(
+        "From the start of a process to Spark's first result (s)",
+        ["", "p50", "fastest", "slowest", "ratio", "ratio of the fastest"],
+        [
+            [
+                *(way.name, median(way.elapsed), min(way.elapsed), max(way.elapsed)),
+                median(way.elapsed) / median(stock.elapsed),
+                min(way.elapsed) / min(stock.elapsed),
+            ]
+            for way in ways
+        ],
+        ["In turns, each in a process of its own."],
+    )

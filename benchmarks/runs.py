@@ -1,0 +1,134 @@
+"""Part `runs`: what Spark adds to evaluating, for few values and for many, and how a run ends."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from benchmarks.memory import proportional
+from benchmarks.shapes import made
+from benchmarks.sizes import Sizes
+from benchmarks.spark import empty_job
+from benchmarks.tables import MILLI, Cell, Table, median
+from rebaser_server.dvu.evaluate import evaluate
+from rebaser_server.dvu.executor import SparkExecutor
+from rebaser_server.dvu.options import SparkOptions
+from rebaser_server.dvu.shelf import Shelf
+from rebaser_server.files import Files
+
+FEW = 10
+WARM_UP = 5
+SHAPES = ("chains of 1,000", "one giant, 100 levels")
+FUNCTION = ("builtin", "sum")
+ARGUMENTS = [("values", 3)]
+
+
+async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Table]:
+    """One session; what is compared alternates."""
+    executor = SparkExecutor(SparkOptions(directory / "spark"))
+    try:
+        say("runs: start Spark")
+        await executor.start()
+        runs = _Runs(executor, Files(str(directory / "store")), say)
+        return [await runs.few(sizes), await runs.many(sizes), await runs.cancelled(sizes)]
+    finally:
+        await executor.close()
+
+
+class _Runs:
+    def __init__(self, executor: SparkExecutor, files: Files, say: Callable[[str], None]) -> None:
+        self._executor = executor
+        self._files = files
+        self._say = say
+        self._shelves = 0
+
+    def _shelf(self) -> Shelf:
+        """An empty one."""
+        self._shelves += 1
+        return Shelf(self._files, f"{self._shelves:064x}")
+
+    async def _seconds(self, blobs: Sequence[bytes], shelf: Shelf) -> float:
+        began = time.perf_counter()
+        await self._executor.run(blobs, shelf=shelf)
+        return time.perf_counter() - began
+
+    async def few(self, sizes: Sizes) -> Table:
+        self._say(f"runs: {FEW} values")
+        [blob] = _blobs("one giant, 100 levels", FEW, 1)
+        ours: list[float] = []
+        empty: list[float] = []
+        for number in range(WARM_UP + 3 * sizes.dvu_rounds):
+            taken = [await self._seconds([blob], self._shelf()), await asyncio.to_thread(empty_job)]
+            if number >= WARM_UP:
+                ours.append(taken[0] * MILLI)
+                empty.append(taken[1] * MILLI)
+        row: list[Cell] = [FEW, median(ours), min(ours), median(empty), min(empty)]
+        return Table(
+            "A run of few values beside an empty job (ms)",
+            ["values", "run p50", "fastest", "empty p50", "fastest ", "ratio", "of the fastest"],
+            [[*row, median(ours) / median(empty), min(ours) / min(empty)]],
+            ["The same warm session, in turns. An empty job is a `mapInArrow` of one row."],
+        )
+
+    async def many(self, sizes: Sizes) -> Table:
+        rows: list[Sequence[Cell]] = []
+        for shape in SHAPES:
+            self._say(f"runs: {sizes.values:,} values, {shape}")
+            blobs = await asyncio.to_thread(_blobs, shape, sizes.values, 2 * self._executor.slots)
+            spark: list[float] = []
+            here: list[float] = []
+            for _ in range(sizes.rounds // 2 + 1):
+                shelf = self._shelf()
+                spark.append(await self._seconds(blobs, shelf))
+                here.append(await asyncio.to_thread(_evaluated, blobs))
+                shelf.clear()
+            memory = proportional(self._executor.jvm_pid or 0)
+            memory += proportional(os.getpid(), inner=False)
+            rows.append(
+                [
+                    *(shape, sizes.values, len(blobs), median(spark), median(here)),
+                    *(median(spark) / median(here), min(spark) / min(here), memory / 2**20),
+                ]
+            )
+        return Table(
+            "Runs of many values beside the same blobs evaluated in this process (s)",
+            [
+                *("shape", "values", "blobs", "Spark p50", "in process p50"),
+                *("ratio", "of the fastest", "MiB in all"),
+            ],
+            rows,
+            ["Results go to files, whose names the driver hears. `sum` of three, all changed."],
+        )
+
+    async def cancelled(self, sizes: Sizes) -> Table:
+        self._say("runs: cancel")
+        blobs = await asyncio.to_thread(_blobs, SHAPES[1], sizes.values, 1)
+        taken = []
+        for _ in range(sizes.rounds):
+            shelf = self._shelf()
+            going = asyncio.create_task(self._executor.run(blobs, shelf=shelf))
+            await asyncio.sleep(0.5)
+            began = time.perf_counter()
+            going.cancel()
+            with suppress(asyncio.CancelledError):
+                await going
+            taken.append(time.perf_counter() - began)
+        return Table(
+            "From cancelling a run until it is gone (s)",
+            ["values", "p50", "slowest"],
+            [[sizes.values, median(taken), max(taken)]],
+        )
+
+
+def _blobs(shape: str, count: int, most: int) -> list[bytes]:
+    parts = made(shape, count).parts(most) if most > 1 else [made(shape, count)]
+    return [part.blob(FUNCTION, list(ARGUMENTS)).encode() for part in parts]
+
+
+def _evaluated(blobs: Sequence[bytes]) -> float:
+    began = time.perf_counter()
+    for blob in blobs:
+        evaluate(blob)
+    return time.perf_counter() - began
