@@ -39,8 +39,9 @@ class Watch:
     """
 
     def __init__(self, limits: Limits, place: memoryview | None = None) -> None:
-        """`place`: one integer of 64 bits, if somebody else wants to know it."""
+        """`place`: one integer of 64 bits, if somebody else watches it, who ends this process."""
         self._limits = limits
+        self._alone = place is None
         self.place = place or memoryview(bytearray(8)).cast("q")
         """Of the value whose function runs in `place[0]`, else `IDLE`."""
         self.place[0] = IDLE
@@ -62,7 +63,8 @@ class Watch:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
-            faulthandler.cancel_dump_traceback_later()
+            if self._alone:
+                faulthandler.cancel_dump_traceback_later()
 
     @contextmanager
     def headroom(self) -> Iterator[None]:
@@ -99,7 +101,8 @@ class Watch:
             raise TimeLimitExceeded
 
     def _rearm(self) -> None:
-        if sys.__stderr__ is not None:
+        # In a forked child it would wait for ever for the thread that the parent does this with.
+        if self._alone and sys.__stderr__ is not None:
             with suppress(ValueError, OSError):  # it is closed, or no file
                 faulthandler.dump_traceback_later(
                     PATIENCE * self._limits.seconds + 1, exit=True, file=sys.__stderr__
