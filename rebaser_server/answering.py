@@ -25,9 +25,9 @@ from rebaser_core.queries import (
 )
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import CONTENT_TYPE
+from rebaser_server.archive import Archive
 from rebaser_server.graph import Graph
 from rebaser_server.lifetimes import alongside
-from rebaser_server.ownership import Archive
 from rebaser_server.reading import Reader
 from rebaser_server.selecting import TooMuch, selected
 

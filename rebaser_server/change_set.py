@@ -20,6 +20,7 @@ from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
 from rebaser_core.limits import Limits
 from rebaser_core.subjects import Subjects
 from rebaser_server.announcing import Announcer
+from rebaser_server.archive import Archive
 from rebaser_server.batches import Batches
 from rebaser_server.branching import Branching
 from rebaser_server.checkpointing import Checkpointing
@@ -29,7 +30,7 @@ from rebaser_server.errors import Overtaken, SlotWanted
 from rebaser_server.handling import Handler
 from rebaser_server.lifetimes import Shutdown, alongside
 from rebaser_server.outcomes import Outcomes
-from rebaser_server.ownership import Archive, Ownership
+from rebaser_server.ownership import Ownership
 from rebaser_server.requests import RequestQueue
 from rebaser_server.retention import Retention
 from rebaser_server.serial_dvu import SerialDvu

@@ -7,13 +7,13 @@ from typing import Any
 from rebaser_core.codecs import same
 from rebaser_core.errors import RebaserError
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue
+from rebaser_server.archive import Archive
 from rebaser_server.batches import Batch
 from rebaser_server.definitions import func_in, same_value, value_in
 from rebaser_server.edits import Edits
 from rebaser_server.graph import Graph
 from rebaser_server.lifecycle import digest, since
 from rebaser_server.merging import merged
-from rebaser_server.ownership import Archive
 from rebaser_server.performing import perform
 
 

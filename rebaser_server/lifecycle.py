@@ -14,10 +14,11 @@ from rebaser_core.change_sets import ChangeSetRequestV1, Standing
 from rebaser_core.commits import Branch, Closing, Handled, Outcome
 from rebaser_core.ids import RequestId
 from rebaser_core.updates import AnyUpdate
+from rebaser_server.archive import Archive, Restored
 from rebaser_server.batches import Batch, MissingBatch
 from rebaser_server.errors import HistoryBroken
 from rebaser_server.merging import Merged, changes_between, merged
-from rebaser_server.ownership import Archive, Ownership, Restored
+from rebaser_server.ownership import Ownership
 from rebaser_server.performing import perform
 from rebaser_server.state import State
 

@@ -5,11 +5,11 @@ import asyncio
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, ObjectStore
 from rebaser_core.subjects import Subjects
+from rebaser_server.archive import Archive, Restored
 from rebaser_server.batches import Batches
 from rebaser_server.commit_log import CommitLog
 from rebaser_server.errors import HistoryBroken
 from rebaser_server.graph import Graph
-from rebaser_server.ownership import Archive, Restored
 from rebaser_server.settings import Settings
 from rebaser_server.state import State
 from rebaser_server.store.checkpoints import Checkpoints

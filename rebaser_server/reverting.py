@@ -8,9 +8,9 @@ from rebaser_core.codecs import same
 from rebaser_core.commits import CommitV1, Outcome
 from rebaser_core.errors import RebaserError
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
+from rebaser_server.archive import Archive
 from rebaser_server.definitions import Definition, View, difference, func_in, same_value, value_in
 from rebaser_server.graph import Graph
-from rebaser_server.ownership import Archive
 
 
 class NotToRevert(RebaserError):

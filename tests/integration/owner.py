@@ -8,8 +8,9 @@ from pydantic import TypeAdapter
 from rebaser_core.commits import Handled, Outcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.updates import AnyUpdate, UpdateList
+from rebaser_server.archive import Archive
 from rebaser_server.checkpointing import Checkpointing
-from rebaser_server.ownership import Archive, Ownership
+from rebaser_server.ownership import Ownership
 from rebaser_server.rebase import rebase
 from rebaser_server.retention import Retention
 from rebaser_server.upkeep import Upkeep

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from rebaser_core.ids import ChangeSet
+from rebaser_server.archive import Archive
 from rebaser_server.checkpointing import Checkpointing
 from rebaser_server.errors import Overtaken
-from rebaser_server.ownership import Archive, Ownership
+from rebaser_server.ownership import Ownership
 from rebaser_server.retention import Retention
 from rebaser_server.store.checkpoints import Checkpoint, Checkpoints
 from rebaser_server.upkeep import Upkeep
