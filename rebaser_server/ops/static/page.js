@@ -2,7 +2,7 @@
 
 const WINDOW = 300; // seconds that the plots go back
 const $ = (id) => document.getElementById(id);
-let chosen = null; // the change set whose graph is shown
+const LISTED = 15; // updates; of the rest it says how many
 
 function text(id, value) {
   const element = $(id);
@@ -11,6 +11,12 @@ function text(id, value) {
 
 function short(id) {
   return id.slice(0, 4) + "…" + id.slice(-6);
+}
+
+// What an operator named it, or the end of a name made up; what follows the slash tells its starts apart.
+function instance(id) {
+  const name = id.split("/")[0];
+  return name.length === 26 ? short(name) : name;
 }
 
 function name(row) {
@@ -87,48 +93,6 @@ function plot(id, series) {
   return highest > 1e-9 ? highest : 0;
 }
 
-function drawGraph(picture) {
-  const svg = $("graph");
-  const layers = new Map();
-  for (const node of picture.nodes) {
-    if (!layers.has(node.level)) layers.set(node.level, []);
-    layers.get(node.level).push(node);
-  }
-  const tallest = Math.max(1, ...[...layers.values()].map((layer) => layer.length));
-  const width = 180 * layers.size, height = Math.max(80, 26 * tallest);
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  const places = new Map();
-  [...layers.keys()].sort((a, b) => a - b).forEach((level, column) =>
-    layers.get(level).forEach((node, row, layer) =>
-      places.set(node.id, [20 + column * 180, ((row + 0.5) * height) / layer.length])));
-  const make = (kind, attributes, label) => {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", kind);
-    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-    if (label) element.textContent = label;
-    return element;
-  };
-  const lines = picture.edges.filter(([a, b]) => places.has(a) && places.has(b)).map(([a, b]) => {
-    const [x1, y1] = places.get(a), [x2, y2] = places.get(b);
-    return make("line", { x1, y1, x2, y2 });
-  });
-  const dots = picture.nodes.flatMap((node) => {
-    const [cx, cy] = places.get(node.id);
-    return [make("circle", { cx, cy, r: 5, class: node.root ? "root" : "" }),
-            make("text", { x: cx + 8, y: cy + 3 }, node.name.slice(0, 24))];
-  });
-  svg.replaceChildren(...lines, ...dots);
-  text("picturenote", `${picture.nodes.length} of ${picture.affected} values, from what was changed (amber) ` +
-    "to what depends on it.");
-}
-
-function choose(row) {
-  const button = document.createElement("button");
-  button.textContent = "show";
-  button.setAttribute("aria-label", `show the graph of ${row.changeSet}`);
-  button.onclick = () => { chosen = chosen === row.changeSet ? null : row.changeSet; };
-  return button;
-}
-
 function bar(update) {
   const progress = document.createElement("progress");
   progress.max = Math.max(1, update.affected);
@@ -172,22 +136,18 @@ function show(status) {
     { values: seconds.map((s) => s.p99), kind: "p99" }, { values: seconds.map((s) => s.p50), kind: "p50" }]);
   text("waitpeak", waits ? `peak ${span(waits)}` : "");
 
-  if (!document.activeElement?.closest?.("#updatelist"))
-    table("updatelist", updates.map((h) => [name(h), bar(h.update), `${count(h.update.done)} of ${count(h.update.affected)}`,
-      since(h.update.since, status.now), h.update.picture ? choose(h) : ""]), "No update is running.");
-  const pictured = updates.find((h) => h.changeSet === chosen && h.update.picture);
-  $("picture").hidden = !pictured;
-  if (pictured) {
-    text("pictureof", `${short(pictured.workspace)}/${short(pictured.changeSet)}`);
-    drawGraph({ ...pictured.update.picture, affected: pictured.update.affected });
-  }
+  const running = updates.slice(0, LISTED).map((h) => [name(h), bar(h.update), `${count(h.update.done)} of ${count(h.update.affected)}`,
+    since(h.update.since, status.now)]);
+  if (updates.length > LISTED) running.push([`and ${count(updates.length - LISTED)} more`, "", "", ""]);
+  table("updatelist", running, "No update is running.");
   table("rebasers", status.rebasers.map((r) => {
     const recent = r.rates.filter((rate) => Date.parse(status.now) / 1000 - rate.at < 11);
-    return [r.instance === status.answering ? `${r.instance} (this one)` : r.instance, r.version, new Date(r.started).toLocaleString(),
+    const label = instance(r.instance) + (r.instance === status.answering ? " (this one)" : "");
+    return [label, r.version, new Date(r.started).toLocaleString(),
       `${r.slots.busy} of ${r.slots.busy + r.slots.free} taken`,
       (recent.reduce((sum, rate) => sum + rate.requests, 0) / 10).toFixed(1), span(r.lagSeconds)];
   }), "None answers.");
-  table("holdings", holdings.map((h) => [name(h), short(h.instance), count(h.requests), span(h.idleSeconds), since(h.since, status.now)]),
+  table("holdings", holdings.map((h) => [name(h), instance(h.instance), count(h.requests), span(h.idleSeconds), since(h.since, status.now)]),
     "No change set is in work.");
   table("queues", (queues?.deepest ?? []).map((q) => [name(q), count(q.requests), span(q.oldestSeconds)]), "No request waits.");
   table("letters", (queues?.latest_dead ?? []).map((l) => [clock(l.at), name(l), l.reason]), "No dead letters.");
