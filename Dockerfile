@@ -24,5 +24,7 @@ USER rebaser
 WORKDIR /var/lib/rebaser
 VOLUME /var/lib/rebaser
 STOPSIGNAL SIGTERM
+HEALTHCHECK --start-period=90s --interval=20s --timeout=5s CMD ["python", "-c", \
+  "import urllib.request; urllib.request.urlopen('http://127.0.0.1:7380/healthz', timeout=4)"]
 ENTRYPOINT ["rebaser"]
 CMD ["serve"]
