@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.commands.doctor import _examined  # the command, in this process
 from rebaser_server.commands.exits import Exit
+from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.owner import NOTHING, Owner
 from tests.integration.values import Sum, new_id, put
@@ -158,11 +160,26 @@ async def test_a_checkpoint_that_says_other_than_the_log_is_found(
 
 
 async def test_what_nobody_finished_is_repaired(deployment: Deployment, capsys: Any) -> None:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("time.time", lambda: 4e9)
-        await deployment.js.publish(f"$O.{deployment.subjects.batches_bucket}.C.x", b"half")
-        code, found = await doctor(deployment, capsys)
-        again, _ = await doctor(deployment, capsys, repair=True)
+    store = deployment.settings.store
+    soon = store.model_copy(update={"keep_unreferred": timedelta(milliseconds=10)})
+    deployment.settings = deployment.settings.model_copy(update={"store": soon})
+    await deployment.js.publish(f"$O.{deployment.subjects.batches_bucket}.C.x", b"half")
+
+    async def is_found() -> bool:
+        return (await doctor(deployment, capsys))[0] != Exit.OK
+
+    await eventually(is_found)
+    code, found = await doctor(deployment, capsys)
+    again, _ = await doctor(deployment, capsys, repair=True)
 
     assert (code, again) == (Exit.REPAIRABLE, Exit.OK)
     assert found[0]["what"] == "1 chunks that nothing refers to"
+
+
+async def test_nothing_is_old_because_a_clock_is_wrong(
+    deployment: Deployment, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await deployment.js.publish(f"$O.{deployment.subjects.batches_bucket}.C.x", b"half")
+    monkeypatch.setattr("time.time", lambda: 4e9)
+
+    assert await doctor(deployment, capsys) == (Exit.OK, [])
