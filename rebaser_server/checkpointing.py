@@ -71,6 +71,8 @@ class Checkpointing:
     async def _now(self) -> None:
         own, archive = self._own, self._own.archive
         async with own.lock:
+            if own.state.commit == own.checkpointed:
+                return  # asked for twice; counted twice it would be the one before itself
             state, before, lines, handled = own.state, own.kept, own.lines, own.handled
             kept = [*before, Kept(state.commit, time.time(), self._missed + lines)]
             small = {**state.small(), KEPT: kept}

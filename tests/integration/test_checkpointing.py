@@ -2,7 +2,9 @@
 
 import asyncio
 import itertools
+import shutil
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from rebaser_server.retention import Retention
 from rebaser_server.store.checkpoints import Changes, Checkpoints
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.owner import Owner
+from tests.integration.owner import NOTHING, Owner
 from tests.integration.values import new_id, put, set_to
 from tests.unit.server.batches import contents
 
@@ -137,3 +139,20 @@ async def test_a_daemon_writes_and_tidies_while_requests_come(deployment: Deploy
     assert (await deployment.graph(change_set)).values[value].value == next(numbers) - 1
     lines = await deployment.js.stream_subjects(deployment.subjects.commits_stream)
     assert sum(lines.values()) <= 5 + 10  # and what came between two checkpoints, and the end
+
+
+async def test_a_checkpoint_asked_for_twice_is_not_the_one_before_itself(
+    deployment: Deployment,
+) -> None:
+    """The log behind it is all that a store has which loses its last write."""
+    [change_set], value = new_change_sets(1), new_id()
+    owner = await Owner.of(deployment, change_set, NOTHING)
+    await owner.commit([put(value, 1)])
+
+    await owner.checkpoint()
+    await owner.checkpoint()
+
+    assert await owner.archive.begins() == 0
+    table = Path(owner.archive.checkpoints.uri(change_set))
+    await asyncio.to_thread(shutil.rmtree, table)
+    assert contents((await owner.archive.restored()).state.graph) == contents(owner.own.state.graph)
