@@ -32,7 +32,9 @@ def add(commands: Any) -> None:
 
 
 def _add_change_sets(commands: Any) -> None:
-    change_sets = commands.add_parser("change-sets", help="fork, apply and so on")
+    change_sets = commands.add_parser(
+        "change-sets", help="list, describe, fork, rename, refresh, apply, abandon, delete"
+    )
     ways = change_sets.add_subparsers(required=True, metavar="WHAT")
 
     listed = ways.add_parser("list", help="show the open change sets of a workspace")
