@@ -54,7 +54,7 @@ async def connected(options: ConnectOptions) -> AsyncIterator[Client]:
     Leaving the body closes it, without draining, without raising, in two seconds at most.
 
     Raises:
-        Unreachable: no first connection within `connect_timeout`; says the last reason.
+        Unreachable: no first connection within `connect_timeout`; says every reason that was met.
     """
     nc = Client()
     link = Link.of(nc)
@@ -72,11 +72,10 @@ async def connected(options: ConnectOptions) -> AsyncIterator[Client]:
 
 
 async def _connect(nc: Client, link: Link, options: ConnectOptions) -> None:
-    reason: Exception | None = None
+    reasons: dict[str, Exception] = {}  # each once: a refusal is not hidden by a later reset
 
     async def error_cb(error: Exception) -> None:
-        nonlocal reason
-        reason = error
+        reasons[f"{type(error).__name__}: {error}"] = error
         log.info("nats connection: %s: %s", type(error).__name__, error)
 
     async def changed() -> None:
@@ -96,8 +95,8 @@ async def _connect(nc: Client, link: Link, options: ConnectOptions) -> None:
     except TimeoutError:
         raise Unreachable(
             f"no connection to {', '.join(options.servers)} within {options.connect_timeout} s"
-            + (f": {type(reason).__name__}: {reason}" if reason else "")
-        ) from reason
+            + (f": {'; '.join(reasons)}" if reasons else "")
+        ) from next(reversed(reasons.values()), None)
     except (nats.errors.Error, OSError) as error:
         raise Unreachable(f"cannot connect to {', '.join(options.servers)}: {error}") from error
 

@@ -36,6 +36,33 @@ async def test_a_wrong_password_is_told(tmp_path) -> None:
             assert nc.is_connected
 
 
+async def test_a_refusal_is_told_even_where_later_tries_only_see_the_connection_reset() -> None:
+    """As happens when the server's word and its reset arrive together."""
+    tries = 0
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            writer.write(b'INFO {"auth_required": true}\r\n')
+            await reader.readline()
+            writer.write(b"-ERR 'Authorization Violation'\r\n")
+            await writer.drain()
+            writer.close()
+        else:
+            writer.transport.abort()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as refusing:
+        port = refusing.sockets[0].getsockname()[1]
+        refused = ConnectOptions(servers=(f"nats://127.0.0.1:{port}",), connect_timeout=1.5)
+
+        with pytest.raises(Unreachable, match=r"(?i)authorization violation.*; \w+"):
+            async with connected(refused):
+                pass
+
+    assert tries > 1
+
+
 def test_secrets_are_not_shown() -> None:
     assert "hush" not in repr(ConnectOptions(password="hush", token="hush", nkeys_seed="hush"))
 
