@@ -13,7 +13,7 @@ from rebaser_server.demo.graph import Packages
 from rebaser_server.dvu.evaluate import decode_outcome, evaluate
 from rebaser_server.dvu.plan import plan
 from rebaser_server.graph import Graph
-from rebaser_server.rebase import rebase
+from rebaser_server.rebase.correcting import rebase
 
 _UPDATES = TypeAdapter(list[Update])
 

@@ -21,7 +21,7 @@ from rebaser_server.dvu.plan import plan
 from rebaser_server.graph import Func, Graph
 from rebaser_server.graph.columns import Columns
 from rebaser_server.graph.shapes import Shapes
-from rebaser_server.rebase import rebase
+from rebaser_server.rebase.correcting import rebase
 from rebaser_server.store.checkpoints import Checkpoints, changes_of
 from rebaser_server.store.rows import LOADED, graph_of
 

@@ -16,10 +16,10 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import AnyUpdate, PutValue, SetValue
 from rebaser_core.versioned import MESSAGE_ID
-from rebaser_server.ownership import Ownership
-from rebaser_server.reading import archive_of
-from rebaser_server.rebase import rebase
-from rebaser_server.retention import Retention
+from rebaser_server.history.retention import Retention
+from rebaser_server.line.ownership import Ownership
+from rebaser_server.questions.reading import archive_of
+from rebaser_server.rebase.correcting import rebase
 from rebaser_server.server import prepare
 from rebaser_server.settings import Settings
 from rebaser_server.store.tidying import drop_superseded, tidy

@@ -22,36 +22,36 @@ from rebaser_core.jetstream import (
 from rebaser_core.limits import Limits
 from rebaser_core.streams import StreamOptions
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server.announcing import Announcer
-from rebaser_server.answering import Answering
-from rebaser_server.assets import Assets, report
-from rebaser_server.batches import Batches
-from rebaser_server.capacity import Capacity
-from rebaser_server.change_set import Rules, Workshop
-from rebaser_server.collecting import Collecting
-from rebaser_server.crew import Crew
 from rebaser_server.dvu.executor import Executor
 from rebaser_server.errors import Interrupted, StopOverdue
 from rebaser_server.files import Files
-from rebaser_server.forgetting import Forgetting
-from rebaser_server.inspecting import Inspection
+from rebaser_server.fleet.assets import Assets, report
+from rebaser_server.fleet.capacity import Capacity
+from rebaser_server.fleet.collecting import Collecting
+from rebaser_server.fleet.crew import Crew
+from rebaser_server.fleet.forgetting import Forgetting
+from rebaser_server.fleet.inspecting import Inspection
+from rebaser_server.fleet.members import Members
+from rebaser_server.fleet.reconciler import Reconciler
+from rebaser_server.fleet.takeover import Takeover
+from rebaser_server.fleet.tasks import Lease
+from rebaser_server.history.batches import Batches
+from rebaser_server.history.retention import Retention
+from rebaser_server.history.upkeep import Upkeep
 from rebaser_server.lifetimes import Shutdown, alongside
-from rebaser_server.members import Members
+from rebaser_server.line.announcing import Announcer
+from rebaser_server.line.change_set import Rules, Workshop
+from rebaser_server.line.outcomes import Outcomes
+from rebaser_server.line.slots import Fairness, Slots
 from rebaser_server.ops.serving import looked_at
-from rebaser_server.outcomes import Outcomes
-from rebaser_server.reconciler import Reconciler
-from rebaser_server.retention import Retention
+from rebaser_server.questions.answering import Answering
 from rebaser_server.settings import (
     FairnessSettings,
     NatsSettings,
     Settings,
 )
-from rebaser_server.slots import Fairness, Slots
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.results import Results
-from rebaser_server.takeover import Takeover
-from rebaser_server.tasks import Lease
-from rebaser_server.upkeep import Upkeep
 
 log: Final = structlog.get_logger()
 

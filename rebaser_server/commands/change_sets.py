@@ -107,14 +107,14 @@ async def _connected(run: Any, settings: Settings, arguments: argparse.Namespace
 
 
 async def _workspaces(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.show_change_sets import show_workspaces
+    from rebaser_server.commands.show_change_sets import show_workspaces
 
     show_workspaces(await at.client.workspaces.all(), as_json=arguments.json)
 
 
 async def _create(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
     from rebaser_core.ids import ChangeSetId, WorkspaceId
-    from rebaser_server.show_change_sets import show_workspaces
+    from rebaser_server.commands.show_change_sets import show_workspaces
 
     workspace = await at.client.workspaces.create(
         arguments.name,
@@ -126,14 +126,14 @@ async def _create(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
 
 
 async def _list(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.show_change_sets import show_change_sets
+    from rebaser_server.commands.show_change_sets import show_change_sets
 
     found = await at.client.workspaces.change_sets(arguments.workspace, closed=arguments.all)
     show_change_sets(found, as_json=arguments.json)
 
 
 async def _fork(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.show_change_sets import show_change_set
+    from rebaser_server.commands.show_change_sets import show_change_set
 
     workspaces = at.client.workspaces
     base = None
@@ -151,14 +151,14 @@ async def _fork(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
 
 
 async def _describe(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.show_change_sets import show_change_set
+    from rebaser_server.commands.show_change_sets import show_change_set
 
     record = await at.client.workspaces.find(arguments.workspace, arguments.change_set)
     show_change_set(record, as_json=arguments.json)
 
 
 async def _rename(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.show_change_sets import show_change_set
+    from rebaser_server.commands.show_change_sets import show_change_set
 
     workspaces = at.client.workspaces
     record = await workspaces.find(arguments.workspace, arguments.change_set)
@@ -167,7 +167,7 @@ async def _rename(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
 
 
 async def _act(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.show_change_sets import show_change_set
+    from rebaser_server.commands.show_change_sets import show_change_set
 
     workspaces = at.client.workspaces
     record = await workspaces.find(arguments.workspace, arguments.change_set)
@@ -179,15 +179,15 @@ async def _act(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
 
 async def _compare(at: Any, settings: Settings, record: Any, *, computed: bool = False) -> Any:
     from rebaser_core.ids import ChangeSet
-    from rebaser_server.comparing import compare
-    from rebaser_server.reading import archive_of
+    from rebaser_server.questions.comparing import compare
+    from rebaser_server.questions.reading import archive_of
 
     change_set = ChangeSet(record.workspace_id, record.change_set_id)
     return await compare(archive_of(at.js, settings, change_set), computed=computed)
 
 
 async def _diff(at: Any, settings: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.show_change_sets import show_comparison
+    from rebaser_server.commands.show_change_sets import show_comparison
 
     record = await at.client.workspaces.find(arguments.workspace, arguments.change_set)
     found = await _compare(at, settings, record, computed=arguments.computed)
@@ -195,7 +195,7 @@ async def _diff(at: Any, settings: Settings, arguments: argparse.Namespace) -> N
 
 
 async def _apply(at: Any, settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.show_change_sets import show_change_set, show_comparison
+    from rebaser_server.commands.show_change_sets import show_change_set, show_comparison
 
     workspaces = at.client.workspaces
     record = await workspaces.find(arguments.workspace, arguments.change_set)

@@ -38,8 +38,8 @@ def add(commands: Any) -> None:
 
 def _list(settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.deployment import deployment
+    from rebaser_server.commands.letters import latest
     from rebaser_server.commands.output import show
-    from rebaser_server.letters import latest
 
     async def rows() -> list[dict[str, Any]]:
         async with deployment(settings) as at:
@@ -59,7 +59,7 @@ def _list(settings: Settings, arguments: argparse.Namespace) -> int:
 
 def _show(settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.deployment import deployment
-    from rebaser_server.letters import letter
+    from rebaser_server.commands.letters import letter
 
     async def body() -> dict[str, Any]:
         async with deployment(settings) as at:
@@ -72,7 +72,7 @@ def _show(settings: Settings, arguments: argparse.Namespace) -> int:
 
 def _replay(settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.deployment import deployment
-    from rebaser_server.letters import replay
+    from rebaser_server.commands.letters import replay
 
     async def body() -> None:
         async with deployment(settings) as at:

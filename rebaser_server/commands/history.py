@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
 
 
 def _log(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.show_history import show_log
+    from rebaser_server.commands.show_history import show_log
 
     asyncio.run(
         show_log(
@@ -45,7 +45,7 @@ def _log(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 def _revert(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.show_history import show_revert
+    from rebaser_server.commands.show_history import show_revert
 
     asyncio.run(
         show_revert(

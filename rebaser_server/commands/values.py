@@ -20,7 +20,7 @@ def add(commands: Any) -> None:
 
 
 def _values(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.show import show_values
+    from rebaser_server.commands.show import show_values
 
     change_set = change_set_in(arguments)
     asyncio.run(

@@ -7,13 +7,13 @@ from functools import partial
 from rebaser_core.errors import RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError, StreamNotFound
-from rebaser_server.assets import Assets
 from rebaser_server.doctor import queues
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.histories import histories
 from rebaser_server.files import Files
-from rebaser_server.garbage import Collector, Garbage
-from rebaser_server.reading import archive_of
+from rebaser_server.fleet.assets import Assets
+from rebaser_server.history.garbage import Collector, Garbage
+from rebaser_server.questions.reading import archive_of
 from rebaser_server.settings import Settings
 from rebaser_server.store.leftovers import Leftovers
 

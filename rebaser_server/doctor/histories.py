@@ -8,10 +8,10 @@ from functools import partial
 
 from rebaser_core.change_sets import Standing
 from rebaser_core.errors import RebaserError
-from rebaser_server.archive import Archive
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.errors import NotRetained
 from rebaser_server.graph import Graph
+from rebaser_server.history.archive import Archive
 from rebaser_server.store.repairing import revived
 from rebaser_server.store.rows import rows_of
 

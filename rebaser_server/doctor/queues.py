@@ -9,9 +9,9 @@ from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Unreachable
 from rebaser_core.jetstream.ordered import ordered_reader
-from rebaser_server.assets import Assets, remedy_for
-from rebaser_server.commit_log import DVU_DUE
 from rebaser_server.doctor.findings import Finding, Severity
+from rebaser_server.fleet.assets import Assets, remedy_for
+from rebaser_server.history.commit_log import DVU_DUE
 
 
 async def configuration(assets: Assets) -> AsyncIterator[Finding]:

@@ -8,8 +8,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from rebaser_server.board import Board
+from rebaser_server.line.slots import Slots
 from rebaser_server.ops.queues import Queues
-from rebaser_server.slots import Slots
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

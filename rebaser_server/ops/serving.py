@@ -6,16 +6,16 @@ from typing import Final
 
 import structlog
 
-from rebaser_server.change_set import Workshop
+from rebaser_server.fleet.members import Members
 from rebaser_server.lifetimes import Shutdown, alongside
-from rebaser_server.members import Members
+from rebaser_server.line.change_set import Workshop
+from rebaser_server.line.slots import Slots
 from rebaser_server.ops.endpoint import Endpoint
 from rebaser_server.ops.pulse import Pulse
 from rebaser_server.ops.queues import QueueWatch
 from rebaser_server.ops.status import Status
 from rebaser_server.ops.watched import Watched
 from rebaser_server.settings import Settings
-from rebaser_server.slots import Slots
 
 log: Final = structlog.get_logger()
 

@@ -12,11 +12,11 @@ from nats.aio.client import Client
 
 from rebaser_core.jetstream import JetStreamError
 from rebaser_server.board import Board
-from rebaser_server.members import Members
+from rebaser_server.fleet.members import Members
+from rebaser_server.line.slots import Slots
 from rebaser_server.ops.peers import Peers, Report
 from rebaser_server.ops.pulse import Pulse
 from rebaser_server.ops.queues import QueueWatch
-from rebaser_server.slots import Slots
 
 HOLDINGS: Final = 30
 """Change sets that each Rebaser names; of the rest it tells how many."""

@@ -6,12 +6,12 @@ from nats.aio.client import Client
 
 from rebaser_core.subjects import Subjects
 from rebaser_server.board import Board
+from rebaser_server.fleet.members import Members
 from rebaser_server.lifetimes import Shutdown
-from rebaser_server.members import Members
+from rebaser_server.line.slots import Slots
 from rebaser_server.ops.pulse import Pulse
 from rebaser_server.ops.queues import QueueWatch
 from rebaser_server.ops.status import Status
-from rebaser_server.slots import Slots
 
 
 @dataclass(frozen=True, slots=True)

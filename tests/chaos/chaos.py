@@ -14,7 +14,7 @@ from rebaser_client.client import RebaserClient
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ConnectOptions, JetStream, JetStreamError, connected
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server.members import PRESUMED_DEAD
+from rebaser_server.fleet.members import PRESUMED_DEAD
 from rebaser_server.server import prepare
 from rebaser_server.settings import Settings
 from tests.chaos.clients import RETRY_FOR, ChaosClient, WitnessedJetStream

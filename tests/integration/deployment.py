@@ -23,9 +23,9 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_server.archive import Archive
 from rebaser_server.graph import Graph
-from rebaser_server.reading import archive_of
+from rebaser_server.history.archive import Archive
+from rebaser_server.questions.reading import archive_of
 from rebaser_server.server import prepare
 from rebaser_server.settings import Settings
 from tests.harness import NatsServer, eventually

@@ -11,10 +11,10 @@ from deltalake import DeltaTable
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from rebaser_server.batches import Batches
-from rebaser_server.commit_log import CommitLog
-from rebaser_server.reading import archive_of
-from rebaser_server.retention import Retention
+from rebaser_server.history.batches import Batches
+from rebaser_server.history.commit_log import CommitLog
+from rebaser_server.history.retention import Retention
+from rebaser_server.questions.reading import archive_of
 from rebaser_server.settings import Settings
 from rebaser_server.store import checkpoints, tidying
 from rebaser_server.store.checkpoints import Checkpoints

@@ -10,11 +10,11 @@ from rebaser_client.errors import NoSuchChangeSet, Refused, TooLarge, TooMany
 from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSetId
 from rebaser_core.limits import Limits
-from rebaser_server.branching import Branching
-from rebaser_server.change_set import first_head
-from rebaser_server.comparing import compare
 from rebaser_server.errors import HistoryBroken
-from rebaser_server.ownership import Ownership
+from rebaser_server.line.branching import Branching
+from rebaser_server.line.change_set import first_head
+from rebaser_server.line.ownership import Ownership
+from rebaser_server.questions.comparing import compare
 from tests.harness import NatsServer, eventually
 from tests.integration.deployment import Deployment, deployed, new_change_sets
 from tests.integration.team import Team

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rebaser_server import checkpointing
+from rebaser_server.history.retention import Retention
 from rebaser_server.lifetimes import alongside
-from rebaser_server.retention import Retention
+from rebaser_server.line import checkpointing
 from rebaser_server.store.checkpoints import Changes, Checkpoints
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets

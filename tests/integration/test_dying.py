@@ -15,7 +15,7 @@ import pytest
 from rebaser_core.ids import ChangeSet
 from rebaser_server.doctor.histories import history
 from rebaser_server.files import Files
-from rebaser_server.garbage import Collector
+from rebaser_server.history.garbage import Collector
 from rebaser_server.store.leftovers import Leftovers
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.dying import KEPT, STEPS, VALUE, one_round

@@ -11,7 +11,7 @@ from rebaser_core.messages import (
     UpdatesBatch,
     UpdatesBatchV2,
 )
-from rebaser_server.dead_letters import REASON
+from rebaser_server.line.dead_letters import REASON
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.values import Sum, set_to
 

@@ -12,7 +12,7 @@ import pytest
 from rebaser_core.jetstream import StreamNotFound
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioned import MESSAGE_VERSION
-from rebaser_server.inspecting import Inspection
+from rebaser_server.fleet.inspecting import Inspection
 from rebaser_server.server import assets_of
 from tests.chaos.fleet import three_servers
 from tests.harness import eventually

@@ -7,15 +7,15 @@ from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import OrderedConsumer
 from rebaser_core.outcomes import OutcomeQueryV1
-from rebaser_server.announcing import Announcer
-from rebaser_server.branching import Branching
-from rebaser_server.change_set import first_head
-from rebaser_server.closing import Closer
-from rebaser_server.handling import Handler
-from rebaser_server.lifecycle import at_head
-from rebaser_server.outcomes import Outcomes
-from rebaser_server.ownership import Ownership
-from rebaser_server.requests import RequestQueue
+from rebaser_server.line.announcing import Announcer
+from rebaser_server.line.branching import Branching
+from rebaser_server.line.change_set import first_head
+from rebaser_server.line.closing import Closer
+from rebaser_server.line.handling import Handler
+from rebaser_server.line.lifecycle import at_head
+from rebaser_server.line.outcomes import Outcomes
+from rebaser_server.line.ownership import Ownership
+from rebaser_server.line.requests import RequestQueue
 from tests.harness import eventually
 from tests.integration.deployment import Deployment
 from tests.integration.team import Team

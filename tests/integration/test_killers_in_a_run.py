@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 DEADLY = """
 import os, signal, sys
-from rebaser_server import applying
+from rebaser_server.line import applying
 real = applying.perform
 def perform(state, sequence, batch, *rest):
     if "deadly" in repr(batch.updates):

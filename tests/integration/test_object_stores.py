@@ -9,7 +9,7 @@ from moto.server import ThreadedMotoServer
 
 from rebaser_core.updates import PutValue, RemoveValue, SetValue
 from rebaser_server.files import Files
-from rebaser_server.rebase import rebase
+from rebaser_server.rebase.correcting import rebase
 from rebaser_server.store import tidying
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.leftovers import Leftovers

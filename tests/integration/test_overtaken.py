@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.archive import Archive
-from rebaser_server.checkpointing import Checkpointing
 from rebaser_server.errors import Overtaken
-from rebaser_server.ownership import Ownership
-from rebaser_server.retention import Retention
+from rebaser_server.history.archive import Archive
+from rebaser_server.history.retention import Retention
+from rebaser_server.history.upkeep import Upkeep
+from rebaser_server.line.checkpointing import Checkpointing
+from rebaser_server.line.ownership import Ownership
 from rebaser_server.store.checkpoints import Checkpoint, Checkpoints
-from rebaser_server.upkeep import Upkeep
 from tests.integration.deployment import Deployment, new_change_sets
 
 

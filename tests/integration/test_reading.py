@@ -10,8 +10,8 @@ from rebaser_client.errors import NotReadable, Unreachable
 from rebaser_client.reading import Values
 from rebaser_core.commits import Outcome
 from rebaser_core.ids import ChangeSet
-from rebaser_server import answering, selecting
-from rebaser_server.answering import Answering
+from rebaser_server.questions import answering, selecting
+from rebaser_server.questions.answering import Answering
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.values import Batch, Sum, new_id, put, set_to
 

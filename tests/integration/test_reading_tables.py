@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from rebaser_core.updates import PutFunc, PutValue, RemoveFunc, RemoveValue, SetInputs, SetValue
 from rebaser_server.graph import Graph
-from rebaser_server.rebase import rebase
+from rebaser_server.rebase.correcting import rebase
 from rebaser_server.store.checkpoints import Checkpoints
 from tests.unit.server.saving import CHANGE_SET, saved, ulid
 

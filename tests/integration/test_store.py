@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rebaser_core.codecs import MAX_DEPTH
 from rebaser_core.updates import PutValue, RemoveFunc, RemoveValue, SetComputed, SetValue
 from rebaser_server.graph import Graph
-from rebaser_server.rebase import rebase
+from rebaser_server.rebase.correcting import rebase
 from rebaser_server.store.checkpoints import Checkpoints, StoreDamaged, StoreFailed, changes_of
 from tests.unit.server.batches import (
     batches,

@@ -12,11 +12,12 @@ from rebaser_core.jetstream.cursor import OrderedReader
 from rebaser_core.jetstream.requests import Api
 from rebaser_core.jetstream.statuses import is_delivery
 from rebaser_core.messages import EnqueueUpdatesRequest, Inline
-from rebaser_server import applying, crew, handling, tasks
+from rebaser_server.fleet import crew, tasks
+from rebaser_server.fleet.reconciler import Reconciler
 from rebaser_server.graph import Graph
-from rebaser_server.handling import Handler
-from rebaser_server.ownership import Ownership
-from rebaser_server.reconciler import Reconciler
+from rebaser_server.line import applying, handling
+from rebaser_server.line.handling import Handler
+from rebaser_server.line.ownership import Ownership
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 

@@ -12,10 +12,10 @@ from unittest import mock
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connected, connection
 from rebaser_core.subjects import Subjects
-from rebaser_server.archive import Archive
-from rebaser_server.batches import Batches
-from rebaser_server.commit_log import CommitLog
 from rebaser_server.graph import Graph
+from rebaser_server.history.archive import Archive
+from rebaser_server.history.batches import Batches
+from rebaser_server.history.commit_log import CommitLog
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.results import Results
 from tests.chaos.history import Kind

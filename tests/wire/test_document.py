@@ -18,7 +18,8 @@ from rebaser_core.streams import StreamOptions, streams
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import _KINDS, UpdateList
 from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID, MESSAGE_TYPE, REPLY_INBOX
-from rebaser_server import dead_letters, rebase
+from rebaser_server.line import dead_letters
+from rebaser_server.rebase import correcting
 from tests.wire.samples import TYPES
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "wire.md").read_text()
@@ -130,7 +131,8 @@ def test_every_update_is_told_with_its_fields():
 
 def test_every_correction_is_told():
     """The codes are constants of the calls that make them."""
-    calls = [n for n in ast.walk(ast.parse(inspect.getsource(rebase))) if isinstance(n, ast.Call)]
+    nodes = ast.walk(ast.parse(inspect.getsource(correcting)))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
     codes = [call.args[0] for call in calls if getattr(call.func, "attr", "") == "_correct"] + [
         word.value for call in calls for word in call.keywords if word.arg == "code"
     ]

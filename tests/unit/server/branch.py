@@ -2,11 +2,11 @@
 
 from copy import deepcopy
 
-from rebaser_server.definitions import Before
-from rebaser_server.edits import Edits
 from rebaser_server.graph import Graph
-from rebaser_server.merging import changes_between, merged
-from rebaser_server.rebase import Rebased, rebase
+from rebaser_server.rebase.correcting import Rebased, rebase
+from rebaser_server.rebase.definitions import Before
+from rebaser_server.rebase.edits import Edits
+from rebaser_server.rebase.merging import changes_between, merged
 from tests.unit.server.model import Model, plain
 
 

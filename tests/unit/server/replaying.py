@@ -11,7 +11,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import UpdatesBatch, UpdatesBatchV2
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.graph import Graph
-from rebaser_server.rebase import Rebased, rebase
+from rebaser_server.rebase.correcting import Rebased, rebase
 
 History = list[list[AnyUpdate]]
 

@@ -27,7 +27,7 @@ from rebaser_server.graph.ids import arrow_ids, raw_ids
 from rebaser_server.graph.names import Names
 from rebaser_server.graph.shapes import Shapes
 from rebaser_server.graph.texts import Texts
-from rebaser_server.rebase import rebase
+from rebaser_server.rebase.correcting import rebase
 from rebaser_server.store import loading, rows
 from rebaser_server.store.rows import graph_of, rows_of
 from tests.unit.server.batches import (

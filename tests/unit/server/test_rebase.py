@@ -12,7 +12,7 @@ from hypothesis import given
 
 from rebaser_core.updates import PutValue
 from rebaser_server.graph import Graph
-from rebaser_server.rebase import rebase
+from rebaser_server.rebase.correcting import rebase
 from rebaser_server.store.rows import graph_of, rows_of
 from tests.unit.server.batches import (
     FUNCS,

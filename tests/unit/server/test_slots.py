@@ -7,7 +7,7 @@ import pytest
 from rebaser_core.ids import WorkspaceId
 from rebaser_server.errors import SlotWanted
 from rebaser_server.lifetimes import alongside
-from rebaser_server.slots import LONGEST_PUT_OFF, RETURNS, Fairness, Slots
+from rebaser_server.line.slots import LONGEST_PUT_OFF, RETURNS, Fairness, Slots
 
 BUSY, OTHER, NEWCOMER = WorkspaceId(), WorkspaceId(), WorkspaceId()
 

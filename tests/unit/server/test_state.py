@@ -6,7 +6,7 @@ from rebaser_core.commits import Attempts, Claim, CommitV1, Handled, Head, Outco
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, InStore, Updates
 from rebaser_server.graph import Graph
-from rebaser_server.state import RECENT, Known, State
+from rebaser_server.history.state import RECENT, Known, State
 
 IDS = [RequestId.from_int(number) for number in range(RECENT + 5)]
 

@@ -1,0 +1,1 @@
+"""Many change sets on many Rebasers: tasks, who is there, what was left undone, upkeep."""

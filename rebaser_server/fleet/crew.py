@@ -1,0 +1,104 @@
+"""What becomes of a task: held, worked on, settled, and looked after once it is gone."""
+
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from rebaser_client.errors import ClientError
+from rebaser_core.errors import UnknownSubject
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import Delivery, JetStreamError
+from rebaser_server import metrics
+from rebaser_server.errors import HistoryBroken, Interrupted, LeaseLost, Overtaken, RetryLater
+from rebaser_server.fleet.tasks import Lease, held
+from rebaser_server.lifetimes import Shutdown
+from rebaser_server.line.change_set import Workshop, look_again, process
+from rebaser_server.line.slots import Slots, Turn
+
+log: Final = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Those who work on tasks, one in each slot."""
+
+    shop: Workshop
+    lease: Lease
+    shutdown: Shutdown
+    slots: Slots
+
+    def begin(self, task: Delivery) -> Coroutine[Any, Any, None]:
+        """What to do about `task`, which settles it and never raises: its slot is taken by now."""
+        try:
+            change_set = self.shop.subjects.change_set_of(task.subject)
+        except UnknownSubject as error:
+            return self._throw_away(task, error)
+        turn = self.slots.take(change_set.workspace_id)
+        if turn is None:
+            return self._put_off(task, self.slots.put_off(change_set.workspace_id))
+        return self._work_on(task, change_set, turn)
+
+    async def _throw_away(self, task: Delivery, error: UnknownSubject) -> None:
+        log.error("stray task", subject=task.subject, error=str(error))
+        with suppress(JetStreamError):  # it comes again
+            await task.term(str(error))
+
+    async def _put_off(self, task: Delivery, delay: float) -> None:
+        with suppress(JetStreamError):  # it comes again all the same, after `ack_wait`
+            await task.nak(delay)
+
+    async def _work_on(self, task: Delivery, change_set: ChangeSet, turn: Turn) -> None:
+        """Work on the change set, then give the slot back."""
+        try:
+            with bound_contextvars(
+                workspace=str(change_set.workspace_id),
+                change_set=str(change_set.change_set_id),
+                task=task.stream_sequence,
+                delivery=task.consumer_sequence,
+            ):
+                await self._process(task, change_set, turn)
+        finally:
+            self.slots.give_back(turn)  # and nothing is left here of the task (W13)
+
+    async def _process(self, task: Delivery, change_set: ChangeSet, turn: Turn) -> None:
+        """The one place where any error of the work ends: logged, the task settled by `held`."""
+        log.info("taken", delivered=task.delivered)
+        metrics.TASKS.labels("first" if task.delivered == 1 else "again").inc()
+        how, board = "failed", self.shop.announcer.board
+        try:
+            with board.holding(change_set):
+                async with held(self.shop.js, task, self.lease):
+                    quiet = await process(self.shop, change_set, self.shutdown, turn)
+            await look_again(self.shop, change_set)
+            how = "quiet" if quiet else "turn over"
+            log.info(how)
+        except Interrupted:
+            how = "interrupted"
+            log.info(how)
+        except (LeaseLost, Overtaken) as error:
+            how = "lost"
+            if isinstance(error, LeaseLost):
+                metrics.LEASE_LOSSES.inc()
+            else:
+                metrics.COMMIT_CONFLICTS.inc()
+            log.warning("not ours any more", reason=str(error))
+        except RetryLater as error:
+            how = "retried"
+            metrics.RETRIES.inc()
+            board.failure(change_set, "tried again later", str(error))
+            log.warning("tried again later", reason=str(error), delay=error.delay)
+        except (JetStreamError, ClientError) as error:
+            board.failure(change_set, "NATS failed", str(error))
+            log.warning("NATS failed", error=f"{type(error).__name__}: {error}")
+        except HistoryBroken as error:
+            board.failure(change_set, "history broken", str(error))
+            log.error("history broken", reason=str(error), remedy="see `rebaser doctor`")
+        except Exception as error:
+            board.failure(change_set, "work failed", f"{type(error).__name__}: {error}")
+            log.exception("work failed")
+        finally:
+            metrics.TASK_ENDS.labels(how).inc()

@@ -1,0 +1,58 @@
+"""Looks now and then whether NATS is configured as it must be, and whether requests wait (X3)."""
+
+import asyncio
+import random
+from datetime import datetime, timedelta
+from typing import Final, Never
+
+import structlog
+
+from rebaser_core.jetstream import JetStreamError
+from rebaser_server.fleet.assets import Assets, report
+
+log: Final = structlog.get_logger()
+
+SHOWN: Final = 10
+"""Requests that are looked at in one pass, however many wait."""
+
+
+class Inspection:
+    """Tells people what no Rebaser can mend. A pass costs as much for one change set as for all."""
+
+    def __init__(self, assets: Assets, alert_after: timedelta, every: float) -> None:
+        """`alert_after` is how long a request may wait; `every` is in seconds."""
+        self._assets = assets
+        self._alert_after = alert_after
+        self._every = every
+
+    async def run(self) -> Never:
+        """Look once a period, somewhat early or late, until cancelled."""
+        while True:
+            await asyncio.sleep(self._every * random.uniform(0.75, 1.25))  # noqa: S311 - jitter
+            try:
+                report(await self._assets.check())
+                await self.tell_of_old_requests()
+            except JetStreamError as error:
+                log.warning("not inspected", error=str(error))
+
+    async def tell_of_old_requests(self) -> None:
+        """Log who waits for too long: the oldest requests, and how many there are in all.
+
+        By the server's clock alone, which dated the requests, too.
+        """
+        js, stream = self._assets.js, self._assets.subjects.requests_stream
+        info = await js.stream_info(stream)
+        state, limit = info["state"], datetime.fromisoformat(info["ts"]) - self._alert_after
+        if not state["messages"] or datetime.fromisoformat(state["first_ts"]) > limit:
+            return
+        subjects: dict[str, float] = {}
+        sequence = state["first_seq"]
+        for _ in range(SHOWN):
+            message = await js.get_message(stream, sequence=sequence, next_by_subject=">")
+            if message is None or message.time > limit:
+                break
+            waits = limit + self._alert_after - message.time
+            subjects.setdefault(message.subject, round(waits.total_seconds()))
+            sequence = message.sequence + 1
+        if subjects:
+            log.error("requests wait too long", seconds=subjects, requests=state["messages"])

@@ -1,0 +1,87 @@
+"""Finds work that nobody has a task for, and makes the task (X1, X2). Deletes nothing (X4)."""
+
+import asyncio
+import random
+from collections.abc import Collection, Iterable
+from typing import Final, Never
+
+import structlog
+
+from rebaser_client.publishing import publish_task
+from rebaser_core.errors import UnknownSubject
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.subjects import Subjects
+from rebaser_server import metrics
+from rebaser_server.fleet.unfinished import Unfinished
+
+log: Final = structlog.get_logger()
+
+
+class Reconciler:
+    """Looks at the start and then once a period, somewhat early or late so that daemons spread.
+
+    What a look costs depends on what waits and is in hand, not on how many change sets are
+    known. Requests tell of nearly all that is left undone; a DVU can be due without one only
+    if somebody else removed the task and both died, so it may be found after some looks.
+    """
+
+    def __init__(self, js: JetStream, subjects: Subjects, every: float) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._every = every
+        self._unfinished = Unfinished(js, subjects.commits_stream)
+
+    async def run(self) -> Never:
+        """Look until cancelled. What fails is logged and tried again in the next period."""
+        while True:
+            try:
+                poked = await self.reconcile()
+                if poked:
+                    metrics.RECONCILED.inc(poked)
+                    log.info("tasks made for what had none", tasks=poked)
+            except JetStreamError as error:
+                log.warning("not reconciled", error=str(error))
+            await asyncio.sleep(self._every * random.uniform(0.75, 1.25))  # noqa: S311 - jitter
+
+    async def reconcile(self) -> int:
+        """See that each change set with a request has a task; how many had none.
+
+        And each with a due DVU, of those whose turn it is to be looked at. May be repeated
+        and run anywhere at once: a task too many costs one empty run.
+        """
+        tasks = await self._js.stream_subjects(self._subjects.tasks_stream)
+        needed = await self._with_requests(tasks) | await self._due(tasks)
+        for change_set in sorted(needed):
+            await publish_task(self._js, self._subjects, change_set)
+        return len(needed)
+
+    async def _with_requests(self, tasks: Collection[str]) -> set[ChangeSet]:
+        """Those that have requests and none of the `tasks`.
+
+        Compared as text: of a hundred thousand in hand not one is looked at more closely.
+        """
+        stream, subjects = self._subjects.requests_stream, self._subjects
+        ours, theirs = subjects.subject("rebaser.requests."), subjects.subject("rebaser.tasks.")
+        found = await self._js.stream_subjects(stream)
+        alone = (s for s in found if f"{theirs}{s.removeprefix(ours)}.process" not in tasks)
+        return self._change_sets(alone, stream)
+
+    def _change_sets(self, subjects: Iterable[str], stream: str) -> set[ChangeSet]:
+        found = set()
+        for subject in subjects:
+            try:
+                found.add(self._subjects.change_set_of(subject))
+            except UnknownSubject as error:
+                log.error("stray message", stream=stream, error=str(error))
+        return found
+
+    async def _due(self, tasks: Collection[str]) -> set[ChangeSet]:
+        """Those of which the head says that a DVU is due, and that have none of the `tasks`."""
+        found = self._change_sets(await self._unfinished.look(), self._subjects.commits_stream)
+        return {
+            change_set
+            for change_set in found
+            if self._subjects.task(change_set) not in tasks
+            and await self._unfinished.is_due(self._subjects.commits(change_set))
+        }

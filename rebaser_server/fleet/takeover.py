@@ -1,0 +1,110 @@
+"""Hand over at once the tasks of a Rebaser that is presumed dead, without waiting for its lease."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Never
+
+import structlog
+
+from rebaser_client.publishing import publish_task
+from rebaser_core.errors import UnknownSubject
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.subjects import Subjects
+from rebaser_server.fleet.members import BEAT_EVERY, PRESUMED_DEAD, Members
+from rebaser_server.history.commit_log import CommitLog
+
+log: Final = structlog.get_logger()
+
+
+class Takeover:
+    """Makes new tasks in place of those that the dead held.
+
+    The holder's acks, naks and progress refer to the old task's sequence and do not
+    touch the new one; its commits fail as soon as somebody takes the new one. So it
+    may be alive: all that is lost then is its work in hand.
+    """
+
+    def __init__(self, js: JetStream, subjects: Subjects, members: Members) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._members = members
+
+    async def run(self) -> Never:
+        """Watch until cancelled; each silence is acted on once (F1).
+
+        Were it acted on for as long as it lasts, one that is only slow would lose task
+        after task, and so would whoever takes them.
+        """
+        await self._renew_tasks_of_strangers()
+        presumed: dict[str, int] = {}
+        done: set[str] = set()
+        while True:
+            await asyncio.sleep(BEAT_EVERY)
+            silent = self._members.silent()
+            done &= silent
+            presumed = {member: seq for member, seq in presumed.items() if member in silent}
+            try:
+                for member in silent - done:
+                    if member not in presumed:
+                        presumed[member] = await self._last_task()
+                    # Those before us in rank have had their second; we find it done.
+                    await asyncio.sleep(self._members.rank() * BEAT_EVERY)
+                    renewed = await self.renew_tasks(presumed[member], member.__eq__)
+                    done.add(member)
+                    log.warning("presumed dead", member=member, tasks=renewed)
+            except JetStreamError as error:
+                log.warning("not handed over yet", error=str(error))
+
+    async def _renew_tasks_of_strangers(self) -> None:
+        """Once, after listening for a while: owners not heard died before this one started (F3).
+
+        Nothing is presumed while this one does not hear even itself.
+        """
+        up_to = None
+        while up_to is None or not self._members.hears_itself():
+            with suppress(JetStreamError):
+                up_to = up_to or await self._last_task()
+            await asyncio.sleep(PRESUMED_DEAD)
+        try:
+            renewed = await self.renew_tasks(
+                up_to, lambda owner: bool(owner) and not self._members.heard(owner)
+            )
+        except JetStreamError as error:
+            log.warning("owners not looked for", error=str(error))  # their leases end
+        else:
+            if renewed:
+                log.warning("owners not heard of", tasks=renewed)
+
+    async def _last_task(self) -> int:
+        info = await self._js.stream_info(self._subjects.tasks_stream)
+        return int(info["state"]["last_seq"])
+
+    async def renew_tasks(self, up_to: int, dead: Callable[[str], bool]) -> int:
+        """Replace each task whose change set's owner is `dead`; how many that were.
+
+        Only tasks up to sequence `up_to`, which were there when it fell silent: a later
+        one is a healthy successor's. May be repeated.
+        """
+        stream, renewed = self._subjects.tasks_stream, 0
+        for subject in await self._js.stream_subjects(stream):
+            try:
+                change_set = self._subjects.change_set_of(subject)
+            except UnknownSubject:
+                continue  # the reconciler says so
+            # The task first, then the head (F2): the other way round it might be a successor's.
+            task = await self._js.get_message(stream, last_by_subject=subject)
+            if task is None or task.sequence > up_to or not dead(await self._owner(change_set)):
+                continue
+            try:
+                await self._js.delete_message(stream, task.sequence)
+            finally:  # gone or not: a task too many costs an empty run
+                await publish_task(self._js, self._subjects, change_set)
+            renewed += 1
+        return renewed
+
+    async def _owner(self, change_set: ChangeSet) -> str:
+        """The start of a process that owns the change set; empty if none does."""
+        _, last = await CommitLog(self._js, self._subjects, change_set).last()
+        return "" if last is None else last.head.owner.rpartition("/")[0]

@@ -1,0 +1,36 @@
+"""Apply a batch to a state: live, and again in the same order when the log is replayed."""
+
+from collections.abc import Sequence
+
+from rebaser_core.updates import AnyUpdate
+from rebaser_server.history.batches import Batch
+from rebaser_server.history.state import State
+from rebaser_server.rebase.correcting import Rebased, fold, rebase
+from rebaser_server.rebase.definitions import Before
+
+
+def perform(state: State, sequence: int, batch: Batch, covers: int | None = None) -> Rebased:
+    """Rebase the batch onto the graph; a branch remembers what of it was its own edit.
+
+    A batch with `under` is one by which head reached the branch, and no edit.
+
+    Raises:
+        MissingBatch: results that it names are not there; nothing was changed.
+    """
+    if covers is not None and batch.names:
+        return fold(state.graph, batch.results(), covers)
+    if state.edits is None or covers is not None:
+        return rebase(state.graph, sequence, batch.updates, covers)
+    if batch.under is not None:
+        done = rebase(state.graph, sequence, batch.updates)
+        state.edits.moved(batch.under)
+        return done
+    return _edit(state, sequence, batch.updates)
+
+
+def _edit(state: State, sequence: int, updates: Sequence[AnyUpdate]) -> Rebased:
+    before = Before.of(state.graph, updates)
+    done = rebase(state.graph, sequence, updates)
+    if state.edits is not None:
+        state.edits.add(done.updates, before)
+    return done

@@ -1,0 +1,145 @@
+"""Apply one request to the owned state: negotiate, fetch its batch, rebase, commit (W7, D5)."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Final
+
+from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV1
+from rebaser_core.commits import Handled, Outcome
+from rebaser_core.errors import RebaserError
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import Delivery, JetStreamError
+from rebaser_core.limits import Limits
+from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesRequestV1,
+    Inline,
+)
+from rebaser_core.versioned import MESSAGE_TYPE
+from rebaser_server.history.batches import Batch
+from rebaser_server.history.performing import perform
+from rebaser_server.history.state import State
+from rebaser_server.line.lifecycle import change, closed, refused
+from rebaser_server.line.ownership import Ownership
+from rebaser_server.line.responses import Settled, settled
+
+IN_THREAD: Final = 200
+"""Updates from which a rebase leaves the event loop, lest it hold up progress and others."""
+
+
+class Unprocessable(RebaserError):
+    """The request can never take effect."""
+
+
+async def apply(own: Ownership, request: Delivery, limits: Limits) -> Settled:
+    """Have `request` staged or committed, whatever its outcome; the caller holds `own.lock`.
+
+    A staged one is committed with the next `own.flush`, and has no commit before.
+
+    Raises:
+        MalformedMessage, UnsupportedMessage, MissingBatch, Unprocessable: nothing was
+            staged, and the graph is as before.
+        Overtaken: another run owns the change set; the state is worthless.
+        Exception: the graph may hold half a batch; the state is worthless.
+    """
+    archive, sequence = own.archive, request.stream_sequence
+    message = _read(request)
+    meant = ChangeSet(message.workspace_id, message.change_set_id)
+    if meant != archive.change_set:
+        raise Unprocessable(f"published for {archive.change_set}, but is for {meant}")
+    alone = not _is_ordinary(message) or own.has_staged(message.id)
+    if alone:
+        await own.flush()
+    if message.id in own.state.recent:  # stored twice: the server had forgotten its id
+        handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.DUPLICATE)
+        stage(own, handled)
+        await own.flush()
+        return await settled(own, message.id) or Settled(handled, own.state.commit)
+    if isinstance(message, ChangeSetRequestV1):
+        handled, changes = await change(own, message, sequence)
+        stage(own, handled, **changes)
+        await own.flush()
+        return Settled(handled, own.state.commit)
+    handled, changes = await _rebased(own, message, sequence, limits)
+    stage(own, handled, **changes)
+    if not alone:
+        return Settled(handled)
+    await own.flush()
+    if handled.updates != message.updates_address:  # no line refers to what was sent
+        with suppress(JetStreamError, OSError):
+            await archive.batches.discard(message.updates_address)
+    return Settled(handled, own.state.commit)
+
+
+def stage(own: Ownership, handled: Handled, **changes: Any) -> None:
+    """Stage the line that settles a request."""
+    own.stage(handled, last_sequence=handled.sequence, attempts=None, **changes)
+
+
+def _is_ordinary(message: EnqueueUpdatesRequestV1 | ChangeSetRequestV1) -> bool:
+    """Whether nothing has to be fetched or thrown away, no claim looked at, and it is small.
+
+    Such requests may be committed together.
+    """
+    if isinstance(message, ChangeSetRequestV1):
+        return False
+    address = message.updates_address
+    return (
+        isinstance(address, Inline)
+        and address.inline.computed is None
+        and len(address.inline.updates) < IN_THREAD
+    )
+
+
+def _read(request: Delivery) -> EnqueueUpdatesRequestV1 | ChangeSetRequestV1:
+    if request.headers.get(MESSAGE_TYPE) == ChangeSetRequest.name:
+        return ChangeSetRequest.decode(request.headers, request.payload)
+    return EnqueueUpdatesRequest.decode(request.headers, request.payload)
+
+
+def _objection(state: State, batch: Batch, limits: Limits) -> str | None:
+    """Why a client's batch is refused; None if it is not."""
+    if state.head.closing is not None:
+        return closed(state.head.closing)
+    return limits.complaint(batch.updates, len(batch.updates))
+
+
+async def _rebased(
+    own: Ownership, message: EnqueueUpdatesRequestV1, sequence: int, limits: Limits
+) -> tuple[Handled, dict[str, Any]]:
+    """Rebase the batch; the record of it, and what it changes in the head."""
+    batches, state = own.archive.batches, own.state
+    batch = await batches.fetch(message.updates_address, message.id)
+    covers: int | None = None
+    changes: dict[str, Any] = {}
+    if batch.computed is not None:
+        claim = state.head.claim
+        if claim is None or claim.id != batch.computed.claim:
+            return Handled(id=message.id, sequence=sequence, outcome=Outcome.STALE), {}
+        covers = claim.covers
+        changes = {"claim": None, "clean_sequence": covers, "dvu_failures": 0}
+    else:
+        if batch.under is not None:
+            raise Unprocessable("only a branch's own log says what head has under it")
+        why_not = _objection(state, batch, limits)
+        if why_not is not None:
+            handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.REFUSED)
+            return refused(handled, why_not), {}
+    if len(batch.updates) < IN_THREAD and not batch.names:
+        done = perform(state, sequence, batch, covers)
+    else:
+        done = await asyncio.to_thread(perform, state, sequence, batch, covers)
+    address = message.updates_address
+    if done.corrections and not batch.names:
+        address = await batches.place(message.id, done.updates)
+    if done.dirty:
+        changes = {"dirty_sequence": sequence}
+    handled = Handled(
+        id=message.id,
+        sequence=sequence,
+        outcome=Outcome.APPLIED,
+        updates=address,
+        corrections=tuple(done.corrections),
+        covers=covers,
+    )
+    return handled, changes

@@ -1,0 +1,81 @@
+"""What a run does for a branch beside its requests: begin it, follow head, bring it to an end."""
+
+import asyncio
+from typing import Final, Never
+
+from rebaser_core.change_sets import Standing
+from rebaser_core.commits import Closing
+from rebaser_core.ids import RequestId
+from rebaser_core.jetstream import JetStream
+from rebaser_core.subjects import Subjects
+from rebaser_server.lifetimes import alongside
+from rebaser_server.line.closing import Closer
+from rebaser_server.line.following import Following
+from rebaser_server.line.outcomes import Outcomes
+from rebaser_server.line.ownership import Ownership
+
+LOOK_EVERY: Final = 1.0
+"""Seconds between two looks whether what keeps a branch from being quiet is done."""
+
+
+class Branching:
+    """One run's; for a change set that is no branch it does nothing."""
+
+    def __init__(
+        self, js: JetStream, subjects: Subjects, own: Ownership, outcomes: Outcomes, every: float
+    ) -> None:
+        """`every`: seconds between two looks at head if nothing is heard of it."""
+        self._own = own
+        self._following = Following(js, subjects, own, every)
+        self._closer = Closer(js, subjects, own, outcomes)
+        self._clock = asyncio.get_running_loop().time
+        self._since = self._clock()
+
+    async def begin(self) -> bool:
+        """Take over the base that a branch was forked from; whether that was still to be done.
+
+        From then on, and once there is a checkpoint, the branch needs its base no more.
+        """
+        own = self._own
+        async with own.lock:
+            branch, origin = own.state.head.branch, own.origin
+            if branch is None or branch.cursor is not None or origin is None:
+                return False
+            begun = branch.model_copy(update={"cursor": origin.cursor})
+            if origin.lost is not None:
+                reason = f"its base cannot be had any more: {origin.lost}"
+                lost = Closing(standing=Standing.ABANDONED, request=RequestId(), reason=reason)
+                await own.write(branch=begun, closing=lost)
+            else:  # what was to be recomputed there is to be recomputed here
+                dirty = max(own.state.graph.roots.values(), default=0)
+                await own.write(branch=begun, dirty_sequence=dirty)
+        return True
+
+    async def run(self) -> Never:
+        """Follow and finish until cancelled."""
+        async with alongside(self._closer.run()):
+            await self._following.run()
+        raise AssertionError("it follows until it is cancelled")
+
+    def handled(self, sequence: int) -> None:
+        """That request was handled."""
+        if not self._following.asked(sequence):
+            self._since = self._clock()
+        self._following.handled()
+        self._closer.ask()
+
+    def quiet(self, period: float, *, unfinished: bool) -> float:
+        """Seconds until it is quiet: head's changes keep no branch awake."""
+        least = LOOK_EVERY if unfinished or self.busy else 0.0
+        return max(least, self._since + period - self._clock())
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is on its way to head, or the registry has still to be told."""
+        return self._closer.busy
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is deleted, so that nothing of it is worth storing."""
+        closing = self._own.state.head.closing
+        return closing is not None and closing.standing == Standing.DELETED

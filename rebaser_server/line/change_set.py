@@ -1,0 +1,261 @@
+"""Work through one change set until it is quiet: its requests in order, its DVU beside them."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, Never
+
+import structlog
+
+from rebaser_client.errors import NoSuchChangeSet
+from rebaser_client.publishing import publish_task
+from rebaser_client.registry import Registry
+from rebaser_core.activities import ActivityKind
+from rebaser_core.commits import Branch, Head
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
+from rebaser_core.limits import Limits
+from rebaser_core.subjects import Subjects
+from rebaser_server.dvu.executor import Executor
+from rebaser_server.errors import Overtaken, SlotWanted
+from rebaser_server.history.archive import Archive
+from rebaser_server.history.batches import Batches
+from rebaser_server.history.commit_log import CommitLog
+from rebaser_server.history.retention import Retention
+from rebaser_server.history.upkeep import Upkeep
+from rebaser_server.lifetimes import Shutdown, alongside
+from rebaser_server.line.announcing import Announcer
+from rebaser_server.line.branching import Branching
+from rebaser_server.line.checkpointing import Checkpointing
+from rebaser_server.line.handling import Handler
+from rebaser_server.line.outcomes import Outcomes
+from rebaser_server.line.ownership import Ownership
+from rebaser_server.line.requests import RequestQueue
+from rebaser_server.line.serial_dvu import SerialDvu
+from rebaser_server.line.slots import Turn
+from rebaser_server.store.checkpoints import Checkpoints
+
+log: Final = structlog.get_logger()
+
+RELEASE_TIMEOUT: Final = 2.0  # seconds
+
+TAKE_UPS: Final = 64
+"""Change sets that a process takes up at once: of thousands that come together, as after a
+restart, each call would wait for all the others', until none is answered in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The settings that rule the work on one change set."""
+
+    quiet_period: float
+    """Seconds."""
+    confirm_every: float
+    """Seconds between two looks whether the change set is still ours."""
+    attempts: int
+    checkpoint_every: int
+    retention: Retention
+    dvu_deadline: timedelta
+    dvu_attempts: int
+    slots: int
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What all change sets of a process are worked on with."""
+
+    instance: str
+    js: JetStream
+    subjects: Subjects
+    batches: Batches
+    checkpoints: Checkpoints
+    executor: Executor
+    announcer: Announcer
+    upkeep: Upkeep
+    rules: Rules
+    taking_up: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TAKE_UPS))
+
+    def archive(self, change_set: ChangeSet) -> Archive:
+        log_of = CommitLog(self.js, self.subjects, change_set)
+        return Archive(change_set, log_of, self.batches, self.checkpoints)
+
+
+async def process(shop: Workshop, change_set: ChangeSet, shutdown: Shutdown, turn: Turn) -> bool:
+    """Apply the change set's requests until none has come for the quiet period; whether so.
+
+    Then no request is left, its dependent values are right, and a checkpoint holds it.
+    If not, its turn is over and requests are left: it needs a new task, at the end of the
+    line (W10c). Whatever it raises or however it is cancelled, what was committed is
+    sound and what was not is still first in line.
+
+    Raises:
+        Interrupted: a stop was asked for.
+        RetryLater: the first request in line cannot be handled now.
+        Overtaken: another run owns the change set.
+        HistoryBroken: log, stream and store contradict each other; nothing was touched.
+    """
+    async with _taking_up(shop, shutdown):
+        own = await Ownership.take(
+            shop.archive(change_set),
+            shop.instance,
+            lambda: first_head(Registry(shop.js, shop.subjects), change_set),
+        )
+    await shop.announcer.activity(
+        change_set, ActivityKind.TAKEN, epoch=own.state.head.epoch, instance=shop.instance
+    )
+    try:
+        quiet = await _until_quiet(shop, change_set, own, shutdown, turn)
+    except Overtaken:
+        raise
+    except Exception:
+        # An orderly end, too: only a death leaves its name in the log. A write that was
+        # cut off may have gone through; then this one fails, harmlessly.
+        with suppress(Overtaken, JetStreamError, TimeoutError):
+            async with asyncio.timeout(RELEASE_TIMEOUT):
+                await own.release()
+        raise
+    await own.release()
+    if quiet:
+        await shop.announcer.activity(change_set, ActivityKind.QUIET)
+    return quiet
+
+
+async def first_head(registry: Registry, change_set: ChangeSet) -> Head:
+    """What a change set without a line begins as: what it was forked as, or by itself."""
+    try:
+        record = await registry.change_set(change_set)
+    except NoSuchChangeSet:
+        return Head()
+    if record.base is None:
+        return Head()
+    return Head(branch=Branch(base=record.base, head=record.head))
+
+
+@asynccontextmanager
+async def _taking_up(shop: Workshop, shutdown: Shutdown) -> AsyncIterator[None]:
+    async with shutdown.interrupts():
+        await shop.taking_up.acquire()
+    try:
+        yield
+    finally:
+        shop.taking_up.release()
+
+
+async def _until_quiet(
+    shop: Workshop, change_set: ChangeSet, own: Ownership, shutdown: Shutdown, turn: Turn
+) -> bool:
+    rules = shop.rules
+    queue = RequestQueue(shop.js, shop.subjects, change_set)
+    await queue.require_sequence(own.state.head.last_sequence)
+    dvu = SerialDvu(
+        shop.js,
+        shop.subjects,
+        change_set,
+        own,
+        shop.executor,
+        shop.announcer,
+        slots=rules.slots,
+        deadline=rules.dvu_deadline,
+        attempts=rules.dvu_attempts,
+    )
+    handler = Handler(
+        shop.js,
+        shop.subjects,
+        change_set,
+        own,
+        queue,
+        shop.announcer,
+        rules.attempts,
+        rules.limits,
+    )
+    checkpointing = Checkpointing(own, rules.checkpoint_every, rules.retention, shop.upkeep)
+    outcomes = Outcomes(shop.js, shop.subjects, shop.checkpoints)
+    branching = Branching(shop.js, shop.subjects, own, outcomes, rules.confirm_every)
+    if own.former:
+        await handler.suspect(own.former)
+    if await branching.begin():
+        await checkpointing.now()
+    async with (
+        queue,
+        alongside(dvu.run()),
+        alongside(branching.run()),
+        alongside(checkpointing.run()),
+        alongside(_confirm(own, rules.confirm_every)),
+    ):
+        dvu.ask()
+        quiet = False
+        while not quiet:
+            wait = branching.quiet(rules.quiet_period, unfinished=own.state.head.dvu_due)
+            requests = await _next(queue, handler, wait, shutdown, turn)
+            if requests:
+                await handler.handle(requests)
+                for request in requests:
+                    branching.handled(request.stream_sequence)
+                if turn.over and _may_go(own, queue):
+                    break
+                dvu.ask()
+                checkpointing.when_long()
+            elif branching.busy and own.state.head.unfinished and turn.asked:
+                break  # head may need the slot to take what this one brings
+            else:
+                quiet = not own.state.head.dvu_due and not branching.busy
+        await queue.deleted()
+        if not branching.gone:
+            await checkpointing.when_quiet()
+    return quiet
+
+
+def _may_go(own: Ownership, queue: RequestQueue) -> bool:
+    """Whether the run may end although it is not quiet (W10c).
+
+    Not while an update is in hand, which would be lost; and only if a request would tell
+    the reconciler of what is left, should nobody be there to make the new task.
+    """
+    head = own.state.head
+    return head.claim is None and (queue.waiting > 0 or not head.dvu_due)
+
+
+async def _next(
+    queue: RequestQueue, handler: Handler, quiet: float, shutdown: Shutdown, turn: Turn
+) -> list[Delivery]:
+    """The next requests; none if it is quiet, be it early because somebody waits for the slot."""
+    async with shutdown.interrupts():
+        if requests := await queue.ready(handler.at_once):
+            return requests
+        try:
+            async with turn.waiting(has_work=handler.own.state.head.dvu_due):
+                request = await queue.next(quiet)
+        except SlotWanted:
+            request = await queue.next(0)
+    return [request] if request else []
+
+
+async def look_again(shop: Workshop, change_set: ChangeSet) -> None:
+    """After its task was removed: if there is work for the change set, see that it has a task.
+
+    A request stored while the task was there had none made for it (W12). Requests
+    first, then the head: a request is deleted only after the head is dirty.
+    """
+    try:
+        queue = RequestQueue(shop.js, shop.subjects, change_set)
+        needed = await queue.first() is not None
+        if not needed:
+            _, last = await CommitLog(shop.js, shop.subjects, change_set).last()
+            needed = last is not None and last.head.unfinished
+    except JetStreamError as error:
+        log.warning("not looked again", change_set=str(change_set), error=str(error))
+        needed = True  # a task too many costs one empty run
+    if needed:
+        await publish_task(shop.js, shop.subjects, change_set)
+
+
+async def _confirm(own: Ownership, every: float) -> Never:
+    """A run that was overtaken while idle must not keep the task from redelivery (W10b)."""
+    while True:
+        await asyncio.sleep(every * random.uniform(0.75, 1.0))  # noqa: S311 - not all at once
+        with suppress(JetStreamError):  # that nobody could say shows nothing
+            await own.confirm()

@@ -1,0 +1,101 @@
+"""What a dependent values update found: few results for a message, many in files."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from rebaser_client.batches import INLINE_UPDATES
+from rebaser_core.ids import RequestId
+from rebaser_core.messages import Computed, ResultFile, UpdatesAddress
+from rebaser_core.updates import SetComputed
+from rebaser_server.dvu.blob import FAILED, Blob
+from rebaser_server.dvu.outcome import SCHEMA, Costs, Outcome, Result, costs_of
+from rebaser_server.dvu.shelf import Shelf, Stored
+from rebaser_server.history.batches import Batches
+
+_INLINE_TEXT: Final = 32 * 1024
+"""Octets of results that travel in a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Results, in one of two forms."""
+
+    recomputed: int = 0
+    costs: Costs = field(default_factory=dict)
+    updates: Sequence[SetComputed] = ()
+    files: Sequence[ResultFile] = ()
+    """On the update's shelf."""
+
+    def __len__(self) -> int:
+        return len(self.updates) + sum(file.values for file in self.files)
+
+    async def placed(
+        self, batches: Batches, claim: RequestId, computed: Computed, shelf: Shelf
+    ) -> UpdatesAddress:
+        """The address of a batch with these results."""
+        if self.files:
+            return await batches.place_results(claim, computed, shelf, self.files)
+        return await batches.place(claim, self.updates, computed)
+
+
+def gathered(outcomes: Sequence[Outcome | Stored], shelf: Shelf) -> Findings:
+    """The findings of all blobs together; what is not on the shelf yet is put there if it is much.
+
+    Blocks.
+    """
+    recomputed = sum(outcome.recomputed for outcome in outcomes)
+    costs = costs_of(outcomes)
+    here = [outcome for outcome in outcomes if isinstance(outcome, Outcome) and len(outcome)]
+    files = [
+        ResultFile(name=name, values=count)
+        for outcome in outcomes
+        if isinstance(outcome, Stored)
+        for name, count in outcome.files
+        if count
+    ]
+    if not files and _is_small(here):
+        updates = [_update_of(result) for outcome in here for result in outcome.results]
+        return Findings(recomputed, costs, updates)
+    if here:
+        table = pa.concat_tables([outcome.table.replace_schema_metadata() for outcome in here])
+        name = shelf.save("0", 0, 0, Outcome(0, table))
+        files.append(ResultFile(name=name, values=len(table)))
+    return Findings(recomputed, costs, files=files)
+
+
+def given_up(blobs: Iterable[bytes], message: str, shelf: Shelf) -> Findings:
+    """As if each value of the blobs had failed with this message. Blocks."""
+    return gathered([_failed(Blob.decode(blob), message) for blob in blobs], shelf)
+
+
+def _failed(blob: Blob, message: str) -> Outcome:
+    count = len(blob)
+    columns = [
+        blob.ids,
+        np.full(count, FAILED, np.uint8),
+        pa.array([message]).take(pa.array(np.zeros(count, np.int32))),
+        np.arange(count, dtype=np.int32),
+    ]
+    return Outcome(0, pa.table(columns, schema=SCHEMA))
+
+
+def _is_small(outcomes: Sequence[Outcome]) -> bool:
+    return (
+        sum(map(len, outcomes)) <= INLINE_UPDATES
+        and sum(outcome.table.nbytes for outcome in outcomes) <= _INLINE_TEXT
+    )
+
+
+def _update_of(result: Result) -> SetComputed:
+    value_id, status, what = result
+    match status:
+        case "ok":
+            return SetComputed(value_id=value_id, value=what)
+        case "failed":
+            return SetComputed(value_id=value_id, failed=str(what))
+        case _:
+            return SetComputed(value_id=value_id, blocked_by=str(what))

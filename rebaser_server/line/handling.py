@@ -1,0 +1,194 @@
+"""Handle one request: apply it, answer it again or bury it; then delete and reply (W4 to W9)."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+
+from rebaser_core.activities import ActivityKind
+from rebaser_core.commits import Attempts, Handled, Outcome
+from rebaser_core.errors import MessageError, NewerVersion
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
+from rebaser_core.limits import Limits
+from rebaser_core.subjects import Subjects
+from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID, REPLY_INBOX
+from rebaser_server.errors import RetryLater, WorkEnded
+from rebaser_server.line.announcing import Announcer
+from rebaser_server.line.applying import Unprocessable, apply, stage
+from rebaser_server.line.dead_letters import bury
+from rebaser_server.line.ownership import Ownership
+from rebaser_server.line.requests import RequestQueue
+from rebaser_server.line.responses import Settled, response_to, settled
+
+log: Final = structlog.get_logger()
+
+NEWER_DELAY: Final = 30.0  # seconds until a request of a newer version is offered again
+NATS_DELAY: Final = 1.0  # seconds until the next attempt when NATS did not answer
+LONGEST_DELAY: Final = 30.0  # seconds between two attempts
+DEATHS: Final = 2
+"""Times `attempts` that runs may die before the request they died at is buried untried: a
+process is more often killed for other reasons than an attempt fails for them."""
+
+
+_TOLD: Final = {
+    Outcome.DEAD: ActivityKind.REQUEST_DEAD,
+    Outcome.REFUSED: ActivityKind.REQUEST_REFUSED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """What it takes to handle the requests of one change set, in one run."""
+
+    js: JetStream
+    subjects: Subjects
+    change_set: ChangeSet
+    own: Ownership
+    queue: RequestQueue
+    announcer: Announcer
+    attempts: int
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def at_once(self) -> int:
+        """How many requests one call of `handle` should be given."""
+        # A run whose death is to be blamed on the first in line must have committed the others.
+        return 1 if self.own.former else self.own.archive.log.at_once
+
+    async def handle(self, requests: Sequence[Delivery]) -> None:
+        """Have `requests` applied, answered or buried, in order: committed, deletion asked for.
+
+        Each has a line of its own; where one fails, those before it are done.
+
+        Raises:
+            RetryLater: one could not be handled now and is first in line by now.
+            Overtaken: the change set has another owner; the first so many may be done.
+        """
+        done: list[tuple[Delivery, Settled | None]] = []
+        failed = None
+        async with self.own.lock:
+            for request in requests:
+                try:
+                    done.append((request, await self._settled(request)))
+                except RetryLater as error:
+                    failed = error
+                    break
+            await self.own.flush()
+            done = [(request, self._committed(what)) for request, what in done]
+        for request, _ in done:
+            await self.queue.delete(request.stream_sequence)
+        for request, what in done:
+            if what is not None:
+                await self._tell(request, what)
+        if failed is not None:
+            raise failed
+
+    async def _settled(self, request: Delivery) -> Settled | None:
+        if request.stream_sequence > self.own.head.last_sequence:
+            return await self._decide(request)
+        return await settled(self.own, _id_of(request))  # handled before, and never again (W5)
+
+    def _committed(self, what: Settled | None) -> Settled | None:
+        """With its commit, now that it is written."""
+        if what is None or what.commit:
+            return what
+        return what._replace(commit=self.own.state.recent[what.handled.id].commit)
+
+    async def suspect(self, former: str) -> None:
+        """Count an attempt at the first request in line, at which `former` may have died (L1).
+
+        So a request that ends its process is buried in the end, too.
+        """
+        first = await self.queue.first(after=self.own.state.head.last_sequence)
+        if first is not None:
+            async with self.own.lock:
+                before = self._attempts_at(first)
+                attempts = before.model_copy(update={"deaths": before.deaths + 1})
+                await self.own.write(attempts=attempts)
+            log.warning("owner did not release", former=former, deaths=attempts.deaths)
+
+    async def _decide(self, request: Delivery) -> Settled:
+        """Attempt it; what comes of that is judged by whether a repetition can help."""
+        before = self._attempts_at(request.stream_sequence)
+        if before.deaths >= DEATHS * self.attempts:
+            return await self._bury(request, "whoever tried it died", before.deaths)
+        try:
+            return await apply(self.own, request, self.limits)
+        except WorkEnded:
+            raise
+        except NewerVersion as error:
+            raise RetryLater(f"left for a newer server: {error}", NEWER_DELAY) from error
+        except JetStreamError as error:
+            raise RetryLater(f"NATS: {error}", NATS_DELAY) from error
+        except (MessageError, Unprocessable) as error:
+            return await self._bury(request, f"{type(error).__name__}: {error}", before.count + 1)
+        except Exception as error:
+            log.exception("request failed", sequence=request.stream_sequence)
+            reason = f"{type(error).__name__}: {error}"
+            failed = before.model_copy(update={"count": before.count + 1})
+            raise await self._put_off(request, reason, failed) from error
+
+    def _attempts_at(self, sequence: int) -> Attempts:
+        before = self.own.head.attempts
+        return before if before and before.sequence == sequence else Attempts(sequence=sequence)
+
+    async def _put_off(self, request: Delivery, reason: str, failed: Attempts) -> RetryLater:
+        """Count a failed attempt, or bury the request after too many (L1); why the run must end.
+
+        It ends in any case: the graph may hold half a batch.
+        """
+        if failed.count >= self.attempts:
+            await self._bury(request, reason, failed.count)
+            return RetryLater(reason, 0)
+        await self.own.write(attempts=failed)
+        delay = min(2.0 ** (failed.count - 1), LONGEST_DELAY)
+        return RetryLater(reason, delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+
+    async def _bury(self, request: Delivery, reason: str, attempts: int) -> Settled:
+        """Copy it to the dead letters, and only then say in the log that it is dead (L2)."""
+        try:
+            await bury(
+                self.js, self.subjects, self.change_set, request, reason=reason, attempts=attempts
+            )
+        except JetStreamError as error:
+            raise RetryLater(f"dead letter not stored: {error}", NATS_DELAY) from error
+        handled = Handled(
+            id=_id_of(request),
+            sequence=request.stream_sequence,
+            outcome=Outcome.DEAD,
+            message=reason[:1000],
+        )
+        stage(self.own, handled)
+        await self.own.flush()
+        log.error("request is dead", request=str(handled.id), reason=reason, attempts=attempts)
+        return Settled(handled, self.own.state.commit)
+
+    async def _tell(self, request: Delivery, what: Settled) -> None:
+        outcome = what.handled.outcome
+        waited = (datetime.now(UTC) - request.timestamp).total_seconds()
+        corrected = len(what.handled.corrections)
+        self.announcer.board.request(self.change_set, outcome.value, max(0.0, waited), corrected)
+        await self.announcer.activity(
+            self.change_set,
+            _TOLD.get(outcome, ActivityKind.REQUEST_APPLIED),
+            what.handled.id,
+            commit=what.commit,
+            outcome=outcome.value,
+            corrections=corrected,
+        )
+        inbox = request.headers.get(REPLY_INBOX)
+        if inbox:
+            content_type = request.headers.get(CONTENT_TYPE)
+            await self.announcer.reply(inbox, response_to(self.change_set, what), content_type)
+
+
+def _id_of(request: Delivery) -> RequestId:
+    """The id that the headers announce; of a request that has none, one made of its sequence."""
+    try:
+        return RequestId.from_str(request.headers.get(MESSAGE_ID, ""))
+    except ValueError:
+        return RequestId.from_int(request.stream_sequence)

@@ -1,0 +1,139 @@
+"""Answer what became of a request, for callers that did not hear it (W8): any Rebaser can."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Final
+
+import nats.errors
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from rebaser_core import codecs
+from rebaser_core.commits import Commit, Handled, Outcome
+from rebaser_core.errors import RebaserError
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import JetStream, JetStreamError, OrderedConsumer
+from rebaser_core.outcomes import (
+    OutcomeQuery,
+    OutcomeQueryV1,
+    OutcomeReply,
+    OutcomeReplyV1,
+    RequestState,
+)
+from rebaser_core.subjects import Subjects
+from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID
+from rebaser_server.history.commit_log import CommitLog
+from rebaser_server.history.retention import Kept
+from rebaser_server.history.state import Known, recent_in
+from rebaser_server.line.responses import Settled, response_to
+from rebaser_server.store.checkpoints import Checkpoints
+
+log: Final = structlog.get_logger()
+
+QUEUE: Final = "rebaser"
+"""The queue group: one Rebaser answers each question."""
+
+
+class Outcomes:
+    """Looks in the log and in the requests that wait; changes nothing, owns nothing.
+
+    It knows the requests since the last checkpoint and the last thousand before it; of those
+    whose line was purged only whether they were applied.
+    """
+
+    def __init__(self, js: JetStream, subjects: Subjects, checkpoints: Checkpoints) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._checkpoints = checkpoints
+
+    @asynccontextmanager
+    async def answered(self, nc: Client) -> AsyncIterator[None]:
+        """Answer questions for as long as the body runs."""
+        subject = self._subjects.subject("rebaser.outcomes.*.*")
+        subscription = await nc.subscribe(subject, queue=QUEUE, cb=partial(self._answer, nc))
+        try:
+            yield
+        finally:
+            with suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+
+    async def _answer(self, nc: Client, question: Msg) -> None:
+        try:
+            query = OutcomeQuery.decode(question.headers or {}, question.data)
+            content_type = codecs.or_default((question.headers or {}).get(CONTENT_TYPE))
+            headers, payload = OutcomeReply.encode(await self.of(query), content_type)
+            await nc.publish(question.reply, payload, headers=headers)
+        except (RebaserError, JetStreamError, nats.errors.Error) as error:
+            log.warning("question not answered", error=str(error))
+
+    async def of(self, query: OutcomeQueryV1) -> OutcomeReplyV1:
+        """Where the request is. What is stored or handled meanwhile may be missed."""
+        change_set = ChangeSet(query.workspace_id, query.change_set_id)
+        # Waiting first: a request is deleted only after the log has it.
+        waiting = await self._waiting(change_set, query.id)
+        what = await self._settled(change_set, query.id)
+        if what is not None:
+            response = response_to(change_set, what)
+            return OutcomeReplyV1(id=query.id, state=RequestState.HANDLED, response=response)
+        state = RequestState.WAITING if waiting else RequestState.UNKNOWN
+        return OutcomeReplyV1(id=query.id, state=state)
+
+    async def _waiting(self, change_set: ChangeSet, request_id: RequestId) -> bool:
+        reader = OrderedConsumer(
+            self._js,
+            self._subjects.requests_stream,
+            self._subjects.requests(change_set),
+            headers_only=True,
+        )
+        async with reader:
+            while (request := await reader.next(quiet=0)) is not None:
+                if request.headers.get(MESSAGE_ID) == str(request_id):
+                    return True
+        return False
+
+    async def _settled(self, change_set: ChangeSet, request_id: RequestId) -> Settled | None:
+        """What the last checkpoint remembers of it or, if it does not, a line behind that.
+
+        The log may go back much further, for the sake of the past.
+        """
+        try:
+            small = await asyncio.to_thread(self._checkpoints.small, change_set) or {}
+        except OSError as error:
+            log.warning("checkpoint not read", change_set=str(change_set), error=str(error))
+            small = {}
+        known = recent_in(small).get(request_id) if small else None
+        if known is not None:
+            return await self._remembered(change_set, request_id, known)
+        kept = Kept.all_in(small)
+        return await self._behind(change_set, request_id, kept[-1].commit if kept else 0)
+
+    async def _remembered(
+        self, change_set: ChangeSet, request_id: RequestId, known: Known
+    ) -> Settled:
+        """All that its line says, or, if that was purged, what became of it."""
+        line = await CommitLog(self._js, self._subjects, change_set).line(known.commit)
+        if line is not None and line.handled is not None:
+            return Settled(line.handled, known.commit)
+        return Settled(Handled(id=request_id, sequence=0, outcome=known.outcome), known.commit)
+
+    async def _behind(
+        self, change_set: ChangeSet, request_id: RequestId, after: int
+    ) -> Settled | None:
+        """The line that settles it, unless that only says it had been settled before."""
+        reader = OrderedConsumer(
+            self._js,
+            self._subjects.commits_stream,
+            self._subjects.commits(change_set),
+            start_sequence=after + 1,
+        )
+        async with reader:
+            while (line := await reader.next(quiet=0)) is not None:
+                handled = Commit.decode(line.headers, line.payload).handled
+                if handled is None or handled.id != request_id:
+                    continue
+                if handled.outcome is not Outcome.DUPLICATE:
+                    return Settled(handled, line.stream_sequence)
+        return None

@@ -1,0 +1,132 @@
+"""One run's right to write a change set's log, and the state that it writes (W2, W7)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from rebaser_core.commits import CommitV1, Handled, Head
+from rebaser_core.ids import RequestId
+from rebaser_server.errors import HistoryBroken, Overtaken
+from rebaser_server.history.archive import Archive, Restored
+from rebaser_server.history.state import State
+
+
+async def _empty() -> Head:
+    return Head()
+
+
+class Ownership:
+    """The owner of a change set: it alone can append to the log, until another takes over.
+
+    The request loop and the DVU of a run share it; whoever reads the state and then
+    writes holds `lock` meanwhile. What it says is true until a write is refused (W4); once
+    a write raises, the state is worthless.
+    """
+
+    def __init__(self, archive: Archive, restored: Restored) -> None:
+        self.archive = archive
+        self.state = restored.state
+        self.checkpointed = restored.checkpoint
+        """Line of the last checkpoint; 0 for none."""
+        self.lines = restored.lines
+        """Lines since then."""
+        self.handled = restored.handled
+        """Requests settled since then."""
+        self.kept = restored.kept
+        self.origin = restored.origin
+        self.lock = asyncio.Lock()
+        self._staged: list[CommitV1] = []
+        self.former = ""
+        """The owner before, if it never released the change set."""
+
+    @classmethod
+    async def take(
+        cls, archive: Archive, instance: str, first: Callable[[], Awaitable[Head]] = _empty
+    ) -> "Ownership":
+        """Become the owner: from now on every earlier owner's writes fail (W2).
+
+        `first` is asked for the head of a change set that has no line yet.
+        """
+        while True:
+            previous, last = await archive.log.last()
+            head = await first() if last is None else last.head
+            own_id = RequestId()
+            mine = head.model_copy(
+                update={"epoch": head.epoch + 1, "owner": f"{instance}/{own_id}"}
+            )
+            try:
+                line = CommitV1(id=own_id, previous=previous, head=mine)
+                [sequence] = await archive.log.append([line])
+            except Overtaken:
+                continue
+            try:
+                if mine.closing is not None and mine.closing.standing == "deleted":
+                    restored = Restored(State(head=mine, commit=sequence), 0)
+                else:
+                    known = (
+                        [(sequence, line)] if last is None else [(previous, last), (sequence, line)]
+                    )
+                    restored = await archive.restore(sequence, known=known)
+                own = cls(archive, restored)
+            except HistoryBroken:
+                # A successor's checkpoint and purge look the same to who was slow to read.
+                await _confirm(archive, mine.epoch)
+                raise
+            own.former = head.owner
+            return own
+
+    @property
+    def head(self) -> Head:
+        """The head as it is once everything staged is written."""
+        return self._staged[-1].head if self._staged else self.state.head
+
+    def has_staged(self, request_id: RequestId) -> bool:
+        """Whether a staged line settles that request."""
+        return any(line.handled and line.handled.id == request_id for line in self._staged)
+
+    def stage(self, handled: Handled | None = None, **changes: Any) -> None:
+        """Put a line with `changes` to the head behind those to be written together."""
+        head = self.head.model_copy(update=changes)
+        previous = self.state.commit + len(self._staged)  # if nobody else writes meanwhile
+        self._staged.append(CommitV1(id=RequestId(), previous=previous, head=head, handled=handled))
+
+    async def flush(self) -> None:
+        """Append the staged lines, in order.
+
+        Raises:
+            Overtaken: another run owns the change set by now. The first so many of the
+                lines may have been written; the state is worthless.
+        """
+        lines, self._staged = self._staged, []
+        sequences = await self.archive.log.append(lines) if lines else []
+        for line, sequence in zip(lines, sequences, strict=True):
+            self.state.advance(line, sequence)
+            self.lines += 1
+            self.handled += line.handled is not None
+
+    async def write(self, handled: Handled | None = None, **changes: Any) -> int:
+        """Append what is staged and one more line, at once; its sequence. Raises as `flush`."""
+        self.stage(handled, **changes)
+        await self.flush()
+        return self.state.commit
+
+    async def release(self) -> None:
+        """Write that nobody owns the change set; being able to shows that we did (W10).
+
+        An owner that the log still names when another takes over did not end well.
+
+        Raises:
+            Overtaken: another run owns the change set by now.
+        """
+        async with self.lock:
+            await self.write(owner="")
+
+    async def confirm(self) -> None:
+        """Raise `Overtaken` if the log shows another owner (W10b)."""
+        await _confirm(self.archive, self.state.head.epoch)
+
+
+async def _confirm(archive: Archive, epoch: int) -> None:
+    _, last = await archive.log.last()
+    if last is not None and last.head.epoch != epoch:
+        raise Overtaken(f"{archive.change_set} has a new owner")

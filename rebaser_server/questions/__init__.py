@@ -1,0 +1,1 @@
+"""What is answered from the history without changing it."""
