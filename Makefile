@@ -16,7 +16,7 @@ check: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit: .venv/ready ## the tests without servers
+unit: .venv/ready ## the tests without servers; EXAMPLES=20 draws so many times as many
 	$(BIN)/pytest tests/unit tests/wire $(PYTEST)
 
 slow: .venv/ready ## soak and scale runs

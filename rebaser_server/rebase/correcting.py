@@ -5,7 +5,9 @@ same batch as performed and the same corrections. A batch as performed needs no
 correction when it is applied again to the same graph, which is how the commit log
 is replayed. Nothing raises on account of what a batch says.
 
-Values that the batch defines may be taken as inputs anywhere in it, also before.
+Values that the batch defines may be taken as inputs anywhere in it, also before, and also
+between their removal and their return. So batches as performed one after another may be
+performed as one.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,12 +62,16 @@ class _Batch:
         self._sequence = sequence
         self._done = Rebased()
         self._index = 0
+        self._defined: dict[str, int] = {}
+        """Value → index of the last update that defines it."""
 
     def apply(self, updates: Sequence[AnyUpdate]) -> Rebased:
         values = self._graph.values
-        for update in updates:
-            if isinstance(update, PutValue) and update.value_id not in values:
-                self._graph.add(update.value_id)
+        for index, update in enumerate(updates):
+            if isinstance(update, PutValue):
+                self._defined[update.value_id] = index
+                if update.value_id not in values:
+                    self._graph.add(update.value_id)
         for self._index, update in enumerate(updates):
             performed = _APPLY[type(update)](self, update)
             if performed is not None:
@@ -103,7 +109,7 @@ class _Batch:
 
     def _put_value(self, update: PutValue) -> AnyUpdate:
         graph = self._graph
-        value = graph.values.get(update.value_id) or graph.add(update.value_id)
+        value = graph.values[update.value_id]
         update = self._fitting_kind(self._fitting_name(value, update))
         if update.name != value.name:
             graph.rename(value, update.name)
@@ -192,6 +198,8 @@ class _Batch:
             return None
         for dependent in self._graph.remove(value):
             self._root(dependent)
+        if self._defined.get(value.id, -1) > self._index:
+            self._graph.add(value.id)
         return update
 
     def _set_computed(self, update: SetComputed) -> None:

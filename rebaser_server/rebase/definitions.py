@@ -116,8 +116,6 @@ def difference(
         for value_id, old, new in changed
         if new is not None
     ]
-    # Gone and come back: there again before anybody is wired to it.
-    batch += [PutValue(value_id=n.value_id) for _, n in staying if n.value_id in gone]
     batch += _releases(staying)
     for old, new in staying:
         batch += _smallest(old, new)

@@ -142,13 +142,11 @@ class Edits:
             for func_id, edit in self.funcs.items()
             if isinstance(edit.want, PutFunc) or self.under_funcs[func_id] is not None
         ]
-        again: list[AnyUpdate] = []
-        for value_id, edit in self.values.items():
-            if edit.cut and self.under[value_id] is not None:
-                done.append(RemoveValue(value_id=value_id))
-                if isinstance(edit.want, PutValue):
-                    again.append(PutValue(value_id=value_id))
-        done += again
+        done += [
+            RemoveValue(value_id=value_id)
+            for value_id, edit in self.values.items()
+            if edit.cut and self.under[value_id] is not None
+        ]
         done += self._releases()
         done += [e.want for e in self.values.values() if not isinstance(e.want, RemoveValue)]
         return done

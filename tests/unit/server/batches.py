@@ -1,5 +1,6 @@
 """Random batches, sensible and not, over so few ids and names that they meet all the time."""
 
+import os
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -21,9 +22,10 @@ from tests.unit.server.saving import ulid
 
 
 def examples(count: int, **more: Any) -> settings:
-    """So many of them, however busy the machine is."""
+    """So many of them, times what `EXAMPLES` says, however busy the machine is."""
     slow = [HealthCheck.too_slow]
-    return settings(max_examples=count, deadline=None, suppress_health_check=slow, **more)
+    times = int(os.environ.get("EXAMPLES", "1"))
+    return settings(max_examples=times * count, deadline=None, suppress_health_check=slow, **more)
 
 
 VALUES = [ulid(number) for number in range(7)]

@@ -62,6 +62,10 @@ class Model:
             else:
                 done = self._result(update, covers, found)
             performed += [done] if done is not None else []
+            if isinstance(done, RemoveValue) and covers is None:
+                later = {u.value_id for u in updates[index:] if isinstance(u, PutValue)}
+                if done.value_id in later:
+                    self.nodes[done.value_id] = Node()
             corrections += [(index, *what) for what in found]
         return performed, corrections
 
@@ -107,7 +111,6 @@ class Model:
             case RemoveFunc(func_id=func_id):
                 return found.append(("missing-function", func_id))
             case PutValue(value_id=value_id):
-                self.nodes.setdefault(value_id, Node())
                 return self._put(sequence, update, found)
             case SetComputed(value_id=value_id):
                 return found.append(("not-a-result", value_id))

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from hypothesis import given, target
 from hypothesis import strategies as st
 
@@ -39,18 +38,15 @@ def told(start, story):
     return head, branch
 
 
-# Here the same examples each time: there is a known fault that few of them meet, see the xfail.
-
-
 @given(sensible, steps)
-@examples(120, derandomize=True)
+@examples(120)
 def test_it_is_what_its_edits_make_of_head(start, story):
     _, branch = told(start, story)
     require_consistent(branch.graph)
 
 
 @given(sensible, st.lists(batches, max_size=5))
-@examples(80, derandomize=True)
+@examples(80)
 def test_its_edits_say_no_less_than_all_that_was_asked_of_it(start, own):
     """However many batches they were folded from."""
     head = Head()
@@ -85,7 +81,7 @@ def test_it_is_the_same_in_every_process():
 
 
 @given(sensible, steps)
-@examples(80, derandomize=True)
+@examples(80)
 def test_what_head_is_can_be_told_from_a_branch(start, story):
     """So a difference needs nothing but the branch."""
     _, branch = told(start, story)
@@ -102,7 +98,7 @@ def known(put):
 
 
 @given(sensible, steps)
-@examples(120, derandomize=True)
+@examples(120)
 def test_applied_to_head_the_difference_makes_it_what_the_branch_is_and_needs_no_correction(
     start, story
 ):
@@ -116,7 +112,7 @@ def test_applied_to_head_the_difference_makes_it_what_the_branch_is_and_needs_no
 
 
 @given(sensible, steps)
-@examples(80, derandomize=True)
+@examples(80)
 def test_after_it_is_applied_there_is_no_difference(start, story):
     head, branch = told(start, story)
     branch.catch_up()
@@ -129,7 +125,7 @@ def test_after_it_is_applied_there_is_no_difference(start, story):
 
 
 @given(sensible, steps, st.lists(batches, min_size=1, max_size=4), st.lists(batches, max_size=2))
-@examples(120, derandomize=True)
+@examples(120)
 def test_line_by_line_at_once_and_by_difference_come_to_the_same(start, story, more, own):
     """Also where the branch slept for so long that head's log is gone."""
     head, branch = told(start, story)
@@ -148,7 +144,6 @@ def test_line_by_line_at_once_and_by_difference_come_to_the_same(start, story, m
     assert branch.difference() == one.difference() == other.difference()
 
 
-@pytest.mark.xfail(reason="head's own removal and return of a value is no edit of the branch")
 def test_a_value_that_head_removes_and_makes_again_comes_to_the_same():
     source, dependent, func = VALUES[0], VALUES[1], FUNCS[0]
     start = [PutValue(value_id=source, value=0), PutValue(value_id=dependent, func_id=func)]
@@ -167,7 +162,7 @@ def test_a_value_that_head_removes_and_makes_again_comes_to_the_same():
 
 
 @given(sensible, steps, batches)
-@examples(80, derandomize=True)
+@examples(80)
 def test_edits_come_back_from_a_checkpoint_as_they_were(start, story, more):
     head, branch = told(start, story)
 
@@ -185,7 +180,7 @@ def as_plain(update):
 
 
 @given(sensible, st.lists(batches, max_size=4))
-@examples(50, derandomize=True)
+@examples(50)
 def test_a_branch_without_edits_is_head(start, more):
     head = Head()
     head.request(start)
@@ -199,7 +194,7 @@ def test_a_branch_without_edits_is_head(start, more):
 
 
 @given(sensible, st.lists(batches, max_size=2), batches)
-@examples(200, derandomize=True)
+@examples(200)
 def test_what_is_beside_the_edits_is_taken_over_as_it_is(start, own, batch):
     """The short way comes to what the long one does."""
     head = Head()
