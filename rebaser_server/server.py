@@ -10,7 +10,6 @@ from ulid import ULID
 
 from rebaser_core.ids import WorkspaceId
 from rebaser_core.jetstream import (
-    ConnectOptions,
     ConsumerGone,
     Delivery,
     Drift,
@@ -22,6 +21,7 @@ from rebaser_core.jetstream import (
 from rebaser_core.limits import Limits
 from rebaser_core.streams import StreamOptions
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_server.connection import connect_options, jetstream
 from rebaser_server.dvu.executor import Executor
 from rebaser_server.errors import Interrupted, StopOverdue
 from rebaser_server.files import Files
@@ -45,11 +45,7 @@ from rebaser_server.line.outcomes import Outcomes
 from rebaser_server.line.slots import Fairness, Slots
 from rebaser_server.ops.serving import looked_at
 from rebaser_server.questions.answering import Answering
-from rebaser_server.settings import (
-    FairnessSettings,
-    NatsSettings,
-    Settings,
-)
+from rebaser_server.settings import FairnessSettings, Settings
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.results import Results
 
@@ -68,7 +64,8 @@ async def serve(settings: Settings, executor: Executor, shutdown: Shutdown, *, s
         Unreachable: no first connection to NATS in time, or no JetStream behind it.
         StopOverdue: work in hand was dropped when the grace period was over.
     """
-    async with connected(connect_options(settings)) as nc:
+    options = connect_options(settings)
+    async with connected(options) as nc:
         assets = assets_of(jetstream(nc, settings.nats), settings)
         try:
             async with shutdown.interrupts():
@@ -81,7 +78,7 @@ async def serve(settings: Settings, executor: Executor, shutdown: Shutdown, *, s
         reconciler = Reconciler(shop.js, shop.subjects, period)
         inspection = Inspection(assets, settings.alert_after, period)
         lease = Lease(settings.ack_wait.total_seconds(), settings.progress_every.total_seconds())
-        log.info("ready", nats=settings.nats.url, concurrency=settings.concurrency)
+        log.info("ready", nats=options.shown, concurrency=settings.concurrency)
         members = Members(nc, shop.subjects, shop.instance)
         takeover = Takeover(shop.js, shop.subjects, members)
         forgetting = Forgetting(
@@ -114,23 +111,6 @@ async def serve(settings: Settings, executor: Executor, shutdown: Shutdown, *, s
         ):
             await _take_tasks(shop, assets, lease, settings, shutdown, work)
         log.info("stopped")
-
-
-def connect_options(settings: Settings) -> ConnectOptions:
-    nats = settings.nats
-    return ConnectOptions(
-        servers=tuple(url.strip() for url in nats.url.split(",")),
-        name=f"rebaser {settings.instance_id}",
-        user=nats.user,
-        password=nats.password.get_secret_value() if nats.password else None,
-        token=nats.token.get_secret_value() if nats.token else None,
-        credentials=nats.creds,
-        connect_timeout=nats.connect_timeout.total_seconds(),
-    )
-
-
-def jetstream(nc: Client, settings: NatsSettings) -> JetStream:
-    return JetStream(nc, api_prefix=settings.api_prefix, domain=settings.domain)
 
 
 def _open(

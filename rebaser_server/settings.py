@@ -2,68 +2,27 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 from annotated_types import Ge, Gt
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from ulid import ULID
 
 from rebaser_core.ids import UlidText
 from rebaser_core.limits import Limits
+from rebaser_server.access import NatsSettings, OpsSettings
+from rebaser_server.setting_types import Duration, Group, Options, Url
 
 _PREFIX: Final = "REBASER_"
 
 
-def _seconds(value: Any) -> Any:
-    """Plain seconds beside ISO 8601, which pydantic reads itself."""
-    try:
-        return timedelta(seconds=float(value)) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
-Duration = Annotated[timedelta, BeforeValidator(_seconds), Gt(timedelta(0))]
-"""ISO 8601 (`PT5M`, `PT0.5S`) or plain seconds; more than none."""
-
-
-class _Group(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class NatsSettings(_Group):
-    """How to reach NATS, and under which names our streams are there."""
-
-    url: str = "nats://127.0.0.1:4222"
-    """One URL, or several with commas."""
-    creds: Path | None = None
-    """A credentials file."""
-    user: str | None = None
-    password: SecretStr | None = None
-    token: SecretStr | None = None
-    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
-    """Put before every stream and subject of ours: several Rebaser deployments on one NATS."""
-    api_prefix: str | None = None
-    """JetStream API prefix of an account that exports it (ADR-19)."""
-    domain: str | None = None
-    """JetStream domain (ADR-19)."""
-    connect_timeout: Duration = timedelta(seconds=10)
-    replicas: Annotated[int, Field(ge=1, le=5)] = 1
-    """Replicas of each stream, where the daemon creates it."""
-
-    @model_validator(mode="after")
-    def _one_way_to_the_api(self) -> Self:
-        if self.api_prefix and self.domain:
-            raise ValueError("api_prefix and domain exclude each other")
-        return self
-
-
-class StoreSettings(_Group):
+class StoreSettings(Group):
     """Where checkpoints lie; all Rebasers of a deployment share it."""
 
-    root: str = "rebaser-data/store"
+    root: Url = "rebaser-data/store"
     """A directory, or a URI of an object store."""
-    options: dict[str, str] = Field(default_factory=dict)
+    options: Options = Field(default_factory=dict)
     """Passed to the object store's client: region, endpoint, keys."""
     keep_replaced: Duration = timedelta(days=1)
     """For which files that a table no longer needs stay, for whoever is reading them."""
@@ -73,7 +32,7 @@ class StoreSettings(_Group):
     """For which they are left: a batch is stored before its request is."""
 
 
-class HistorySettings(_Group):
+class HistorySettings(Group):
     """How much of each change set's past stays to be read, shown and reverted.
 
     It begins at a checkpoint, at the latest at the one before the last.
@@ -87,14 +46,14 @@ class HistorySettings(_Group):
     """and those of them whose batch is too large for a line and lies elsewhere."""
 
 
-class ChangeSetSettings(_Group):
+class ChangeSetSettings(Group):
     """What becomes of closed change sets."""
 
     keep_deleted: Duration = timedelta(days=30)
     """Time after which the data of one that was deleted is gone."""
 
 
-class LimitsSettings(_Group):
+class LimitsSettings(Group):
     """How large what is sent may be. Clients check it before they send, by their own `Limits`."""
 
     batch_updates: Annotated[int, Field(ge=1)] = Limits().batch_updates
@@ -109,11 +68,11 @@ class LimitsSettings(_Group):
     """Change sets of a workspace, the closed ones included until they are deleted."""
 
 
-class SparkSettings(_Group):
+class SparkSettings(Group):
     """Where dependent values updates run."""
 
     master: str = "local[*]"
-    remote: str | None = None
+    remote: Url | None = None
     """A Spark Connect server, `sc://…`, in place of a master."""
     driver_memory: str = "1g"
     state: Path = Path("rebaser-data/spark")
@@ -122,13 +81,13 @@ class SparkSettings(_Group):
     """Start Spark with the daemon, so that the first update need not wait for it."""
     slots: Annotated[int, Field(ge=1)] | None = None
     """Values computed at a time. Of `local[…]` it is known; of a cluster it is taken to be 16."""
-    conf: dict[str, str] = Field(default_factory=dict)
+    conf: Options = Field(default_factory=dict)
     """More Spark settings, stronger than ours: of executors, of Kubernetes, …"""
     archives: Path | None = None
     """Where `rebaser train` leaves what Spark starts from; beside the installed packages."""
 
 
-class QueueSettings(_Group):
+class QueueSettings(Group):
     """What may wait before clients are refused. Stored at the server: all must agree.
 
     `null` is no limit. A request that is refused is not stored, and its client is told at once.
@@ -142,7 +101,7 @@ class QueueSettings(_Group):
     """Of all of them together; NATS sets so much of its disk aside."""
 
 
-class FairnessSettings(_Group):
+class FairnessSettings(Group):
     """What a workspace and a change set may have of a daemon while others want it, too."""
 
     share: Annotated[float, Field(ge=1)] = 4.0
@@ -153,26 +112,12 @@ class FairnessSettings(_Group):
     """Work on a change set after which it goes to the end of the line if its slot is wanted."""
 
 
-class FunctionSettings(_Group):
+class FunctionSettings(Group):
     """What one call of a function may take; a value whose function takes more fails."""
 
     time: Duration = timedelta(seconds=60)
     memory: Annotated[int, Field(ge=0)] = 1 << 30
     """Octets by which the process may grow during the call; 0: as many as there are."""
-
-
-class OpsSettings(_Group):
-    """Where each daemon shows health, metrics and its page."""
-
-    enabled: bool = True
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] | None = None
-    """7380, or if that is taken any free one; a port that is set must be free."""
-    token: SecretStr | None = None
-    """Asked for by everything but `/healthz` and `/readyz`."""
-    certificate: Path | None = None
-    """PEM; with it the endpoint speaks HTTPS."""
-    key: Path | None = None
 
 
 class Settings(BaseSettings):

@@ -15,6 +15,13 @@ from nats.aio.client import Client
 
 from rebaser_core.jetstream.errors import Unreachable
 from rebaser_core.jetstream.link import Link
+from rebaser_core.jetstream.secured import (
+    SecuredClient,
+    check_credentials,
+    check_seed,
+    wants_tls,
+    without_secrets,
+)
 
 log: Final = logging.getLogger(__name__)
 
@@ -26,7 +33,7 @@ RECONNECT_WAIT: Final = (0.25, 0.5)  # seconds, one value for each connection: n
 class ConnectOptions:
     """Where and as whom to connect; all durations in seconds."""
 
-    servers: tuple[str, ...] = ("nats://127.0.0.1:4222",)
+    servers: tuple[str, ...] = field(default=("nats://127.0.0.1:4222",), repr=False)
     name: str = ""
     user: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -34,7 +41,13 @@ class ConnectOptions:
     nkeys_seed: str | None = field(default=None, repr=False)
     credentials: Path | None = None
     tls: ssl.SSLContext | None = None
+    """With it, or with a `tls://` URL, nothing is said to a server that speaks no TLS."""
+    tls_hostname: str | None = None
+    """The name in the server's certificate, where that is not the one in the URL."""
+    tls_handshake_first: bool = False
+    """Begin with TLS before the server's greeting; it must be set so there, too."""
     inbox_prefix: str = "_INBOX"
+    """What answers come to begins with it: the part of `_INBOX` that this user may read."""
     connect_timeout: float = 10.0
     """Deadline for the first connection. Later ones are tried for ever."""
     ping_interval: float = 10.0
@@ -42,6 +55,11 @@ class ConnectOptions:
     probe_interval: float = 15.0
     """How often a round trip is made to see that the client itself still reads."""
     probe_timeout: float = 5.0
+
+    @property
+    def shown(self) -> str:
+        """The servers, for people: without what a URL may have of user and password."""
+        return ", ".join(without_secrets(url) for url in self.servers)
 
 
 @contextlib.asynccontextmanager
@@ -56,7 +74,12 @@ async def connected(options: ConnectOptions) -> AsyncIterator[Client]:
     Raises:
         Unreachable: no first connection within `connect_timeout`; says every reason that was met.
     """
-    nc = Client()
+    nc = SecuredClient()
+    nc.insists = wants_tls(options.servers, options.tls)
+    if options.credentials is not None:
+        check_credentials(options.credentials)
+    if options.nkeys_seed is not None:
+        check_seed(options.nkeys_seed)
     link = Link.of(nc)
     link.observed = True
     try:
@@ -94,11 +117,11 @@ async def _connect(nc: Client, link: Link, options: ConnectOptions) -> None:
             )
     except TimeoutError:
         raise Unreachable(
-            f"no connection to {', '.join(options.servers)} within {options.connect_timeout} s"
+            f"no connection to {options.shown} within {options.connect_timeout} s"
             + (f": {'; '.join(reasons)}" if reasons else "")
         ) from next(reversed(reasons.values()), None)
     except (nats.errors.Error, OSError) as error:
-        raise Unreachable(f"cannot connect to {', '.join(options.servers)}: {error}") from error
+        raise Unreachable(f"cannot connect to {options.shown}: {error}") from error
 
 
 def _arguments(options: ConnectOptions) -> dict[str, Any]:
@@ -111,6 +134,8 @@ def _arguments(options: ConnectOptions) -> dict[str, Any]:
         "nkeys_seed_str": options.nkeys_seed,
         "user_credentials": options.credentials,
         "tls": options.tls,
+        "tls_hostname": options.tls_hostname,
+        "tls_handshake_first": options.tls_handshake_first,
         "inbox_prefix": options.inbox_prefix,
         "max_reconnect_attempts": -1,
         "reconnect_time_wait": random.uniform(*RECONNECT_WAIT),  # noqa: S311 - jitter

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import JetStream, ObjectStore, connected
 from rebaser_core.subjects import Subjects
+from rebaser_server.connection import connect_options, jetstream
 from rebaser_server.history.batches import Batches
-from rebaser_server.server import connect_options, jetstream
 from rebaser_server.settings import Settings
 from rebaser_server.store.results import Results
 

@@ -34,8 +34,9 @@ def _doctor(settings: Settings, arguments: argparse.Namespace) -> int:
 async def _examined(settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_core.jetstream import connected
     from rebaser_server.commands.output import show
+    from rebaser_server.connection import connect_options, jetstream
     from rebaser_server.doctor.examination import Examination, repaired
-    from rebaser_server.server import assets_of, connect_options, jetstream
+    from rebaser_server.server import assets_of
 
     async with connected(connect_options(settings)) as nc:
         examination = Examination(

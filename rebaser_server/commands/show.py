@@ -9,9 +9,9 @@ from rich.table import Table
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import connected
+from rebaser_server.connection import connect_options, jetstream
 from rebaser_server.graph import Graph, Value
 from rebaser_server.questions.reading import archive_of
-from rebaser_server.server import connect_options, jetstream
 from rebaser_server.settings import Settings
 
 

@@ -13,9 +13,9 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import connected
 from rebaser_core.messages import EnqueueUpdatesResponseV2, SuccessStatusV2
 from rebaser_core.subjects import Subjects
+from rebaser_server.connection import connect_options, jetstream
 from rebaser_server.questions.reading import archive_of
 from rebaser_server.questions.reverting import Reversal, reversal
-from rebaser_server.server import connect_options, jetstream
 from rebaser_server.settings import Settings
 
 

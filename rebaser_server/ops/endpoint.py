@@ -1,32 +1,30 @@
 """The HTTP endpoint: health and metrics for machines, settings and a live page for people."""
 
 import asyncio
-import hmac
 import json
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from aiohttp import web
 
 from rebaser_core.jetstream import JetStreamError
+from rebaser_server.access import OpsSettings
 from rebaser_server.errors import OpsNotStarted
 from rebaser_server.ops.exposition import CONTENT_TYPE, exposition
+from rebaser_server.ops.guard import Guard, Handler, tls_of
 from rebaser_server.ops.peers import Peers
 from rebaser_server.ops.pulse import Health
 from rebaser_server.ops.watched import Watched
-from rebaser_server.settings import OpsSettings, Settings
+from rebaser_server.settings import Settings
 
 log: Final = structlog.get_logger()
 
 DEFAULT_PORT: Final = 7380
 EVENT_EVERY: Final = 1.0  # seconds between two states of the page
-_COOKIE: Final = "rebaser-ops"
-_OPEN: Final = ("/healthz", "/readyz")
-"""Answered without the token: probes have none, and learn nothing but yes or no and why."""
+_REMEDY: Final = "set REBASER_OPS__TOKEN, or let only those reach it who may look"
 _STATIC: Final = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
 _TYPES: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 _HEADERS: Final = {
@@ -37,8 +35,6 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 
 class Endpoint:
     """Serves what `watched` shows."""
@@ -47,8 +43,7 @@ class Endpoint:
         self._settings = settings
         self._watched = watched
         self._peers = Peers(watched.nc, watched.subjects, watched.status.own)
-        token = settings.ops.token
-        self._token = token.get_secret_value() if token else None
+        self._guard = Guard(settings.ops)
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[str]:
@@ -57,7 +52,7 @@ class Endpoint:
         Raises:
             OpsNotStarted: the port is taken, or the certificate cannot be read.
         """
-        app = web.Application(middlewares=[self._guard])
+        app = web.Application(middlewares=[self._with_headers, self._guard.middleware()])
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
@@ -66,6 +61,8 @@ class Endpoint:
         app.router.add_get("/events", self._events)
         for path in _STATIC:
             app.router.add_get(path, self._static)
+        if self._guard.is_open:
+            log.warning("ops endpoint is open", host=self._settings.ops.host, remedy=_REMEDY)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await runner.setup()
         try:
@@ -74,33 +71,12 @@ class Endpoint:
         finally:
             await runner.cleanup()
 
-    @property
-    def _guard(self) -> Any:
-        @web.middleware
-        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if self._token is not None and request.path not in _OPEN:
-                if _same(request.query.get("token"), self._token):
-                    # So a browser need not send a header: the token leaves the address bar.
-                    home = web.HTTPSeeOther(request.path)
-                    home.set_cookie(
-                        _COOKIE, self._token, httponly=True, samesite="Strict",
-                        secure=request.secure,
-                    )  # fmt: skip
-                    raise home
-                bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-                if not _same(bearer or request.cookies.get(_COOKIE), self._token):
-                    return web.Response(
-                        status=401,
-                        headers={"WWW-Authenticate": "Bearer"},
-                        text="this endpoint asks for a token: send `Authorization: Bearer …`, "
-                        "or open /?token=… in a browser\n",
-                    )
-            response = await handler(request)
-            if not response.prepared:
-                response.headers.update(_HEADERS)
-            return response
-
-        return guard
+    @web.middleware
+    async def _with_headers(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        if not response.prepared:
+            response.headers.update(_HEADERS)
+        return response
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return _verdict(await self._watched.pulse.alive())
@@ -146,7 +122,7 @@ class Endpoint:
 
 async def _listening(runner: web.AppRunner, ops: OpsSettings) -> str:
     """Listen where the settings say; by default where it is free, if not at the usual port."""
-    tls = _tls(ops)
+    tls = tls_of(ops)
     ports = [DEFAULT_PORT, 0] if ops.port is None else [ops.port]
     for port in ports:
         try:
@@ -163,20 +139,5 @@ async def _listening(runner: web.AppRunner, ops: OpsSettings) -> str:
     return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
-def _tls(ops: OpsSettings) -> ssl.SSLContext | None:
-    if ops.certificate is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(ops.certificate, ops.key)
-    except OSError as error:  # an `SSLError` is one
-        raise OpsNotStarted(f"ops endpoint: {ops.certificate}: {error}") from error
-    return context
-
-
 def _verdict(health: Health) -> web.Response:
     return web.json_response({"ok": health.ok, **health.reasons}, status=200 if health.ok else 503)
-
-
-def _same(given: str | None, token: str) -> bool:
-    return given is not None and hmac.compare_digest(given.encode(), token.encode())

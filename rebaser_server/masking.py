@@ -1,0 +1,34 @@
+"""Settings shown without what must stay secret: in `/config`, by `rebaser settings`, in logs."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from rebaser_core.jetstream.secured import without_secrets
+
+MASK: Final = "**********"  # pydantic's own
+
+_TELLING: Final = re.compile(r"(?i)secret|passw|token|credential|signature|sas|key")
+"""What the name of a secret has in it: too many names are masked rather than one too few."""
+_PARAMETER: Final = re.compile(r"(?<=[;?&])([\w.-]*)=([^;&]*)")
+
+
+def masked_values(options: Mapping[str, str]) -> dict[str, str]:
+    """Options of an object store or of Spark, the value masked where the name tells of a secret."""
+    return {
+        name: MASK if _TELLING.search(name) else masked_url(value)
+        for name, value in options.items()
+    }
+
+
+def masked_url(url: str) -> str:
+    """A URL, or several with commas, without user and password and without parameters' secrets."""
+    return ",".join(_masked(part) if "://" in part else part for part in url.split(","))
+
+
+def _masked(url: str) -> str:
+    def parameter(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        return f"{name}={MASK if _TELLING.search(name) else value}"
+
+    return _PARAMETER.sub(parameter, without_secrets(url))

@@ -1,0 +1,49 @@
+"""What is shown of the settings has no secret in it, wherever that stands."""
+
+import pytest
+
+from rebaser_server.masking import masked_url
+from rebaser_server.settings import Settings
+
+SECRET = "hush-hush"
+
+HOLDING = [
+    {"nats": {"url": f"tls://me:{SECRET}@a.test:4222,nats://{SECRET}@b.test"}},
+    {"nats": {"user": "me", "password": SECRET}},
+    {"nats": {"token": SECRET}},
+    {"ops": {"token": SECRET}},
+    {"store": {"root": "s3://here", "options": {"AWS_SECRET_ACCESS_KEY": SECRET}}},
+    {"store": {"options": {"azure_storage_sas_key": SECRET}}},
+    {"store": {"options": {"endpoint": f"https://me:{SECRET}@store.test"}}},
+    {"spark": {"remote": f"sc://spark.test:15002/;use_ssl=true;token={SECRET}"}},
+    {"spark": {"conf": {"spark.hadoop.fs.s3a.secret.key": SECRET}}},
+    {"spark": {"conf": {"spark.ssl.keyPassword": SECRET}}},
+]
+
+
+@pytest.mark.parametrize("held", HOLDING)
+def test_no_secret_is_shown(held: dict) -> None:
+    settings = Settings.model_validate(held)
+
+    assert SECRET not in settings.model_dump_json()
+
+
+def test_what_is_no_secret_is_shown() -> None:
+    options = {"region": "eu-west-1", "endpoint": "https://store.test:9000"}
+    remote = "sc://spark.test:15002/;use_ssl=true;user_id=me"
+    shown = Settings.model_validate({"store": {"options": options}, "spark": {"remote": remote}})
+
+    text = shown.model_dump_json()
+
+    assert all(value in text for value in (*options.values(), remote))
+
+
+def test_what_is_in_force_is_not_what_is_shown() -> None:
+    settings = Settings.model_validate({"nats": {"url": "nats://me:hush@a.test"}})
+
+    assert settings.nats.url == "nats://me:hush@a.test"
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:4222", "nats://a:1,nats://b:2", "/some/where", ""])
+def test_a_url_without_secrets_stays_as_it_is(url: str) -> None:
+    assert masked_url(url) == url

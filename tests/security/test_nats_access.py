@@ -1,0 +1,228 @@
+"""As whom one connects to NATS, and that secrets go to nobody else."""
+
+import asyncio
+import json
+import os
+import ssl
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nkeys
+import pytest
+
+from rebaser_client.client import connect
+from rebaser_client.errors import Unreachable as ClientUnreachable
+from rebaser_core.jetstream import ConnectOptions, JetStream, Unreachable, connected
+from rebaser_server.connection import connect_options
+from rebaser_server.settings import Settings
+from tests.harness import NatsServer, running
+from tests.integration.deployment import SCALED, Daemon
+from tests.security.identities import certificates, new_key, operator
+
+
+@dataclass
+class Way:
+    """A server's configuration, and how each of ours is told to satisfy it."""
+
+    config: str
+    settings: dict[str, Any]
+    options: dict[str, Any]
+    wrong: dict[str, Any] = field(default_factory=dict)
+    """Settings that must not do."""
+
+
+def _tls(directory: Path) -> Way:
+    made = certificates(directory)
+    trusting = ssl.create_default_context(cafile=made.ca)
+    return Way(made.server_config(), {"tls": {"ca": made.ca}}, {"tls": trusting})
+
+
+def _tls_first(directory: Path) -> Way:
+    made = certificates(directory)
+    trusting = ssl.create_default_context(cafile=made.ca)
+    return Way(
+        made.server_config("handshake_first: true"),
+        {"tls": {"ca": made.ca, "handshake_first": True}},
+        {"tls": trusting, "tls_handshake_first": True},
+    )
+
+
+def _mutual(directory: Path) -> Way:
+    made = certificates(directory)
+    known = ssl.create_default_context(cafile=made.ca)
+    known.load_cert_chain(made.client)
+    return Way(
+        made.asks_for_certificates,
+        {"tls": {"ca": made.ca, "certificate": made.client, "hostname": "nats.internal"}},
+        {"tls": known, "tls_hostname": "nats.internal"},
+        {"tls": {"ca": made.ca, "certificate": made.stranger}},
+    )
+
+
+def _password(_: Path) -> Way:
+    return Way(
+        "authorization { user: rebaser, password: right }",
+        {"user": "rebaser", "password": "right"},
+        {"user": "rebaser", "password": "right"},
+        {"user": "rebaser", "password": "wrong"},
+    )
+
+
+def _token(_: Path) -> Way:
+    return Way(
+        "authorization { token: right }", {"token": "right"}, {"token": "right"}, {"token": "wrong"}
+    )
+
+
+def _nkey(directory: Path) -> Way:
+    seed, pair = new_key(nkeys.PREFIX_BYTE_USER)
+    other, _ = new_key(nkeys.PREFIX_BYTE_USER)
+    (directory / "seed").write_text(seed + "\n")
+    (directory / "other").write_text(other)
+    return Way(
+        f"authorization {{ users: [ {{ nkey: {pair.public_key.decode()} }} ] }}",
+        {"nkey": directory / "seed"},
+        {"nkeys_seed": seed},
+        {"nkey": directory / "other"},
+    )
+
+
+def _credentials(directory: Path) -> Way:
+    right, other = operator(), operator()
+    (directory / "right.creds").write_text(right.credentials)
+    (directory / "other.creds").write_text(other.credentials)
+    return Way(
+        right.config,
+        {"creds": directory / "right.creds"},
+        {"credentials": directory / "right.creds"},
+        {"creds": directory / "other.creds"},
+    )
+
+
+WAYS = {
+    "tls": _tls, "tls-first": _tls_first, "mutual-tls": _mutual, "password": _password,
+    "token": _token, "nkey": _nkey, "credentials": _credentials,
+}  # fmt: skip
+
+
+def settings(server: NatsServer, **nats: Any) -> Settings:
+    told = {"url": server.url, "connect_timeout": 1.5, **nats}
+    return Settings.model_validate({"nats": told})
+
+
+@pytest.mark.parametrize("how", WAYS)
+async def test_one_connects_in_every_way_that_nats_has(tmp_path: Path, how: str) -> None:
+    way = WAYS[how](tmp_path)
+    with running(NatsServer(tmp_path / "nats", way.config)) as server:
+        async with connected(connect_options(settings(server, **way.settings))) as nc:
+            assert await JetStream(nc).stream_names() == []
+        async with connect(server.url, **way.options) as client:
+            assert await client._js.stream_names() == []
+        with pytest.raises(Unreachable):
+            async with connected(connect_options(settings(server, **way.wrong))):
+                pass
+
+
+async def test_a_daemon_and_the_commands_take_the_same_variables(tmp_path: Path) -> None:
+    made = certificates(tmp_path / "pem")
+    config = made.asks_for_certificates + "\nauthorization { user: rebaser, password: hush }"
+    with running(NatsServer(tmp_path / "nats", config)) as server:
+        variables = SCALED | {
+            "NATS__URL": server.url.replace("nats://", "tls://rebaser:hush@"),
+            "NATS__TLS__CA": str(made.ca),
+            "NATS__TLS__CERTIFICATE": str(made.client),
+            "OPS__ENABLED": "false",
+        }
+        daemon = Daemon("daemon", tmp_path, variables)
+        try:
+            await daemon.ready()
+            asked = await asyncio.to_thread(
+                subprocess.run,
+                [Path(sys.executable).parent / "rebaser", "queue", "--json"],
+                env=os.environ | {f"REBASER_{k}": v for k, v in variables.items()},
+                capture_output=True,
+                check=True,
+            )
+        finally:
+            daemon.kill()
+
+    assert isinstance(json.loads(asked.stdout), (list, dict))
+    assert "hush" not in daemon.said_in_all()
+
+
+class Eavesdropper:
+    """Greets as a server without TLS does, and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.heard = b""
+
+    async def meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id": "x", "auth_required": true, "tls_available": true}\r\n')
+        self.heard += await reader.read(1000)
+        writer.close()
+
+
+@pytest.mark.parametrize("scheme", ["tls", "nats"], ids=["by-the-url", "by-the-context"])
+async def test_where_tls_is_wanted_no_secret_goes_out_without_it(scheme: str) -> None:
+    """Whoever sits in between can take the server's wish for TLS out of its greeting."""
+    ear = Eavesdropper()
+    async with await asyncio.start_server(ear.meet, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        options = ConnectOptions(
+            servers=(f"{scheme}://127.0.0.1:{port}",),
+            token="hush",
+            tls=ssl.create_default_context() if scheme == "nats" else None,
+            connect_timeout=0.5,
+        )
+        with pytest.raises(Unreachable, match="TLS is wanted"):
+            async with connected(options):
+                pass
+
+    assert ear.heard == b""
+
+
+async def test_a_server_whose_certificate_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+    made = certificates(tmp_path)
+    with (
+        running(NatsServer(tmp_path / "nats", made.server_config())) as server,
+        pytest.raises(ClientUnreachable, match="certificate"),
+    ):
+        async with connect(server.url.replace("nats:", "tls:"), connect_timeout=1):
+            pass
+
+
+@pytest.mark.parametrize("content", ["", "-----BEGIN NATS USER JWT-----\n"])
+async def test_a_file_that_holds_no_credentials_is_told_of(tmp_path: Path, content: str) -> None:
+    """nats-py would look in it for ever, and nothing else would run."""
+    (tmp_path / "creds").write_text(content)
+    with pytest.raises(Unreachable, match="no JWT"):
+        async with connected(ConnectOptions(credentials=tmp_path / "creds")):
+            pass
+
+
+async def test_a_seed_that_is_none_is_told_of_without_saying_it() -> None:
+    with pytest.raises(Unreachable, match="seed is none") as told:
+        async with connected(ConnectOptions(nkeys_seed="SUhush")):
+            pass
+    assert "hush" not in str(told.value)
+
+
+async def test_who_cannot_connect_does_not_say_the_password_in_the_url() -> None:
+    options = ConnectOptions(servers=("nats://me:hush@127.0.0.1:1",), connect_timeout=0.2)
+    with pytest.raises(Unreachable, match=r"nats://127\.0\.0\.1:1") as told:
+        async with connected(options):
+            pass
+    assert "hush" not in str(told.value) + repr(options)
+
+
+@pytest.mark.parametrize("broken", ["certificate", "ca"])
+def test_a_certificate_that_cannot_be_read_is_told_of_by_its_setting(
+    tmp_path: Path, broken: str
+) -> None:
+    (tmp_path / "file.pem").write_text("nothing")
+    told = Settings.model_validate({"nats": {"tls": {broken: tmp_path / "file.pem"}}})
+    with pytest.raises(Unreachable, match=r"REBASER_NATS__TLS__\*: .*file\.pem"):
+        connect_options(told)

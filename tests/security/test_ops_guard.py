@@ -1,0 +1,101 @@
+"""Who may look at a daemon's ops endpoint. What it shows is tested in tests/integration."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import ClientSession, web
+from pydantic import ValidationError
+
+from rebaser_server.ops.guard import Guard
+from rebaser_server.settings import Settings
+
+RIGHT = {"Authorization": "Bearer höflich"}
+
+
+@asynccontextmanager
+async def guarded(**ops: str) -> AsyncIterator[tuple[ClientSession, str]]:
+    async def shown(_: web.Request) -> web.Response:
+        return web.Response(text="shown")
+
+    guard = Guard(Settings.model_validate({"ops": ops}).ops)
+    app = web.Application(middlewares=[guard.middleware()])
+    app.router.add_get("/{path:.*}", shown)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        async with ClientSession() as session:
+            yield session, f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ({}, 401),
+        (RIGHT, 200),
+        ({"Authorization": "bearer höflich"}, 200),
+        ({"Authorization": "Basic höflich"}, 401),
+        ({"Authorization": "Bearer "}, 401),
+        ({"Authorization": "Bearer hö"}, 401),
+        ({"Authorization": b"Bearer \xff\xfe".decode("utf-8", "surrogateescape")}, 401),
+    ],
+)
+async def test_only_who_has_the_token_looks(header: dict[str, str], status: int) -> None:
+    async with guarded(token="höflich") as (session, url):
+        async with session.get(url + "config", headers=header) as answer:
+            assert answer.status == status
+        async with session.get(url + "healthz", headers=header) as answer:
+            assert answer.status == 200, "probes have no token"
+
+
+async def test_a_browser_exchanges_the_token_in_the_address_for_a_cookie() -> None:
+    async with guarded(token="hush") as (session, url):
+        async with session.get(url, params={"token": "hush"}, allow_redirects=False) as answer:
+            cookie = answer.headers["Set-Cookie"]
+            assert (answer.status, answer.headers["Location"]) == (303, "/")
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        async with session.get(url, headers={"Cookie": cookie.partition(";")[0]}) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("localhost", 200), ("127.0.0.1:7380", 200), ("[::1]:7380", 200), ("rebound.test", 403)],
+)
+async def test_without_a_token_a_web_page_cannot_look_by_a_name_that_leads_here(
+    name: str, status: int
+) -> None:
+    async with (
+        guarded() as (session, url),
+        session.get(url + "config", headers={"Host": name}) as answer,
+    ):
+        assert answer.status == status
+
+
+async def test_on_a_network_one_asks_by_whatever_name() -> None:
+    async with (
+        guarded(host="0.0.0.0") as (session, url),  # noqa: S104 - only its settings
+        session.get(url, headers={"Host": "rebaser-0.rebaser"}) as answer,
+    ):
+        assert answer.status == 200
+
+
+def test_who_listens_on_a_network_without_a_token_is_open() -> None:
+    def guard(**ops: str) -> Guard:
+        return Guard(Settings.model_validate({"ops": ops}).ops)
+
+    assert guard(host="0.0.0.0").is_open  # noqa: S104
+    assert not guard(host="0.0.0.0", token="hush").is_open  # noqa: S104
+    assert not guard(host="::1").is_open
+
+
+@pytest.mark.parametrize("less", [{"key": __file__}, {"token": ""}, {"certificate": "/none"}])
+def test_settings_that_would_protect_less_than_they_seem_to_are_refused(
+    less: dict[str, str],
+) -> None:
+    with pytest.raises(ValidationError):
+        Settings.model_validate({"ops": less})
