@@ -1,10 +1,10 @@
 """What this process works on and has done lately, for people to look at. Nothing decides by it."""
 
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ SECONDS: Final = 300
 """How far back the rates go."""
 FAILURES: Final = 50
 """How many of the latest are kept."""
+SKETCHES: Final = 200
+"""How many of the latest are kept, one of a change set."""
 _WAITS_KEPT: Final = 500
 """Latencies kept of each second; more would tell nothing else."""
 
@@ -38,6 +40,8 @@ class Holding:
     """Settled since it was taken."""
     last: float = field(default_factory=time.monotonic)
     update: Update | None = None
+    drawn: datetime | None = None
+    """When the latest update that there is a sketch of began."""
 
 
 @dataclass(slots=True)
@@ -57,6 +61,10 @@ class Board:
         self.held: dict[ChangeSet, Holding] = {}
         self.seconds: deque[Second] = deque(maxlen=SECONDS)
         self.failures: deque[dict[str, Any]] = deque(maxlen=FAILURES)
+        self._sketches: OrderedDict[ChangeSet, tuple[datetime, Any]] = OrderedDict()
+        """Latest last."""
+        self.pauses: Callable[[], list[dict[str, Any]]] = list
+        """What operators have paused in the whole deployment, the oldest pause first."""
 
     @contextmanager
     def holding(self, change_set: ChangeSet) -> Iterator[None]:
@@ -68,10 +76,13 @@ class Board:
             if self.held.get(change_set) is holding:  # else we were overtaken by ourselves
                 del self.held[change_set]
 
-    def request(self, change_set: ChangeSet, outcome: str, waited: float, corrected: int) -> None:
-        """A request was settled `waited` seconds after it had been stored."""
+    def request(
+        self, change_set: ChangeSet, outcome: str, waited: float, corrected: int, *, is_result: bool
+    ) -> None:
+        """A request, or an update's result, was settled `waited` seconds after it was stored."""
         metrics.REQUESTS.labels(outcome).inc()
-        metrics.REQUEST_SECONDS.observe(waited)
+        if not is_result:
+            metrics.REQUEST_SECONDS.observe(waited)
         metrics.CORRECTIONS.inc(corrected)
         now = int(time.time())
         if not self.seconds or self.seconds[-1].at != now:
@@ -114,6 +125,24 @@ class Board:
             case _:
                 pass
 
+    def sketched(self, change_set: ChangeSet, sketch: Any) -> None:
+        """An update begins; `sketch`, a dataclass of plain data, shows some of its values."""
+        now = datetime.now(UTC)
+        self._sketches[change_set] = now, sketch
+        self._sketches.move_to_end(change_set)
+        if len(self._sketches) > SKETCHES:
+            self._sketches.popitem(last=False)
+        holding = self.held.get(change_set)
+        if holding is not None:
+            holding.drawn = now
+
+    def sketch(self, change_set: ChangeSet) -> dict[str, Any] | None:
+        """The sketch of its latest update here, as plain data, and when that began."""
+        if change_set not in self._sketches:
+            return None
+        began, sketch = self._sketches[change_set]
+        return {"began": _iso(began), **asdict(sketch)}
+
     def failure(
         self, change_set: ChangeSet, what: str, reason: str, request_id: RequestId | None = None
     ) -> None:
@@ -151,6 +180,7 @@ class Board:
                 "since": _iso(holding.since),
                 "requests": holding.requests,
                 "idleSeconds": round(now - holding.last, 1),
+                "drawn": holding.drawn and _iso(holding.drawn),
                 "update": holding.update
                 and {
                     "affected": holding.update.affected,

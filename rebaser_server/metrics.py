@@ -2,42 +2,91 @@
 
 Counters only grow and histograms only fill where the thing happens. What *is*, such as
 slots taken or requests waiting, is not kept here but looked up when asked for
-(`ops.exposition`), so that it cannot drift. No label has more values than this file shows.
+(`ops.exposition`), so that it cannot drift. No label has more values than this file shows,
+and each is there from the start, at 0: of a counter that appears with its first event
+`increase` would not see that event.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import Counter, Histogram
 
+from rebaser_core.commits import Outcome
+
 _WAITS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 """Seconds: from a request handled at once to one that waited for half an hour."""
 
-REQUESTS: Final = Counter(
-    "rebaser_requests", "Requests settled, by what became of them", ["outcome"]
+
+def _counter(name: str, what: str, label: str, values: Iterable[str]) -> Counter:
+    counter = Counter(f"rebaser_{name}", what, [label])
+    for value in values:
+        counter.labels(value)
+    return counter
+
+
+REQUESTS: Final = _counter(
+    "requests", "Requests settled, by what became of them", "outcome", Outcome
 )
 REQUEST_SECONDS: Final = Histogram(
-    "rebaser_request_seconds", "From a request's storage to its commit", buckets=_WAITS
+    "rebaser_request_seconds",
+    "From the storage of a client's request to its commit",
+    buckets=_WAITS,
 )
 CORRECTIONS: Final = Counter("rebaser_corrections", "Updates changed to fit their change set")
 RETRIES: Final = Counter("rebaser_retries", "Attempts put off until later")
 COMMIT_CONFLICTS: Final = Counter(
     "rebaser_commit_conflicts", "Commits refused because the change set had another owner"
 )
-TASKS: Final = Counter("rebaser_tasks", "Tasks taken, first or again", ["delivery"])
-TASK_ENDS: Final = Counter("rebaser_task_ends", "How work on a task ended", ["how"])
+TASKS: Final = _counter("tasks", "Tasks taken, first or again", "delivery", ("first", "again"))
+TASK_ENDS: Final = _counter(
+    "task_ends",
+    "How work on a task ended",
+    "how",
+    ("quiet", "turn over", "paused", "interrupted", "lost", "retried", "failed"),
+)
 LEASE_RENEWALS: Final = Counter("rebaser_lease_renewals", "Progress reports confirmed by NATS")
 LEASE_LOSSES: Final = Counter("rebaser_lease_losses", "Tasks that may be another's by now")
-DVUS: Final = Counter("rebaser_dvus", "Dependent values updates, by how they ended", ["how"])
+DVUS: Final = _counter(
+    "dvus",
+    "Dependent values updates, by how they ended",
+    "how",
+    ("finished", "failed", "cancelled"),
+)
 DVU_SECONDS: Final = Histogram(
     "rebaser_dvu_seconds", "From the claim of an update to its committed result", buckets=_WAITS
 )
-DVU_VALUES: Final = Counter("rebaser_dvu_values", "Values of committed updates", ["what"])
-CHECKPOINTS: Final = Counter("rebaser_checkpoints", "Checkpoints tried, by result", ["result"])
+COMMIT_TO_DVU_SECONDS: Final = Histogram(
+    "rebaser_commit_to_dvu_seconds",
+    "From a commit that left values to recompute to the commit of what came out",
+    buckets=_WAITS,
+)
+DVU_VALUES: Final = _counter(
+    "dvu_values",
+    "Values of committed updates",
+    "what",
+    ("affected", "recomputed", "changed", "failed"),
+)
+CHECKPOINTS: Final = _counter(
+    "checkpoints", "Checkpoints tried, by result", "result", ("written", "failed")
+)
+CHECKPOINT_ROWS: Final = Counter(
+    "rebaser_checkpoint_rows", "Values and functions that checkpoints wrote"
+)
 CHECKPOINT_SECONDS: Final = Histogram(
     "rebaser_checkpoint_seconds", "Time to write a checkpoint", buckets=_WAITS
 )
+RECONCILER_LOOKS: Final = _counter(
+    "reconciler_looks", "Looks of the reconciler, by result", "result", ("done", "failed")
+)
+RECONCILER_SECONDS: Final = Histogram(
+    "rebaser_reconciler_seconds", "Time of a look of the reconciler", buckets=_WAITS
+)
 RECONCILED: Final = Counter(
     "rebaser_reconciled_tasks", "Tasks made by the reconciler for work that nobody had one for"
+)
+TAKEN_OVER: Final = Counter(
+    "rebaser_taken_over_tasks", "Tasks made anew because their Rebaser was presumed dead"
 )
 LOOP_LAG: Final = Histogram(
     "rebaser_event_loop_lag_seconds",

@@ -5,7 +5,7 @@ No Python object is made for any of them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rebaser_server.dvu.blob import OK, Blob, Limits
 from rebaser_server.dvu.closure import Closure, closure
 from rebaser_server.dvu.components import components, shared_out
+from rebaser_server.dvu.sketch import Sketch, sketch
 from rebaser_server.graph import Graph
 from rebaser_server.graph.rows import distinct
 
@@ -34,6 +35,7 @@ class Plan:
     """Values that may be recomputed; how many are, early cutoff decides while they run."""
     blobs: list[bytes]
     """Encoded `Blob`s, independent of each other, the dearest first."""
+    sketch: Sketch = field(default_factory=Sketch, compare=False)
 
 
 def plan(
@@ -51,9 +53,10 @@ def plan(
     call takes, by the runtime and the code of its function, as far as known.
     """
     affected = closure(graph)
+    drawn = sketch(graph, affected)
     blobs = _blobs(graph, affected, slots, small, costs or {}, limits)
     affected.give_back(graph)
-    return Plan(len(affected.indices), blobs)
+    return Plan(len(affected.indices), blobs, drawn)
 
 
 def _blobs(

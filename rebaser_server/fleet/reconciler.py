@@ -36,11 +36,14 @@ class Reconciler:
         """Look until cancelled. What fails is logged and tried again in the next period."""
         while True:
             try:
-                poked = await self.reconcile()
+                with metrics.RECONCILER_SECONDS.time():
+                    poked = await self.reconcile()
+                metrics.RECONCILER_LOOKS.labels("done").inc()
                 if poked:
                     metrics.RECONCILED.inc(poked)
                     log.info("tasks made for what had none", tasks=poked)
             except JetStreamError as error:
+                metrics.RECONCILER_LOOKS.labels("failed").inc()
                 log.warning("not reconciled", error=str(error))
             await asyncio.sleep(self._every * random.uniform(0.75, 1.25))  # noqa: S311 - jitter
 

@@ -12,6 +12,7 @@ from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import Subjects
+from rebaser_server import metrics
 from rebaser_server.fleet.members import BEAT_EVERY, PRESUMED_DEAD, Members
 from rebaser_server.history.commit_log import CommitLog
 
@@ -102,6 +103,7 @@ class Takeover:
             finally:  # gone or not: a task too many costs an empty run
                 await publish_task(self._js, self._subjects, change_set)
             renewed += 1
+            metrics.TAKEN_OVER.inc()
         return renewed
 
     async def _owner(self, change_set: ChangeSet) -> str:

@@ -89,6 +89,7 @@ class Checkpointing:
             await self._not_written(changes, lines, handled)
             return
         metrics.CHECKPOINTS.labels("written").inc()
+        metrics.CHECKPOINT_ROWS.inc(changes.rows.num_rows)
         own.checkpointed, own.kept, self._missed = changes.commit, kept, 0
         try:
             await self._forget()

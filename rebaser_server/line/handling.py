@@ -171,7 +171,10 @@ class Handler:
         outcome = what.handled.outcome
         waited = (datetime.now(UTC) - request.timestamp).total_seconds()
         corrected = len(what.handled.corrections)
-        self.announcer.board.request(self.change_set, outcome.value, max(0.0, waited), corrected)
+        is_result = what.handled.covers is not None or outcome is Outcome.STALE
+        self.announcer.board.request(
+            self.change_set, outcome.value, max(0.0, waited), corrected, is_result=is_result
+        )
         await self.announcer.activity(
             self.change_set,
             _TOLD.get(outcome, ActivityKind.REQUEST_APPLIED),

@@ -82,6 +82,7 @@ class SerialDvu:
     async def _update(self) -> None:
         """One update: claim (D2), plan, evaluate, enqueue the result, see it handled (D3)."""
         claim, planned, base, shelf = await self._claim()
+        self._announcer.board.sketched(self._change_set, planned.sketch)
         await self._tell(ActivityKind.DVU_STARTED, claim, affected=planned.affected)
         started = asyncio.get_running_loop().time()
         try:

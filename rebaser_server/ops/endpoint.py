@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from typing import Final
 
+import nats.errors
 import structlog
 from aiohttp import web
 
+from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_server.access import OpsSettings
 from rebaser_server.errors import OpsNotStarted
@@ -25,7 +27,10 @@ log: Final = structlog.get_logger()
 DEFAULT_PORT: Final = 7380
 EVENT_EVERY: Final = 1.0  # seconds between two states of the page
 _REMEDY: Final = "set REBASER_OPS__TOKEN, or let only those reach it who may look"
-_STATIC: Final = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
+_STATIC: Final = {
+    "/": "index.html",
+    **{f"/{name}": name for name in ("page.js", "cells.js", "drawing.js", "page.css")},
+}
 _TYPES: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; "
@@ -42,7 +47,7 @@ class Endpoint:
     def __init__(self, settings: Settings, watched: Watched) -> None:
         self._settings = settings
         self._watched = watched
-        self._peers = Peers(watched.nc, watched.subjects, watched.status.own)
+        self._peers = Peers(watched.nc, watched.subjects, watched.status)
         self._guard = Guard(settings.ops)
 
     @asynccontextmanager
@@ -58,6 +63,7 @@ class Endpoint:
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/config", self._config)
         app.router.add_get("/status", self._status)
+        app.router.add_get("/sketch", self._sketch)
         app.router.add_get("/events", self._events)
         for path in _STATIC:
             app.router.add_get(path, self._static)
@@ -100,6 +106,21 @@ class Endpoint:
 
     async def _status(self, _: web.Request) -> web.Response:
         return web.json_response(await self._watched.status.of_all(self._peers))
+
+    async def _sketch(self, request: web.Request) -> web.Response:
+        """Part of the graph of `workspace` and `changeSet` that its latest update recomputes."""
+        try:
+            change_set = ChangeSet(
+                WorkspaceId.from_str(request.query.get("workspace", "")),
+                ChangeSetId.from_str(request.query.get("changeSet", "")),
+            )
+        except ValueError:
+            return web.Response(status=400, text="/sketch?workspace=ULID&changeSet=ULID\n")
+        try:
+            sketch = await self._peers.sketch(change_set, self._watched.members.alive())
+        except (nats.errors.Error, OSError) as error:
+            return web.Response(status=503, text=f"NATS: {error}\n")
+        return web.json_response({"sketch": sketch})
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events: the status, again and again, until the browser leaves."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 import nats.errors
 from nats.aio.client import Client
 
+from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
 from rebaser_server.board import Board
 from rebaser_server.fleet.members import Members
@@ -62,6 +63,10 @@ class Status:
             "failures": list(self._board.failures),
         }
 
+    def sketch(self, change_set: ChangeSet) -> Report | None:
+        """Of its latest update here."""
+        return self._board.sketch(change_set)
+
     async def of_all(self, peers: Peers) -> dict[str, Any]:
         """The whole deployment's; what cannot be had is left out, and `problem` says why."""
         async with self._making:
@@ -78,7 +83,7 @@ class Status:
         }
         try:
             queues, rebasers = await asyncio.gather(
-                self._queues.look(), peers.ask(max(1, self._members.alive()))
+                self._queues.look(), peers.reports(max(1, self._members.alive()))
             )
         except (JetStreamError, nats.errors.Error, OSError) as error:
             return {**status, "problem": f"NATS: {error}", "rebasers": [self.own()]}

@@ -1,118 +1,26 @@
-// The status page: draws each status that the daemon sends, and says when none comes.
+// The status page: shows each status that the daemon sends, and says when none comes.
 
-const WINDOW = 300; // seconds that the plots go back
-const $ = (id) => document.getElementById(id);
-const LISTED = 15; // updates; of the rest it says how many
+import { $, bar, clock, count, instance, named, since, span, table, text } from "./cells.js";
+import { graph, perSecond, plot } from "./drawing.js";
 
-function text(id, value) {
-  const element = $(id);
-  if (element.textContent !== value) element.textContent = value;
+const LISTED = 12; // rows of a table; of the rest it says how many
+
+const chosen = { row: null, byHand: false, drawn: null };
+
+function choose(row) {
+  chosen.row = row;
+  chosen.byHand = true;
+  if (latest) show(latest);
+  $("chosen").scrollIntoView({ block: "nearest" });
 }
 
-function short(id) {
-  return id.slice(0, 4) + "…" + id.slice(-6);
-}
+const same = (a, b) => a && b && a.workspace === b.workspace && a.changeSet === b.changeSet;
 
-// What an operator named it, or the end of a name made up; what follows the slash tells its starts apart.
-function instance(id) {
-  const name = id.split("/")[0];
-  return name.length === 26 ? short(name) : name;
-}
-
-function name(row) {
-  const code = document.createElement("code");
-  code.textContent = row.workspace ? `${short(row.workspace)}/${short(row.changeSet)}` : row.changeSet;
-  code.title = `${row.workspace} ${row.changeSet}`;
-  return code;
-}
-
-function span(seconds) {
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 120) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  return `${Math.round(seconds / 3600)} h`;
-}
-
-const since = (moment, now) => span(Math.max(0, (Date.parse(now) - Date.parse(moment)) / 1000));
-const clock = (moment) => (moment ? new Date(moment).toLocaleTimeString() : "");
-
-// Rows are lists of strings, numbers (right-aligned) and elements.
-function table(id, rows, nothing) {
-  const columns = $(id).parentElement.querySelectorAll("th").length;
-  const lines = rows.map((row) => {
-    const line = document.createElement("tr");
-    row.forEach((cell, column) => {
-      const td = document.createElement("td");
-      if ($(id).parentElement.querySelectorAll("th")[column].classList.contains("n")) td.className = "n";
-      td.append(cell);
-      line.append(td);
-    });
-    return line;
-  });
-  if (!lines.length) {
-    const line = document.createElement("tr");
-    const td = document.createElement("td");
-    td.className = "none";
-    td.colSpan = columns;
-    td.textContent = nothing;
-    line.append(td);
-    lines.push(line);
-  }
-  $(id).replaceChildren(...lines);
-}
-
-// All Rebasers' seconds on one time axis; latencies of one second: the worst of them.
-function perSecond(status) {
-  const end = Math.floor(Date.parse(status.now) / 1000) - 1;
-  const seconds = Array.from({ length: WINDOW }, () => ({ requests: 0, p50: 0, p99: 0 }));
-  for (const rebaser of status.rebasers)
-    for (const rate of rebaser.rates) {
-      const second = seconds[WINDOW - 1 - (end - rate.at)];
-      if (!second) continue;
-      second.requests += rate.requests;
-      second.p50 = Math.max(second.p50, rate.p50);
-      second.p99 = Math.max(second.p99, rate.p99);
-    }
-  return seconds;
-}
-
-function plot(id, series) {
-  const highest = Math.max(1e-9, ...series.flatMap((one) => one.values));
-  const paths = series.flatMap(({ values, kind, area }) => {
-    const points = values.map((value, x) => `${x},${(79 - (value / highest) * 76).toFixed(1)}`);
-    const line = document.createElementNS("http://www.w3.org/2000/svg", "path");
-    line.setAttribute("d", "M" + points.join("L"));
-    line.setAttribute("class", kind);
-    if (!area) return [line];
-    const under = document.createElementNS("http://www.w3.org/2000/svg", "path");
-    under.setAttribute("d", `M0,80L${points.join("L")}L${WINDOW - 1},80Z`);
-    under.setAttribute("class", "area");
-    return [under, line];
-  });
-  $(id).replaceChildren(...paths);
-  return highest > 1e-9 ? highest : 0;
-}
-
-function bar(update) {
-  const progress = document.createElement("progress");
-  progress.max = Math.max(1, update.affected);
-  if (update.done) progress.value = update.done;
-  progress.setAttribute("aria-label", `${update.done} of ${update.affected} values`);
-  return progress;
-}
-
-function show(status) {
+function glance(status, seconds, updates) {
   const queues = status.queues;
-  const seconds = perSecond(status);
-  const lately = seconds.slice(-10).reduce((sum, second) => sum + second.requests, 0) / 10;
-  const holdings = status.rebasers.flatMap((r) => r.holdings.map((h) => ({ ...h, instance: r.instance })));
-  const busy = status.rebasers.reduce((sum, r) => sum + r.slots.busy, 0);
-  const free = status.rebasers.reduce((sum, r) => sum + r.slots.free, 0);
-  const updates = holdings.filter((holding) => holding.update);
-  const count = (number) => number.toLocaleString();
-
-  $("state").dataset.tone = status.problem ? "bad" : "good";
-  text("state", status.problem ?? `${status.rebasers.length} Rebaser${status.rebasers.length > 1 ? "s" : ""}, NATS answers`);
+  const sum = (what) => status.rebasers.reduce((total, rebaser) => total + what(rebaser), 0);
+  const rate = seconds.slice(-10).reduce((total, second) => total + second.requests, 0) / 10;
+  const last = seconds.findLast((second) => second.requests);
   if (queues) {
     text("requests", count(queues.requests));
     text("oldest", queues.requests ? `oldest ${span(queues.oldest_age)}, ${count(queues.change_sets_waiting)} change sets` : "none");
@@ -122,41 +30,100 @@ function show(status) {
     text("deadnote", queues.dead_letters ? "see below" : "none");
     $("deadcard").dataset.tone = queues.dead_letters ? "bad" : "";
   }
-  text("rate", lately.toFixed(lately < 10 ? 1 : 0));
-  const last = seconds.findLast((second) => second.requests);
-  text("latency", last ? `median ${span(last.p50)}, 99 % within ${span(last.p99)}` : "none in five minutes");
-  text("held", count(busy));
-  text("slots", `${count(free)} slots free`);
+  text("rate", rate.toFixed(rate < 10 ? 1 : 0));
+  text("latency", last ? `p50 ${span(last.p50)} · p99 ${span(last.p99)}` : "none in five minutes");
+  text("held", count(sum((r) => r.slots.busy)));
+  text("slots", `${count(sum((r) => r.slots.free))} slots free`);
   text("updates", count(updates.length));
-  text("values", updates.length ? `${count(updates.reduce((sum, h) => sum + h.update.affected, 0))} values` : "none");
-
-  const rates = plot("rateplot", [{ values: seconds.map((s) => s.requests), kind: "rate", area: true }]);
-  text("ratepeak", `peak ${rates}`);
-  const waits = plot("waitplot", [
-    { values: seconds.map((s) => s.p99), kind: "p99" }, { values: seconds.map((s) => s.p50), kind: "p50" }]);
-  text("waitpeak", waits ? `peak ${span(waits)}` : "");
-
-  const running = updates.slice(0, LISTED).map((h) => [name(h), bar(h.update), `${count(h.update.done)} of ${count(h.update.affected)}`,
-    since(h.update.since, status.now)]);
-  if (updates.length > LISTED) running.push([`and ${count(updates.length - LISTED)} more`, "", "", ""]);
-  table("updatelist", running, "No update is running.");
-  table("rebasers", status.rebasers.map((r) => {
-    const recent = r.rates.filter((rate) => Date.parse(status.now) / 1000 - rate.at < 11);
-    const label = instance(r.instance) + (r.instance === status.answering ? " (this one)" : "");
-    return [label, r.version, new Date(r.started).toLocaleString(),
-      `${r.slots.busy} of ${r.slots.busy + r.slots.free} taken`,
-      (recent.reduce((sum, rate) => sum + rate.requests, 0) / 10).toFixed(1), span(r.lagSeconds)];
-  }), "None answers.");
-  table("holdings", holdings.map((h) => [name(h), instance(h.instance), count(h.requests), span(h.idleSeconds), since(h.since, status.now)]),
-    "No change set is in work.");
-  table("queues", (queues?.deepest ?? []).map((q) => [name(q), count(q.requests), span(q.oldestSeconds)]), "No request waits.");
-  table("letters", (queues?.latest_dead ?? []).map((l) => [clock(l.at), name(l), l.reason]), "No dead letters.");
-  const failures = status.rebasers.flatMap((r) => r.failures).sort((a, b) => b.at.localeCompare(a.at)).slice(0, 30);
-  table("failures", failures.map((f) => [clock(f.at), name(f), f.what, f.reason]), "Nothing failed lately.");
+  text("values", updates.length ? `${count(updates.reduce((total, h) => total + h.update.affected, 0))} values` : "none");
 }
 
+function plots(seconds) {
+  const rate = (peak) => `Requests per second over five minutes, at most ${count(peak)}`;
+  const peak = plot($("rateplot"), [{ values: seconds.map((s) => s.requests), kind: "rate", area: true }], rate);
+  text("ratepeak", `peak ${count(peak)}`);
+  const wait = (most) => `Seconds from stored to committed over five minutes, at most ${span(most)}`;
+  const longest = plot($("waitplot"), [
+    { values: seconds.map((s) => s.p99), kind: "p99" }, { values: seconds.map((s) => s.p50), kind: "p50" }], wait);
+  text("waitpeak", longest ? `peak ${span(longest)}` : "");
+}
+
+function tables(status, holdings, updates) {
+  const { queues, now } = status;
+  table("updatelist", updates.map((h) => [named(h, choose), bar(h.update.done, h.update.affected, `${h.update.done} of ${h.update.affected} values of ${h.changeSet}`),
+    `${count(h.update.done)} of ${count(h.update.affected)}`, since(h.update.since, now)]), "No update is running.", LISTED);
+  table("letters", (queues?.latest_dead ?? []).map((l) => [clock(l.at, now), named(l), l.reason]), "No dead letters.", LISTED, queues?.dead_letters);
+  const failures = status.rebasers.flatMap((r) => r.failures).sort((a, b) => b.at.localeCompare(a.at));
+  table("failures", failures.map((f) => [clock(f.at, now), named(f), f.what, f.reason]), "Nothing failed lately.", LISTED);
+  table("queues", (queues?.deepest ?? []).map((q) => [named(q), count(q.requests), span(q.oldestSeconds)]), "No request waits.", LISTED, queues?.change_sets_waiting);
+  table("rebasers", status.rebasers.map((r) => {
+    const recent = r.rates.filter((rate) => Date.parse(now) / 1000 - rate.at < 11);
+    return [instance(r.instance) + (r.instance === status.answering ? " (this one)" : ""), r.version, new Date(r.started).toLocaleString(),
+      `${count(r.slots.busy)} of ${count(r.slots.busy + r.slots.free)}`,
+      (recent.reduce((sum, rate) => sum + rate.requests, 0) / 10).toFixed(1), span(r.lagSeconds)];
+  }), "None answers.");
+  const inWork = status.rebasers.reduce((sum, r) => sum + r.slots.busy, 0);
+  table("holdings", holdings.map((h) => [named(h, h.drawn && choose), instance(h.instance), count(h.requests), span(h.idleSeconds), since(h.since, now)]),
+    "No change set is in work.", LISTED, Math.max(inWork, holdings.length));
+  const paused = status.paused ?? [];
+  $("pausedpart").hidden = !paused.length;
+  table("paused", paused.map((p) => [p.changeSet ? named(p) : p.workspace ? `workspace ${p.workspace}` : "everything",
+    clock(p.since, now), p.by ?? "", p.reason ?? ""]), "Nothing is paused.", LISTED);
+}
+
+// The picture: of the change set that was chosen, else of an update that runs, else of the last one.
+async function picture(holdings, updates) {
+  if (!chosen.byHand && updates.length && !updates.some((h) => same(h, chosen.row)))
+    chosen.row = updates.reduce((a, b) => (b.update.affected > a.update.affected ? b : a));
+  chosen.row ??= holdings.filter((h) => h.drawn).sort((a, b) => b.drawn.localeCompare(a.drawn))[0];
+  const { row } = chosen;
+  if (!row) return;
+  const now = holdings.find((h) => same(h, row));
+  text("chosenid", `Change set ${row.workspace} ${row.changeSet}`);
+  const update = now?.update;
+  const how = update ? `Running: ${count(update.done)} of ${count(update.affected)} values are done.` : "Its latest update is over.";
+  const drawn = now?.drawn ?? chosen.drawn?.at ?? null;
+  if (!same(chosen.drawn?.row, row) || (drawn && chosen.drawn.at !== drawn)) await draw(row, drawn);
+  if (chosen.row === row) text("chosennote", `${how} ${chosen.drawn.note}`);
+  $("chosen").hidden = false;
+}
+
+async function draw(row, at) {
+  chosen.drawn = { row, at, note: "" };
+  const query = `workspace=${row.workspace}&changeSet=${row.changeSet}`;
+  const { sketch } = await fetch(`sketch?${query}`).then((answer) => answer.json()).catch(() => ({ sketch: null }));
+  if (!same(chosen.row, row)) return;
+  if (!sketch?.values.length) {
+    chosen.drawn.note = "No picture of it is kept.";
+    return $("drawing").replaceChildren();
+  }
+  const left = sketch.levels - sketch.sizes.length + (sketch.sources ? 1 : 0);
+  chosen.drawn.note = `${count(sketch.affected)} values in ${count(sketch.levels)} levels`
+    + `${sketch.sources ? ` depend on ${count(sketch.sources)} changed` : ""}; ${sketch.values.length} are drawn`
+    + `${left > 0 ? `, ${count(left)} levels left out` : ""}. Dashed: computed only if an input comes out changed.`;
+  $("drawing").replaceChildren(graph(sketch));
+}
+
+function show(status) {
+  const seconds = perSecond(status);
+  const holdings = status.rebasers.flatMap((r) => r.holdings.map((h) => ({ ...h, instance: r.instance })));
+  const updates = holdings.filter((holding) => holding.update);
+  $("state").dataset.tone = status.problem ? "bad" : "good";
+  text("state", status.problem ?? `${status.rebasers.length} Rebaser${status.rebasers.length > 1 ? "s" : ""}, NATS answers`);
+  glance(status, seconds, updates);
+  plots(seconds);
+  tables(status, holdings, updates);
+  picture(holdings, updates);
+}
+
+let latest = null;
 const events = new EventSource("events");
-events.onmessage = (event) => show(JSON.parse(event.data));
+events.onmessage = (event) => {
+  performance.mark("refresh");
+  latest = JSON.parse(event.data);
+  show(latest);
+  performance.measure("refresh", "refresh");
+};
 events.onerror = () => {
   $("state").dataset.tone = "bad";
   text("state", "this Rebaser does not answer; trying again");

@@ -1,0 +1,81 @@
+// What is drawn as SVG: two plots over the last five minutes, and part of a graph.
+
+import { count } from "./cells.js";
+
+const WINDOW = 300; // seconds that the plots go back
+const BOX = { width: 132, height: 24, across: 164, down: 32, top: 34, left: 4 };
+const LONGEST = 19; // characters of a label
+
+function svg(name, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
+// All Rebasers' seconds on one time axis; latencies of one second: the worst of them.
+export function perSecond(status) {
+  const end = Math.floor(Date.parse(status.now) / 1000) - 1;
+  const seconds = Array.from({ length: WINDOW }, () => ({ requests: 0, p50: null, p99: null }));
+  for (const rebaser of status.rebasers)
+    for (const rate of rebaser.rates) {
+      const second = seconds[WINDOW - 1 - (end - rate.at)];
+      if (!second) continue;
+      second.requests += rate.requests;
+      second.p50 = Math.max(second.p50, rate.p50);
+      second.p99 = Math.max(second.p99, rate.p99);
+    }
+  return seconds;
+}
+
+// Lines through `series`; a null is a gap, and a second alone a dash. Returns the highest value.
+export function plot(element, series, label) {
+  const highest = Math.max(0, ...series.flatMap((one) => one.values));
+  const y = (value) => (78 - (value / (highest || 1)) * 74).toFixed(1);
+  const paths = [svg("path", { d: "M0,79H300", class: "ground" })];
+  for (const { values, kind, area } of series) {
+    let d = "";
+    values.forEach((value, x) => {
+      if (value !== null) d += x && values[x - 1] !== null ? `L${x},${y(value)}` : `M${x ? x - 1 : 0},${y(value)}H${x}`;
+    });
+    if (area) paths.push(svg("path", { class: "area", d: `M0,79L${d.slice(1)}L${WINDOW - 1},79Z` }));
+    if (d) paths.push(svg("path", { class: kind, d }));
+  }
+  element.replaceChildren(...paths);
+  element.setAttribute("aria-label", label(highest));
+  return highest;
+}
+
+// The part of a graph that an update recomputes: levels from left to right, as `/sketch` has them.
+export function graph(sketch) {
+  const columns = sketch.sizes.map((size, column) => ({ size, rows: 0, column }));
+  const places = sketch.values.map((value) => ({ x: BOX.left + value.column * BOX.across, y: BOX.top + columns[value.column].rows++ * BOX.down }));
+  const tallest = Math.max(...columns.map((column) => column.rows));
+  const width = BOX.left + columns.length * BOX.across - (BOX.across - BOX.width) + 4;
+  const height = BOX.top + tallest * BOX.down + 18;
+  const heads = columns.map(({ size, rows, column }) => {
+    const level = sketch.sources ? column : column + 1;
+    const title = level ? `level ${level}` : "changed";
+    const x = BOX.left + column * BOX.across;
+    const parts = [svg("text", { x, y: 16, class: "head" }, `${title}: ${count(size)}`)];
+    if (size > rows) parts.push(svg("text", { x, y: BOX.top + rows * BOX.down + 10, class: "more" }, `and ${count(size - rows)} more`));
+    return svg("g", {}, ...parts);
+  });
+  const edges = sketch.edges.map(([from, to]) => {
+    const [a, b] = [places[from], places[to]];
+    const [x1, y1, x2, y2] = [a.x + BOX.width, a.y + BOX.height / 2, b.x, b.y + BOX.height / 2];
+    const bend = Math.max(18, (x2 - x1) / 2);
+    return svg("path", { class: "edge", d: `M${x1},${y1}C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}` });
+  });
+  const boxes = sketch.values.map((value, place) => {
+    const { x, y } = places[place];
+    const label = value.name.length > LONGEST ? `${value.name.slice(0, LONGEST - 1)}…` : value.name;
+    const kind = !value.function && value.forced && !(sketch.sources && value.column) ? "source" : value.forced ? "forced" : "perhaps";
+    return svg("g", { class: `box ${kind}` },
+      svg("title", {}, value.function ? `${value.name} = ${value.function}` : value.name),
+      svg("rect", { x, y, width: BOX.width, height: BOX.height, rx: 4 }),
+      svg("text", { x: x + 7, y: y + 16 }, label));
+  });
+  const label = `${count(sketch.values.length)} of ${count(sketch.sources + sketch.affected)} values, level by level`;
+  return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...edges, ...boxes, ...heads);
+}

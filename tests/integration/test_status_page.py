@@ -1,0 +1,209 @@
+"""The status page as people see it, in a real browser."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from rebaser_core.ids import ChangeSet, RequestId
+from tests.browser import CONTRASTS, Watched, browsing
+from tests.chaos.functions import install
+from tests.harness import eventually
+from tests.integration.deployment import Daemon, Deployment, new_change_sets
+from tests.integration.test_ops_endpoint import started, url_of
+from tests.integration.values import Sum, new_id, put, set_to
+
+PATIENCE = 20_000  # milliseconds
+SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
+AA = 4.5
+"""Contrast of text that WCAG 2.1 asks for."""
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with browsing() as browser:
+        yield browser
+
+
+async def opened(browser: Browser, daemon: Daemon, **how: Any) -> Page:
+    page = await browser.new_page(**how)
+    page.set_default_timeout(PATIENCE)
+    await page.goto(url_of(daemon))
+    await expect(page.get_by_role("status")).to_contain_text("NATS answers", timeout=PATIENCE)
+    return page
+
+
+def shown(page: Page, what: str) -> Any:
+    """The number on a card."""
+    return page.locator("dl > div", has_text=what).locator("dd").first
+
+
+def rows(page: Page, section: str) -> Any:
+    return page.get_by_role("region", name=section).locator("tbody tr")
+
+
+class Slow:
+    """Values that take `seconds` each, in `levels` levels, behind one source."""
+
+    def __init__(self, count: int, seconds: float, levels: int = 2) -> None:
+        self.source, self.pace, func = new_id(), new_id(), new_id()
+        code = {"funcId": func, "name": "slow", "runtime": "python", "code": "chaos-slow"}
+        self.batch = [{"putFunc": code}, put(self.source, 0), put(self.pace, 0)]
+        self.hurry = [set_to(self.source, 1), set_to(self.pace, seconds)]
+        below = [self.source] * count
+        for level in range(levels):
+            values = [new_id() for _ in range(count)]
+            for place, value in enumerate(values):
+                inputs = {"value": below[place], "seconds": self.pace}
+                name = f"level {level + 1}/{place}"
+                put_it = {"valueId": value, "name": name, "funcId": func, "inputs": inputs}
+                self.batch.append({"putValue": put_it})
+            below = values
+
+
+async def given_up(deployment: Deployment, change_set: ChangeSet) -> None:
+    """A request that ends in the dead letters, and one that no Rebaser of today can read."""
+    js, subjects = deployment.js, deployment.subjects
+    await js.publish(subjects.requests(change_set), b"\xff")
+    newer = {
+        "X-CONTENT-TYPE": "application/json",
+        "X-MESSAGE-TYPE": "EnqueueUpdatesRequest",
+        "X-MESSAGE-VERSION": "999",
+    }
+    request = str(RequestId())
+    await js.publish(subjects.requests(change_set), b"{}", headers=newer, message_id=request)
+    await js.publish(subjects.task(change_set), b"")
+
+
+async def test_it_follows_what_happens_without_being_loaded_again(
+    deployment: Deployment, browser: Browser
+) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    daemon = await started(deployment, QUIET_PERIOD="30")
+    page = await browser.new_page()
+    watched = Watched(page)
+    await page.goto(url_of(daemon))
+    await expect(page.get_by_role("status")).to_have_text("1 Rebaser, NATS answers")
+    await expect(shown(page, "Change sets in work")).to_have_text("0")
+
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define())
+    await reply
+
+    await expect(shown(page, "Change sets in work")).to_have_text("1", timeout=PATIENCE)
+    await expect(rows(page, "In work")).to_have_count(1)
+    label = f"Show {change_set.workspace_id} {change_set.change_set_id}"
+    await expect(rows(page, "In work").get_by_role("button")).to_have_accessible_name(label)
+    plot = page.get_by_role("img", name=re.compile("Requests per second .* at most [1-9]"))
+    await expect(plot).to_be_visible(timeout=PATIENCE)
+    assert watched.asked.count(url_of(daemon)) == 1
+    assert all(url.startswith(url_of(daemon)) for url in watched.asked), "nothing from elsewhere"
+    assert not watched.complaints
+
+
+async def test_an_update_is_shown_with_its_progress_and_the_graph_that_it_recomputes(
+    deployment: Deployment, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(install(tmp_path)))
+    [change_set], slow = new_change_sets(1), Slow(30, 0.2)
+    daemon = await started(deployment, QUIET_PERIOD="30")
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, slow.batch)
+    await reply
+    page = await opened(browser, daemon)
+    watched = Watched(page)
+    picture = page.get_by_role("img", name="60 of 60 values")
+    await expect(picture).to_be_hidden()
+
+    await deployment.client.enqueue_updates(*change_set, slow.hurry)
+
+    bar = rows(page, "Updates under way").get_by_role("progressbar")
+    await expect(bar).to_have_accessible_name(re.compile("of 60 values"), timeout=PATIENCE)
+    await expect(bar).to_have_attribute("value", re.compile("[1-9]"), timeout=PATIENCE)
+    drawn = page.get_by_role("img", name=re.compile("of 62 values, level by level"))
+    await expect(drawn).to_be_visible()
+    assert await drawn.locator("g.box.source").count() == 2
+    assert await drawn.locator("g.box.forced").count() == 24
+    titles = drawn.locator("g.box.forced title", has_text=re.compile(r"^level 1/\d+ = slow$"))
+    assert await titles.count() == 12
+    await expect(drawn.get_by_text("and 18 more")).to_have_count(2)
+    note = page.get_by_text("60 values in 2 levels depend on 2 changed; 26 are drawn")
+    await expect(note).to_be_visible()
+    assert not watched.complaints
+
+
+async def test_the_last_update_of_a_change_set_can_be_looked_at_later_and_elsewhere(
+    deployment: Deployment, browser: Browser
+) -> None:
+    """By keyboard, on the page of another Rebaser; the focus stays while the page refreshes."""
+    change_sets, values = new_change_sets(2), Sum()
+    daemon = await started(deployment, "one", QUIET_PERIOD="30")
+    for change_set in change_sets:
+        _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define())
+        await reply
+    other = await started(deployment, "two", QUIET_PERIOD="30")
+    page = await opened(browser, other)
+    for change_set in change_sets:
+        label = f"Show {change_set.workspace_id} {change_set.change_set_id}"
+        button = rows(page, "In work").get_by_role("button", name=label)
+        await expect(button).to_be_visible(timeout=PATIENCE)
+
+        await button.focus()
+        await page.keyboard.press("Enter")
+
+        region = page.get_by_role("region", name="What is recomputed")
+        await expect(region.get_by_text(str(change_set.change_set_id))).to_be_visible()
+        await expect(region.get_by_role("img", name="1 of 1 values")).to_be_visible()
+        await page.evaluate("new Promise((seen) => new EventSource('events').onmessage = seen)")
+        await expect(button).to_be_focused()
+    assert url_of(daemon) != url_of(other)
+
+
+async def test_everybody_can_read_it(deployment: Deployment, browser: Browser) -> None:
+    """Failures and all: contrast by day and night, names, and nothing cut off if it is narrow."""
+    good, bad = new_change_sets(2)
+    values = Sum()
+    daemon = await started(deployment, QUIET_PERIOD="30")
+    await deployment.client.enqueue_updates(*good, values.define())
+    await given_up(deployment, bad)
+    page = await opened(browser, daemon)
+    await expect(rows(page, "Dead letters")).to_contain_text("MalformedMessage", timeout=PATIENCE)
+    failure = rows(page, "Recent failures").first
+    await expect(failure).to_contain_text("left for a newer server", timeout=PATIENCE)
+    await expect(page.get_by_role("region", name="What is recomputed")).to_be_visible()
+    await expect(rows(page, "Longest queues")).to_have_count(1)
+
+    overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    for width in (360, 1280):
+        await page.set_viewport_size({"width": width, "height": 900})
+        assert await page.evaluate(overflow) <= 0, width
+        for scheme in SCHEMES:
+            await page.emulate_media(color_scheme=scheme)
+            contrasts = await page.evaluate(CONTRASTS)
+            assert len(contrasts) > 40
+            assert not [pair for pair in contrasts if pair[0] < AA], scheme
+    assert await page.get_by_role("heading", level=1).count() == 1
+    unnamed = "(all) => all.filter((e) => !(e.ariaLabel || e.getAttribute('aria-labelledby')))"
+    for what in ("section", "svg", "progress", "button"):
+        named = await page.eval_on_selector_all(what, f"{unnamed}.map((e) => e.outerHTML)")
+        assert not named, what
+    heads = "(all) => all.filter((table) => !table.tHead.querySelector('th[scope=col]')).length"
+    assert await page.eval_on_selector_all("table", heads) == 0
+
+
+async def test_it_says_when_nats_or_the_rebaser_does_not_answer_and_when_they_do_again(
+    deployment: Deployment, browser: Browser
+) -> None:
+    daemon = await started(deployment)
+    page = await opened(browser, daemon)
+    state = page.get_by_role("status")
+
+    deployment.nats.stop()
+    await expect(state).to_contain_text("NATS: ", timeout=PATIENCE)
+    deployment.nats.start()
+    await expect(state).to_have_text("1 Rebaser, NATS answers", timeout=PATIENCE)
+
+    daemon.kill()
+    await expect(state).to_contain_text("does not answer", timeout=PATIENCE)
+    await eventually(lambda: daemon.process.poll() is not None)
