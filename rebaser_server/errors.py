@@ -9,10 +9,15 @@ RebaserError
     ├── Interrupted     told to stop; everything stored is sound: give the task back
     ├── SlotWanted      idle, and tasks are waiting: be quiet early
     ├── RetryLater      the first request in line could not be handled yet
+    │   └── LeftForNewer  only a newer Rebaser can read what is there
     └── HistoryBroken   log and checkpoint do not fit together: a person must look
 """
 
-from rebaser_core.errors import RebaserError
+from typing import Final
+
+from rebaser_core.errors import NewerVersion, RebaserError
+
+NEWER_DELAY: Final = 30.0  # seconds until what only a newer Rebaser reads is offered again
 
 
 class NotRetained(RebaserError):
@@ -53,6 +58,13 @@ class RetryLater(WorkEnded):
     def __init__(self, reason: str, delay: float) -> None:
         super().__init__(reason)
         self.delay = delay
+
+
+class LeftForNewer(RetryLater):
+    """A request or a line of the log is of a newer version; this build leaves all as it is."""
+
+    def __init__(self, error: NewerVersion) -> None:
+        super().__init__(f"left for a newer server: {error}", NEWER_DELAY)
 
 
 class HistoryBroken(WorkEnded):

@@ -13,6 +13,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import Subjects
 from rebaser_server import metrics
+from rebaser_server.errors import LeftForNewer
 from rebaser_server.fleet.members import BEAT_EVERY, PRESUMED_DEAD, Members
 from rebaser_server.history.commit_log import CommitLog
 
@@ -107,6 +108,9 @@ class Takeover:
         return renewed
 
     async def _owner(self, change_set: ChangeSet) -> str:
-        """The start of a process that owns the change set; empty if none does."""
-        _, last = await CommitLog(self._js, self._subjects, change_set).last()
+        """The start of a process that owns the change set; empty if none does, or none we know."""
+        try:
+            _, last = await CommitLog(self._js, self._subjects, change_set).last()
+        except LeftForNewer:  # and its tasks for newer ones to renew
+            return ""
         return "" if last is None else last.head.owner.rpartition("/")[0]

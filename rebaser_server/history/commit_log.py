@@ -5,17 +5,20 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from rebaser_core.commits import Commit, CommitV1
+from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import (
     ApiError,
+    Delivery,
     JetStream,
     OrderedConsumer,
+    StoredMessage,
     Unreachable,
     WrongLastSequence,
 )
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import MESSAGE_ID
-from rebaser_server.errors import HistoryBroken, Overtaken
+from rebaser_server.errors import HistoryBroken, LeftForNewer, Overtaken
 
 DVU_DUE: Final = "X-DVU-DUE"
 """Header of a line after which an update of dependent values is due, or a branch on its way to
@@ -28,7 +31,10 @@ _RETRY_DELAY: Final = 0.2  # seconds between tries of an append whose outcome is
 
 
 class CommitLog:
-    """The fence and the truth: of two runs that believe they own a change set, one can append."""
+    """The fence and the truth: of two runs that believe they own a change set, one can append.
+
+    Whatever reads a line raises `LeftForNewer` if that is of a newer version than this build's.
+    """
 
     def __init__(self, js: JetStream, subjects: Subjects, change_set: ChangeSet) -> None:
         self._js = js
@@ -49,21 +55,21 @@ class CommitLog:
         message = await self._js.get_message(self._stream, last_by_subject=self._subject)
         if message is None:
             return 0, None
-        return message.sequence, Commit.decode(message.headers, message.payload)
+        return message.sequence, _decoded(message)
 
     async def line(self, sequence: int) -> CommitV1 | None:
         """The line of that sequence, or None if it was purged."""
         message = await self._js.get_message(self._stream, sequence=sequence)
         if message is None or message.subject != self._subject:
             return None
-        return Commit.decode(message.headers, message.payload)
+        return _decoded(message)
 
     async def first(self) -> CommitV1 | None:
         """The oldest line that was not purged: the past begins at its `previous`."""
         message = await self._js.get_message(
             self._stream, sequence=1, next_by_subject=self._subject
         )
-        return None if message is None else Commit.decode(message.headers, message.payload)
+        return None if message is None else _decoded(message)
 
     @property
     def at_once(self) -> int:
@@ -152,6 +158,8 @@ class CommitLog:
             except Unreachable:
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
+            except LeftForNewer as error:
+                raise Overtaken(f"{self._subject}: by a newer server: {error}") from error
             ids = [line.id for line in lines]
             if last is None or last.id not in ids:
                 raise Overtaken(f"{self._subject}: line {sequence} is not ours")
@@ -173,7 +181,7 @@ class CommitLog:
                 delivery = await reader.next()
                 if delivery is None:
                     raise HistoryBroken(f"{self._subject}: ends at {previous}, not at {until}")
-                commit = Commit.decode(delivery.headers, delivery.payload)
+                commit = _decoded(delivery)
                 if commit.previous > previous:
                     raise HistoryBroken(
                         f"{self._subject}: line {delivery.stream_sequence} follows "
@@ -193,6 +201,13 @@ class CommitLog:
         sequence, _ = await self.last()
         below = min(up_to + 1, sequence)
         await self._js.purge(self._stream, subject=self._subject, below_sequence=below)
+
+
+def _decoded(message: StoredMessage | Delivery) -> CommitV1:
+    try:
+        return Commit.decode(message.headers, message.payload)
+    except NewerVersion as error:
+        raise LeftForNewer(error) from error
 
 
 def _encoded(line: CommitV1) -> dict[str, Any]:

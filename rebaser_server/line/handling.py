@@ -16,7 +16,7 @@ from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
 from rebaser_core.limits import Limits
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID, REPLY_INBOX
-from rebaser_server.errors import RetryLater, WorkEnded
+from rebaser_server.errors import LeftForNewer, RetryLater, WorkEnded
 from rebaser_server.line.announcing import Announcer
 from rebaser_server.line.applying import Unprocessable, apply, stage
 from rebaser_server.line.dead_letters import bury
@@ -26,7 +26,6 @@ from rebaser_server.line.responses import Settled, response_to, settled
 
 log: Final = structlog.get_logger()
 
-NEWER_DELAY: Final = 30.0  # seconds until a request of a newer version is offered again
 NATS_DELAY: Final = 1.0  # seconds until the next attempt when NATS did not answer
 LONGEST_DELAY: Final = 30.0  # seconds between two attempts
 DEATHS: Final = 2
@@ -121,7 +120,7 @@ class Handler:
         except WorkEnded:
             raise
         except NewerVersion as error:
-            raise RetryLater(f"left for a newer server: {error}", NEWER_DELAY) from error
+            raise LeftForNewer(error) from error
         except JetStreamError as error:
             raise RetryLater(f"NATS: {error}", NATS_DELAY) from error
         except (MessageError, Unprocessable) as error:

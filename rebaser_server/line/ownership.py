@@ -6,7 +6,7 @@ from typing import Any
 
 from rebaser_core.commits import CommitV1, Handled, Head
 from rebaser_core.ids import RequestId
-from rebaser_server.errors import HistoryBroken, Overtaken
+from rebaser_server.errors import HistoryBroken, LeftForNewer, Overtaken
 from rebaser_server.history.archive import Archive, Restored
 from rebaser_server.history.state import State
 
@@ -127,6 +127,9 @@ class Ownership:
 
 
 async def _confirm(archive: Archive, epoch: int) -> None:
-    _, last = await archive.log.last()
+    try:
+        _, last = await archive.log.last()
+    except LeftForNewer as error:  # none of our lines is
+        raise Overtaken(f"{archive.change_set} has a new owner: {error}") from error
     if last is not None and last.head.epoch != epoch:
         raise Overtaken(f"{archive.change_set} has a new owner")

@@ -42,17 +42,27 @@ SCALED = {
 }
 
 
-class Daemon:
-    """One `rebaser serve`, a process of its own."""
+REBASER = (Path(sys.executable).parent / "rebaser",)
+"""The command, as it is installed."""
 
-    def __init__(self, name: str, directory: Path, variables: dict[str, str]) -> None:
+
+class Daemon:
+    """One `rebaser serve`, a process of its own; of another release, if `command` is that."""
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        variables: dict[str, str],
+        command: Sequence[str | Path] = REBASER,
+    ) -> None:
         self.name = name
         self._log = directory / f"{name}.log"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
         environment |= {f"REBASER_{k}": v for k, v in variables.items()}
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [Path(sys.executable).parent / "rebaser", "serve"],
+                [*command, "serve"],
                 env=environment,
                 stdout=log,
                 stderr=log,
@@ -109,7 +119,9 @@ class Deployment:
         self.subjects = Subjects(settings.nats.prefix)
         self.daemons: list[Daemon] = []
 
-    async def start(self, name: str = "", **variables: str) -> Daemon:
+    async def start(
+        self, name: str = "", command: Sequence[str | Path] = REBASER, **variables: str
+    ) -> Daemon:
         """A daemon that is ready. `variables` are settings, without their prefix."""
         daemon = Daemon(
             name or f"daemon-{len(self.daemons)}",
@@ -123,6 +135,7 @@ class Deployment:
             }
             | ({"NATS__PREFIX": self.subjects.prefix} if self.subjects.prefix else {})
             | variables,
+            command,
         )
         self.daemons.append(daemon)
         await daemon.ready()
