@@ -4,10 +4,11 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import DeltaError
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.store.checkpoints import Checkpoints, translated
+from rebaser_server.store.checkpoints import APP_ID, Checkpoints, translated
 from rebaser_server.store.rows import head_of
 
 _LOOKED_AT: Final = 200
@@ -25,17 +26,22 @@ def revived(
     """The version that the table was turned back to, or would be; None if none is sound.
 
     Sound is one that can be read and is of a commit that the log, which `begins` there and
-    ends at `last`, continues. Turning back is a new version: nothing is deleted.
+    ends at `last`, continues. Turning back is a new version: nothing is deleted. A table with a
+    checkpoint behind the log's end is not emptied: that log may be of a NATS made anew.
 
     Raises:
         OSError: the store failed.
     """
+    ahead = False
     with translated():
         for version in _versions(checkpoints, change_set):
             commit = _commit_of(checkpoints, change_set, version)
-            if commit is not None and begins <= commit <= last:
+            ahead |= commit is not None and commit > last
+            if commit is not None and max(begins, ahead) <= commit <= last:
                 if not dry_run:
-                    checkpoints.table(change_set).restore(version)
+                    # Or what was written for later commits of another past would go on to count.
+                    of = CommitProperties(app_transactions=[Transaction(APP_ID, commit)])
+                    checkpoints.table(change_set).restore(version, commit_properties=of)
                 return version
     return None
 
