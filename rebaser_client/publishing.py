@@ -8,7 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from opentelemetry.trace import SpanKind
+
 from rebaser_client.errors import NotStored, QueueFull
+from rebaser_core import tracing
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import (
     Full,
@@ -49,7 +52,20 @@ async def publish_request(
         NotStored: request or task not confirmed for `retry_for` seconds.
         QueueFull: refused, and not stored by an earlier try either.
     """
+    request_id = headers[MESSAGE_ID]
+    with tracing.span("rebaser enqueue", change_set, SpanKind.PRODUCER, request=request_id):
+        headers = tracing.injected(headers)
+        return await _publish(js, subjects, change_set, headers, payload, retry_for)
 
+
+async def _publish(
+    js: JetStream,
+    subjects: Subjects,
+    change_set: ChangeSet,
+    headers: Mapping[str, str],
+    payload: bytes,
+    retry_for: float,
+) -> int:
     async def store() -> int:
         subject = subjects.requests(change_set)
         ack = await js.publish(

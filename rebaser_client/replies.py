@@ -1,15 +1,17 @@
 """Where answers arrive: one subscription for all requests of a client."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from opentelemetry.trace import SpanKind
 
+from rebaser_core import tracing
 from rebaser_core.errors import MessageError
-from rebaser_core.ids import RequestId
+from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
 
 
@@ -45,10 +47,24 @@ class Replies:
     async def receive(self, message: Msg) -> None:
         """Take what came; what cannot be read is nobody's answer."""
         with suppress(MessageError):
-            response = EnqueueUpdatesResponse.decode(message.headers or {}, message.data)
+            headers = message.headers or {}
+            response = EnqueueUpdatesResponse.decode(headers, message.data)
+            if tracing.is_on():
+                _note(headers, response)
             for future in self._waiting.get(response.id, ()):
                 if not future.done():
                     future.set_result(response)
+
+
+def _note(headers: Mapping[str, str], response: EnqueueUpdatesResponseV2) -> None:
+    """That it came, in the trace that it belongs to."""
+    tracing.begun(
+        "rebaser reply received",
+        ChangeSet(response.workspace_id, response.change_set_id),
+        SpanKind.CONSUMER,
+        parent=tracing.context_of(headers),
+        request=str(response.id),
+    ).end()
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import JetStreamError, Unreachable
+from rebaser_server import tracing
 from rebaser_server.commands import (
     change_sets,
     dead_letters,
@@ -46,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         settings = _settings()
-        code = arguments.command(settings, arguments)
+        with tracing.exported(os.environ, settings.instance_id):
+            code = arguments.command(settings, arguments)
     except _BadSettings as error:
         print(error, file=sys.stderr)
         return Exit.BAD_SETTINGS

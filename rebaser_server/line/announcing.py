@@ -7,7 +7,7 @@ import nats.errors
 import structlog
 from nats.aio.client import Client
 
-from rebaser_core import codecs
+from rebaser_core import codecs, tracing
 from rebaser_core.activities import Activity, ActivityKind, ActivityV1
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
@@ -40,7 +40,7 @@ class Announcer:
             log.warning("reply inbox refused", inbox=inbox[:200])
             return
         headers, payload = EnqueueUpdatesResponse.encode(response, codecs.or_default(content_type))
-        await self._publish(inbox, payload, headers)
+        await self._publish(inbox, payload, dict(tracing.injected(headers)))
 
     async def activity(
         self,

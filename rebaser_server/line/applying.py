@@ -16,6 +16,7 @@ from rebaser_core.messages import (
     Inline,
 )
 from rebaser_core.versioned import MESSAGE_TYPE
+from rebaser_server import metrics
 from rebaser_server.history.batches import Batch
 from rebaser_server.history.performing import perform
 from rebaser_server.history.state import State
@@ -129,6 +130,7 @@ async def _rebased(
         done = perform(state, sequence, batch, covers)
     else:
         done = await asyncio.to_thread(perform, state, sequence, batch, covers)
+    metrics.DVU_VALUES.labels("failed").inc(done.failed)
     address = message.updates_address
     if done.corrections and not batch.names:
         address = await batches.place(message.id, done.updates)

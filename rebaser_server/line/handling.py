@@ -67,10 +67,17 @@ class Handler:
             RetryLater: one could not be handled now and is first in line by now.
             Overtaken: the change set has another owner; the first so many may be done.
         """
+        try:
+            await self._handle(requests)
+        finally:
+            self.own.traces.drop("not settled")
+
+    async def _handle(self, requests: Sequence[Delivery]) -> None:
         done: list[tuple[Delivery, Settled | None]] = []
         failed = None
         async with self.own.lock:
             for request in requests:
+                self.own.traces.begin(id_of(request), request)
                 try:
                     done.append((request, await self._settled(request)))
                 except RetryLater as error:
@@ -78,6 +85,7 @@ class Handler:
                     break
             await self.own.flush()
             done = [(request, self._committed(what)) for request, what in done]
+            self._note_owed(done)
         for request, _ in done:
             await self.queue.delete(request.stream_sequence)
         for request, what in done:
@@ -89,7 +97,14 @@ class Handler:
     async def _settled(self, request: Delivery) -> Settled | None:
         if request.stream_sequence > self.own.head.last_sequence:
             return await self._decide(request)
-        return await settled(self.own, _id_of(request))  # handled before, and never again (W5)
+        return await settled(self.own, id_of(request))  # handled before, and never again (W5)
+
+    def _note_owed(self, done: Sequence[tuple[Delivery, Settled | None]]) -> None:
+        if not self.own.state.head.dvu_due:
+            return
+        for request, what in done:
+            if what and what.handled.outcome is Outcome.APPLIED and what.handled.covers is None:
+                self.own.owed.add(self.own.traces.of(id_of(request)))
 
     def _committed(self, what: Settled | None) -> Settled | None:
         """With its commit, now that it is written."""
@@ -156,7 +171,7 @@ class Handler:
         except JetStreamError as error:
             raise RetryLater(f"dead letter not stored: {error}", NATS_DELAY) from error
         handled = Handled(
-            id=_id_of(request),
+            id=id_of(request),
             sequence=request.stream_sequence,
             outcome=Outcome.DEAD,
             message=reason[:1000],
@@ -185,10 +200,12 @@ class Handler:
         inbox = request.headers.get(REPLY_INBOX)
         if inbox:
             content_type = request.headers.get(CONTENT_TYPE)
-            await self.announcer.reply(inbox, response_to(self.change_set, what), content_type)
+            with self.own.traces.replying(id_of(request)):
+                await self.announcer.reply(inbox, response_to(self.change_set, what), content_type)
+        self.own.traces.end(id_of(request), outcome=outcome.value, commit=what.commit)
 
 
-def _id_of(request: Delivery) -> RequestId:
+def id_of(request: Delivery) -> RequestId:
     """The id that the headers announce; of a request that has none, one made of its sequence."""
     try:
         return RequestId.from_str(request.headers.get(MESSAGE_ID, ""))

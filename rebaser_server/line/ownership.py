@@ -9,6 +9,8 @@ from rebaser_core.ids import RequestId
 from rebaser_server.errors import HistoryBroken, LeftForNewer, Overtaken
 from rebaser_server.history.archive import Archive, Restored
 from rebaser_server.history.state import State
+from rebaser_server.line.owed import Owed
+from rebaser_server.line.traces import Traces
 
 
 async def _empty() -> Head:
@@ -35,6 +37,9 @@ class Ownership:
         self.kept = restored.kept
         self.origin = restored.origin
         self.lock = asyncio.Lock()
+        self.traces = Traces(archive.change_set)
+        self.owed = Owed()
+        """What requests asked of the run itself since it looked."""
         self._staged: list[CommitV1] = []
         self.former = ""
         """The owner before, if it never released the change set."""
@@ -98,7 +103,8 @@ class Ownership:
                 lines may have been written; the state is worthless.
         """
         lines, self._staged = self._staged, []
-        sequences = await self.archive.log.append(lines) if lines else []
+        with self.traces.committing(lines):
+            sequences = await self.archive.log.append(lines) if lines else []
         for line, sequence in zip(lines, sequences, strict=True):
             self.state.advance(line, sequence)
             self.lines += 1

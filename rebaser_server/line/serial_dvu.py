@@ -82,6 +82,15 @@ class SerialDvu:
     async def _update(self) -> None:
         """One update: claim (D2), plan, evaluate, enqueue the result, see it handled (D3)."""
         claim, planned, base, shelf = await self._claim()
+        owed = self._own.owed.take()
+        with owed.update(self._change_set, claim.id, planned.affected):
+            await self._carry_out(claim, planned, base, shelf)
+        if self._own.state.head.clean_sequence >= claim.covers:
+            owed.paid()
+        else:
+            self._own.owed.put_back(owed)
+
+    async def _carry_out(self, claim: Claim, planned: Plan, base: int, shelf: Shelf) -> None:
         self._announcer.board.sketched(self._change_set, planned.sketch)
         await self._tell(ActivityKind.DVU_STARTED, claim, affected=planned.affected)
         started = asyncio.get_running_loop().time()

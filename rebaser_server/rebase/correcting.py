@@ -29,6 +29,7 @@ from rebaser_core.updates import (
     SetValue,
 )
 from rebaser_server.graph import Func, Graph, Inputs, Status, Value, ids_in, without
+from rebaser_server.graph.columns import FAILED
 from rebaser_server.json_text import text_of
 
 
@@ -40,6 +41,8 @@ class Rebased:
     corrections: list[Correction] = field(default_factory=list)
     dirty: bool = False
     """Whether it left roots."""
+    failed: int = 0
+    """Results among it that are failures."""
 
 
 def rebase(
@@ -239,6 +242,7 @@ def _apply_computed(graph: Graph, updates: Sequence[AnyUpdate], covers: int) -> 
         else:
             _take(graph, value, update)
             done.updates.append(update)
+            done.failed += update.failed is not None
             continue
         done.corrections.append(Correction(index=index, code="stale-result", detail=detail))
     return done
@@ -252,7 +256,7 @@ def fold(graph: Graph, results: pa.Table, covers: int) -> Rebased:
     """
     statuses = results.column("status").to_numpy()
     taken = graph.assign_many(results.column("id"), statuses, results.column("text"), covers)
-    done = Rebased()
+    done = Rebased(failed=int(np.count_nonzero(statuses[taken] == FAILED)))
     dropped = np.flatnonzero(~taken)
     if len(dropped):
         detail = f"{len(dropped)} values were defined anew, or removed, since they were computed"

@@ -1,0 +1,91 @@
+"""One trace from a client to its reply, by OpenTelemetry; nothing happens unless it is set up.
+
+Contexts travel in the headers of W3C Trace Context, `traceparent` and `tracestate`.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from rebaser_core.ids import ChangeSet
+
+MOST_LINKS: Final = 32
+"""Of one span, to others that it has to do with."""
+
+_TRACER: Final = trace.get_tracer("rebaser")
+_W3C: Final = TraceContextTextMapPropagator()
+
+
+def is_on() -> bool:
+    """Whether this process has a provider of traces."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
+def span(
+    name: str,
+    change_set: ChangeSet,
+    kind: SpanKind = SpanKind.INTERNAL,
+    *,
+    parent: Context | None = None,
+    links: Sequence[SpanContext] = (),
+    **attributes: Any,
+) -> AbstractContextManager[Span | None]:
+    """A span around the body; a child of `parent`, or of the current one if there is none."""
+    if not is_on():
+        return nullcontext()
+    return _TRACER.start_as_current_span(
+        name,
+        parent,
+        kind,
+        _attributes(change_set, attributes),
+        [Link(each) for each in links[:MOST_LINKS]],
+    )
+
+
+def begun(
+    name: str,
+    change_set: ChangeSet,
+    kind: SpanKind = SpanKind.INTERNAL,
+    *,
+    parent: Context,
+    since: int | None = None,
+    **attributes: Any,
+) -> Span:
+    """A span that the caller ends, current nowhere; `since` is in nanoseconds of the epoch."""
+    told = _attributes(change_set, attributes)
+    return _TRACER.start_span(name, parent, kind, told, start_time=since)
+
+
+def under(parent: Span | SpanContext) -> Context:
+    """A context whose spans are children of that one."""
+    if isinstance(parent, SpanContext):
+        parent = trace.NonRecordingSpan(parent)
+    return trace.set_span_in_context(parent, Context())
+
+
+def context_of(headers: Mapping[str, str]) -> Context:
+    """What the headers of a message say it belongs to; whatever their case: clients differ."""
+    return _W3C.extract({name.lower(): value for name, value in headers.items()}, Context())
+
+
+def injected(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """The headers, with those that say which span is current, if one is."""
+    if not is_on():
+        return headers
+    carrier = dict(headers)
+    _W3C.inject(carrier)
+    return carrier
+
+
+def _attributes(change_set: ChangeSet, more: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "messaging.system": "nats",
+        "rebaser.workspace": str(change_set.workspace_id),
+        "rebaser.change_set": str(change_set.change_set_id),
+        **{f"rebaser.{name}": value for name, value in more.items()},
+    }

@@ -1,0 +1,74 @@
+"""The spans of a run's requests: handed out, committed, answered. None while tracing is off."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
+
+from rebaser_core import tracing
+from rebaser_core.commits import CommitV1
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import Delivery
+
+
+class Traces:
+    """Of requests in hand, by their ids."""
+
+    def __init__(self, change_set: ChangeSet) -> None:
+        self._change_set = change_set
+        self._open: dict[RequestId, Span] = {}
+
+    def begin(self, request_id: RequestId, request: Delivery) -> None:
+        """It is in hand: begin its span, in the trace that its headers name."""
+        if tracing.is_on():
+            self._open[request_id] = tracing.begun(
+                "rebaser handle",
+                self._change_set,
+                SpanKind.CONSUMER,
+                parent=tracing.context_of(request.headers),
+                request=str(request_id),
+                sequence=request.stream_sequence,
+            )
+
+    def of(self, request_id: RequestId) -> SpanContext | None:
+        """What follows from the request belongs there."""
+        span = self._open.get(request_id)
+        return span.get_span_context() if span is not None else None
+
+    def committing(self, lines: Iterable[CommitV1]) -> AbstractContextManager[None]:
+        """The body commits the lines: a span in each of their requests'."""
+        return self._timed(lines) if self._open else nullcontext()
+
+    @contextmanager
+    def _timed(self, lines: Iterable[CommitV1]) -> Iterator[None]:
+        began = time.time_ns()
+        yield
+        for line in lines:
+            span = self._open.get(line.handled.id) if line.handled else None
+            if span is not None:
+                parent, name = tracing.under(span), "rebaser commit"
+                tracing.begun(name, self._change_set, parent=parent, since=began).end()
+
+    def replying(self, request_id: RequestId) -> AbstractContextManager[Any]:
+        """The body answers the caller."""
+        span = self._open.get(request_id)
+        if span is None:
+            return nullcontext()
+        parent = tracing.under(span)
+        return tracing.span("rebaser reply", self._change_set, SpanKind.PRODUCER, parent=parent)
+
+    def end(self, request_id: RequestId, **attributes: Any) -> None:
+        """It is out of hand; `attributes` say how."""
+        span = self._open.pop(request_id, None)
+        if span is not None:
+            span.set_attributes({f"rebaser.{name}": value for name, value in attributes.items()})
+            span.end()
+
+    def drop(self, reason: str) -> None:
+        """What is still in hand came to nothing this time."""
+        while self._open:
+            _, span = self._open.popitem()
+            span.set_status(Status(StatusCode.ERROR, reason))
+            span.end()

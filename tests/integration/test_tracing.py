@@ -1,0 +1,193 @@
+"""One trace, from a client's enqueue to its reply and to the values that follow from it."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from rebaser_core.ids import ChangeSet
+from tests.harness import eventually
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.values import Sum, new_id, put
+
+OTEL = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_TRACES_EXPORTER", "OTEL_SDK_DISABLED")
+
+
+class Collector:
+    """Takes OTLP over HTTP, as a collector does."""
+
+    def __init__(self) -> None:
+        self.spans: list[dict[str, Any]] = []
+        self.url = ""
+
+    async def take(self, request: web.Request) -> web.Response:
+        message = ExportTraceServiceRequest.FromString(await request.read())
+        for resource in message.resource_spans:
+            told = {each.key: each.value.string_value for each in resource.resource.attributes}
+            for scope in resource.scope_spans:
+                self.spans += [
+                    {
+                        "name": span.name, "trace": span.trace_id.hex(), "id": span.span_id.hex(),
+                        "parent": span.parent_span_id.hex(),
+                        "links": [link.trace_id.hex() for link in span.links],
+                        "lasted": span.end_time_unix_nano - span.start_time_unix_nano,
+                        "service": told["service.name"],
+                        "told": {a.key: a.value.string_value for a in span.attributes},
+                    }
+                    for span in scope.spans
+                ]  # fmt: skip
+        return web.Response()
+
+    def named(self, name: str) -> list[dict[str, Any]]:
+        return [span for span in self.spans if span["name"] == name]
+
+
+@pytest.fixture
+async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]:
+    """What every process that is started is told of by OpenTelemetry's own variables."""
+    collector = Collector()
+    app = web.Application()
+    app.router.add_post("/v1/traces", collector.take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    collector.url = "http://{}:{}".format(*runner.addresses[0])
+    for name in OTEL:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+    yield collector
+    await runner.cleanup()
+
+
+async def enqueue(deployment: Deployment, change_set: ChangeSet, file: Path) -> str:
+    """By the command line: another process, which traces by the same variables."""
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).parent / "rebaser", "enqueue", *map(str, change_set), file, "--wait",
+        env=os.environ | {"REBASER_NATS__URL": deployment.nats.url},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    return out.decode()
+
+
+async def test_one_trace_spans_enqueue_handle_commit_update_and_reply(
+    deployment: Deployment, collector: Collector, tmp_path: Path
+) -> None:
+    [change_set], file = new_change_sets(1), tmp_path / "batch.json"
+    file.write_text(json.dumps(Sum().define()))
+    await deployment.start()
+
+    await enqueue(deployment, change_set, file)
+
+    def all_there() -> bool:
+        handled, received = collector.named("rebaser handle"), "rebaser reply received"
+        return len(handled) == 2 and bool(collector.named(received))
+
+    await eventually(all_there, within=30)
+    spans = {span["id"]: span for span in collector.spans}
+
+    def path(span: dict[str, Any]) -> list[str]:
+        above = spans.get(span["parent"])
+        return [*(path(above) if above else []), span["name"].removeprefix("rebaser ")]
+
+    assert len({span["trace"] for span in collector.spans}) == 1
+    assert {span["service"] for span in collector.spans} == {"rebaser"}
+    assert sorted(map(path, collector.spans)) == [
+        ["enqueue"],
+        ["enqueue", "handle"],
+        ["enqueue", "handle", "commit"],
+        ["enqueue", "handle", "dvu"],
+        ["enqueue", "handle", "dvu", "enqueue"],
+        ["enqueue", "handle", "dvu", "enqueue", "handle"],
+        ["enqueue", "handle", "dvu", "enqueue", "handle", "commit"],
+        ["enqueue", "handle", "reply"],
+        ["enqueue", "handle", "reply", "reply received"],
+    ]
+    assert all(span["lasted"] >= 0 for span in collector.spans)
+    ids = {span["told"]["rebaser.change_set"] for span in collector.spans}
+    assert ids == {str(change_set.change_set_id)}
+    outcomes = {span["told"]["rebaser.outcome"] for span in collector.named("rebaser handle")}
+    assert outcomes == {"applied"}
+
+
+async def test_an_update_for_several_requests_is_linked_to_all_of_them(
+    deployment: Deployment, collector: Collector
+) -> None:
+    """Traced by their callers, whose headers may have any case: clients of other languages do."""
+    [change_set], values = new_change_sets(1), Sum()
+    js, subjects = deployment.js, deployment.subjects
+    traces = [f"{number:032x}" for number in (1, 2, 3)]
+    for trace, header in zip(traces, ("traceparent", "Traceparent", "TRACEPARENT"), strict=True):
+        request, parent = new_id(), f"00-{trace}-{7:016x}-01"
+        body = {
+            "id": request,
+            "workspaceId": str(change_set.workspace_id),
+            "changeSetId": str(change_set.change_set_id),
+            "updatesAddress": {"inline": {"updates": values.define()}},
+        }
+        headers = {
+            "X-CONTENT-TYPE": "application/json",
+            "X-MESSAGE-TYPE": "EnqueueUpdatesRequest",
+            "X-MESSAGE-VERSION": "1",
+            header: parent,
+        }
+        payload = json.dumps({"v1": body}).encode()
+        subject = subjects.requests(change_set)
+        await js.publish(subject, payload, headers=headers, message_id=request)
+    await js.publish(subjects.task(change_set))
+    await deployment.start()
+
+    def all_linked() -> bool:
+        found = [{span["trace"], *span["links"]} for span in collector.named("rebaser dvu")]
+        return bool(found) and set().union(*found) == set(traces)
+
+    await eventually(all_linked, within=30)
+    assert {span["trace"] for span in collector.named("rebaser commit")} == set(traces)
+
+
+async def test_without_being_asked_for_nothing_is_traced_and_no_header_sent(
+    deployment: Deployment, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT")
+    [change_set] = new_change_sets(1)
+    heard: list[dict[str, str]] = []
+
+    async def hear(message: Any) -> None:
+        heard.append(message.headers or {})
+
+    await deployment.nc.subscribe(">", cb=hear)
+    await deployment.start()
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, Sum().define())
+    await reply
+    await deployment.at_rest()
+
+    assert any("X-Reply-Inbox" in headers for headers in heard)
+    assert not [headers for headers in heard if "traceparent" in headers]
+    assert not collector.spans
+
+
+async def test_a_collector_that_is_gone_costs_spans_and_no_work(
+    deployment: Deployment, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    [change_set] = new_change_sets(1)
+    daemon = await deployment.start()
+    for value in range(5):
+        batch = [put(new_id(), value)]
+        _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, batch)
+        await reply
+
+    daemon.send(signal.SIGTERM)
+
+    assert await daemon.ended() == 0
