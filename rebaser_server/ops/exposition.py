@@ -1,6 +1,7 @@
 """`/metrics`: the counters of `metrics`, and what is the case at the scrape, looked up then."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
@@ -32,6 +33,9 @@ class _Now(Collector):
         yield _gauge("change_sets", "Change sets in our slots", len(held))
         running = [holding.update for holding in held.values() if holding.update]
         yield _gauge("dvus_running", "Updates under way", len(running))
+        since = min((update.since for update in running), default=None)
+        longest = 0.0 if since is None else (datetime.now(UTC) - since).total_seconds()
+        yield _gauge("dvu_longest_seconds", "For which the oldest of them has run", longest)
         yield _gauge("instances", "Rebasers heard of lately", self._instances)
         queues = self._queues
         yield _gauge("nats_up", "Whether NATS answered this scrape", queues is not None)
