@@ -11,12 +11,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES, place_batch
 from rebaser_client.errors import NotStored, OutcomeUnknown, TooLarge, Unreachable
+from rebaser_client.operations import Operations
 from rebaser_client.publishing import RETRY_FOR, publish_request, publish_task, queue_full
 from rebaser_client.reading import Reader
 from rebaser_client.replies import Replies, receiving
 from rebaser_client.workspaces import Workspaces
 from rebaser_core import codecs
-from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV1
+from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
@@ -51,9 +52,10 @@ Updates = Sequence[AnyUpdate | dict[str, Any]]
 
 Reply = Awaitable[EnqueueUpdatesResponseV2]
 
-FIRST_ASK: Final = 1.0
-ASK_EVERY: Final = 10.0
-"""Seconds without a reply after which the task is looked after (C3) and the outcome asked for."""
+ASKS: Final = (1.0, 10.0, 20.0, 40.0)
+ASK_EVERY: Final = 60.0
+"""Seconds without a reply after which the task is looked after (C3) and the outcome asked for:
+ever more, since a request behind many others waits for long, and so do those who asked."""
 
 OUTCOME_TIMEOUT: Final = 10.0  # seconds
 
@@ -89,6 +91,8 @@ class RebaserClient:
         self._limits = limits
         self.workspaces = Workspaces(js, self._subjects, limits, self._ask)
         """Workspaces and their change sets: create, fork, apply and so on."""
+        self.operations = Operations(self._ask)
+        """What is asked of one change set by an operator."""
 
     @classmethod
     @asynccontextmanager
@@ -263,7 +267,7 @@ class RebaserClient:
             raise
         return request_id, self._answered(change_set, request_id, answer)
 
-    async def _ask(self, request: ChangeSetRequestV1) -> EnqueueUpdatesResponseV2:
+    async def _ask(self, request: ChangeSetRequestV2) -> EnqueueUpdatesResponseV2:
         """Ask something of a change set as a whole; its final answer."""
         change_set = ChangeSet(request.workspace_id, request.change_set_id)
         headers, payload = ChangeSetRequest.encode(request, self._content_type)
@@ -290,7 +294,7 @@ class RebaserClient:
         """
         unknown = 0
         try:
-            for patience in chain([FIRST_ASK], repeat(ASK_EVERY)):
+            for patience in chain(ASKS, repeat(ASK_EVERY)):
                 done, _ = await asyncio.wait([answer], timeout=patience)
                 if done:
                     return answer.result()

@@ -14,7 +14,7 @@ from rebaser_client.errors import NoSuchChangeSet, Refused
 from rebaser_client.registry import Registry
 from rebaser_core.change_sets import (
     ChangeSetRecordV1,
-    ChangeSetRequestV1,
+    ChangeSetRequestV2,
     Kind,
     RecordName,
     Standing,
@@ -30,7 +30,7 @@ from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import brief
 
-Ask = Callable[[ChangeSetRequestV1], Awaitable[EnqueueUpdatesResponseV2]]
+Ask = Callable[[ChangeSetRequestV2], Awaitable[EnqueueUpdatesResponseV2]]
 """Sends the request; its final answer."""
 
 Action = Literal["refresh", "apply", "abandon", "delete"]
@@ -274,7 +274,7 @@ class Workspaces:
         reviewed: str | None = None,
         by: str | None = None,
     ) -> RequestId:
-        request = ChangeSetRequestV1(
+        request = ChangeSetRequestV2(
             id=RequestId(),
             workspace_id=workspace_id,
             change_set_id=change_set_id,

@@ -20,6 +20,7 @@ class ActivityKind(StrEnum):
     DVU_PROGRESS = "dvuProgress"
     DVU_FINISHED = "dvuFinished"
     DVU_FAILED = "dvuFailed"
+    DVU_CANCELLED = "dvuCancelled"
     QUIET = "quiet"
 
 

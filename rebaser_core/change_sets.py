@@ -98,10 +98,36 @@ class ChangeSetRequestV1(Versioned):
     change_set_id: ChangeSetId
     action: Literal["refresh", "apply", "abandon", "delete"]
     reviewed: str | None = None
+    by: str | None = None
+
+    def upgrade(self) -> "ChangeSetRequestV2":
+        return ChangeSetRequestV2.model_construct(
+            id=self.id,
+            workspace_id=self.workspace_id,
+            change_set_id=self.change_set_id,
+            action=self.action,
+            reviewed=self.reviewed,
+            by=self.by,
+            values=None,
+        )
+
+
+class ChangeSetRequestV2(Versioned):
+    """Version 1, and what an operator asks: save it now, compute values again."""
+
+    VERSION: ClassVar = 2
+    workspace_id: WorkspaceId
+    change_set_id: ChangeSetId
+    action: Literal["refresh", "apply", "abandon", "delete", "checkpoint", "recompute"]
+    reviewed: str | None = None
     """Of `apply`: digest of the difference that was reviewed; no other is applied."""
     by: str | None = None
+    values: list[str] | None = None
+    """Of `recompute`: names or ids; None: all that failed."""
 
 
 WorkspaceRecord: Final = MessageType("WorkspaceRecord", current=WorkspaceRecordV1)
 ChangeSetRecord: Final = MessageType("ChangeSetRecord", current=ChangeSetRecordV1)
-ChangeSetRequest: Final = MessageType("ChangeSetRequest", current=ChangeSetRequestV1)
+ChangeSetRequest: Final = MessageType(
+    "ChangeSetRequest", ChangeSetRequestV1, current=ChangeSetRequestV2
+)

@@ -18,6 +18,7 @@ _ENDS: Final[dict[str, list[str]]] = {
     "activities": [],
     "outcomes": [],
     "values": [],
+    "cancellations": [],
 }
 """Kind of subject → what follows the change set in it."""
 
@@ -62,6 +63,10 @@ class Subjects:
     def change_sets_bucket(self) -> str:
         return self.stream("REBASER_CHANGE_SETS")
 
+    @property
+    def pauses_bucket(self) -> str:
+        return self.stream("REBASER_PAUSES")
+
     def requests(self, change_set: ChangeSet) -> str:
         return self.subject("rebaser", "requests", *change_set)
 
@@ -79,6 +84,9 @@ class Subjects:
 
     def values(self, change_set: ChangeSet) -> str:
         return self.subject("rebaser", "values", *change_set)
+
+    def cancellations(self, change_set: ChangeSet) -> str:
+        return self.subject("rebaser", "cancellations", *change_set)
 
     def activities(self, change_set: ChangeSet) -> str:
         return self.subject("rebaser", "activities", *change_set)

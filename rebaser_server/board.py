@@ -122,6 +122,10 @@ class Board:
                 self.failure(change_set, "update failed", details["reason"], request_id)
                 if holding:
                     holding.update = None
+            case ActivityKind.DVU_CANCELLED:
+                metrics.DVUS.labels("cancelled").inc()
+                if holding:
+                    holding.update = None
             case _:
                 pass
 

@@ -14,16 +14,21 @@ from rebaser_core.jetstream import JetStreamError, Unreachable
 from rebaser_server import tracing
 from rebaser_server.commands import (
     change_sets,
+    checkpoint,
+    completion,
     dead_letters,
     doctor,
+    dvu,
     enqueue,
     history,
+    pausing,
     queue,
     running,
     training,
     values,
     watch,
 )
+from rebaser_server.commands.arguments import Parser
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings, unknown_variables
 
@@ -35,9 +40,13 @@ _SUBJECTS: Final = (
     history,
     queue,
     watch,
+    dvu,
+    pausing,
+    checkpoint,
     dead_letters,
     doctor,
     training,
+    completion,
 )
 """In the order in which `rebaser --help` lists their commands."""
 
@@ -84,12 +93,13 @@ def _settings() -> Settings:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="rebaser",
         description="Applies each change set's updates in order, once, "
         "and recomputes what depends on them on Spark.",
         epilog="Settings are REBASER_* variables; `rebaser settings` shows those in force.",
     )
+    parser.set_defaults(parser=parser)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     for subject in _SUBJECTS:

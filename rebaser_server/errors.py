@@ -8,6 +8,8 @@ RebaserError
     ├── Overtaken       another run owns the change set: settle nothing (W15)
     ├── Interrupted     told to stop; everything stored is sound: give the task back
     ├── SlotWanted      idle, and tasks are waiting: be quiet early
+    ├── Resumed         not paused any more: go on
+    ├── Cancelled       the update in hand is not wanted now: it stays due
     ├── RetryLater      the first request in line could not be handled yet
     │   └── LeftForNewer  only a newer Rebaser can read what is there
     └── HistoryBroken   log and checkpoint do not fit together: a person must look
@@ -46,6 +48,14 @@ class Interrupted(WorkEnded):
 
 class SlotWanted(WorkEnded):
     """The change set is idle and another one waits for its slot."""
+
+
+class Resumed(WorkEnded):
+    """The change set was resumed while a run was winding up."""
+
+
+class Cancelled(WorkEnded):
+    """An operator stopped the dependent values update in hand."""
 
 
 class StopOverdue(WorkEnded):

@@ -2,11 +2,20 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+)
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Never
+from typing import Any, Never, TypeVar
 
 from rebaser_server.errors import Interrupted, LeaseLost, Overtaken, WorkEnded
+
+T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -28,6 +37,26 @@ async def alongside(work: Coroutine[Any, Any, Never]) -> AsyncIterator[None]:
         raise max(errors.exceptions, key=_forbids) from None
 
 
+async def each(items: Iterable[T], do: Callable[[T], Awaitable[None]], at_once: int) -> None:
+    """Do it with each, with so many at a time; the first error ends all the others.
+
+    Raises:
+        Whatever `do` raises, bare. Items that nobody had begun with are left.
+    """
+    todo = iter(items)
+
+    async def some() -> None:
+        for item in todo:
+            await do(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(some())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
 def _forbids(error: BaseException) -> bool:
     return isinstance(error, LeaseLost | Overtaken)
 
@@ -44,6 +73,11 @@ class Wish:
     @property
     def asked(self) -> bool:
         return self._asked.is_set()
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a body runs that the wish would end."""
+        return bool(self._bodies)
 
     def ask(self) -> None:
         self._asked.set()

@@ -14,6 +14,7 @@ from rebaser_core.jetstream import (
     Delivery,
     Drift,
     JetStream,
+    JetStreamError,
     ObjectStore,
     PullConsumer,
     connected,
@@ -26,12 +27,14 @@ from rebaser_server.dvu.executor import Executor
 from rebaser_server.errors import Interrupted, StopOverdue
 from rebaser_server.files import Files
 from rebaser_server.fleet.assets import Assets, report
+from rebaser_server.fleet.cancelling import cancellations
 from rebaser_server.fleet.capacity import Capacity
 from rebaser_server.fleet.collecting import Collecting
 from rebaser_server.fleet.crew import Crew
 from rebaser_server.fleet.forgetting import Forgetting
 from rebaser_server.fleet.inspecting import Inspection
 from rebaser_server.fleet.members import Members
+from rebaser_server.fleet.pauses import Pauses
 from rebaser_server.fleet.reconciler import Reconciler
 from rebaser_server.fleet.takeover import Takeover
 from rebaser_server.fleet.tasks import Lease
@@ -75,8 +78,12 @@ async def serve(settings: Settings, executor: Executor, shutdown: Shutdown, *, s
             return
         shop = _open(nc, assets, settings, executor, slots)
         period = settings.reconcile_every.total_seconds()
-        reconciler = Reconciler(shop.js, shop.subjects, period)
-        inspection = Inspection(assets, settings.alert_after, period)
+        pauses = Pauses(shop.js, shop.subjects)
+        with suppress(JetStreamError):  # seen late is fine
+            await pauses.look()
+        shop.announcer.board.pauses = pauses.plain
+        reconciler = Reconciler(shop.js, shop.subjects, period, pauses.holds)
+        inspection = Inspection(assets, settings.alert_after, period, pauses.holds)
         lease = Lease(settings.ack_wait.total_seconds(), settings.progress_every.total_seconds())
         log.info("ready", nats=options.shown, concurrency=settings.concurrency)
         members = Members(nc, shop.subjects, shop.instance)
@@ -96,6 +103,8 @@ async def serve(settings: Settings, executor: Executor, shutdown: Shutdown, *, s
         )
         async with (
             looked_at(shop, settings, work, members, shutdown),
+            alongside(pauses.run(period)),
+            cancellations(nc, shop.subjects, pauses),
             alongside(reconciler.run()),
             alongside(forgetting.run(FORGET_EVERY * period)),
             alongside(inspection.run()),
@@ -109,7 +118,7 @@ async def serve(settings: Settings, executor: Executor, shutdown: Shutdown, *, s
             Outcomes(shop.js, shop.subjects, shop.checkpoints).answered(nc),
             Answering(shop.archive, shop.subjects).answered(nc),
         ):
-            await _take_tasks(shop, assets, lease, settings, shutdown, work)
+            await _take_tasks(shop, assets, lease, settings, shutdown, work, pauses)
         log.info("stopped")
 
 
@@ -168,10 +177,11 @@ async def _take_tasks(
     settings: Settings,
     shutdown: Shutdown,
     slots: Slots,
+    pauses: Pauses,
 ) -> None:
     """Work on up to `settings.concurrency` change sets; return once each is settled."""
     stream = shop.subjects.tasks_stream
-    crew = Crew(shop, lease, shutdown, slots)
+    crew = Crew(shop, lease, shutdown, slots, pauses)
     grace = settings.shutdown_grace.total_seconds()
     async with (
         PullConsumer(shop.js, stream, TASKS_CONSUMER) as tasks,

@@ -126,10 +126,14 @@ async def _create(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
 
 
 async def _list(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_core.ids import ChangeSet
     from rebaser_server.commands.show_change_sets import show_change_sets
+    from rebaser_server.fleet.pauses import PauseBook, paused_since
 
     found = await at.client.workspaces.change_sets(arguments.workspace, closed=arguments.all)
-    show_change_sets(found, as_json=arguments.json)
+    paused = await PauseBook(at.js, at.subjects).all()
+    since = [paused_since(paused, ChangeSet(r.workspace_id, r.change_set_id)) for r in found]
+    show_change_sets(found, since, as_json=arguments.json)
 
 
 async def _fork(at: Any, _: Settings, arguments: argparse.Namespace) -> None:

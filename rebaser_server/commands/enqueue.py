@@ -47,7 +47,13 @@ def _enqueue(settings: Settings, arguments: argparse.Namespace) -> int:
         change_set = change_set_in(arguments)
         async with deployment(settings) as at:
             if arguments.wait:
-                return await follow(at, change_set, updates, arguments)
+                return await follow(
+                    at,
+                    change_set,
+                    updates,
+                    as_json=arguments.json,
+                    request_id=arguments.request_id,
+                )
             request_id = await at.client.enqueue_updates(
                 *change_set, updates, request_id=arguments.request_id
             )

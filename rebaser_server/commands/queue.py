@@ -25,12 +25,14 @@ def add(commands: Any) -> None:
 def _queue(settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.deployment import deployment
     from rebaser_server.commands.output import age, show
+    from rebaser_server.fleet.pauses import PauseBook, paused_since
 
     async def rows() -> list[dict[str, Any]]:
         async with deployment(settings) as at:
             stream = at.subjects.requests_stream
             depths = await at.js.stream_subjects(stream)
             deepest = sorted(depths.items(), key=lambda item: (-item[1], item[0]))
+            paused = await PauseBook(at.js, at.subjects).all()
             listed = []
             for subject, depth in deepest[: arguments.limit]:
                 first = await at.js.get_message(stream, sequence=1, next_by_subject=subject)
@@ -41,6 +43,7 @@ def _queue(settings: Settings, arguments: argparse.Namespace) -> int:
                         "changeSet": str(change_set.change_set_id),
                         "requests": depth,
                         "oldestSeconds": age(first.time) if first else 0.0,
+                        "paused": paused_since(paused, change_set),
                     }
                 )
             return listed
@@ -50,6 +53,7 @@ def _queue(settings: Settings, arguments: argparse.Namespace) -> int:
         "changeSet": "change set",
         "requests": "requests",
         "oldestSeconds": "oldest, s",
+        "paused": "paused since",
     }
     show(asyncio.run(rows()), headings, as_json=arguments.json, nothing="no request waits")
     return Exit.OK

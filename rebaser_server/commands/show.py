@@ -1,4 +1,4 @@
-"""`rebaser values`: what the values of a change set are."""
+"""What `rebaser values` prints: the values of a change set."""
 
 import json
 import sys
@@ -7,39 +7,55 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import connected
-from rebaser_server.connection import connect_options, jetstream
+from rebaser_server.commands.deployment import Deployment
 from rebaser_server.graph import Graph, Value
 from rebaser_server.questions.reading import archive_of
 from rebaser_server.settings import Settings
 
 
-async def show_values(
-    settings: Settings,
-    change_set: ChangeSet,
-    names: list[str],
-    *,
-    at: int | None = None,
-    as_json: bool,
-) -> None:
-    """Print the values as of commit `at`, or those of these names or ids, in their order.
+class NoSuchValue(RebaserError):
+    """The change set has no value of that name or id."""
+
+
+async def graph_at(
+    at: Deployment, settings: Settings, change_set: ChangeSet, commit: int | None = None
+) -> Graph:
+    """The change set as of that commit, or as it is, as log and store have it.
 
     Raises:
-        NotRetained: the past does not go back to `at`.
+        NotRetained: the past does not go back so far.
     """
-    async with connected(connect_options(settings)) as nc:
-        js = jetstream(nc, settings.nats)
-        restored = await archive_of(js, settings, change_set).restored(at)
-        graph = restored.state.graph
+    archive = archive_of(at.js, settings, change_set)
+    return (await archive.restored(commit)).state.graph
+
+
+def named(graph: Graph, name: str) -> Value:
+    """The value of that name or id.
+
+    Raises:
+        NoSuchValue: there is none.
+    """
+    value = graph.values.get(name) or graph.values.get(graph.names.get(name) or "")
+    if value is None:
+        raise NoSuchValue(
+            f"there is no value {name!r}; `rebaser values tree WORKSPACE CHANGE_SET` shows those "
+            "there are"
+        )
+    return value
+
+
+def show_values(graph: Graph, names: list[str], *, as_json: bool) -> None:
+    """Print the values of these names or ids, or all of them, in their order."""
     chosen = [v for v in graph.values.values() if not names or {v.id, v.name} & {*names}]
     if as_json:
-        sys.stdout.write(json.dumps([_plain(value) for value in chosen]) + "\n")
+        sys.stdout.write(json.dumps([plain(value) for value in chosen]) + "\n")
     else:
-        Console().print(_table(chosen, graph))
+        Console(width=None if sys.stdout.isatty() else 200).print(_table(chosen, graph))
 
 
-def _plain(value: Value) -> dict[str, Any]:
+def plain(value: Value) -> dict[str, Any]:
     return {
         "id": value.id,
         "name": value.name,

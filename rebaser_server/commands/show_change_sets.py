@@ -38,18 +38,21 @@ def show_workspaces(records: Sequence[WorkspaceRecordV1], *, as_json: bool) -> N
     _print(table)
 
 
-def show_change_sets(records: Sequence[ChangeSetRecordV1], *, as_json: bool) -> None:
-    """Print them in the order given."""
+def show_change_sets(
+    records: Sequence[ChangeSetRecordV1], paused: Sequence[str | None], *, as_json: bool
+) -> None:
+    """Print them in the order given; `paused` says of each since when."""
     if as_json:
-        _json([record.wire() for record in records])
+        both = zip(records, paused, strict=True)
+        _json([{**record.wire(), "pausedSince": since} for record, since in both])
         return
     table = Table("change set", "name", "kind", "state", "created", "by", box=None)
-    for record in records:
+    for record, since in zip(records, paused, strict=True):
         table.add_row(
             str(record.change_set_id),
             Text(record.name),
             record.kind.value,
-            record.standing.value,
+            record.standing.value if since is None else f"{record.standing.value}, paused",
             record.created_at,
             Text(record.by or ""),
         )

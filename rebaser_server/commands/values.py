@@ -1,29 +1,85 @@
-"""`rebaser values`: what a change set holds."""
+"""`rebaser values`: what a change set holds, as a list or by name as a tree; and setting one."""
 
 import argparse
-import asyncio
-from typing import Any
+import json
+import sys
+from typing import TYPE_CHECKING, Any
 
-from rebaser_server.commands.arguments import add_change_set, add_json, change_set_in
+from rebaser_server.commands.arguments import Parser, add_change_set, change_set_in, runs
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
 
+if TYPE_CHECKING:
+    from rebaser_server.commands.deployment import Deployment
+
 
 def add(commands: Any) -> None:
-    """Declare the command."""
-    values = commands.add_parser("values", help="show the values of a change set")
-    add_change_set(values)
-    values.add_argument("name", nargs="*", help="names or ids of the values to show; all")
-    values.add_argument("--at", type=int, metavar="COMMIT", help="as of that commit; the last")
-    add_json(values)
-    values.set_defaults(command=_values)
-
-
-def _values(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.show import show_values
-
-    change_set = change_set_in(arguments)
-    asyncio.run(
-        show_values(settings, change_set, arguments.name, at=arguments.at, as_json=arguments.json)
+    """Declare the commands."""
+    values: Parser = commands.add_parser(
+        "values", help="show values of a change set, or set one: get (need not be said), tree, set"
     )
-    return Exit.OK
+    verbs = values.add_subparsers(required=True, metavar="VERB")
+    values.unsaid = "get"
+
+    get = verbs.add_parser("get", help="list values")
+    add_change_set(get)
+    get.add_argument("name", nargs="*", help="names or ids of the values to show; all")
+    _at(get)
+    runs(get, _get)
+
+    tree = verbs.add_parser("tree", help="values by the parts of their names, with their inputs")
+    add_change_set(tree)
+    tree.add_argument("name", nargs="?", default="", help="only this one and those below; all")
+    tree.add_argument("--depth", type=int, metavar="PARTS", help="names of so many parts below it")
+    _at(tree)
+    runs(tree, _tree)
+
+    put = verbs.add_parser("set", help="set what a value is")
+    add_change_set(put)
+    put.add_argument("name", help="name or id of a value that is not computed")
+    put.add_argument("value", help="JSON; - for stdin")
+    put.add_argument("--text", action="store_true", help="the value is text as it stands")
+    put.add_argument("--wait", action="store_true", help="until what depends on it is computed")
+    runs(put, _set)
+
+
+def _at(parser: Parser) -> None:
+    parser.add_argument("--at", type=int, metavar="COMMIT", help="as of that commit; the last")
+
+
+async def _get(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_server.commands.show import graph_at, show_values
+
+    graph = await graph_at(at, settings, change_set_in(arguments), arguments.at)
+    show_values(graph, arguments.name, as_json=arguments.json)
+
+
+async def _tree(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_server.commands.show import graph_at
+    from rebaser_server.commands.show_tree import show_tree
+
+    graph = await graph_at(at, settings, change_set_in(arguments), arguments.at)
+    show_tree(graph, arguments.name, depth=arguments.depth, as_json=arguments.json)
+
+
+async def _set(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_server.commands.following import follow
+    from rebaser_server.commands.show import graph_at, named
+
+    text = sys.stdin.read() if arguments.value == "-" else arguments.value
+    try:
+        data = text if arguments.text else json.loads(text)
+    except ValueError as error:
+        sys.stderr.write(f"rebaser: {text[:80]!r} is no JSON: {error}; for text as it is: --text\n")
+        return Exit.FAILED
+    change_set = change_set_in(arguments)
+    value = named(await graph_at(at, settings, change_set), arguments.name)
+    if value.func_id is not None:
+        sys.stderr.write(
+            f"rebaser: {arguments.name!r} is computed; set what it is computed from: "
+            f"{', '.join(value.input_ids()) or 'it has no inputs'}\n"
+        )
+        return Exit.FAILED
+    updates = [{"setValue": {"valueId": value.id, "value": data}}]
+    done = await follow(at, change_set, updates, as_json=arguments.json, computed=arguments.wait)
+    return Exit.OK if done else Exit.FAILED

@@ -23,6 +23,7 @@ from rebaser_core.jetstream import (
 from rebaser_core.jetstream.drift import drifts
 from rebaser_core.streams import StreamOptions, streams, tasks_consumer
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_server.fleet.pauses import PauseBook
 
 log: Final = structlog.get_logger()
 
@@ -133,7 +134,8 @@ class Assets:
     async def _make_bucket(self) -> list[Drift]:
         bucket = ObjectStore(self.js, self.subjects.batches_bucket)
         found = await bucket.ensure(num_replicas=self.options.replicas)
-        return found + await Registry(self.js, self.subjects).ensure(self.options.replicas)
+        found += await Registry(self.js, self.subjects).ensure(self.options.replicas)
+        return found + await PauseBook(self.js, self.subjects).ensure(self.options.replicas)
 
     def _streams(self) -> list[dict[str, Any]]:
         return streams(self.subjects, self.options)

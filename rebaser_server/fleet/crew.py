@@ -14,7 +14,8 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStreamError
 from rebaser_server import metrics
 from rebaser_server.errors import HistoryBroken, Interrupted, LeaseLost, Overtaken, RetryLater
-from rebaser_server.fleet.tasks import Lease, held
+from rebaser_server.fleet.pauses import Pauses
+from rebaser_server.fleet.tasks import Lease, held, remove
 from rebaser_server.lifetimes import Shutdown
 from rebaser_server.line.change_set import Workshop, look_again, process
 from rebaser_server.line.slots import Slots, Turn
@@ -30,6 +31,7 @@ class Crew:
     lease: Lease
     shutdown: Shutdown
     slots: Slots
+    pauses: Pauses
 
     def begin(self, task: Delivery) -> Coroutine[Any, Any, None]:
         """What to do about `task`, which settles it and never raises: its slot is taken by now."""
@@ -37,6 +39,8 @@ class Crew:
             change_set = self.shop.subjects.change_set_of(task.subject)
         except UnknownSubject as error:
             return self._throw_away(task, error)
+        if self.pauses.holds(change_set):
+            return self._set_aside(task, change_set)
         turn = self.slots.take(change_set.workspace_id)
         if turn is None:
             return self._put_off(task, self.slots.put_off(change_set.workspace_id))
@@ -50,6 +54,19 @@ class Crew:
     async def _put_off(self, task: Delivery, delay: float) -> None:
         with suppress(JetStreamError):  # it comes again all the same, after `ack_wait`
             await task.nak(delay)
+
+    async def _set_aside(self, task: Delivery, change_set: ChangeSet) -> None:
+        """Paused: the task is gone as that of a quiet one is, and nothing was touched (P2)."""
+        await remove(self.shop.js, task)
+        await self._look_again(change_set)
+
+    async def _look_again(self, change_set: ChangeSet) -> None:
+        """W12, unless paused: who resumes it pokes, but may find the task still there (P2)."""
+        if self.pauses.holds(change_set):
+            with suppress(JetStreamError):  # else as if it were not: it costs a task too many
+                if await self.pauses.still(change_set):
+                    return
+        await look_again(self.shop, change_set)
 
     async def _work_on(self, task: Delivery, change_set: ChangeSet, turn: Turn) -> None:
         """Work on the change set, then give the slot back."""
@@ -70,11 +87,11 @@ class Crew:
         metrics.TASKS.labels("first" if task.delivered == 1 else "again").inc()
         how, board = "failed", self.shop.announcer.board
         try:
-            with board.holding(change_set):
+            with board.holding(change_set), self.pauses.told(change_set, turn):
                 async with held(self.shop.js, task, self.lease):
                     quiet = await process(self.shop, change_set, self.shutdown, turn)
-            await look_again(self.shop, change_set)
-            how = "quiet" if quiet else "turn over"
+            await self._look_again(change_set)
+            how = "quiet" if quiet else "paused" if turn.paused else "turn over"
             log.info(how)
         except Interrupted:
             how = "interrupted"

@@ -2,11 +2,14 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final, Never
 
 import structlog
 
+from rebaser_core.errors import UnknownSubject
+from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
 from rebaser_server.fleet.assets import Assets, report
 
@@ -19,8 +22,15 @@ SHOWN: Final = 10
 class Inspection:
     """Tells people what no Rebaser can mend. A pass costs as much for one change set as for all."""
 
-    def __init__(self, assets: Assets, alert_after: timedelta, every: float) -> None:
-        """`alert_after` is how long a request may wait; `every` is in seconds."""
+    def __init__(
+        self,
+        assets: Assets,
+        alert_after: timedelta,
+        every: float,
+        paused: Callable[[ChangeSet], bool] = lambda _: False,
+    ) -> None:
+        """`alert_after`: how long a request may wait unless it is `paused`; `every`: seconds."""
+        self._paused = paused
         self._assets = assets
         self._alert_after = alert_after
         self._every = every
@@ -51,8 +61,16 @@ class Inspection:
             message = await js.get_message(stream, sequence=sequence, next_by_subject=">")
             if message is None or message.time > limit:
                 break
+            sequence = message.sequence + 1
+            if self._is_paused(message.subject):
+                continue
             waits = limit + self._alert_after - message.time
             subjects.setdefault(message.subject, round(waits.total_seconds()))
-            sequence = message.sequence + 1
         if subjects:
             log.error("requests wait too long", seconds=subjects, requests=state["messages"])
+
+    def _is_paused(self, subject: str) -> bool:
+        try:
+            return self._paused(self._assets.subjects.change_set_of(subject))
+        except UnknownSubject:
+            return False

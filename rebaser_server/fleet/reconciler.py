@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, Never
 
 import structlog
@@ -26,10 +26,18 @@ class Reconciler:
     if somebody else removed the task and both died, so it may be found after some looks.
     """
 
-    def __init__(self, js: JetStream, subjects: Subjects, every: float) -> None:
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        every: float,
+        paused: Callable[[ChangeSet], bool] = lambda _: False,
+    ) -> None:
+        """`every`: seconds; `paused`: change sets that are left alone (P3)."""
         self._js = js
         self._subjects = subjects
         self._every = every
+        self._paused = paused
         self._unfinished = Unfinished(js, subjects.commits_stream)
 
     async def run(self) -> Never:
@@ -55,9 +63,10 @@ class Reconciler:
         """
         tasks = await self._js.stream_subjects(self._subjects.tasks_stream)
         needed = await self._with_requests(tasks) | await self._due(tasks)
-        for change_set in sorted(needed):
+        alone = sorted(change_set for change_set in needed if not self._paused(change_set))
+        for change_set in alone:
             await publish_task(self._js, self._subjects, change_set)
-        return len(needed)
+        return len(alone)
 
     async def _with_requests(self, tasks: Collection[str]) -> set[ChangeSet]:
         """Those that have requests and none of the `tasks`.

@@ -60,7 +60,7 @@ async def held(js: JetStream, task: Delivery, lease: Lease) -> AsyncIterator[Non
         raise
     if not tenure.ours:
         raise LeaseLost(task.subject)
-    await _remove(js, task)
+    await remove(js, task)
 
 
 class _Tenure:
@@ -122,7 +122,7 @@ async def _give_back(task: Delivery, delay: float | None, within: float) -> None
         log.warning("task not given back", task=task.subject, error=str(error))
 
 
-async def _remove(js: JetStream, task: Delivery) -> None:
+async def remove(js: JetStream, task: Delivery) -> None:
     """W11. Neither call is evidence of anything: whoever removed it looks again afterwards."""
     try:
         async with asyncio.timeout(SETTLE_TIMEOUT):

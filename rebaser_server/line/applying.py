@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Final
 
-from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV1
+from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.commits import Handled, Outcome
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
@@ -20,8 +20,9 @@ from rebaser_server import metrics
 from rebaser_server.history.batches import Batch
 from rebaser_server.history.performing import perform
 from rebaser_server.history.state import State
-from rebaser_server.line.lifecycle import change, closed, refused
+from rebaser_server.line.lifecycle import change, closed
 from rebaser_server.line.ownership import Ownership
+from rebaser_server.line.refusing import refused
 from rebaser_server.line.responses import Settled, settled
 
 IN_THREAD: Final = 200
@@ -56,7 +57,7 @@ async def apply(own: Ownership, request: Delivery, limits: Limits) -> Settled:
         stage(own, handled)
         await own.flush()
         return await settled(own, message.id) or Settled(handled, own.state.commit)
-    if isinstance(message, ChangeSetRequestV1):
+    if isinstance(message, ChangeSetRequestV2):
         handled, changes = await change(own, message, sequence)
         stage(own, handled, **changes)
         await own.flush()
@@ -77,12 +78,12 @@ def stage(own: Ownership, handled: Handled, **changes: Any) -> None:
     own.stage(handled, last_sequence=handled.sequence, attempts=None, **changes)
 
 
-def _is_ordinary(message: EnqueueUpdatesRequestV1 | ChangeSetRequestV1) -> bool:
+def _is_ordinary(message: EnqueueUpdatesRequestV1 | ChangeSetRequestV2) -> bool:
     """Whether nothing has to be fetched or thrown away, no claim looked at, and it is small.
 
     Such requests may be committed together.
     """
-    if isinstance(message, ChangeSetRequestV1):
+    if isinstance(message, ChangeSetRequestV2):
         return False
     address = message.updates_address
     return (
@@ -92,7 +93,7 @@ def _is_ordinary(message: EnqueueUpdatesRequestV1 | ChangeSetRequestV1) -> bool:
     )
 
 
-def _read(request: Delivery) -> EnqueueUpdatesRequestV1 | ChangeSetRequestV1:
+def _read(request: Delivery) -> EnqueueUpdatesRequestV1 | ChangeSetRequestV2:
     if request.headers.get(MESSAGE_TYPE) == ChangeSetRequest.name:
         return ChangeSetRequest.decode(request.headers, request.payload)
     return EnqueueUpdatesRequest.decode(request.headers, request.payload)

@@ -36,6 +36,7 @@ from rebaser_server.line.ownership import Ownership
 from rebaser_server.line.requests import RequestQueue
 from rebaser_server.line.serial_dvu import SerialDvu
 from rebaser_server.line.slots import Turn
+from rebaser_server.line.winding_up import wound_up
 from rebaser_server.store.checkpoints import Checkpoints
 
 log: Final = structlog.get_logger()
@@ -161,6 +162,7 @@ async def _until_quiet(
         slots=rules.slots,
         deadline=rules.dvu_deadline,
         attempts=rules.dvu_attempts,
+        cancels=turn.cancels,
     )
     handler = Handler(
         shop.js,
@@ -191,14 +193,15 @@ async def _until_quiet(
         while not quiet:
             wait = branching.quiet(rules.quiet_period, unfinished=own.state.head.dvu_due)
             requests = await _next(queue, handler, wait, shutdown, turn)
+            if turn.paused and await wound_up(dvu, queue, handler, requests, shutdown, turn):
+                break
             if requests:
                 await handler.handle(requests)
                 for request in requests:
                     branching.handled(request.stream_sequence)
                 if turn.over and _may_go(own, queue):
                     break
-                dvu.ask()
-                checkpointing.when_long()
+                _look_around(own, dvu, checkpointing)
             elif branching.busy and own.state.head.unfinished and turn.asked:
                 break  # head may need the slot to take what this one brings
             else:
@@ -207,6 +210,17 @@ async def _until_quiet(
         if not branching.gone:
             await checkpointing.when_quiet()
     return quiet
+
+
+def _look_around(own: Ownership, dvu: SerialDvu, checkpointing: Checkpointing) -> None:
+    """See to what the requests just handled leave to be done beside them."""
+    wishes, own.wishes = own.wishes, set()
+    if "recompute" in wishes:
+        dvu.hurry()
+    dvu.ask()
+    if "checkpoint" in wishes:
+        checkpointing.soon()
+    checkpointing.when_long()
 
 
 def _may_go(own: Ownership, queue: RequestQueue) -> bool:

@@ -57,6 +57,10 @@ class Checkpointing:
         if self._own.lines >= self._every or len(graph.touched) >= many:
             self._due.set()
 
+    def soon(self) -> None:
+        """Have one written now, beside the requests."""
+        self._due.set()
+
     async def when_quiet(self) -> None:
         """Write one if a request was handled since the last."""
         async with self._one:

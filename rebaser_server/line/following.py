@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 
 from rebaser_client.publishing import publish_request
 from rebaser_core.activities import Activity, ActivityKind
-from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV1
+from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.commits import Branch
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, RequestId
@@ -97,7 +97,7 @@ class Following:
 
     async def _refreshed(self) -> None:
         change_set = self._own.archive.change_set
-        request = ChangeSetRequestV1(
+        request = ChangeSetRequestV2(
             id=RequestId(),
             workspace_id=change_set.workspace_id,
             change_set_id=change_set.change_set_id,

@@ -5,12 +5,12 @@ it made of the change set: there is no race to lose.
 """
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from blake3 import blake3
 from pydantic_core import to_json
 
-from rebaser_core.change_sets import ChangeSetRequestV1, Standing
+from rebaser_core.change_sets import ChangeSetRequestV2, Standing
 from rebaser_core.commits import Branch, Closing, Handled, Outcome
 from rebaser_core.ids import RequestId
 from rebaser_core.updates import AnyUpdate
@@ -20,7 +20,11 @@ from rebaser_server.history.batches import Batch, MissingBatch
 from rebaser_server.history.performing import perform
 from rebaser_server.history.state import State
 from rebaser_server.line.ownership import Ownership
+from rebaser_server.line.recomputing import recompute
+from rebaser_server.line.refusing import refused
 from rebaser_server.rebase.merging import Merged, changes_between, merged
+
+_CLOSES: Final = {"abandon": Standing.ABANDONED, "delete": Standing.DELETED}
 
 
 class Reached(NamedTuple):
@@ -81,27 +85,25 @@ async def reach(own: Ownership, message_id: RequestId, sequence: int) -> tuple[A
 
 
 async def change(
-    own: Ownership, message: ChangeSetRequestV1, sequence: int
+    own: Ownership, message: ChangeSetRequestV2, sequence: int
 ) -> tuple[Handled, dict[str, Any]]:
     """Do what is asked, or refuse it; the record of that, and what it changes in the head."""
     handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.APPLIED)
     why_not = _objection(own.state, message)
     if why_not is not None:
         return refused(handled, why_not), {}
-    match message.action:
-        case "abandon":
-            return handled, _closed(own.state, message, Standing.ABANDONED)
-        case "delete":
-            return handled, _closed(own.state, message, Standing.DELETED)
+    if message.action in ("abandon", "delete"):
+        return handled, _closed(own.state, message, _CLOSES[message.action])
+    if message.action in ("checkpoint", "recompute"):
+        own.wishes.add(message.action)
+        if message.action == "recompute":
+            return await recompute(own, message, handled)
+        return handled, {}
     address, changes = await reach(own, message.id, sequence)
     handled = handled.model_copy(update={"updates": address})
     if message.action == "refresh":
         return handled, changes
     return await _apply(own, message, handled, changes)
-
-
-def refused(handled: Handled, reason: str) -> Handled:
-    return handled.model_copy(update={"outcome": Outcome.REFUSED, "message": f"refused: {reason}"})
 
 
 def closed(closing: Closing) -> str:
@@ -110,18 +112,18 @@ def closed(closing: Closing) -> str:
     return f"change set is {closing.standing}{because}"
 
 
-def _objection(state: State, message: ChangeSetRequestV1) -> str | None:
+def _objection(state: State, message: ChangeSetRequestV2) -> str | None:
     closing = state.head.closing
     if closing is not None:
         over = closing.standing in (Standing.APPLIED, Standing.ABANDONED)
         again = message.action == "delete" and over
         return None if again else closed(closing)
-    if state.edits is None and message.action != "refresh":
+    if state.edits is None and message.action in ("apply", "abandon", "delete"):
         return f"only a branch can be told to {message.action}"
     return None
 
 
-def _closed(state: State, message: ChangeSetRequestV1, standing: Standing) -> dict[str, Any]:
+def _closed(state: State, message: ChangeSetRequestV2, standing: Standing) -> dict[str, Any]:
     """The change set is done with, and with it whatever was to be recomputed."""
     return {"closing": Closing(standing=standing, request=message.id), **at_rest(state)}
 
@@ -132,7 +134,7 @@ def at_rest(state: State) -> dict[str, Any]:
 
 
 async def _apply(
-    own: Ownership, message: ChangeSetRequestV1, handled: Handled, changes: dict[str, Any]
+    own: Ownership, message: ChangeSetRequestV2, handled: Handled, changes: dict[str, Any]
 ) -> tuple[Handled, dict[str, Any]]:
     state = own.state
     assert state.edits is not None  # noqa: S101 - `_objection` says so
@@ -141,7 +143,9 @@ async def _apply(
         reason = "the difference is not the one that was reviewed; look at it again"
         return refused(handled, reason), changes
     if not difference:
-        return handled, changes | _closed(state, message, Standing.APPLIED)
+        reached = changes.get("dirty_sequence", state.head.dirty_sequence)
+        changes |= _closed(state, message, Standing.APPLIED)
+        return handled, changes | {"clean_sequence": reached}
     address = await own.archive.batches.place(at_head(message.id), difference)
     closing = Closing(standing=Standing.APPLYING, request=message.id, difference=address)
     return handled, changes | {"closing": closing}

@@ -39,6 +39,7 @@ class Ownership:
         self.lock = asyncio.Lock()
         self.traces = Traces(archive.change_set)
         self.owed = Owed()
+        self.wishes: set[str] = set()
         """What requests asked of the run itself since it looked."""
         self._staged: list[CommitV1] = []
         self.former = ""

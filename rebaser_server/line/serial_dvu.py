@@ -5,6 +5,7 @@ Rules D1 to D6. Whether an update is due stands in the head; asking is only a hi
 
 import asyncio
 import random
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, Never
 
@@ -22,7 +23,8 @@ from rebaser_server.dvu.isolation import run_isolated
 from rebaser_server.dvu.outcome import Outcome
 from rebaser_server.dvu.plan import Plan, plan
 from rebaser_server.dvu.shelf import Shelf, Stored
-from rebaser_server.lifetimes import alongside
+from rebaser_server.errors import Cancelled
+from rebaser_server.lifetimes import Wish, alongside
 from rebaser_server.line.announcing import Announcer
 from rebaser_server.line.findings import gathered, given_up
 from rebaser_server.line.ownership import Ownership
@@ -32,6 +34,7 @@ log: Final = structlog.get_logger()
 
 FIRST_DELAY: Final = 1.0  # seconds until a failed update is tried again, doubled up to
 LONGEST_DELAY: Final = 60.0
+CANCELLED_DELAY: Final = 60.0  # seconds until an update that was cancelled is tried again
 GIVEN_UP: Final = "not computed"
 """How the message of a value begins that was not computed for want of something to run on."""
 REPORT_EVERY: Final = 1.0  # seconds
@@ -53,7 +56,9 @@ class SerialDvu:
         slots: int,
         deadline: timedelta,
         attempts: int,
+        cancels: Wish,
     ) -> None:
+        """`cancels` raises `Cancelled` while an update is evaluated; it stays due."""
         self._change_set = change_set
         self._own = own
         self._settling = Settling(js, subjects, change_set, own)
@@ -64,24 +69,51 @@ class SerialDvu:
         self._attempts = attempts
         self._book = CostBook()
         self._is_first = True
+        self._cancels = cancels
         self._asked = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._held = False
+        self._settled = asyncio.Event()
+        """No update is evaluated, and what the last one found is in line."""
+        self._settled.set()
 
     def ask(self) -> None:
         """Have the head looked at: something was committed."""
         self._asked.set()
         self._settling.look()
 
+    def hurry(self) -> None:
+        """Have no update wait that failed or was cancelled before."""
+        self._hurried.set()
+
+    async def finish(self) -> None:
+        """Begin no more updates; return once what the one in hand finds is in line (P4)."""
+        self._held = True
+        await self._settled.wait()
+
+    def go_on(self) -> None:
+        """Take `finish` back."""
+        self._held = False
+        self.ask()
+
     async def run(self) -> Never:
         """Update whenever one is due, until cancelled, which stops the job in hand."""
         while True:
             await self._asked.wait()
             self._asked.clear()
-            while self._own.state.head.dvu_due:
-                await self._update()
+            while self._own.state.head.dvu_due and not self._held:
+                self._settled.clear()
+                try:
+                    await self._update()
+                finally:
+                    self._settled.set()
 
     async def _update(self) -> None:
         """One update: claim (D2), plan, evaluate, enqueue the result, see it handled (D3)."""
-        claim, planned, base, shelf = await self._claim()
+        claimed = await self._claim()
+        if claimed is None:
+            return
+        claim, planned, base, shelf = claimed
         owed = self._own.owed.take()
         with owed.update(self._change_set, claim.id, planned.affected):
             await self._carry_out(claim, planned, base, shelf)
@@ -94,20 +126,26 @@ class SerialDvu:
         self._announcer.board.sketched(self._change_set, planned.sketch)
         await self._tell(ActivityKind.DVU_STARTED, claim, affected=planned.affected)
         started = asyncio.get_running_loop().time()
+        self._cancels.clear()
         try:
-            async with asyncio.timeout(self._deadline.total_seconds()):
+            async with asyncio.timeout(self._deadline.total_seconds()), self._cancels.interrupts():
                 outcomes = await self._evaluate(planned, claim, shelf)
+        except Cancelled:
+            log.warning("dvu cancelled", affected=planned.affected)
+            await self._tell(ActivityKind.DVU_CANCELLED, claim, affected=planned.affected)
+            await self._later(CANCELLED_DELAY)
+            return
         except (DvuError, TimeoutError) as error:
             reason = str(error) or "deadline exceeded"
             if await self._failed(claim, reason):
                 findings = await asyncio.to_thread(
                     given_up, planned.blobs, self._message(reason), shelf
                 )
-                await self._settling.settle(claim, base, findings, shelf)
+                await self._settling.settle(claim, base, findings, shelf, self._settled)
             return
         findings = await asyncio.to_thread(gathered, outcomes, shelf)
         self._book.learn(findings.costs)
-        await self._settling.settle(claim, base, findings, shelf)
+        await self._settling.settle(claim, base, findings, shelf, self._settled)
         await self._tell(
             ActivityKind.DVU_FINISHED,
             claim,
@@ -117,7 +155,7 @@ class SerialDvu:
             seconds=round(asyncio.get_running_loop().time() - started, 3),
         )
 
-    async def _claim(self) -> tuple[Claim, Plan, int, Shelf]:
+    async def _claim(self) -> tuple[Claim, Plan, int, Shelf] | None:
         """Claim the roots there are, and plan from the very state that was claimed (D2).
 
         A claim of an earlier run is overwritten: its result will be stale. What that run left
@@ -125,6 +163,8 @@ class SerialDvu:
         """
         async with self._own.lock:
             head = self._own.state.head
+            if not head.dvu_due:  # what was, is settled, or the change set is closed by now
+                return None
             workspace, change_set = self._change_set
             shelf = self._own.archive.batches.shelf(
                 f"{workspace}.{change_set}.{head.clean_sequence}"
@@ -174,8 +214,16 @@ class SerialDvu:
         async with self._own.lock:
             await self._own.write(dvu_failures=failures)
         delay = min(FIRST_DELAY * 2.0 ** (failures - 1), LONGEST_DELAY)
-        await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+        await self._later(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
         return False
+
+    async def _later(self, delay: float) -> None:
+        """Return after so many seconds, or when somebody is in a hurry."""
+        self._settled.set()
+        self._hurried.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(delay):
+                await self._hurried.wait()
 
     def _message(self, reason: str) -> str:
         """Of a value that was given up."""

@@ -33,14 +33,17 @@ class Settling:
         """Have the head looked at: something was committed."""
         self._handled.set()
 
-    async def settle(self, claim: Claim, base: int, findings: Findings, shelf: Shelf) -> None:
-        """Have the findings committed under their claim, if it stands.
+    async def settle(
+        self, claim: Claim, base: int, findings: Findings, shelf: Shelf, stored: asyncio.Event
+    ) -> None:
+        """Have the findings committed under their claim, if it stands; `stored` once in line.
 
         Results travel as a request, in line with all others. Where nothing came out
         changed there is nothing to put in line, and the head alone is written (D5b).
         """
         if len(findings):
             sequence = await self._enqueue(claim, base, findings, shelf)
+            stored.set()
             await self._until_handled(sequence, claim)
             known = self._own.state.recent.get(claim.id)
             if known is None or known.outcome is not Outcome.APPLIED:

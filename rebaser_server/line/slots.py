@@ -12,7 +12,7 @@ import structlog
 from rebaser_core.ids import WorkspaceId
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.errors import SlotWanted
+from rebaser_server.errors import Cancelled, Resumed, SlotWanted
 from rebaser_server.lifetimes import Wish
 
 log: Final = structlog.get_logger()
@@ -59,9 +59,23 @@ class Turn(Wish):
         self.workspace = workspace
         self.over = False
         """It had its time and others wait: to go after the request in hand, if more are in line."""
+        self.paused = False
+        """To go after what is in hand, whatever is in line (P4)."""
+        self.resumes = Wish(Resumed)
+        self.cancels = Wish(Cancelled)
+        """Of the update in hand."""
         self._clock = asyncio.get_running_loop().time
         self._since = self._clock()
         self._idle_since: float | None = None
+
+    def pause(self, *, paused: bool) -> None:
+        """Say whether the change set is paused, as often as one likes."""
+        self.paused = paused
+        if paused:
+            self.resumes.clear()
+            self.ask()
+        else:
+            self.resumes.ask()
 
     @property
     def idle(self) -> float:
@@ -76,7 +90,8 @@ class Turn(Wish):
     @asynccontextmanager
     async def waiting(self, *, has_work: bool) -> AsyncIterator[None]:
         """Wait for a request in the body; ended by `SlotWanted` unless there is other work."""
-        self.clear()
+        if not self.paused:
+            self.clear()
         self._idle_since = None if has_work else self._clock()
         try:
             async with self.interrupts():

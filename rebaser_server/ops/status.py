@@ -80,6 +80,7 @@ class Status:
             "now": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "answering": self._instance,
             "connected": self._nc.is_connected,
+            "paused": self._board.pauses(),
         }
         try:
             queues, rebasers = await asyncio.gather(

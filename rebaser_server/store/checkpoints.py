@@ -116,6 +116,16 @@ class Checkpoints:
             rows = delta.to_pyarrow_table(filters=[("kind", "=", "head")])
         return head_of(rows)[1] if rows else None
 
+    def last(self, change_set: ChangeSet) -> int:
+        """The commit of the last checkpoint; 0 if there is none.
+
+        Raises:
+            OSError: the store cannot be read now.
+        """
+        with translated():
+            delta = self.open(change_set)
+            return 0 if delta is None else delta.transaction_version(APP_ID) or 0
+
     def save(self, change_set: ChangeSet, changes: Changes) -> None:
         """Write the changes, once however often it is called.
 

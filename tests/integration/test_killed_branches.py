@@ -2,7 +2,7 @@
 
 from rebaser_client.publishing import publish_request
 from rebaser_client.registry import Registry
-from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV1
+from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import OrderedConsumer
@@ -69,7 +69,7 @@ class Mortal:
 
 async def ask(deployment: Deployment, change_set: ChangeSet, action: str) -> RequestId:
     """Store the request and do not wait."""
-    message = ChangeSetRequestV1(
+    message = ChangeSetRequestV2(
         id=RequestId(),
         workspace_id=change_set.workspace_id,
         change_set_id=change_set.change_set_id,

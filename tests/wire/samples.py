@@ -12,6 +12,7 @@ from rebaser_core.change_sets import (
     ChangeSetRecordV1,
     ChangeSetRequest,
     ChangeSetRequestV1,
+    ChangeSetRequestV2,
     Kind,
     Standing,
     WorkspaceRecord,
@@ -60,6 +61,7 @@ from rebaser_core.outcomes import (
     OutcomeReplyV1,
     RequestState,
 )
+from rebaser_core.pauses import PauseRecord, PauseRecordV1
 from rebaser_core.queries import (
     ReadValue,
     ValuesQuery,
@@ -93,6 +95,7 @@ TYPES: Final = {
         WorkspaceRecord,
         ChangeSetRecord,
         ChangeSetRequest,
+        PauseRecord,
         ValuesQuery,
         ValuesReply,
     )
@@ -343,10 +346,34 @@ SAMPLES: Final = (
         "ChangeSetRequest",
         "v1",
         ChangeSetRequestV1(id=REQUEST, **WHERE, action="apply", reviewed=DIGEST, by="ada"),
+        ChangeSetRequestV2(id=REQUEST, **WHERE, action="apply", reviewed=DIGEST, by="ada"),
     ),
     _sample(
-        "ChangeSetRequest", "v1-refresh", ChangeSetRequestV1(id=REQUEST, **WHERE, action="refresh")
+        "ChangeSetRequest",
+        "v1-refresh",
+        ChangeSetRequestV1(id=REQUEST, **WHERE, action="refresh"),
+        ChangeSetRequestV2(id=REQUEST, **WHERE, action="refresh"),
     ),
+    _sample(
+        "ChangeSetRequest",
+        "v2",
+        ChangeSetRequestV2(
+            id=REQUEST, **WHERE, action="recompute", by="ada", values=["Σ", str(SUM)]
+        ),
+    ),
+    _sample(
+        "ChangeSetRequest",
+        "v2-checkpoint",
+        ChangeSetRequestV2(id=REQUEST, **WHERE, action="checkpoint"),
+    ),
+    _sample(
+        "PauseRecord",
+        "v1",
+        PauseRecordV1(
+            id=REQUEST, **WHERE, since="2026-07-01T09:30:00.000Z", by="ada", reason="moving"
+        ),
+    ),
+    _sample("PauseRecord", "v1-all", PauseRecordV1(id=REQUEST, since="2026-07-01T09:30:00.000Z")),
     _sample("Commit", "v1-head", CommitV1(id=REQUEST, previous=0, head=Head())),
     _sample(
         "Activity",

@@ -11,7 +11,7 @@ from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.change_sets import (
     Application,
     ChangeSetRecordV1,
-    ChangeSetRequestV1,
+    ChangeSetRequestV2,
     Kind,
     Standing,
     WorkspaceRecordV1,
@@ -47,6 +47,7 @@ from rebaser_core.messages import (
     UpdatesBatchV2,
 )
 from rebaser_core.outcomes import OutcomeQueryV1, OutcomeReplyV1, RequestState
+from rebaser_core.pauses import PauseRecordV1
 from rebaser_core.queries import ReadValue, ValuesQueryV1, ValuesReplyV1
 from rebaser_core.updates import (
     PutFunc,
@@ -198,11 +199,23 @@ messages = {
         details=st.dictionaries(_text, json_values, max_size=3),
     ),
     "ChangeSetRequest": _made(
-        ChangeSetRequestV1,
+        ChangeSetRequestV2,
         **_where,
-        action=st.sampled_from(["refresh", "apply", "abandon", "delete"]),
+        action=st.sampled_from(
+            ["refresh", "apply", "abandon", "delete", "checkpoint", "recompute"]
+        ),
         reviewed=_maybe(_text),
         by=_maybe(_text),
+        values=_maybe(st.lists(_text, max_size=3)),
+    ),
+    "PauseRecord": _made(
+        PauseRecordV1,
+        id=request_ids,
+        workspace_id=_maybe(workspace_ids),
+        change_set_id=_maybe(change_set_ids),
+        since=_moments,
+        by=_maybe(_text),
+        reason=_maybe(_text),
     ),
     "ChangeSetRecord": _made(
         ChangeSetRecordV1,

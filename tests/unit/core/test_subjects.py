@@ -12,7 +12,17 @@ W, C = "01JZ8M3Q7V0000000000000003", "01JZ8M3Q7V0000000000000004"
 CHANGE_SET = ChangeSet(WorkspaceId.from_str(W), ChangeSetId.from_str(C))
 EITHER = pytest.mark.parametrize("prefix", [None, "acme-1_x"])
 KINDS = pytest.mark.parametrize(
-    "kind", ["requests", "task", "commits", "dead_letters", "activities", "outcomes"]
+    "kind",
+    [
+        "requests",
+        "task",
+        "commits",
+        "dead_letters",
+        "activities",
+        "outcomes",
+        "values",
+        "cancellations",
+    ],
 )
 
 

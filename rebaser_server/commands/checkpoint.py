@@ -1,0 +1,68 @@
+"""`rebaser checkpoint`: save the state of a change set now, and say when it is stored."""
+
+import argparse
+import asyncio
+import getpass
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from rebaser_core.ids import ChangeSet
+from rebaser_server.commands.arguments import add_change_set, change_set_in, runs
+from rebaser_server.commands.exits import Exit
+from rebaser_server.settings import Settings
+
+if TYPE_CHECKING:
+    from rebaser_server.commands.deployment import Deployment
+    from rebaser_server.store.checkpoints import Checkpoints
+
+_FIRST_LOOK: Final = 0.05  # seconds between two looks into the store, doubled up to
+_LAST_LOOK: Final = 2.0
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    checkpoint = commands.add_parser("checkpoint", help="save the state of a change set now")
+    add_change_set(checkpoint)
+    checkpoint.add_argument(
+        "--within", type=float, default=600.0, metavar="SECONDS", help="to be stored in; 600"
+    )
+    runs(checkpoint, _checkpoint)
+
+
+async def _checkpoint(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_server.commands.pausing import warn_if_paused
+    from rebaser_server.store.checkpoints import Checkpoints
+
+    change_set = change_set_in(arguments)
+    await warn_if_paused(at, change_set)
+    checkpoints = Checkpoints(settings.store.root, settings.store.options)
+    commit, stored = None, None
+    try:
+        async with asyncio.timeout(arguments.within):
+            commit = await at.client.operations.checkpoint(*change_set, by=getpass.getuser())
+            stored = await _stored(checkpoints, change_set, commit)
+    except TimeoutError:
+        sys.stderr.write(
+            "rebaser: the request still waits in line: `rebaser queue`\n"
+            if commit is None
+            else f"rebaser: commit {commit} is not in {checkpoints.uri(change_set)} yet; "
+            "the Rebaser's log says why (`no checkpoint`), and the commit log has everything\n"
+        )
+    if arguments.json:
+        uri = checkpoints.uri(change_set)
+        sys.stdout.write(json.dumps({"commit": commit, "stored": stored, "uri": uri}) + "\n")
+    elif stored is not None:
+        sys.stdout.write(f"commit {stored} is stored at {checkpoints.uri(change_set)}\n")
+    return Exit.FAILED if stored is None else Exit.OK
+
+
+async def _stored(checkpoints: "Checkpoints", change_set: ChangeSet, commit: int) -> int:
+    """The commit of a checkpoint that holds `commit`, once the store has it."""
+    delay = _FIRST_LOOK
+    while True:
+        stored = await asyncio.to_thread(checkpoints.last, change_set)
+        if stored >= commit:
+            return stored
+        await asyncio.sleep(delay)
+        delay = min(2 * delay, _LAST_LOOK)

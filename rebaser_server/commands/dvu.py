@@ -1,0 +1,136 @@
+"""`rebaser dvu`: dependent values updates: who runs what, stop one, have values computed again."""
+
+import argparse
+import getpass
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from rebaser_server.commands.arguments import add_change_set, change_set_in, runs
+from rebaser_server.commands.exits import Exit
+from rebaser_server.settings import Settings
+
+if TYPE_CHECKING:
+    from rebaser_server.commands.deployment import Deployment
+
+_HEADINGS: Final = {
+    "workspace": "workspace",
+    "changeSet": "change set",
+    "state": "state",
+    "affected": "affected",
+    "done": "done",
+    "since": "since",
+    "failures": "failures",
+    "instance": "Rebaser",
+}
+_FAILED: Final = {"name": "name or id", "status": "status", "message": "message"}
+
+
+def add(commands: Any) -> None:
+    """Declare the commands."""
+    dvu = commands.add_parser("dvu", help="dependent values updates: status, cancel, run")
+    verbs = dvu.add_subparsers(required=True, metavar="VERB")
+
+    status = verbs.add_parser(
+        "status", help="updates that run or are due; of one change set also what failed"
+    )
+    add_change_set(status, nargs="?")
+    status.add_argument("--limit", type=int, default=50, help="failed values to list")
+    runs(
+        status,
+        _status,
+        complaint=lambda given: (
+            None
+            if (given.workspace is None) is (given.change_set is None)
+            else "name a WORKSPACE and a CHANGE_SET, or neither"
+        ),
+    )
+
+    cancel = verbs.add_parser(
+        "cancel", help="stop the update in hand; it stays due and is tried again a minute later"
+    )
+    add_change_set(cancel)
+    cancel.add_argument("--pause", action="store_true", help="and pause the change set before")
+    cancel.add_argument("--reason", help="of the pause")
+    runs(cancel, _cancel)
+
+    run = verbs.add_parser("run", help="have values computed again, now")
+    add_change_set(run)
+    run.add_argument("name", nargs="*", help="names or ids of computed values")
+    run.add_argument("--failed", action="store_true", help="all values that failed")
+    run.add_argument("--wait", action="store_true", help="until they are computed")
+    runs(
+        run,
+        _run,
+        complaint=lambda given: (
+            "name the values, or say --failed" if given.failed is bool(given.name) else None
+        ),
+    )
+
+
+async def _status(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_server.commands.output import show
+    from rebaser_server.commands.updates import failed_in, updates
+
+    if arguments.workspace is None:
+        show(
+            await updates(at),
+            _HEADINGS,
+            as_json=arguments.json,
+            nothing="no update runs or is due",
+        )
+        return
+    change_set = change_set_in(arguments)
+    rows = await updates(at, change_set)
+    failed = await failed_in(at, settings, change_set)
+    if arguments.json:
+        sys.stdout.write(json.dumps({"updates": rows, **failed}) + "\n")
+        return
+    show(rows, _HEADINGS, as_json=False, nothing="no update runs or is due")
+    show(failed["values"][: arguments.limit], _FAILED, as_json=False, nothing="no value failed")
+    if failed["failed"]:
+        sys.stdout.write(
+            f"{failed['failed']:,} values failed, {failed['blocked']:,} are blocked by them; "
+            "once the cause is mended: `rebaser dvu run WORKSPACE CHANGE_SET --failed`\n"
+        )
+
+
+async def _cancel(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_core.pauses import Scope
+    from rebaser_server.commands.updates import cancel
+    from rebaser_server.fleet.pauses import PauseBook
+
+    change_set = change_set_in(arguments)
+    if arguments.pause:
+        book = PauseBook(at.js, at.subjects)
+        await book.pause(Scope(*change_set), by=getpass.getuser(), reason=arguments.reason)
+    cancelled = await cancel(at, change_set)
+    if arguments.json:
+        facts = {"cancelled": bool(cancelled), "held": cancelled is not None}
+        sys.stdout.write(json.dumps({**facts, "paused": arguments.pause}) + "\n")
+    elif cancelled:
+        again = "when it is resumed" if arguments.pause else "a minute later"
+        sys.stdout.write(f"cancelled; it stays due and is tried again {again}\n")
+    elif cancelled is None:
+        sys.stderr.write("no Rebaser has it in hand: `rebaser dvu status` shows what is\n")
+    else:
+        sys.stderr.write("no update of it is being computed\n")
+    return Exit.OK if cancelled or arguments.pause else Exit.FAILED
+
+
+async def _run(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_server.commands.following import until_clean
+    from rebaser_server.commands.pausing import warn_if_paused
+
+    change_set = change_set_in(arguments)
+    await warn_if_paused(at, change_set)
+    commit = await at.client.operations.recompute(
+        *change_set, None if arguments.failed else arguments.name, by=getpass.getuser()
+    )
+    if arguments.wait:
+        await until_clean(at, change_set)
+    if arguments.json:
+        sys.stdout.write(json.dumps({"commit": commit, "computed": arguments.wait}) + "\n")
+    else:
+        how = "they are computed" if arguments.wait else "the update follows"
+        sys.stdout.write(f"commit {commit}; {how}\n")

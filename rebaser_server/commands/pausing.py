@@ -1,0 +1,129 @@
+"""`rebaser pause`, `resume` and `pauses`: leave a change set, a workspace or everything alone."""
+
+import argparse
+import getpass
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+from rebaser_core.pauses import Scope, scopes_of
+from rebaser_server.commands.arguments import Parser, runs, ulid
+from rebaser_server.settings import Settings
+
+if TYPE_CHECKING:
+    from rebaser_server.commands.deployment import Deployment
+
+_HEADINGS: Final = {
+    "workspace": "workspace",
+    "changeSet": "change set",
+    "since": "since",
+    "by": "by",
+    "reason": "reason",
+}
+
+
+def add(commands: Any) -> None:
+    """Declare the commands."""
+    pause = commands.add_parser(
+        "pause", help="work no more on a change set, a workspace or everything; requests queue"
+    )
+    _which(pause)
+    pause.add_argument("--reason", help="for whoever looks")
+    runs(pause, _pause, complaint=_complaint)
+
+    resume = commands.add_parser("resume", help="take a pause back; what queued is worked off")
+    _which(resume)
+    runs(resume, _resume, complaint=_complaint)
+
+    runs(commands.add_parser("pauses", help="what is paused, since when, and by whom"), _pauses)
+
+
+def _which(parser: Parser) -> None:
+    parser.add_argument("workspace", nargs="?", type=ulid(WorkspaceId), help="a ULID")
+    parser.add_argument(
+        "change_set", nargs="?", type=ulid(ChangeSetId), help="a ULID; without it the workspace"
+    )
+    parser.add_argument("--all", action="store_true", help="everything, all workspaces")
+
+
+def _complaint(arguments: argparse.Namespace) -> str | None:
+    if arguments.all is (arguments.workspace is not None):
+        return "name a WORKSPACE, or a WORKSPACE and a CHANGE_SET, or say --all"
+    return None
+
+
+def told(scope: Scope) -> str:
+    if scope.change_set_id is not None:
+        return f"change set {scope.workspace_id} {scope.change_set_id}"
+    return f"workspace {scope.workspace_id}" if scope.workspace_id is not None else "everything"
+
+
+async def _pause(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_server.fleet.pauses import PauseBook, plain
+
+    scope = Scope(arguments.workspace, arguments.change_set)
+    book = PauseBook(at.js, at.subjects)
+    record = await book.pause(scope, by=getpass.getuser(), reason=arguments.reason)
+    if arguments.json:
+        sys.stdout.write(json.dumps(plain([record])[0]) + "\n")
+    else:
+        sys.stdout.write(f"{told(scope)} is paused; what is in hand is finished\n")
+
+
+async def _resume(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_server.fleet.pauses import PauseBook, plain
+
+    scope = Scope(arguments.workspace, arguments.change_set)
+    book = PauseBook(at.js, at.subjects)
+    was = await book.of(scope)
+    poked = await book.resume(scope)
+    found = await book.all()
+    wider = [found[each] for each in _around(scope) if each in found]
+    if arguments.json:
+        facts = {"resumed": was is not None, "poked": poked, "stillPaused": plain(wider)}
+        sys.stdout.write(json.dumps(facts) + "\n")
+        return
+    said = f"{told(scope)} is resumed" if was else f"{told(scope)} was not paused"
+    sys.stdout.write(f"{said}; change sets with work: {poked}\n")
+    for record in wider:
+        sys.stderr.write(
+            f"it still waits, since {told(record.scope)} is paused: {_remedy(record.scope)}\n"
+        )
+
+
+def _around(scope: Scope) -> list[Scope]:
+    """The wider scopes: a pause of one of them holds what is in `scope`, too."""
+    wider = [Scope(), Scope(scope.workspace_id)]
+    return wider[: sum(each is not None for each in scope)]
+
+
+async def _pauses(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> None:
+    from rebaser_server.commands.output import show
+    from rebaser_server.fleet.pauses import PauseBook, plain
+
+    found = plain((await PauseBook(at.js, at.subjects).all()).values())
+    rows = (
+        found
+        if arguments.json
+        else [
+            {**row, "workspace": row["workspace"] or "all", "changeSet": row["changeSet"] or "all"}
+            for row in found
+        ]
+    )
+    show(rows, _HEADINGS, as_json=arguments.json, nothing="nothing is paused")
+
+
+async def warn_if_paused(at: "Deployment", change_set: ChangeSet) -> None:
+    """Say on stderr that what is asked of the change set will wait, and for what."""
+    from rebaser_server.fleet.pauses import PauseBook
+
+    found = await PauseBook(at.js, at.subjects).all()
+    for scope in scopes_of(change_set):
+        if scope in found:
+            sys.stderr.write(f"{told(scope)} is paused: this waits for {_remedy(scope)}\n")
+            return
+
+
+def _remedy(scope: Scope) -> str:
+    return f"`rebaser resume {' '.join(str(each) for each in scope if each) or '--all'}`"

@@ -1,0 +1,89 @@
+"""Values as a tree, by the parts of their names between slashes, each with its inputs."""
+
+import json
+import sys
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.tree import Tree
+
+from rebaser_server.commands.show import NoSuchValue, plain
+from rebaser_server.graph import Graph, Value
+
+_WIDEST: Final = 60
+"""Characters of a value that are printed for people."""
+_MOST: Final = 8
+"""Inputs that are."""
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.value: Value | None = None
+        self.below: dict[str, _Node] = {}
+
+
+def show_tree(graph: Graph, name: str, *, depth: int | None, as_json: bool) -> None:
+    """Print the value of that name and those whose names begin with it and a slash; all of `""`.
+
+    Raises:
+        NoSuchValue: there is none such.
+    """
+    root, found = _Node(), 0
+    for value in graph.values.values():
+        if value.name is None or not _is_below(value.name, name):
+            continue
+        parts = [part for part in value.name.removeprefix(name).split("/") if part]
+        node = root
+        for part in parts[:depth]:
+            node = node.below.setdefault(part, _Node())
+        if depth is None or len(parts) <= depth:
+            node.value = value
+        found += 1
+    unnamed = sum(1 for value in graph.values.values() if value.name is None)
+    if name and not found:
+        raise NoSuchValue(f"no value is called {name!r}, nor is one below it")
+    if as_json:
+        sys.stdout.write(json.dumps(_plain(root, graph)) + "\n")
+        return
+    tree = Tree(_label(name or "/", root, graph))
+    _grow(tree, root, graph)
+    Console(width=None if sys.stdout.isatty() else 200).print(tree)
+    if not name and unnamed:
+        sys.stdout.write(f"and {unnamed:,} without a name: `rebaser values get` lists them\n")
+
+
+def _is_below(name: str, top: str) -> bool:
+    return not top or name == top or name.startswith(top.removesuffix("/") + "/")
+
+
+def _grow(tree: Tree, node: _Node, graph: Graph) -> None:
+    for part, below in sorted(node.below.items()):
+        _grow(tree.add(_label(part, below, graph)), below, graph)
+
+
+def _label(part: str, node: _Node, graph: Graph) -> str:
+    value = node.value
+    if value is None:
+        return f"[bold]{escape(part)}[/bold]"
+    why = value.message
+    said = value.text if why is None else f"{value.status.value}: {why}"
+    said = said if len(said) <= _WIDEST else f"{said[:_WIDEST]}..."
+    label = f"[bold]{escape(part)}[/bold] = {escape(said)}"
+    inputs = [_called(graph, each) for each in dict.fromkeys(value.input_ids())]
+    if inputs:
+        more = f" and {len(inputs) - _MOST} more" if len(inputs) > _MOST else ""
+        label += f"  [dim]from {escape(', '.join(inputs[:_MOST]))}{more}[/dim]"
+    return label
+
+
+def _called(graph: Graph, value_id: str) -> str:
+    value = graph.values.get(value_id)
+    return value_id if value is None else value.name or value_id
+
+
+def _plain(node: _Node, graph: Graph) -> dict[str, Any]:
+    return {
+        "value": None if node.value is None else plain(node.value),
+        "below": {part: _plain(below, graph) for part, below in sorted(node.below.items())},
+    }

@@ -1,0 +1,264 @@
+"""Pause, resume, updates, checkpoints and values by command, on real daemons."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebaser_core.ids import ChangeSet
+from rebaser_server.store.checkpoints import Checkpoints
+from tests.harness import eventually
+from tests.integration.commands import Commands
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.gated import Gate
+from tests.integration.values import Sum, new_id, put, set_to
+
+
+@pytest.fixture
+def operator(deployment: Deployment) -> Commands:
+    return Commands(deployment)
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    gate = Gate(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(gate.path))
+    return gate
+
+
+@pytest.fixture
+def change_set() -> ChangeSet:
+    [change_set] = new_change_sets(1)
+    return change_set
+
+
+async def value_of(deployment: Deployment, change_set: ChangeSet, value_id: str) -> Any:
+    found = (await deployment.graph(change_set)).values.get(value_id)
+    return None if found is None else (found.status.value, found.value)
+
+
+async def test_a_pause_is_listed_shown_where_it_matters_and_taken_back(
+    deployment: Deployment, operator: Commands, change_set: ChangeSet
+) -> None:
+    daemon = await deployment.start()
+    paused = await operator.read("pause", *change_set, "--reason", "a look")
+    await operator.tell("pause", change_set.workspace_id)
+    await eventually(lambda: any(len(said["paused"]) == 2 for said in daemon.said("pauses")))
+    await deployment.client.enqueue_updates(*change_set, [put(new_id(), 1)])
+
+    [first, second] = await operator.read("pauses")
+    [queued] = await operator.read("queue")
+    resumed = await operator.read("resume", *change_set)
+    said = await operator.tell("resume", change_set.workspace_id)
+    await deployment.at_rest()
+
+    assert (first, first["reason"]) == (paused, "a look")
+    assert (second["workspace"], second["changeSet"]) == (str(change_set.workspace_id), None)
+    assert queued["paused"] == first["since"]
+    assert (resumed["resumed"], resumed["stillPaused"]) == (True, [second])
+    assert "is resumed; change sets with work: 1" in said
+    assert await operator.read("pauses") == []
+
+
+async def test_without_a_scope_nothing_is_paused(operator: Commands) -> None:
+    said = await operator.tell("pause", code=2)
+
+    assert "say --all" in said
+
+
+async def test_an_update_is_shown_while_it_runs_and_cancelled_and_run_again_at_once(
+    deployment: Deployment, operator: Commands, gate: Gate, change_set: ChangeSet
+) -> None:
+    daemon = await deployment.start()
+    gate.close()
+    await deployment.client.enqueue_updates(*change_set, gate.define(1))
+    await eventually(gate.seen, within=30)
+
+    [running] = await operator.read("dvu", "status")
+    await operator.tell("dvu", "cancel", *change_set)
+    await eventually(lambda: bool(daemon.said("dvu cancelled")))
+    [cancelled] = await operator.read("dvu", "status")
+    gate.open()
+    said = await operator.tell("dvu", "run", *change_set, "gated", "--wait")
+
+    assert (running["state"], running["affected"], running["done"]) == ("running", 1, 0)
+    assert running["instance"].startswith(daemon.name)
+    assert cancelled["state"] == "claimed, not running"
+    assert cancelled["failures"] == 0
+    assert "they are computed" in said
+    assert await value_of(deployment, change_set, gate.value) == ("ok", 1)
+
+
+async def test_what_is_cancelled_with_a_pause_rests_until_it_is_resumed(
+    deployment: Deployment, operator: Commands, gate: Gate, change_set: ChangeSet
+) -> None:
+    daemon = await deployment.start()
+    gate.close()
+    await deployment.client.enqueue_updates(*change_set, gate.define(1))
+    await eventually(gate.seen, within=30)
+
+    await operator.tell("dvu", "cancel", *change_set, "--pause")
+    await eventually(lambda: bool(daemon.said("paused")))
+    [row] = await operator.read("dvu", "status")
+    gate.open()
+    await operator.tell("resume", *change_set)
+    await deployment.at_rest()
+
+    assert row["state"] == "paused"
+    assert await value_of(deployment, change_set, gate.value) == ("ok", 1)
+
+
+async def test_there_is_nothing_to_cancel_where_nothing_runs(
+    deployment: Deployment, operator: Commands, change_set: ChangeSet
+) -> None:
+    await deployment.start()
+
+    assert "no Rebaser has it in hand" in await operator.tell("dvu", "cancel", *change_set, code=1)
+
+
+async def test_what_failed_is_listed_and_computed_again_once_the_cause_is_mended(
+    deployment: Deployment, operator: Commands, gate: Gate, change_set: ChangeSet
+) -> None:
+    await deployment.start()
+    gate.broken(broken=True)
+    behind = new_id()
+    batch = gate.define(5)
+    batch.append(
+        {
+            "putValue": {
+                "valueId": behind,
+                "funcId": gate.func,
+                "inputs": {"value": gate.value, "gate": gate.gate},
+            }
+        }
+    )
+    await deployment.client.enqueue_updates(*change_set, batch)
+    await deployment.at_rest()
+
+    found = await operator.read("dvu", "status", *change_set)
+    gate.broken(broken=False)
+    await operator.tell("dvu", "run", *change_set, "--failed", "--wait")
+
+    assert (found["failed"], found["blocked"], found["updates"]) == (1, 1, [])
+    assert [value["name"] for value in found["values"]] == ["gated"]
+    assert "broken" in found["values"][0]["message"]
+    assert await value_of(deployment, change_set, behind) == ("ok", 5)
+
+
+async def test_what_cannot_be_computed_is_refused_with_the_reason(
+    deployment: Deployment, operator: Commands, change_set: ChangeSet
+) -> None:
+    await deployment.start()
+    values = Sum()
+    await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
+
+    nobody = await operator.tell("dvu", "run", *change_set, "nobody", code=1)
+    source = await operator.tell("dvu", "run", *change_set, values.one, code=1)
+
+    assert "there is no value 'nobody'" in nobody
+    assert "is not computed; set it instead" in source
+
+
+async def test_a_branch_whose_values_are_computed_again_differs_from_head_no_more_than_before(
+    deployment: Deployment, gate: Gate
+) -> None:
+    await deployment.start()
+    client = deployment.client
+    workspace, head = await client.workspaces.create("w")
+    gate.broken(broken=True)
+    where = (workspace.workspace_id, head.change_set_id)
+    _, reply = await client.enqueue_updates_with_reply(*where, gate.define(5))
+    await asyncio.wait_for(reply, 30)
+    branch = await client.workspaces.fork(workspace.workspace_id, "b")
+    await client.workspaces.ready(workspace.workspace_id, branch.change_set_id)
+    gate.broken(broken=False)
+
+    await client.operations.recompute(workspace.workspace_id, branch.change_set_id)
+    await deployment.at_rest()
+
+    change_set = ChangeSet(workspace.workspace_id, branch.change_set_id)
+    restored = (await deployment.archive(change_set).restored()).state
+    assert restored.edits is not None
+    assert restored.edits.difference(restored.graph) == []
+    assert await value_of(deployment, change_set, gate.value) == ("ok", 5)
+
+
+async def test_a_checkpoint_is_in_the_store_when_the_command_says_so(
+    deployment: Deployment, operator: Commands, change_set: ChangeSet
+) -> None:
+    await deployment.start(QUIET_PERIOD="600", CHECKPOINT_EVERY="1000000")
+    values = Sum()
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define(1, 2))
+    await asyncio.wait_for(reply, 30)
+
+    stored = await operator.read("checkpoint", *change_set)
+
+    checkpoint = Checkpoints(deployment.settings.store.root).load(change_set)
+    assert checkpoint is not None
+    assert checkpoint.commit >= stored["commit"] > 0
+    assert stored["stored"] == checkpoint.commit
+    assert values.one in checkpoint.graph.values
+
+
+async def test_a_value_is_set_by_name_and_shown_in_the_tree_with_what_depends_on_it(
+    deployment: Deployment, operator: Commands, change_set: ChangeSet
+) -> None:
+    await deployment.start()
+    values = Sum()
+    *first, total = values.define(1, 2)
+    first[1]["putValue"]["name"] = "prices/net"
+    total["putValue"]["name"] = "prices/gross"
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, [*first, total])
+    await asyncio.wait_for(reply, 30)
+
+    said = await operator.tell("values", "set", *change_set, "prices/net", "40", "--wait")
+    tree = await operator.tell("values", "tree", *change_set, "prices")
+    plain = await operator.read("values", "tree", *change_set)
+    [listed] = await operator.read("values", *change_set, "prices/gross")
+    computed = await operator.tell("values", "set", *change_set, "prices/gross", "1", code=1)
+    nonsense = await operator.tell("values", "set", *change_set, "prices/net", "{", code=1)
+
+    assert "its values are up to date" in said
+    assert f"gross = 42  from prices/net, {values.two}" in tree
+    assert plain["below"]["prices"]["below"]["net"]["value"]["value"] == 40
+    assert listed["value"] == 42
+    assert "is computed; set what it is computed from: " in computed
+    assert "--text" in nonsense
+
+
+async def test_flags_may_stand_anywhere(
+    deployment: Deployment, operator: Commands, change_set: ChangeSet
+) -> None:
+    await deployment.start()
+    values = Sum()
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define(1, 2))
+    await asyncio.wait_for(reply, 30)
+    workspace, this = change_set
+
+    for words in (
+        ("values", "--json", workspace, this, values.one),
+        ("values", workspace, "--json", this, values.one),
+        ("values", "get", workspace, this, "--json", values.one),
+        ("values", workspace, this, values.one, "--json"),
+    ):
+        [shown] = json.loads(await operator.tell(*words))
+        assert shown["value"] == 1
+
+
+async def test_a_request_to_what_is_paused_says_that_it_waits(
+    deployment: Deployment, operator: Commands, change_set: ChangeSet
+) -> None:
+    await deployment.start()
+    values = Sum()
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define(1, 2))
+    await asyncio.wait_for(reply, 30)
+    await operator.tell("pause", "--all")
+
+    waits = asyncio.create_task(operator.tell("checkpoint", *change_set, "--within", 2, code=1))
+    said = await waits
+
+    assert "everything is paused: this waits for `rebaser resume --all`" in said
+    assert "still waits in line" in said
+    await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 2)])

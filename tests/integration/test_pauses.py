@@ -1,0 +1,280 @@
+"""What is paused is left alone until it is resumed, and nothing is lost meanwhile (P1 to P5)."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import KeyValue, PullConsumer
+from rebaser_core.pauses import Scope
+from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_server.dvu.in_process import InProcessExecutor
+from rebaser_server.fleet.crew import Crew
+from rebaser_server.fleet.pauses import PauseBook, Pauses
+from rebaser_server.fleet.tasks import Lease
+from rebaser_server.lifetimes import Shutdown
+from rebaser_server.line.slots import Fairness, Slots
+from rebaser_server.server import _open, assets_of
+from tests.harness import eventually
+from tests.integration.deployment import Daemon, Deployment, new_change_sets, recording
+from tests.integration.gated import Gate
+from tests.integration.values import Sum, new_id, put, set_to
+
+
+@pytest.fixture
+def book(deployment: Deployment) -> PauseBook:
+    return PauseBook(deployment.js, deployment.subjects)
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    gate = Gate(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(gate.path))
+    return gate
+
+
+async def waiting(deployment: Deployment) -> int:
+    info = await deployment.js.stream_info(deployment.subjects.requests_stream)
+    return int(info["state"]["messages"])
+
+
+async def seen(daemon: Daemon, *scopes: Scope) -> None:
+    """The daemon knows that these are paused."""
+    keys = sorted(scope.key for scope in scopes)
+    await eventually(
+        lambda: [sorted(x["paused"]) for x in daemon.said("pauses")][-1:] == [keys], within=20
+    )
+
+
+async def value_of(deployment: Deployment, change_set: ChangeSet, value_id: str) -> Any:
+    found = (await deployment.graph(change_set)).values.get(value_id)
+    return None if found is None else found.value
+
+
+SCOPES = {
+    "change set": lambda paused: Scope(*paused),
+    "workspace": lambda paused: Scope(paused.workspace_id),
+}
+
+
+@pytest.mark.parametrize("scope_of", SCOPES.values(), ids=SCOPES)
+async def test_requests_of_what_is_paused_queue_in_order_and_are_applied_once_it_is_resumed(
+    deployment: Deployment, book: PauseBook, scope_of: Any
+) -> None:
+    [paused], [other] = new_change_sets(1), new_change_sets(1)
+    daemon = await deployment.start()
+    await book.pause(scope_of(paused), by="ada", reason="a look")
+    await seen(daemon, scope_of(paused))
+    values = [new_id() for _ in range(3)]
+    async with recording(deployment) as recorder:
+        sent = [
+            str(await deployment.client.enqueue_updates(*paused, [put(value, 1)]))
+            for value in values
+        ]
+        _, reply = await deployment.client.enqueue_updates_with_reply(*other, [put(new_id(), 1)])
+        await asyncio.wait_for(reply, 30)
+
+        async def set_aside() -> bool:
+            tasks = await deployment.js.stream_subjects(deployment.subjects.tasks_stream)
+            return deployment.subjects.task(paused) not in tasks
+
+        await eventually(set_aside)
+        assert await waiting(deployment) == 3
+        assert paused not in recorder.lines
+
+        assert await book.resume(scope_of(paused)) == 1
+        await deployment.at_rest()
+
+        assert recorder.handled(paused) == sent
+
+
+async def test_what_is_paused_stays_so_when_rebasers_die_and_others_start(
+    deployment: Deployment, book: PauseBook
+) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    first = await deployment.start()
+    await book.pause(Scope())
+    await seen(first, Scope())
+    await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
+    first.kill()
+
+    second = await deployment.start()
+    await seen(second, Scope())
+    await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 5)])
+    second.kill()
+    assert await waiting(deployment) == 2
+    await book.resume(Scope())  # nobody is there to hear of it
+    await deployment.start()
+    await deployment.at_rest()
+
+    assert await value_of(deployment, change_set, values.total) == 7
+
+
+async def test_a_resume_that_nobody_was_poked_for_is_found_by_the_reconcilers(
+    deployment: Deployment, book: PauseBook
+) -> None:
+    """Whoever resumed it died after the pause was taken away (P5): X1 finds the request."""
+    [change_set], values = new_change_sets(1), Sum()
+    daemon = await deployment.start()
+    await book.pause(Scope(*change_set))
+    await seen(daemon, Scope(*change_set))
+    await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
+
+    bucket = KeyValue(deployment.js, deployment.subjects.pauses_bucket)
+    await bucket.purge(Scope(*change_set).key)
+    await deployment.at_rest()
+
+    assert await value_of(deployment, change_set, values.total) == 3
+
+
+async def test_a_rebaser_that_has_not_heard_of_a_resume_asks_before_it_leaves_work_alone(
+    deployment: Deployment, book: PauseBook
+) -> None:
+    """P2: the poke of a resume may find the task there that is about to be removed."""
+    [change_set, other] = new_change_sets(2)
+    await book.pause(Scope(*change_set))
+    await book.pause(Scope(*other))
+    late = Pauses(deployment.js, deployment.subjects)  # nobody tells it anything
+    await late.look()
+    assert late.holds(change_set)
+    await book.resume(Scope(*change_set))
+
+    assert late.holds(change_set)
+    assert not await late.still(change_set)
+
+    assert not late.holds(change_set)
+    assert await late.still(other)
+
+
+async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
+    deployment: Deployment, book: PauseBook
+) -> None:
+    """P2, step by step: known as paused here, resumed by its operator, set aside, poked for."""
+    [change_set] = new_change_sets(1)
+    js, subjects, settings = deployment.js, deployment.subjects, deployment.settings
+    slots = Slots(js, subjects.tasks_stream, 1, Fairness())
+    late = Pauses(js, subjects)
+    shop = _open(deployment.nc, assets_of(js, settings), settings, InProcessExecutor(), 1)
+    crew = Crew(shop, Lease(2, 0.4), Shutdown(), slots, late)
+    await book.pause(Scope(*change_set))
+    await late.look()
+    await deployment.client.enqueue_updates(*change_set, [put(new_id(), 1)])
+    async with PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks:
+        task = await tasks.take(1)
+        assert task is not None
+        await book.resume(Scope(*change_set))
+
+        await crew.begin(task)
+
+        made = await js.get_message(
+            subjects.tasks_stream, last_by_subject=subjects.task(change_set)
+        )
+        assert made is not None
+        assert made.sequence > task.stream_sequence
+        assert slots.busy == 0
+
+
+async def test_the_update_in_hand_is_finished_and_no_other_is_begun(
+    deployment: Deployment, book: PauseBook, gate: Gate
+) -> None:
+    """P4; and nobody pokes for it (P3), though an update is due and a request waits."""
+    [change_set] = new_change_sets(1)
+    daemon = await deployment.start()
+    gate.close()
+    await deployment.client.enqueue_updates(*change_set, gate.define(1))
+    await eventually(gate.seen, within=30)
+
+    await book.pause(Scope(*change_set))
+    await seen(daemon, Scope(*change_set))
+    gate.open()
+    await eventually(lambda: bool(daemon.said("paused")))
+
+    assert await value_of(deployment, change_set, gate.value) == 1
+    gate.forget()
+    await deployment.client.enqueue_updates(*change_set, [set_to(gate.source, 2)])
+    await daemon_is_idle(deployment)
+    assert not gate.seen()
+    assert await waiting(deployment) == 1
+    await book.resume(Scope(*change_set))
+    await deployment.at_rest()
+    assert await value_of(deployment, change_set, gate.value) == 2
+
+
+async def daemon_is_idle(deployment: Deployment) -> None:
+    """No task is there: what was poked for is set aside."""
+
+    async def no_task() -> bool:
+        info = await deployment.js.stream_info(deployment.subjects.tasks_stream)
+        return info["state"]["messages"] == 0
+
+    await eventually(no_task)
+
+
+async def test_what_comes_while_an_update_in_hand_is_finished_is_not_applied(
+    deployment: Deployment, book: PauseBook, gate: Gate
+) -> None:
+    """It stands in line before the update's result, which then has to wait as well."""
+    [change_set] = new_change_sets(1)
+    daemon = await deployment.start()
+    gate.close()
+    await deployment.client.enqueue_updates(*change_set, gate.define(1))
+    await eventually(gate.seen, within=30)
+    await book.pause(Scope(*change_set))
+    await seen(daemon, Scope(*change_set))
+
+    await deployment.client.enqueue_updates(*change_set, [set_to(gate.source, 2)])
+    gate.open()
+    await eventually(lambda: bool(daemon.said("paused")))
+
+    assert await value_of(deployment, change_set, gate.source) == 1
+    assert await waiting(deployment) == 2
+    await book.resume(Scope(*change_set))
+    await deployment.at_rest()
+    assert await value_of(deployment, change_set, gate.value) == 2
+
+
+async def test_one_that_is_resumed_while_its_update_is_finished_goes_on_as_if_nothing_was(
+    deployment: Deployment, book: PauseBook, gate: Gate
+) -> None:
+    [change_set] = new_change_sets(1)
+    daemon = await deployment.start()
+    gate.close()
+    await deployment.client.enqueue_updates(*change_set, gate.define(1))
+    await eventually(gate.seen, within=30)
+    await book.pause(Scope(*change_set))
+    await seen(daemon, Scope(*change_set))
+    await book.resume(Scope(*change_set))
+    await seen(daemon)
+
+    _, reply = await deployment.client.enqueue_updates_with_reply(
+        *change_set, [set_to(gate.source, 2)]
+    )
+    await asyncio.wait_for(reply, 30)  # the gate is closed: requests do not wait for updates
+    gate.open()
+    await deployment.at_rest()
+
+    assert await value_of(deployment, change_set, gate.value) == 2
+    assert not daemon.said("paused")
+
+
+async def test_requests_that_wait_because_of_a_pause_are_no_alarm(
+    deployment: Deployment, book: PauseBook
+) -> None:
+    [paused, other] = new_change_sets(2)
+    await book.pause(Scope(*paused))
+    daemon = await deployment.start(ALERT_AFTER="0.5")
+    await deployment.client.enqueue_updates(*paused, [put(new_id(), 1)])
+    subject = deployment.subjects.requests(other)
+    headers = {
+        "X-MESSAGE-TYPE": "EnqueueUpdatesRequest",
+        "X-MESSAGE-VERSION": "99",
+        "X-CONTENT-TYPE": "application/json",
+    }
+
+    await deployment.js.publish(subject, b"{}", headers=headers)
+
+    await eventually(lambda: bool(daemon.said("requests wait too long")), within=20)
+    for told in daemon.said("requests wait too long"):
+        assert list(told["seconds"]) == [subject]
