@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.model import runs, surroundings
+from tests.model import ahead, runs, surroundings
 from tests.model.explorer import Step
-from tests.model.shapes import Instance, State, canonical, initial
+from tests.model.numbering import canonical
+from tests.model.shapes import Instance, State, initial
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Built:
         return initial(self.world)
 
     def steps(self, state: State) -> Iterator[Step]:
-        for module in (surroundings, runs):
+        for module in (surroundings, runs, ahead):
             for words, after, fault in module.steps(self.world, state):
                 yield Step(words, canonical(after), fault)
 

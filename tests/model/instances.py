@@ -12,6 +12,9 @@ from tests.model.shapes import Instance, Rules
 PROMPT: Final = Rules(pending_requests=False, pending_dvus=False)
 """No reconciler: what must be well at once, not only a period later."""
 
+NO_DVUS: Final = Rules(pending_dvus=False)
+"""A reconciler that looks at requests alone."""
+
 REFERENCE: Final[Mapping[str, Model]] = {
     "reference": Reference(requests=2),
     "reference-dvu": Reference(requests=2, dvus=True),
@@ -36,6 +39,17 @@ SMALL: Final[Mapping[str, Instance]] = {
     "presumed-dead": Instance(("d",), presumptions=1),
     "presumed-dead-prompt": Instance(("d",), presumptions=1, rules=PROMPT),
     "presumed-dead-crash": Instance(("p",), presumptions=1, crashes=1),
+    "ahead": Instance(("pd",), at_once=2, pipelined=True),
+    "ahead-prompt": Instance(("pd",), at_once=2, pipelined=True, rules=PROMPT),
+    "ahead-crash": Instance(("pp",), at_once=2, pipelined=True, crashes=1),
+    "ahead-losses": Instance(("pp",), at_once=2, losses=2),
+    "ahead-strangers": Instance(("ppp",), at_once=3, strangers=2),
+    "ahead-zombie": Instance(("pp",), at_once=2, zombies=1),
+    "ahead-killer": Instance(("pk",), at_once=2),
+    "pipelined-crash": Instance(("d",), pipelined=True, crashes=1),
+    "pipelined-prompt": Instance(("p",), pipelined=True, crashes=1, rules=PROMPT),
+    "turns": Instance(("dp",), turns=True),
+    "turns-crash": Instance(("pd",), turns=True, crashes=1),
 }
 
 BIG: Final[Mapping[str, Instance]] = {
@@ -58,6 +72,14 @@ BIG: Final[Mapping[str, Instance]] = {
     "two-survivors-crash": Instance(("p",), presumptions=2, survivors=2, crashes=1),
     "two-survivors-three-runs": Instance(("p",), presumptions=2, survivors=2, runs=3),
     "three-survivors": Instance(("p",), presumptions=3, survivors=3),
+    "ahead-dvus-crash": Instance(("dd",), at_once=2, pipelined=True, crashes=1),
+    "ahead-three-crash": Instance(("ppp",), at_once=3, pipelined=True, crashes=1, strangers=1),
+    "ahead-zombie-losses": Instance(("pp",), at_once=2, pipelined=True, zombies=1, losses=1),
+    "ahead-zombie-crash": Instance(("pp",), at_once=2, pipelined=True, zombies=1, crashes=1),
+    "pipelined-zombie": Instance(("d",), pipelined=True, zombies=1),
+    "turns-stale-results": Instance(("ddd",), turns=True, crashes=1),
+    "turns-zombie": Instance(("dp",), turns=True, zombies=1),
+    "ahead-turns-crash": Instance(("pd",), at_once=2, pipelined=True, turns=True, crashes=1),
 }
 
 
@@ -78,7 +100,15 @@ FLAWED: Final[Mapping[str, Flawed]] = {
     "W6": Flawed("gapless", Instance(("pp",), losses=1), "S1"),
     "W7": Flawed("compare_and_swap", Instance(("pp",), zombies=1), "S1"),
     "W7-ids": Flawed("recent_ids", Instance(("p",), losses=1), "S3"),
+    "W7-sequence": Flawed("foreseen", Instance(("ppp",), at_once=2, strangers=1), "S2"),
+    "W7-chain": Flawed("after_own", Instance(("pp",), at_once=2, zombies=1), "S1"),
+    "W9": Flawed("line_first", Instance(("p",), pipelined=True, crashes=1), "S1"),
+    "W9-confirmed": Flawed(
+        "deletes_confirmed", Instance(("p",), pipelined=True, crashes=1, rules=PROMPT), "S1"
+    ),
     "W10b": Flawed("confirm", Instance(("d",), zombies=1), "S6"),
+    "W10c": Flawed("turn_request", Instance(("d",), turns=True, crashes=1, rules=NO_DVUS), "S5"),
+    "W10c-claim": Flawed("turn_claim", Instance(("dp",), turns=True, runs=1), "never rests"),
     "W11": Flawed("remove_by_sequence", Instance(("pp",), rules=PROMPT), "S1"),
     "W12": Flawed("look_again", Instance(("pp",), rules=PROMPT), "S1"),
     "W12-order": Flawed("requests_first", Instance(("pd",), zombies=1, rules=PROMPT), "S5"),
@@ -88,6 +118,7 @@ FLAWED: Final[Mapping[str, Flawed]] = {
     "D4": Flawed("shield", Instance(("d",), presumptions=1, rules=PROMPT), "S1"),
     "D5": Flawed("covers", Instance(("dd",)), "S5"),
     "L1": Flawed("blame", Instance(("kp",)), "never rests"),
+    "L1-alone": Flawed("careful", Instance(("pk",), at_once=2), "L1"),
     "L2": Flawed("copy_first", Instance(("x",), crashes=1), "S1"),
     "X1": Flawed("pending_requests", Instance(("p",), client_crashes=1), "S1"),
     "X2": Flawed("pending_dvus", Instance(("d",), crashes=2, presumptions=1), "S5"),

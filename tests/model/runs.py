@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
+from tests.model import ahead
 from tests.model.explorer import Step
+from tests.model.numbering import next_claim, next_sequence
 from tests.model.shapes import (
     ATTEMPTS,
+    CLIENT,
     DEATHS,
     NOT_TRIED,
     Dvu,
@@ -14,19 +17,26 @@ from tests.model.shapes import (
     Request,
     Run,
     State,
-    next_claim,
-    next_sequence,
 )
-from tests.model.surroundings import kind_of, name, poke, store, who, with_run, without_task
+from tests.model.surroundings import (
+    deleted,
+    kind_of,
+    name,
+    poke,
+    store,
+    who,
+    with_run,
+    without_task,
+)
 
 WITH_LEASE = {
-    "given", "blames", "reads", "decides", "buries", "marks", "copies", "deletes",
-    "releases", "stops", "gives back", "removes",
+    "given", "blames", "reads", "decides", "buries", "marks", "copies", "deletes", "awaits",
+    "repeats", "confirms", "releases", "stops", "gives back", "removes",
 }  # fmt: skip
 """While it does this it holds, or believes to hold, its task."""
 WITH_LOG = WITH_LEASE - {"given", "gives back", "removes"}
 """While it does this it looks now and then whether it still owns the change set."""
-UNLOCKED = {"reads", "deletes"}
+UNLOCKED = {"reads", "deletes", "confirms"}
 """While it does this its DVU may write to the log."""
 
 
@@ -67,7 +77,8 @@ class OneRun:
         state = self._overtake_others()._replace(head=head)
         doing = "blames" if former and self.rules.blame else "reads"
         words = "takes over" + (", and the owner before did not release" if former else "")
-        yield self._step(words, self._now(doing, state, current=True, head=head))
+        alone = former and self.rules.careful and self.world.at_once > 1
+        yield self._step(words, self._now(doing, state, current=True, head=head, alone=alone))
 
     def _blames(self) -> Iterator[Step]:
         first = next((r for r in self.state.requests if r.sequence > self.run.head.last), None)
@@ -87,21 +98,23 @@ class OneRun:
 
     def _reads(self) -> Iterator[Step]:
         run, state = self.run, self.state
-        ahead = [r for r in state.requests if r.sequence > run.cursor]
-        if ahead:
-            request = ahead[0]
+        waiting = [r for r in state.requests if r.sequence > run.cursor]
+        if waiting:
+            request = waiting[0]
             known = self.rules.last_sequence and request.sequence <= run.head.last
-            after = self._now(
-                "deletes" if known else "decides", cursor=request.sequence, request=request
-            )
+            doing = "deletes" if known else "decides"
+            more = self.world.turns and len(waiting) > 1
+            after = self._now(doing, cursor=request.sequence, request=request, more=more)
+            if self.world.pipelined and not self.rules.line_first:
+                after = ahead.asked_to_delete(after, request, self.number)
             yield self._step(f"receives {name(request)}" + ", handled before" * known, after)
+            yield from ahead.sends(self, waiting)
             if state.losses and not self.rules.gapless:
                 lost = self._now("reads", cursor=request.sequence)
                 lost = lost._replace(losses=state.losses - 1)
                 yield self._step(f"is not sent {name(request)}", lost, fault=True)
         elif not self._due(run.head) and (self.rules.need_in_head or not run.dvu):
-            doing = "releases" if self.rules.takeover else "removes"
-            after = self._now(doing, dvu=None, request=None)
+            after = self._now(self._last_things, dvu=None, request=None)
             yield self._step("finds it quiet: no request, no DVU due", after)
         if state.stops:
             stopped = self._now("stops", dvu=self._shielded)._replace(stops=state.stops - 1)
@@ -109,10 +122,10 @@ class OneRun:
 
     def _decides(self) -> Iterator[Step]:
         request, head, rules = self._in_hand, self.run.head, self.rules
-        kind = kind_of(self.world, request.id) if request.id else "result"
+        kind = self.kind(request)
         if self._tried(request)[1] >= DEATHS:
             state = self._now("buries" if rules.copy_first else "marks")
-            if self._nobody_died():
+            if self._nobody_died(request):
                 state = state._replace(broken="L1: buried untried, but nobody died at it")
             yield self._step(f"finds that too many died at {name(request)}", state)
             return
@@ -209,14 +222,49 @@ class OneRun:
         yield self._step(f"stores {name(request)} in the dead letters", state)
 
     def _deletes(self) -> Iterator[Step]:
-        request, state = self._in_hand, self._now("reads", request=None)
-        left = tuple(r for r in state.requests if r.sequence != request.sequence)
-        state = state._replace(requests=left)
-        if request.id & ~(state.head.applied | state.dead):
-            state = state._replace(broken=f"S1: {name(request)} was deleted without effect")
-        yield self._step(f"deletes {name(request)}", state)
+        request = self._in_hand
+        if self.world.pipelined:
+            state = self.state
+            if self.rules.line_first:
+                state = ahead.asked_to_delete(state, request, self.number)
+            words = f"asks for {name(request)} to be deleted, and goes on"
+        else:
+            state, words = deleted(self.state, request.sequence), f"deletes {name(request)}"
+        following = self.run.lines[1:]
+        then = following[0].request if following else None
+        doing = "deletes" if following else "reads"
+        yield self._step(words, self._now(doing, state, request=then, lines=following))
+        if self.world.turns and not following and self._may_go:
+            dvu = self.run.dvu if self._last_things == "confirms" else self._shielded
+            over = self._now(self._last_things, state, request=None, lines=(), dvu=dvu)
+            yield self._step(f"{words}; its turn is over", over)
+
+    @property
+    def _may_go(self) -> bool:
+        """W10c."""
+        rules, head = self.rules, self.run.head
+        claimed = rules.turn_claim and head.claim != CLIENT
+        return not claimed and (self.run.more or not head.due or not rules.turn_request)
 
     # -- W10 to W14: the end --------------------------------------------------------------------
+
+    @property
+    def _last_things(self) -> str:
+        if not self.rules.takeover:
+            return "removes"
+        confirms = self.world.pipelined and self.rules.deletes_confirmed
+        return "confirms" if confirms else "releases"
+
+    def _confirms(self) -> Iterator[Step]:
+        if all(run != self.number for _, run in self.state.deletes):
+            state = self._now("releases", dvu=self._shielded)
+            yield self._step("knows that all it handled is deleted", state)
+
+    def _awaits(self) -> Iterator[Step]:
+        yield from ahead.awaits(self)
+
+    def _repeats(self) -> Iterator[Step]:
+        yield from ahead.repeats(self)
 
     def _releases(self) -> Iterator[Step]:
         yield self._step("releases the change set", self._written("removes", owned=False))
@@ -328,6 +376,9 @@ class OneRun:
 
     # -- the state afterwards -------------------------------------------------------------------
 
+    def kind(self, request: Request) -> str:
+        return kind_of(self.world, request.id) if request.id else "result"
+
     @property
     def _in_hand(self) -> Request:
         assert self.run.request is not None
@@ -341,10 +392,9 @@ class OneRun:
             return state
         return with_run(state, self.number, state.runs[self.number]._replace(asked=asked))
 
-    def _nobody_died(self) -> bool:
-        world, state = self.world, self.state
-        deadly = any("k" in requests for requests in world.clients)
-        return self._no_zombies() and state.crashes == world.crashes and not deadly
+    def _nobody_died(self, request: Request) -> bool:
+        deadly = self.kind(request) == "k"
+        return self._no_zombies() and self.state.crashes == self.world.crashes and not deadly
 
     def _no_zombies(self) -> bool:
         world, state = self.world, self.state
@@ -356,12 +406,12 @@ class OneRun:
         return with_run(self.state if state is None else state, self.number, run)
 
     def _idle(self) -> State:
-        return with_run(self.state, self.number, Run())
+        return with_run(ahead.orphaned(self.state, self.number), self.number, Run())
 
     def _ended(self) -> State:
         """Its task is not its own any more. With D4's shield it still pokes for a stored result."""
         pokes = Run(doing="pokes") if self._shielded else Run()
-        return with_run(self.state, self.number, pokes)
+        return with_run(ahead.orphaned(self.state, self.number), self.number, pokes)
 
     @property
     def _shielded(self) -> Dvu | None:
@@ -370,7 +420,7 @@ class OneRun:
 
     def _overtake_others(self) -> State:
         runs = tuple(run._replace(current=False) for run in self.state.runs)
-        return self.state._replace(runs=runs)
+        return ahead.line_stored(self.state)._replace(runs=runs)
 
     def _written(self, doing: str, **changes: Any) -> State:
         """A line was appended; or another's came first and the run ends, settling nothing (W15)."""

@@ -57,6 +57,20 @@ class Rules:
     """X2: the reconciler makes tasks for DVUs that are due and have none."""
     presumed_once: bool = True
     """A presumption of death concerns only tasks that were there when it arose."""
+    foreseen: bool = True
+    """W7: a line sent ahead expects the sequence of the one before it."""
+    after_own: bool = True
+    """W7: and that the one before it, known by its id, is the stream's last message."""
+    careful: bool = True
+    """L1: a run whose predecessor did not release sends no lines ahead."""
+    line_first: bool = True
+    """W9: a request is deleted when its line is there, and not before."""
+    deletes_confirmed: bool = True
+    """W9: a run is not quiet before all that it handled is known to be gone."""
+    turn_claim: bool = True
+    """W10c: a run whose turn is over stays while a claim stands."""
+    turn_request: bool = True
+    """W10c: and while a DVU is due and no request waits."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +99,14 @@ class Instance:
     """Attempts given up for a reason that is not the request's."""
     stops: int = 0
     """SIGTERM."""
+    at_once: int = 1
+    """Requests whose lines are sent ahead of each other's receipts."""
+    strangers: int = 0
+    """Lines of other change sets, which take a sequence of the same stream."""
+    pipelined: bool = False
+    """Deletes are asked for, and waited for only in the end."""
+    turns: bool = False
+    """A run's turn may be over after each request."""
     rules: Rules = Rules()
 
 
@@ -137,6 +159,33 @@ class Dvu(NamedTuple):
     """Sequence of the stored result."""
 
 
+class Line(NamedTuple):
+    """A line sent ahead, with the head as its writer foresees it."""
+
+    request: Request
+    head: Head
+
+
+class Flight(NamedTuple):
+    """Lines on their way to the stream, one behind the other, and what was stored since.
+
+    Counted from the line that their writer knew as the last one: only that matters.
+    """
+
+    run: int
+    """Whose; -1 if that has ended."""
+    lines: tuple[Line, ...]
+    arrived: int = 0
+    stored: int = 0
+    """So many of the first ones are in the log."""
+    stream: int = 0
+    """Messages stored since, also other change sets'."""
+    subject: int = 0
+    """Sequence of the change set's last line."""
+    last: int = -1
+    """Which of the lines the stream's last message is; -1: none of them."""
+
+
 class Run(NamedTuple):
     """One Rebaser's work on the change set."""
 
@@ -158,6 +207,12 @@ class Run(NamedTuple):
     """An attempt failed: its state may hold half a batch, so it ends once that is settled."""
     asked: bool = False
     """It remembers that a DVU is due; counts only where the head does not say so."""
+    lines: tuple[Line, ...] = ()
+    """Sent ahead, and not yet all known to be in the log and asked to be deleted."""
+    alone: bool = False
+    """It sends no lines ahead."""
+    more: bool = False
+    """A request was waiting behind the last one when that was delivered."""
 
 
 class State(NamedTuple):
@@ -188,6 +243,10 @@ class State(NamedTuple):
     dvus: int = 0
     """DVUs that committed."""
     broken: str = ""
+    strangers: int = 0
+    flights: tuple[Flight, ...] = ()
+    deletes: tuple[tuple[int, int], ...] = ()
+    """On their way: the request's sequence, and the run that asked for it; -1 if that has ended."""
 
 
 def initial(world: Instance) -> State:
@@ -203,82 +262,5 @@ def initial(world: Instance) -> State:
         clients=((0, "ready"),) * len(world.clients),
         runs=(Run(),) * world.runs,
         survivors=(("listens", False),) * world.survivors,
+        strangers=world.strangers,
     )
-
-
-def next_sequence(state: State) -> int:
-    return 1 + max(_sequences(state))
-
-
-def next_claim(state: State) -> int:
-    return 1 + max(_claims(state))
-
-
-def canonical(state: State) -> State:
-    """The same with sequences and claims renumbered: only their order matters.
-
-    So what goes round in circles is seen to, although its numbers grow.
-    """
-    found, claimed = _sequences(state), _claims(state)
-    if max(found) < len(found) and max(claimed) < len(claimed):  # numbered without a gap
-        return state
-    sequences = {old: new for new, old in enumerate(sorted(found))}
-    claims = {old: new for new, old in enumerate(sorted(claimed))}
-
-    def request(old: Request) -> Request:
-        return old._replace(
-            sequence=sequences[old.sequence], claim=claims[old.claim], covers=sequences[old.covers]
-        )
-
-    def head(old: Head) -> Head:
-        return old._replace(
-            last=sequences[old.last],
-            dirty=sequences[old.dirty],
-            clean=sequences[old.clean],
-            claim=claims[old.claim],
-            tried=(sequences[old.tried[0]], *old.tried[1:]),
-        )
-
-    def dvu(old: Dvu) -> Dvu:
-        return old._replace(
-            claim=claims[old.claim], covers=sequences[old.covers], result=sequences[old.result]
-        )
-
-    def run(old: Run) -> Run:
-        return old._replace(
-            head=head(old.head),
-            cursor=sequences[old.cursor],
-            request=old.request and request(old.request),
-            dvu=old.dvu and dvu(old.dvu),
-        )
-
-    return state._replace(
-        runs=tuple(map(run, state.runs)),
-        requests=tuple(map(request, state.requests)),
-        head=head(state.head),
-        highest=sequences[state.highest],
-    )
-
-
-def _sequences(state: State) -> set[int]:
-    head = state.head
-    found = {0, state.highest, head.last, head.dirty, head.clean, head.tried[0]}
-    for request in state.requests:
-        found |= {request.sequence, request.covers}
-    for run in state.runs:
-        if run.doing != "idle":
-            head, request, dvu = run.head, run.request, run.dvu
-            found |= {run.cursor, head.last, head.dirty, head.clean, head.tried[0]}
-            found |= {request.sequence, request.covers} if request else set()
-            found |= {dvu.covers, dvu.result} if dvu else set()
-    return found
-
-
-def _claims(state: State) -> set[int]:
-    found = {CLIENT, state.head.claim, *[request.claim for request in state.requests]}
-    for run in state.runs:
-        if run.doing != "idle":
-            found.add(run.head.claim)
-            found.add(run.dvu.claim if run.dvu else CLIENT)
-            found.add(run.request.claim if run.request else CLIENT)
-    return found

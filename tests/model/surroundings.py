@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from tests.model.explorer import Step
-from tests.model.shapes import Instance, Request, Run, State, next_sequence
+from tests.model.numbering import next_sequence
+from tests.model.shapes import Instance, Request, Run, State
 
 
 def steps(world: Instance, state: State) -> Iterator[Step]:
@@ -71,6 +72,17 @@ def client(world: Instance, state: State, number: int) -> Iterator[Step]:
 
 def store(state: State, request: Request) -> State:
     return state._replace(requests=(*state.requests, request))
+
+
+def deleted(state: State, sequence: int) -> State:
+    """That request is gone; it had better be handled."""
+    gone = [request for request in state.requests if request.sequence == sequence]
+    left = tuple(request for request in state.requests if request.sequence != sequence)
+    state = state._replace(requests=left)
+    for request in gone:
+        if request.id & ~(state.head.applied | state.dead):
+            state = state._replace(broken=f"S1: {name(request)} was deleted without effect")
+    return state
 
 
 def poke(state: State) -> tuple[str, State]:
