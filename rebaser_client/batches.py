@@ -41,5 +41,5 @@ async def place_batch(
     else:  # in a thread, since it would hold up the connection, too
         payload = (await asyncio.to_thread(UpdatesBatch.encode, batch, content_type))[1]
     name = blake3(payload).hexdigest()
-    await bucket.put(name, payload)
+    await bucket.put_once(name, payload)
     return InObjectStore(object=name)

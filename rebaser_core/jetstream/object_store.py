@@ -97,20 +97,29 @@ class ObjectStore:
         if the server cannot be told. If it was the last word that got no answer
         (`Unreachable`), either object may be there; put it again.
         """
-        chunks = [payload[at : at + CHUNK_SIZE] for at in range(0, len(payload), CHUNK_SIZE)]
-        nuid = uuid.uuid4().hex
-        digest = await _digest(payload)
-        info = ObjectInfo(self._bucket, name, nuid, len(payload), len(chunks), digest)
+        info, chunks = await self._cut(name, payload)
         before = await self._meta(name)
         try:
             for chunk in chunks:
-                await self._js.publish(self._js.view_subject(self._chunks(nuid)), chunk)
+                await self._js.publish(self._js.view_subject(self._chunks(info.nuid)), chunk)
         except BaseException:
-            await self._drop_chunks(nuid)
+            await self._drop_chunks(info.nuid)
             raise
         await self._put_meta(info)
         if before and not before.deleted:
             await self._drop_chunks(before.nuid)
+        return info
+
+    async def put_once(self, name: str, payload: bytes) -> ObjectInfo:
+        """Store an object whose name stands for its bytes, as a digest of them does.
+
+        It takes no more than the right to write: nothing is read and nothing deleted, so
+        that put again, failed or cancelled it leaves chunks that no object refers to.
+        """
+        info, chunks = await self._cut(name, payload)
+        for chunk in chunks:
+            await self._js.publish(self._js.view_subject(self._chunks(info.nuid)), chunk)
+        await self._put_meta(info)
         return info
 
     async def get(self, name: str, *, timeout: float = GET_TIMEOUT) -> bytes:
@@ -172,6 +181,12 @@ class ObjectStore:
         if not info.deleted:
             await self._put_meta(ObjectInfo(info.bucket, name, info.nuid, 0, 0, "", deleted=True))
         await self._js.purge(self._stream, subject=self._chunks(info.nuid))
+
+    async def _cut(self, name: str, payload: bytes) -> tuple[ObjectInfo, list[bytes]]:
+        """What is to be known of a new object, and its chunks."""
+        chunks = [payload[at : at + CHUNK_SIZE] for at in range(0, len(payload), CHUNK_SIZE)]
+        nuid, digest = uuid.uuid4().hex, await _digest(payload)
+        return ObjectInfo(self._bucket, name, nuid, len(payload), len(chunks), digest), chunks
 
     def _chunks(self, nuid: str) -> str:
         return f"$O.{self._bucket}.C.{nuid}"

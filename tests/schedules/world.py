@@ -76,7 +76,7 @@ class World:
             stack.enter_context(settled(self._seed, self._loop))
             stack.enter_context(told(self.record.logged))
             stack.enter_context(
-                mock.patch.object(connection, "Client", partial(Client, self._broker))
+                mock.patch.object(connection, "SecuredClient", partial(Client, self._broker))
             )
             # However many lines go out at once: nothing depends on nobody else writing.
             at_once = random.Random(f"at once {self._seed}").choice((1, 2, 8))
