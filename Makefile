@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format unit slow chaos bench clean
+.PHONY: demo test check format unit slow chaos bench docs clean
 
 demo: .venv/ready ## the main job, on real input
 	$(BIN)/rebaser demo $(DEMO)
@@ -27,6 +27,9 @@ chaos: .venv/ready ## seeded faults against real daemons: make chaos SEED=7 MINU
 
 bench: .venv/ready ## what it costs, beside the limits measured in the same run
 	$(BIN)/python -m benchmarks
+
+docs: .venv/ready ## the documentation as a site, in build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,89 @@
+"""One deployment for all that docs and examples show, as `rebaser up` has it, without Spark."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.harness import NatsServer, running
+from tests.integration.deployment import SCALED, Daemon
+
+ROOT = Path(__file__).parents[2]
+
+
+class Up:
+    """What is running, and how programs reach it."""
+
+    def __init__(self, nats: NatsServer, directory: Path) -> None:
+        self.nats = nats
+        self.directory = directory
+        self.store = directory / "rebaser-data" / "store"
+        """Where `rebaser up` has it, seen from where it was started."""
+
+    def python(self, *command: str | Path) -> "subprocess.CompletedProcess[str]":
+        return self.run(sys.executable, *command)
+
+    def run(
+        self, *command: str | Path, cwd: Path = ROOT, timeout: float = 120
+    ) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            command,
+            env=os.environ | {"NATS_URL": self.nats.url},
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+
+@contextmanager
+def upped(directory: Path, functions: Path) -> Iterator[Up]:
+    """A deployment with its data in `directory`, which knows the functions installed there."""
+    with running(NatsServer(directory / "nats")) as nats:
+        deployment = Up(nats, directory)
+        own = {"NATS__URL": nats.url, "STORE__ROOT": str(deployment.store), "INSTANCE_ID": "up"}
+        with _python_path(functions):
+            daemon = Daemon("up", directory, SCALED | own)
+        try:
+            asyncio.run(daemon.ready())
+            yield deployment
+        finally:
+            daemon.kill()
+
+
+def install(target: Path) -> None:
+    """`examples/own-function`, as a user would."""
+    source = ROOT / "examples" / "own-function"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
+    subprocess.run([*pip, "--no-deps", "--target", target, source], check=True)
+
+
+@pytest.fixture(scope="session")
+def functions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("functions")
+    install(target)
+    return target
+
+
+@pytest.fixture(scope="session")
+def up(tmp_path_factory: pytest.TempPathFactory, functions: Path) -> Iterator[Up]:
+    with upped(tmp_path_factory.mktemp("up"), functions) as deployment:
+        yield deployment
+
+
+@contextmanager
+def _python_path(more: Path) -> Iterator[None]:
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(more), before)))
+    try:
+        yield
+    finally:
+        os.environ.pop("PYTHONPATH")
+        if before is not None:
+            os.environ["PYTHONPATH"] = before

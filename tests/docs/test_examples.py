@@ -1,0 +1,84 @@
+"""Each example runs as it stands, against a Rebaser that is up."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.docs.conftest import ROOT, Up
+from tests.harness import eventually
+
+EXAMPLES = ROOT / "examples"
+
+
+def change_set_told(output: str) -> tuple[str, str]:
+    [(workspace, change_set)] = re.findall(r"in change set: (\w{26}) (\w{26})", output)
+    return workspace, change_set
+
+
+def test_a_client_enqueues_and_reads_what_was_computed(up: Up) -> None:
+    done = up.python(EXAMPLES / "ask.py")
+
+    assert done.returncode == 0, done.stderr
+    assert re.match(r"committed: \d+\ngross: 119\n", done.stdout), done.stdout
+
+
+def test_values_are_computed_by_a_function_of_ones_own(up: Up) -> None:
+    done = up.python(EXAMPLES / "own-function" / "use.py")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "ok 95.2 \nfailed None ValueError: discounts of 120.0 on 100.0\n"
+
+
+def test_the_two_forms_of_the_function_agree(functions: Path) -> None:
+    """To the last digit, and what is refused by the one is left to it by the other."""
+    code = """
+import numpy as np
+from shop.prices import price
+net, rate = np.array([100.0, 0.1, 5.0]), np.array([0.19, 0.07, 0.0])
+discounts = np.array([[20.0, 1.5], [0.0, 0.0], [4.0, 2.0]])
+many = price.vectorised(net=net, rate=rate, discounts=discounts)
+assert many.mask.tolist() == [False, False, True]
+for n in (0, 1):
+    assert many[n] == price(net=net[n], rate=rate[n], discounts=list(discounts[n])), n
+"""
+    done = subprocess.run(
+        ["python", "-c", code], cwd=functions, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+async def test_tables_are_read_and_their_values_enqueued_anew(up: Up) -> None:
+    workspace, change_set = change_set_told(up.python(EXAMPLES / "ask.py").stdout)
+    table = up.store / "change_sets" / workspace / change_set / "_delta_log"
+    await eventually(lambda: len(list(table.glob("*.json"))) > 1, within=60)
+
+    read = up.python(EXAMPLES / "read_tables.py", up.store)
+    salvaged = up.python(EXAMPLES / "salvage.py", up.store, workspace, change_set)
+
+    assert read.returncode == 0, read.stderr
+    assert re.search(r"gross *│ 119 *│ ok", read.stdout), read.stdout
+    assert salvaged.returncode == 0, salvaged.stderr
+    assert salvaged.stdout.startswith("4 updates, 0 corrected\n")
+
+
+def test_a_client_in_javascript_enqueues_and_awaits_the_reply(up: Up, tmp_path: Path) -> None:
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        pytest.skip("there is no Node.js with npm here")
+    there = shutil.copytree(EXAMPLES / "javascript", tmp_path / "javascript")
+    install = (npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error")
+    try:
+        installed = up.run(*install, cwd=there)
+    except subprocess.TimeoutExpired:
+        pytest.skip("the npm registry does not answer")
+    if installed.returncode != 0:
+        pytest.skip(f"the npm registry does not give us the package: {installed.stderr[-300:]}")
+
+    done = up.run(node, "ask.mjs", cwd=there)
+
+    assert done.returncode == 0, done.stderr
+    assert re.match(r"committed: \d+\ngross: 119\n", done.stdout), done.stdout

@@ -1,0 +1,47 @@
+"""The Python that pages show for clients runs as it stands there."""
+
+import asyncio
+import re
+import textwrap
+from typing import Any
+
+import pytest
+
+from rebaser_client import connect
+from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
+from tests.docs.conftest import ROOT, Up
+from tests.integration.values import new_id, put
+
+LOCAL = "nats://127.0.0.1:4222"
+
+
+BLOCK = re.compile(r"```python client\n(.*?)```", re.DOTALL)
+
+
+def blocks() -> list[Any]:
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    return [
+        pytest.param(block, id=f"{page.name}-{number}")
+        for page in pages
+        for number, block in enumerate(BLOCK.findall(page.read_text()))
+    ]
+
+
+@pytest.mark.parametrize("block", blocks())
+async def test_a_client_does_as_the_page_shows(up: Up, block: str) -> None:
+    net, tax, gross, add = (new_id() for _ in range(4))
+    inputs = {"values": [net, tax]}
+    updates = [
+        {"putFunc": {"funcId": add, "name": "add", "runtime": "builtin", "code": "sum"}},
+        {"putValue": {"valueId": net, "name": "net", "value": 100}},
+        put(tax, 19),
+        {"putValue": {"valueId": gross, "name": "gross", "funcId": add, "inputs": inputs}},
+    ]
+    known = {"workspace": WorkspaceId(), "change_set": ChangeSetId(), "updates": updates}
+    async with connect(up.nats.url) as client:
+        _, reply = await client.enqueue_updates_with_reply(*list(known.values())[:2], updates)
+        commit = (await reply).status.success.commit
+        known |= {"asyncio": asyncio, "connect": connect, "client": client, "RequestId": RequestId}
+        code = block.replace(LOCAL, up.nats.url).replace("at=1234", f"at={commit}")
+        exec(f"async def shown():\n{textwrap.indent(code, '    ')}", known)  # noqa: S102 - ours
+        await known["shown"]()

@@ -1,0 +1,51 @@
+"""The docs build into a site without a broken link or anchor; it needs nothing from elsewhere."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.conftest import ROOT
+
+LOADED = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']([^"']+)""")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?!https?:)([^)#\s]+)?(?:#[^)]*)?\)")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [Path(sys.executable).parent / "mkdocs", "build", "--strict", "--site-dir", target],
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target
+
+
+def test_every_page_is_there(site: Path) -> None:
+    pages = {page.stem for page in (ROOT / "docs").glob("*.md")}
+
+    assert pages <= {page.stem for page in site.glob("*.html")}
+
+
+def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+    for page in site.glob("*.html"):
+        elsewhere = [what for what in LOADED.findall(page.read_text()) if what.startswith("http")]
+        assert not elsewhere, page.name
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "examples/README.md", "examples/own-function/README.md"]
+)
+def test_links_outside_of_docs_lead_somewhere(page: str) -> None:
+    there = ROOT / page
+
+    for target in filter(None, LINK.findall(there.read_text())):
+        assert (there.parent / target).exists(), target
