@@ -15,6 +15,7 @@ from subprocess import PIPE, Popen
 from typing import Final
 
 from rebaser_server.dvu import archive
+from rebaser_server.dvu.bound import bound
 from rebaser_server.dvu.options import SparkOptions
 from rebaser_server.dvu.scratch import Scratch
 
@@ -96,7 +97,7 @@ def launch(options: SparkOptions, java: Path, scratch: Scratch) -> Popen[bytes]:
     ours["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(scratch.directory / CONNECTION)
     with options.log.open("wb") as output:
         # Not in our process group: a signal to that would end Spark before what waits for it.
-        return Popen(  # noqa: S603 - our own arguments
+        return bound(
             command(options, java, scratch),
             stdin=PIPE,
             stdout=output,

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from rebaser_server.dvu.executor import SparkExecutor
 from rebaser_server.dvu.java import VECTOR, find_java
 from rebaser_server.dvu.launch import MODULES, spark_home
 from rebaser_server.dvu.options import SparkOptions
+from tests.unit.dvu.graphs import eventually, is_running
 
 pytestmark = pytest.mark.spark
 
@@ -51,3 +54,46 @@ async def test_an_executor_that_is_closed_while_it_starts_is_closed_at_once(tmp_
     with pytest.raises(SessionFailed):
         await starting
     assert list((tmp_path / "spark" / "scratch").iterdir()) == []
+
+
+OWNER = """
+import os, sys, time
+from pathlib import Path
+from rebaser_server.dvu.java import find_java
+from rebaser_server.dvu.launch import CONNECTION, launch
+from rebaser_server.dvu.options import SparkOptions
+from rebaser_server.dvu.scratch import Scratch
+
+options = SparkOptions(Path(sys.argv[1]))
+scratch = Scratch(options.state_directory / "scratch")
+jvm = launch(options, find_java(options.state_directory, os.environ), scratch)
+if os.fork() == 0:  # holds what the JVM listens to open, so that it does not hear of the end
+    os.close(1)
+    time.sleep(600)
+while sys.argv[2] == "up" and not (scratch.directory / CONNECTION).exists():
+    time.sleep(0.01)
+print(jvm.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("when", ["starting", "up"])
+async def test_a_jvm_that_does_not_hear_of_the_end_of_its_process_ends_with_it(
+    tmp_path: Path, when: str
+) -> None:
+    """It was once seen to live on, on a busy machine; the sign that it heeds is a pipe's end."""
+    owner = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", OWNER, tmp_path / "spark", when,
+        stdout=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    assert owner.stdout is not None
+    jvm = int(await owner.stdout.readline())
+    assert is_running(jvm)
+
+    owner.kill()
+
+    try:
+        await eventually(lambda: not is_running(jvm))
+    finally:
+        os.killpg(owner.pid, signal.SIGKILL)
+        await owner.wait()

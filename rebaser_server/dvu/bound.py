@@ -1,0 +1,47 @@
+"""A child process that ends with this one, however this one ends, and whatever the child is at."""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from subprocess import Popen
+from threading import Thread
+from typing import Any, Final
+
+_PR_SET_PDEATHSIG: Final = 1  # prctl(2)
+
+
+def bound(arguments: list[str], **how: Any) -> "Popen[bytes]":
+    """Start it, as `Popen` does; on Linux the kernel kills it when this process is no more.
+
+    Elsewhere it has to notice by itself, for instance by the end of its standard input.
+    """
+    if sys.platform != "linux":
+        return Popen(arguments, **how)  # noqa: S603 - the caller's own
+    started: Future[Popen[bytes]] = Future()
+    Thread(target=_keep, args=(started, arguments, how), name="child", daemon=True).start()
+    return started.result()
+
+
+def _keep(started: "Future[Popen[bytes]]", arguments: list[str], how: dict[str, Any]) -> None:
+    """The kernel goes by the thread that starts a child: this one lives as long as the child."""
+    try:
+        child = Popen(  # noqa: S603 - the caller's own
+            arguments,
+            preexec_fn=_killed_with_parent(),  # noqa: PLW1509 - it calls one C function
+            **how,
+        )
+    except BaseException as error:  # noqa: BLE001 - for whoever waits
+        started.set_exception(error)
+        return
+    started.set_result(child)
+    with suppress(ChildProcessError):  # whoever started it has collected its exit code
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+
+def _killed_with_parent() -> Callable[[], None]:
+    prctl = ctypes.CDLL(None).prctl  # looked up here: the forked child should only call it
+    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
