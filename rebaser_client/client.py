@@ -45,7 +45,7 @@ from rebaser_core.outcomes import (
 )
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import AnyUpdate, UpdateList
-from rebaser_core.versioned import REPLY_INBOX, brief
+from rebaser_core.versioned import AUTHOR, REPLY_INBOX, brief
 
 Updates = Sequence[AnyUpdate | dict[str, Any]]
 """Updates as classes of `rebaser_core.updates`, or as the wire has them."""
@@ -78,7 +78,9 @@ class RebaserClient:
         content_type: str = codecs.CBOR,
         retry_for: float = RETRY_FOR,
         limits: Limits = _LIMITS,
+        author: str | None = None,
     ) -> None:
+        """`author`: who asks, for the log of commits; kept up to 200 characters."""
         if content_type not in codecs.CONTENT_TYPES:
             known = ", ".join(sorted(codecs.CONTENT_TYPES))
             raise ValueError(f"content type {content_type!r}; there are {known}")
@@ -89,6 +91,9 @@ class RebaserClient:
         self._content_type = content_type
         self._retry_for = retry_for
         self._limits = limits
+        if author is not None and not author.isprintable():
+            raise ValueError(f"author {author!r}: characters that cannot be printed")
+        self._author = author or None
         self.workspaces = Workspaces(js, self._subjects, limits, self._ask)
         """Workspaces and their change sets: create, fork, apply and so on."""
         self.operations = Operations(self._ask)
@@ -208,6 +213,8 @@ class RebaserClient:
     ) -> RequestId:
         request_id = request_id or RequestId()
         headers, payload = await self._encode(change_set, origin, updates, request_id)
+        if self._author is not None:
+            headers[AUTHOR] = self._author
         if reply_to is not None:
             headers[REPLY_INBOX] = reply_to
         await publish_request(
@@ -242,7 +249,9 @@ class RebaserClient:
             if len(encoded[1]) <= INLINE_BYTES:  # so is the batch in it: most need no second look
                 return encoded
         try:
-            address = await place_batch(self._batches, request_id, batch, self._content_type)
+            address = await place_batch(
+                self._batches, request_id, batch, self._content_type, self._limits.batch_bytes
+            )
         except Full as error:
             raise queue_full(f"the batch of request {request_id}", error) from error
         except JetStreamError as error:
@@ -270,6 +279,8 @@ class RebaserClient:
     async def _ask(self, request: ChangeSetRequestV2) -> EnqueueUpdatesResponseV2:
         """Ask something of a change set as a whole; its final answer."""
         change_set = ChangeSet(request.workspace_id, request.change_set_id)
+        if request.by is None:
+            request = request.model_copy(update={"by": self._author})
         headers, payload = ChangeSetRequest.encode(request, self._content_type)
         answer = self._replies.expect(request.id)
         try:
@@ -325,6 +336,7 @@ async def connect(
     api_prefix: str | None = None,
     domain: str | None = None,
     content_type: str = codecs.CBOR,
+    author: str | None = None,
     **options: Any,
 ) -> AsyncIterator[RebaserClient]:
     """A client with a connection of its own, which is closed with the body.
@@ -335,6 +347,7 @@ async def connect(
         api_prefix: JetStream API prefix of another account (ADR-19); `domain` likewise.
         domain: JetStream domain (ADR-19).
         content_type: what requests are encoded as.
+        author: who asks, for the log of commits.
         options: of `rebaser_core.jetstream.ConnectOptions`: user, password, token, tls, …
 
     Raises:
@@ -347,5 +360,5 @@ async def connect(
         except JetStreamError as error:
             raise Unreachable(str(error)) from error
         js = JetStream(nc, api_prefix=api_prefix, domain=domain)
-        on = RebaserClient.on(nc, js, prefix=prefix, content_type=content_type)
+        on = RebaserClient.on(nc, js, prefix=prefix, content_type=content_type, author=author)
         yield await stack.enter_async_context(on)

@@ -23,6 +23,8 @@ class Entry:
     """When the line was stored, by the server's clock."""
     request: RequestId
     outcome: Outcome
+    author: str | None
+    """Who asked, as the client said it."""
     by: str
     """The Rebaser that settled it."""
     computed: bool
@@ -42,6 +44,7 @@ class Entry:
             "time": self.time.isoformat(),
             "request": str(self.request),
             "outcome": self.outcome.value,
+            "author": self.author,
             "by": self.by,
             "computed": self.computed,
             "recomputes": self.recomputes,
@@ -84,6 +87,7 @@ def _entry(sequence: int, time: datetime, line: CommitV1) -> Entry:
         time=time,
         request=handled.id,
         outcome=handled.outcome,
+        author=handled.author,
         by=line.head.owner.partition("/")[0],
         computed=handled.covers is not None,
         recomputes=line.head.dirty_sequence == handled.sequence,

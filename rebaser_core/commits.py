@@ -8,9 +8,14 @@ from a checkpoint.
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
+from pydantic import StringConstraints
+
 from rebaser_core.ids import ChangeSetId, RequestId
 from rebaser_core.messages import Correction, UpdatesAddress
 from rebaser_core.versioned import MessageType, Read, Shape, Versioned
+
+AUTHOR_LENGTH: Final = 200
+"""Characters of an author that are kept."""
 
 
 class Outcome(StrEnum):
@@ -65,6 +70,7 @@ class Closing(Shape):
     request: RequestId
     """The request that closed it."""
     reason: str | None = None
+    author: str | None = None
     difference: UpdatesAddress | None = None
     """While it is being applied: what goes to head."""
     commit: int | None = None
@@ -116,6 +122,8 @@ class Handled(Shape):
     """Of an applied DVU result: the roots up to here that it settles (D5)."""
     message: str | None = None
     """Why it is dead or refused."""
+    author: Annotated[str, StringConstraints(max_length=AUTHOR_LENGTH)] | None = None
+    """Who asked, as the request says."""
 
 
 class CommitV1(Versioned):

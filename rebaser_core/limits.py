@@ -8,12 +8,19 @@ from pydantic_core import to_json
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, SetInputs, SetValue
 
 
+def oversize(size: int, at_most: int) -> str:
+    """What is said of a batch of so many bytes."""
+    return f"a batch of {size} bytes; at most {at_most} are allowed"
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The deployment's; `REBASER_LIMITS__…` at the server, an argument at the client."""
 
     batch_updates: int = 2_000_000
     """Updates of one batch."""
+    batch_bytes: int = 1024**3
+    """Bytes of one batch that is not inline, encoded."""
     value_bytes: int = 8 * 1024 * 1024
     """Bytes of one value as JSON."""
     inputs: int = 100_000

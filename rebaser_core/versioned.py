@@ -24,6 +24,8 @@ MESSAGE_TYPE: Final = "X-MESSAGE-TYPE"
 MESSAGE_VERSION: Final = "X-MESSAGE-VERSION"
 MESSAGE_ID: Final = "Nats-Msg-Id"
 REPLY_INBOX: Final = "X-Reply-Inbox"
+AUTHOR: Final = "X-Author"
+"""Who asked, for people who read the log: as the client says it, and nobody checks it."""
 
 _DIGITS: Final = 10  # of a version; `int` of text without bounds is slow
 

@@ -133,7 +133,11 @@ def _open(
         f"{settings.instance_id}/{ULID()}",
         js,
         subjects,
-        Batches(bucket, Results(settings.store.root, settings.store.options)),
+        Batches(
+            bucket,
+            Results(settings.store.root, settings.store.options),
+            settings.limits.batch_bytes,
+        ),
         checkpoints,
         executor,
         Announcer(nc, subjects),

@@ -1,5 +1,6 @@
 """Everything that can be set from outside: read once, checked before anything starts."""
 
+import getpass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Self
@@ -15,6 +16,13 @@ from rebaser_server.access import NatsSettings, OpsSettings
 from rebaser_server.setting_types import Duration, Group, Options, Url
 
 _PREFIX: Final = "REBASER_"
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in containers
+        return ""
 
 
 class StoreSettings(Group):
@@ -58,6 +66,8 @@ class LimitsSettings(Group):
 
     batch_updates: Annotated[int, Field(ge=1)] = Limits().batch_updates
     """Updates of one batch."""
+    batch_bytes: Annotated[int, Field(ge=1)] = Limits().batch_bytes
+    """Bytes of one batch that is not inline, encoded."""
     value_bytes: Annotated[int, Field(ge=1)] = Limits().value_bytes
     """Bytes of one value as JSON."""
     inputs: Annotated[int, Field(ge=1)] = Limits().inputs
@@ -139,6 +149,8 @@ class Settings(BaseSettings):
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = Field(
         default_factory=lambda: str(ULID())
     )
+    author: Annotated[str, Field(max_length=200)] = Field(default_factory=_login)
+    """Whom the log of commits names for what a command asks; the login name if not set."""
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Change sets worked on at once by this process."""
     quiet_period: Duration = timedelta(minutes=5)

@@ -10,6 +10,7 @@ JetStreamError
 ├── MessagesMissed         deliveries are missing between those that came
 ├── Misconfigured          what was asked for contradicts itself or what exists
 ├── ObjectDamaged          stored bytes do not match their digest or count
+├── ObjectTooLarge         more octets than the reader would take
 └── ApiError               the server answered with an error
     ├── NotFound           the thing named is not there
     │   ├── StreamNotFound
@@ -78,6 +79,10 @@ class Misconfigured(JetStreamError):
 
 class ObjectDamaged(JetStreamError):
     """An object's chunks are missing, or are not those that were put."""
+
+
+class ObjectTooLarge(JetStreamError):
+    """An object has more octets than its reader would take; it was not read."""
 
 
 class ApiError(JetStreamError):

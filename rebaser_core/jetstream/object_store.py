@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core.jetstream.drift import Drift
-from rebaser_core.jetstream.errors import ApiError, ObjectDamaged, ObjectNotFound, Unreachable
+from rebaser_core.jetstream.errors import (
+    ApiError,
+    ObjectDamaged,
+    ObjectNotFound,
+    ObjectTooLarge,
+    Unreachable,
+)
 from rebaser_core.jetstream.link import briefly
 from rebaser_core.jetstream.ordered import ordered_reader
 
@@ -122,23 +128,28 @@ class ObjectStore:
         await self._put_meta(info)
         return info
 
-    async def get(self, name: str, *, timeout: float = GET_TIMEOUT) -> bytes:
-        """Return what was put, all of it and nothing else.
+    async def get(
+        self, name: str, *, at_most: int | None = None, timeout: float = GET_TIMEOUT
+    ) -> bytes:
+        """Return what was put, all of it and nothing else; never more than `at_most` octets.
 
         Raises:
+            ObjectTooLarge: it has more, as was said when it was put.
             ObjectNotFound: never put, or deleted.
             ObjectDamaged: chunks are missing, or are not what was put.
             Unreachable: not read within `timeout` seconds.
         """
         try:
             async with asyncio.timeout(timeout):
-                return await self._get(name)
+                return await self._get(name, at_most)
         except TimeoutError:
             raise Unreachable(f"{self._bucket}/{name} not read within {timeout} s") from None
 
-    async def _get(self, name: str) -> bytes:
+    async def _get(self, name: str, at_most: int | None) -> bytes:
         info = await self.info(name)
         while True:
+            if at_most is not None and info.size > at_most:
+                raise ObjectTooLarge(f"{self._bucket}/{name}: {info.size} octets, over {at_most}")
             payload = await self._read(info)
             if len(payload) == info.size and await _digest(payload) == info.digest:
                 return payload
@@ -149,13 +160,15 @@ class ObjectStore:
 
     async def _read(self, info: ObjectInfo) -> bytes:
         chunks: list[bytes] = []
+        size = 0
         reading = ordered_reader(self._js)
         async with reading(self._js, self._stream, self._chunks(info.nuid)) as reader:
-            while len(chunks) < info.chunks:
+            while len(chunks) < info.chunks and size <= info.size:
                 chunk = await reader.next(quiet=_MISSING_AFTER)
                 if chunk is None:
                     break
                 chunks.append(chunk.payload)
+                size += len(chunk.payload)
         return b"".join(chunks)
 
     async def info(self, name: str) -> ObjectInfo:

@@ -33,7 +33,7 @@ async def deployment(settings: Settings) -> AsyncIterator[Deployment]:
     prefix = settings.nats.prefix
     async with connected(connect_options(settings)) as nc:
         js = jetstream(nc, settings.nats)
-        async with RebaserClient.on(nc, js, prefix=prefix) as client:
+        async with RebaserClient.on(nc, js, prefix=prefix, author=settings.author) as client:
             subjects = Subjects(prefix)
             bucket = ObjectStore(js, subjects.batches_bucket)
             results = Results(settings.store.root, settings.store.options)

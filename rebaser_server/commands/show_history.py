@@ -33,7 +33,7 @@ async def show_log(
 
 
 def _table(entries: list[Entry]) -> Table:
-    table = Table("commit", "time", "request", "outcome", "what", "by", box=None)
+    table = Table("commit", "time", "request", "outcome", "what", "author", "by", box=None)
     for entry in entries:
         table.add_row(
             str(entry.commit),
@@ -41,6 +41,7 @@ def _table(entries: list[Entry]) -> Table:
             str(entry.request),
             entry.outcome.value,
             _what(entry),
+            entry.author or "",
             entry.by,
         )
     return table
@@ -77,7 +78,9 @@ async def show_revert(
         found = await reversal(archive_of(js, settings, change_set), commit, force=force)
         response = None
         if found.updates and not dry_run:
-            async with RebaserClient.on(nc, js, prefix=settings.nats.prefix) as client:
+            async with RebaserClient.on(
+                nc, js, prefix=settings.nats.prefix, author=settings.author
+            ) as client:
                 _, reply = await client.enqueue_updates_with_reply(*change_set, found.updates)
                 response = await reply
     if as_json:

@@ -16,8 +16,12 @@ from rebaser_server import metrics
 from rebaser_server.errors import LeftForNewer
 from rebaser_server.fleet.members import BEAT_EVERY, PRESUMED_DEAD, Members
 from rebaser_server.history.commit_log import CommitLog
+from rebaser_server.lifetimes import each
 
 log: Final = structlog.get_logger()
+
+AT_ONCE: Final = 16
+"""Tasks that are looked at and renewed at a time."""
 
 
 class Takeover:
@@ -90,21 +94,25 @@ class Takeover:
         one is a healthy successor's. May be repeated.
         """
         stream, renewed = self._subjects.tasks_stream, 0
-        for subject in await self._js.stream_subjects(stream):
+
+        async def renew(subject: str) -> None:
+            nonlocal renewed
             try:
                 change_set = self._subjects.change_set_of(subject)
             except UnknownSubject:
-                continue  # the reconciler says so
+                return  # the reconciler says so
             # The task first, then the head (F2): the other way round it might be a successor's.
             task = await self._js.get_message(stream, last_by_subject=subject)
             if task is None or task.sequence > up_to or not dead(await self._owner(change_set)):
-                continue
+                return
             try:
                 await self._js.delete_message(stream, task.sequence)
             finally:  # gone or not: a task too many costs an empty run
                 await publish_task(self._js, self._subjects, change_set)
             renewed += 1
             metrics.TAKEN_OVER.inc()
+
+        await each(await self._js.stream_subjects(stream), renew, AT_ONCE)
         return renewed
 
     async def _owner(self, change_set: ChangeSet) -> str:

@@ -10,7 +10,8 @@ from blake3 import blake3
 from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES
 from rebaser_core.errors import MalformedMessage, RebaserError
 from rebaser_core.ids import RequestId
-from rebaser_core.jetstream import NotFound, ObjectStore
+from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
+from rebaser_core.limits import Limits
 from rebaser_core.messages import (
     Computed,
     Inline,
@@ -29,6 +30,14 @@ from rebaser_server.store.results import Results, shelf_in
 
 class MissingBatch(RebaserError):
     """Nothing lies at the address."""
+
+
+class DamagedBatch(RebaserError):
+    """What lies there cannot be read."""
+
+
+class OversizedBatch(RebaserError):
+    """A client's batch is larger than it may be; it was not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,11 @@ class Batch:
 class Batches:
     """Batches by address. Placing is idempotent, and so is throwing away."""
 
-    def __init__(self, bucket: ObjectStore, results: Results) -> None:
+    def __init__(
+        self, bucket: ObjectStore, results: Results, at_most: int = Limits().batch_bytes
+    ) -> None:
+        """`at_most`: bytes of a client's batch."""
+        self._at_most = at_most
         self._bucket = bucket
         self._results = results
 
@@ -70,6 +83,8 @@ class Batches:
 
         Raises:
             MissingBatch: it is not there.
+            DamagedBatch: not all of it is there.
+            OversizedBatch: it is a client's and too large.
             MalformedMessage: what is there is no batch, or not the one that was named, or
                 another request's: who is done with a batch throws it away.
         """
@@ -154,7 +169,11 @@ class Batches:
     async def _payload(self, address: InObjectStore | InStore) -> bytes:
         try:
             if isinstance(address, InObjectStore):
-                return await self._bucket.get(address.object)
+                return await self._bucket.get(address.object, at_most=self._at_most)
             return await asyncio.to_thread(self._results.get, address.store)
         except (NotFound, FileNotFoundError) as error:
             raise MissingBatch(f"no batch at {address.model_dump(by_alias=True)}") from error
+        except ObjectDamaged as error:
+            raise DamagedBatch(str(error)) from error
+        except ObjectTooLarge as error:
+            raise OversizedBatch(str(error)) from error

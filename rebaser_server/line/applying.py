@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
-from rebaser_core.commits import Handled, Outcome
+from rebaser_core.commits import AUTHOR_LENGTH, Handled, Outcome
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStreamError
@@ -15,9 +15,9 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequestV1,
     Inline,
 )
-from rebaser_core.versioned import MESSAGE_TYPE
+from rebaser_core.versioned import AUTHOR, MESSAGE_TYPE
 from rebaser_server import metrics
-from rebaser_server.history.batches import Batch
+from rebaser_server.history.batches import Batch, OversizedBatch
 from rebaser_server.history.performing import perform
 from rebaser_server.history.state import State
 from rebaser_server.line.lifecycle import change, closed
@@ -54,16 +54,16 @@ async def apply(own: Ownership, request: Delivery, limits: Limits) -> Settled:
         await own.flush()
     if message.id in own.state.recent:  # stored twice: the server had forgotten its id
         handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.DUPLICATE)
-        stage(own, handled)
+        stage(own, request, handled)
         await own.flush()
         return await settled(own, message.id) or Settled(handled, own.state.commit)
     if isinstance(message, ChangeSetRequestV2):
         handled, changes = await change(own, message, sequence)
-        stage(own, handled, **changes)
+        stage(own, request, handled, **changes)
         await own.flush()
         return Settled(handled, own.state.commit)
     handled, changes = await _rebased(own, message, sequence, limits)
-    stage(own, handled, **changes)
+    stage(own, request, handled, **changes)
     if not alone:
         return Settled(handled)
     await own.flush()
@@ -73,8 +73,11 @@ async def apply(own: Ownership, request: Delivery, limits: Limits) -> Settled:
     return Settled(handled, own.state.commit)
 
 
-def stage(own: Ownership, handled: Handled, **changes: Any) -> None:
+def stage(own: Ownership, request: Delivery, handled: Handled, **changes: Any) -> None:
     """Stage the line that settles a request."""
+    author = request.headers.get(AUTHOR)
+    if author:
+        handled = handled.model_copy(update={"author": author[:AUTHOR_LENGTH]})
     own.stage(handled, last_sequence=handled.sequence, attempts=None, **changes)
 
 
@@ -111,9 +114,13 @@ async def _rebased(
 ) -> tuple[Handled, dict[str, Any]]:
     """Rebase the batch; the record of it, and what it changes in the head."""
     batches, state = own.archive.batches, own.state
-    batch = await batches.fetch(message.updates_address, message.id)
     covers: int | None = None
     changes: dict[str, Any] = {}
+    try:
+        batch = await batches.fetch(message.updates_address, message.id)
+    except OversizedBatch as error:
+        handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.REFUSED)
+        return refused(handled, f"the batch is too large: {error}"), {}
     if batch.computed is not None:
         claim = state.head.claim
         if claim is None or claim.id != batch.computed.claim:

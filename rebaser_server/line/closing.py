@@ -16,6 +16,7 @@ from rebaser_core.jetstream import JetStream, OrderedConsumer
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, ErrorStatus
 from rebaser_core.outcomes import OutcomeQueryV1, RequestState
 from rebaser_core.subjects import Subjects
+from rebaser_core.versioned import AUTHOR
 from rebaser_server.line.lifecycle import at_head, at_rest
 from rebaser_server.line.outcomes import Outcomes
 from rebaser_server.line.ownership import Ownership
@@ -127,6 +128,8 @@ class Closer:
             from_change_set_id=where.change_set_id,
         )
         headers, payload = EnqueueUpdatesRequest.encode(request)
+        if closing.author is not None:
+            headers[AUTHOR] = closing.author
         await publish_request(self._js, self._subjects, head, headers, payload)
 
     async def _tell(self, closing: Closing, problem: str | None = None) -> None:

@@ -176,7 +176,7 @@ class Handler:
             outcome=Outcome.DEAD,
             message=reason[:1000],
         )
-        stage(self.own, handled)
+        stage(self.own, request, handled)
         await self.own.flush()
         log.error("request is dead", request=str(handled.id), reason=reason, attempts=attempts)
         return Settled(handled, self.own.state.commit)

@@ -11,7 +11,7 @@ from blake3 import blake3
 from pydantic_core import to_json
 
 from rebaser_core.change_sets import ChangeSetRequestV2, Standing
-from rebaser_core.commits import Branch, Closing, Handled, Outcome
+from rebaser_core.commits import AUTHOR_LENGTH, Branch, Closing, Handled, Outcome
 from rebaser_core.ids import RequestId
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.errors import HistoryBroken
@@ -71,8 +71,6 @@ async def reach(own: Ownership, message_id: RequestId, sequence: int) -> tuple[A
         return None, {}
     changes, cursor = await since(own.archive, state, branch)
     moved: dict[str, Any] = {"branch": branch.model_copy(update={"cursor": cursor})}
-    if not changes:
-        return None, moved
     found: Merged = await asyncio.to_thread(merged, state.graph, state.edits, changes)
     if not found.updates and not found.under:
         return None, moved
@@ -88,7 +86,8 @@ async def change(
     own: Ownership, message: ChangeSetRequestV2, sequence: int
 ) -> tuple[Handled, dict[str, Any]]:
     """Do what is asked, or refuse it; the record of that, and what it changes in the head."""
-    handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.APPLIED)
+    by = (message.by or "")[:AUTHOR_LENGTH] or None
+    handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.APPLIED, author=by)
     why_not = _objection(own.state, message)
     if why_not is not None:
         return refused(handled, why_not), {}
@@ -147,7 +146,9 @@ async def _apply(
         changes |= _closed(state, message, Standing.APPLIED)
         return handled, changes | {"clean_sequence": reached}
     address = await own.archive.batches.place(at_head(message.id), difference)
-    closing = Closing(standing=Standing.APPLYING, request=message.id, difference=address)
+    closing = Closing(
+        standing=Standing.APPLYING, request=message.id, author=handled.author, difference=address
+    )
     return handled, changes | {"closing": closing}
 
 

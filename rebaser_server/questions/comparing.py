@@ -80,9 +80,8 @@ async def compare(archive: Archive, *, computed: bool = False) -> Comparison:
     before = {v.id: v.value for v in state.graph.values.values() if v.func_id} if computed else {}
     placed = branch.model_copy(update={"cursor": restored.cursor})
     changes = (await since(archive, state, placed)).changes
-    if changes:
-        found = await asyncio.to_thread(merged, state.graph, edits, changes)
-        await asyncio.to_thread(perform, state, 0, Batch(found.updates, under=found.under))
+    found = await asyncio.to_thread(merged, state.graph, edits, changes)
+    await asyncio.to_thread(perform, state, 0, Batch(found.updates, under=found.under))
     difference = await asyncio.to_thread(edits.difference, state.graph)
     results = None
     if computed:

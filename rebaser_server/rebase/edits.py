@@ -191,7 +191,7 @@ class Edits:
             "funcs": [[e.want.wire(), e.base and e.base.wire()] for e in self.funcs.values()],
             "under": [
                 [value_id, put and put.wire()]
-                for value_id, put in self.under.items()
+                for value_id, put in sorted(self.under.items())
                 if value_id not in self.values or put is not self.values[value_id].base
             ],
             "underFuncs": [[i, put and put.wire()] for i, put in self.under_funcs.items()],

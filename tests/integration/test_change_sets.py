@@ -8,7 +8,7 @@ import pytest
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NoSuchChangeSet, Refused, TooLarge, TooMany
 from rebaser_client.registry import Registry
-from rebaser_core.ids import ChangeSetId
+from rebaser_core.ids import ChangeSet, ChangeSetId
 from rebaser_core.limits import Limits
 from rebaser_server.errors import HistoryBroken
 from rebaser_server.line.branching import Branching
@@ -92,6 +92,8 @@ async def test_applied_head_is_what_the_branch_was(team: Team) -> None:
 
     record = await team.workspaces.apply(*branch, by="ada")
 
+    [*_, (_, author)] = await authors(team.client, team.head)
+    assert author == "ada"
     assert record.standing == "applied"
     assert record.application is not None
     assert record.application.commit > 0
@@ -99,6 +101,25 @@ async def test_applied_head_is_what_the_branch_was(team: Team) -> None:
     assert await team.value(team.head, added) == "new"
     outcome = await team.client.outcome(*team.head, record.application.at_head)
     assert outcome.state == "handled"
+
+
+async def authors(client: RebaserClient, change_set: ChangeSet) -> list[tuple[int, str | None]]:
+    log = await client.reader(*change_set).log()
+    return [(entry.commit, entry.author) for entry in log if not entry.computed]
+
+
+async def test_the_log_names_who_asked(team: Team) -> None:
+    branch, deployment = await team.fork(), team.deployment
+    async with RebaserClient.on(deployment.nc, deployment.js, author="Žofie Nováková") as client:
+        _, reply = await client.enqueue_updates_with_reply(*branch, [set_to(team.sum.one, 7)])
+        await reply
+        await client.workspaces.apply(*branch)
+    await team.send(team.head, [set_to(team.sum.one, 8)])
+
+    [(_, edited), (_, applied)] = await authors(team.client, branch)
+    *_, (_, by_branch), (_, unknown) = await authors(team.client, team.head)
+    assert edited == applied == by_branch == "Žofie Nováková"
+    assert unknown is None
 
 
 async def test_where_there_is_nothing_to_apply_it_is_applied_without_a_commit(team: Team) -> None:

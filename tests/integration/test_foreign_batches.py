@@ -1,4 +1,7 @@
-"""A batch is its request's: another that names it neither gets it nor takes it away."""
+"""A batch that is not what it should be costs its own request, and no other.
+
+A batch is its request's: another that names it neither gets it nor takes it away.
+"""
 
 from blake3 import blake3
 
@@ -58,3 +61,38 @@ async def test_a_request_that_names_anothers_batch_is_buried_and_the_other_one_i
     assert "is of request" in letter.headers[REASON]
     graph = await deployment.graph(change_set)
     assert graph.values[values.total].value == 7
+
+
+async def test_a_batch_of_which_a_part_is_lost_is_buried_and_the_change_set_goes_on(
+    deployment: Deployment,
+) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    damaged = RequestId()
+    address = await place(deployment, damaged, values.define(3, 4))
+    await deployment.js.purge(f"OBJ_{deployment.subjects.batches_bucket}", subject="$O.*.C.>")
+    await request(deployment, change_set, damaged, address)
+    await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
+
+    await deployment.start(ATTEMPTS="2")
+    await deployment.at_rest()
+
+    [letter] = await deployment.dead_letters(change_set)
+    assert "DamagedBatch" in letter.headers[REASON]
+    assert (await deployment.graph(change_set)).values[values.total].value == 3
+
+
+async def test_a_batch_beyond_the_limit_is_refused_unread(deployment: Deployment) -> None:
+    """Of a client with limits of its own."""
+    [change_set], values = new_change_sets(1), Sum()
+    large = [*values.define(1, 2), *[set_to(values.one, "x" * 1000) for _ in range(600)]]
+
+    await deployment.start(LIMITS__BATCH_BYTES="100000")
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, large)
+
+    error = (await reply).status.error
+    assert "the batch is too large" in error.message
+    assert "over 100000" in error.message
+    await deployment.at_rest()
+    assert await deployment.dead_letters(change_set) == []
+    bucket = f"OBJ_{deployment.subjects.batches_bucket}"
+    assert await deployment.js.stream_subjects(bucket, "$O.*.C.>") == {}

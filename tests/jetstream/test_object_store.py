@@ -1,12 +1,19 @@
 """The object store: whole objects or none, and what other clients read and write."""
 
 import asyncio
+import json
 
 import nats.js.errors
 import pytest
 from nats.js.api import ObjectMeta
 
-from rebaser_core.jetstream import JetStream, ObjectDamaged, ObjectNotFound, ObjectStore
+from rebaser_core.jetstream import (
+    JetStream,
+    ObjectDamaged,
+    ObjectNotFound,
+    ObjectStore,
+    ObjectTooLarge,
+)
 from rebaser_core.jetstream.object_store import CHUNK_SIZE
 
 LARGE = bytes(range(256)) * (5 * CHUNK_SIZE // 512)  # two chunks and a half
@@ -59,6 +66,28 @@ async def test_missing_chunks_are_an_error_and_not_a_wait(
     with pytest.raises(ObjectDamaged):
         async with asyncio.timeout(5):
             await store.get("a")
+
+
+async def test_no_more_is_read_than_the_reader_would_take(
+    js: JetStream, store: ObjectStore
+) -> None:
+    await store.put("a", LARGE)
+
+    assert await store.get("a", at_most=len(LARGE)) == LARGE
+    with pytest.raises(ObjectTooLarge, match=f"{len(LARGE)} octets, over {len(LARGE) - 1}"):
+        await store.get("a", at_most=len(LARGE) - 1)
+
+
+async def test_an_object_with_more_chunks_than_it_says_is_damaged_and_not_read_to_its_end(
+    js: JetStream, store: ObjectStore
+) -> None:
+    """Whoever puts it may say of it what he likes."""
+    info = await store.put("a", LARGE)
+    said = json.loads(info.to_json()) | {"size": 10}
+    await js.publish("$O.b.M.YQ==", json.dumps(said).encode(), headers={"Nats-Rollup": "sub"})
+
+    with pytest.raises(ObjectDamaged):
+        await store.get("a", at_most=10)
 
 
 async def test_nats_py_reads_what_we_put_and_we_read_what_it_put(

@@ -17,7 +17,7 @@ from rebaser_core.outcomes import RequestState
 from rebaser_core.streams import StreamOptions, streams
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import _KINDS, UpdateList
-from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID, MESSAGE_TYPE, REPLY_INBOX
+from rebaser_core.versioned import AUTHOR, CONTENT_TYPE, MESSAGE_ID, MESSAGE_TYPE, REPLY_INBOX
 from rebaser_server.line import dead_letters
 from rebaser_server.rebase import correcting
 from tests.wire.samples import TYPES
@@ -106,7 +106,14 @@ def test_every_stream_and_subject_is_told():
 def test_every_header_is_told():
     told = first_column("Headers")
 
-    assert {CONTENT_TYPE, MESSAGE_TYPE, "X-MESSAGE-VERSION", MESSAGE_ID, REPLY_INBOX} == set(told)
+    assert {
+        CONTENT_TYPE,
+        MESSAGE_TYPE,
+        "X-MESSAGE-VERSION",
+        MESSAGE_ID,
+        REPLY_INBOX,
+        AUTHOR,
+    } == set(told)
 
 
 def test_every_version_is_told():

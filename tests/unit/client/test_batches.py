@@ -6,6 +6,7 @@ import pytest
 from nats.aio.client import Client
 
 from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES, place_batch
+from rebaser_client.errors import TooLarge
 from rebaser_core import codecs
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStream, ObjectStore
@@ -45,6 +46,13 @@ async def test_a_batch_is_inline_up_to_the_last_byte(unreachable, content_type):
     updates = of_size(INLINE_BYTES, content_type)
 
     assert isinstance(await place_batch(unreachable, ID, updates, content_type), Inline)
+
+
+async def test_one_beyond_the_limit_is_refused_before_anything_is_sent(unreachable):
+    updates = of_size(INLINE_BYTES + 1, codecs.CBOR)
+
+    with pytest.raises(TooLarge, match=f"{INLINE_BYTES + 1} bytes; at most {INLINE_BYTES} are"):
+        await place_batch(unreachable, ID, updates, codecs.CBOR, INLINE_BYTES)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rebaser_server.errors import Interrupted, LeaseLost, Overtaken, RetryLater
-from rebaser_server.lifetimes import Shutdown, alongside
+from rebaser_server.lifetimes import Shutdown, alongside, each
 
 FORBIDDING = [LeaseLost("lease"), Overtaken("overtaken")]
 OTHERS = [RetryLater("later", 1.0), Interrupted("stop"), ValueError("unforeseen")]
@@ -53,3 +53,34 @@ async def test_a_wait_is_over_at_once_when_a_stop_was_asked_for_before():
     with pytest.raises(Interrupted):
         async with shutdown.interrupts():
             raise AssertionError("the body is not entered")
+
+
+async def test_each_is_done_so_many_at_a_time():
+    at_work, most, done = 0, 0, []
+
+    async def do(item):
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        await asyncio.sleep(0)
+        at_work -= 1
+        done.append(item)
+
+    await each(range(10), do, 3)
+
+    assert (sorted(done), most) == (list(range(10)), 3)
+
+
+async def test_the_first_error_ends_the_others_and_is_raised_as_it_is():
+    begun = []
+
+    async def do(item):
+        begun.append(item)
+        if item == 1:
+            raise LookupError(item)
+        await asyncio.Event().wait()
+
+    with pytest.raises(LookupError):
+        await each(range(10), do, 3)
+
+    assert begun == [0, 1, 2]

@@ -23,7 +23,11 @@ steps = st.lists(st.tuples(st.sampled_from(["head", "branch", "reach"]), batches
 
 
 def told(start, story):
-    """Head and branch after a story; at each end of it the branch is what it must be."""
+    """Head and branch after a story; in between the branch is what it must be.
+
+    Except where it wants what head stands in the way of, and its own batch has changed that:
+    then with the next catching up.
+    """
     head = Head()
     head.request(start)
     branch = Branch(head)
@@ -34,7 +38,8 @@ def told(start, story):
             branch.request(batch)
         else:
             branch.catch_up()
-        assert definitions(branch.graph) == branch.must_be()
+        if who == "reach" or Reach.of(branch.graph, branch.edits).granted:
+            assert definitions(branch.graph) == branch.must_be()
     return head, branch
 
 
