@@ -12,7 +12,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import scale_active, scale_fair, scale_known, scale_out, scale_start
+from benchmarks import (
+    scale_active,
+    scale_fair,
+    scale_known,
+    scale_out,
+    scale_page,
+    scale_start,
+)
 from benchmarks.machine import Machine, load_average
 
 FULL = {
@@ -21,6 +28,7 @@ FULL = {
     "fair": lambda files, say: scale_fair.run(files, 1_000, 3, say),
     "out": lambda files, say: scale_out.run(files, (1, 2, 4, 8), 3, 400, say),
     "start": lambda files, say: scale_start.run(files, 7, say),
+    "page": lambda files, say: scale_page.run(files, (10, 1_000), 5, say),
 }
 QUICK = {
     "active": lambda files, say: scale_active.run(files, (100,), say),
@@ -28,6 +36,7 @@ QUICK = {
     "fair": lambda files, say: scale_fair.run(files, 60, 1, say),
     "out": lambda files, say: scale_out.run(files, (1, 2), 1, 60, say),
     "start": lambda files, say: scale_start.run(files, 1, say),
+    "page": lambda files, say: scale_page.run(files, (5, 50), 1, say),
 }
 
 

@@ -44,18 +44,17 @@ CONTRASTS: Final = """() => {
 """By WCAG 2.1, 1.4.3: the contrast of each piece of text that is shown, and its beginning."""
 
 
-def chromium() -> str:
-    """Its executable. Without one the test is skipped: it comes with no Python package."""
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
-    if found is None:
-        pytest.skip("no Chromium here: install it (Debian: chromium), or name it in CHROMIUM")
-    return found
+def chromium() -> str | None:
+    """Its executable, if there is one: it comes with no Python package."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
 
 
 @asynccontextmanager
 async def browsing() -> AsyncIterator[Browser]:
-    """A browser for as long as the body runs."""
+    """A browser for as long as the body runs; without one the test is skipped."""
     executable = chromium()
+    if executable is None:
+        pytest.skip("no Chromium here: install it (Debian: chromium), or name it in CHROMIUM")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=executable, args=[*_QUIET])
         try:

@@ -4,6 +4,7 @@ import { $, bar, clock, count, instance, named, since, span, table, text } from 
 import { graph, perSecond, plot } from "./drawing.js";
 
 const LISTED = 12; // rows of a table; of the rest it says how many
+const RUNNING = 6; // of the updates, so that the picture is not far
 
 const chosen = { row: null, byHand: false, drawn: null };
 
@@ -23,7 +24,7 @@ function glance(status, seconds, updates) {
   const last = seconds.findLast((second) => second.requests);
   if (queues) {
     text("requests", count(queues.requests));
-    text("oldest", queues.requests ? `oldest ${span(queues.oldest_age)}, ${count(queues.change_sets_waiting)} change sets` : "none");
+    text("oldest", queues.requests ? `oldest ${span(queues.oldest_age)}` : "none");
     text("tasks", count(queues.tasks_waiting));
     text("inhand", `${count(queues.tasks_in_hand)} in hand`);
     text("dead", count(queues.dead_letters));
@@ -31,7 +32,7 @@ function glance(status, seconds, updates) {
     $("deadcard").dataset.tone = queues.dead_letters ? "bad" : "";
   }
   text("rate", rate.toFixed(rate < 10 ? 1 : 0));
-  text("latency", last ? `p50 ${span(last.p50)} · p99 ${span(last.p99)}` : "none in five minutes");
+  text("latency", last ? `median ${span(last.p50)}` : "none in five minutes");
   text("held", count(sum((r) => r.slots.busy)));
   text("slots", `${count(sum((r) => r.slots.free))} slots free`);
   text("updates", count(updates.length));
@@ -51,7 +52,7 @@ function plots(seconds) {
 function tables(status, holdings, updates) {
   const { queues, now } = status;
   table("updatelist", updates.map((h) => [named(h, choose), bar(h.update.done, h.update.affected, `${h.update.done} of ${h.update.affected} values of ${h.changeSet}`),
-    `${count(h.update.done)} of ${count(h.update.affected)}`, since(h.update.since, now)]), "No update is running.", LISTED);
+    `${count(h.update.done)} of ${count(h.update.affected)}`, since(h.update.since, now)]), "No update is running.", RUNNING);
   table("letters", (queues?.latest_dead ?? []).map((l) => [clock(l.at, now), named(l), l.reason]), "No dead letters.", LISTED, queues?.dead_letters);
   const failures = status.rebasers.flatMap((r) => r.failures).sort((a, b) => b.at.localeCompare(a.at));
   table("failures", failures.map((f) => [clock(f.at, now), named(f), f.what, f.reason]), "Nothing failed lately.", LISTED);
@@ -106,7 +107,9 @@ async function draw(row, at) {
 
 function show(status) {
   const seconds = perSecond(status);
-  const holdings = status.rebasers.flatMap((r) => r.holdings.map((h) => ({ ...h, instance: r.instance })));
+  // Longest held first, so that a row stays where it is while somebody reads it or has the focus there.
+  const holdings = status.rebasers.flatMap((r) => r.holdings.map((h) => ({ ...h, instance: r.instance })))
+    .sort((a, b) => a.since.localeCompare(b.since) || a.changeSet.localeCompare(b.changeSet));
   const updates = holdings.filter((holding) => holding.update);
   $("state").dataset.tone = status.problem ? "bad" : "good";
   text("state", status.problem ?? `${status.rebasers.length} Rebaser${status.rebasers.length > 1 ? "s" : ""}, NATS answers`);
