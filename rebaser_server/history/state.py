@@ -42,7 +42,9 @@ class State:
 
     def advance(self, commit: CommitV1, sequence: int) -> None:
         """Take over the line `commit`, whose updates are in the graph already."""
-        if commit.head.clean_sequence > self.head.clean_sequence:
+        closed = commit.head.closing is not None and commit.head.closing.standing != "applying"
+        if commit.head.clean_sequence > self.head.clean_sequence and not closed:
+            # A closed one keeps its roots: what is forked from it has them computed.
             self.graph.settle_roots(commit.head.clean_sequence)
         self.head = commit.head
         self.commit = sequence

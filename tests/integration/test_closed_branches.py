@@ -1,0 +1,61 @@
+"""A branch that is closed is done with: nothing of it is computed any more."""
+
+from itertools import pairwise
+
+from rebaser_core.ids import ChangeSet
+from tests.integration.deployment import Deployment
+from tests.integration.team import Team
+from tests.integration.test_killed_branches import Mortal, ask
+from tests.integration.values import set_to
+
+
+async def test_head_that_comes_with_the_end_of_a_branch_has_nothing_computed_there(
+    deployment: Deployment,
+) -> None:
+    """Where there is nothing to apply it is closed in the very line that takes over head's."""
+    await deployment.start()
+    team = await Team(deployment).begin()
+    branch = await team.fork()
+    await team.send(team.head, [set_to(team.sum.two, 60)])
+
+    await team.workspaces.apply(*branch)
+    await deployment.at_rest()
+
+    heads = await heads_of(deployment, branch)
+    closed = next(n for n, head in enumerate(heads) if head.closing is not None)
+    assert not heads[closed].dvu_due
+    assert all(head.claim is None for head in heads[closed:])
+    assert all(b.clean_sequence >= a.clean_sequence for a, b in pairwise(heads))
+
+
+async def heads_of(deployment: Deployment, change_set: ChangeSet) -> list:
+    log = deployment.archive(change_set).log
+    until, _ = await log.last()
+    first = await log.first()
+    assert first is not None
+    return [line.head async for _, line in log.lines(first.previous, until)]
+
+
+async def test_a_fork_of_a_closed_branch_has_computed_what_that_had_not(
+    deployment: Deployment,
+) -> None:
+    """Closing gives up what was to be computed there, but not in what is forked from it."""
+    daemon = await deployment.start()
+    team = await Team(deployment).begin()
+    await team.becomes(team.head, team.sum.total, 3)
+    closed = await team.fork()
+    await deployment.at_rest()
+    daemon.kill()
+    await team.client.enqueue_updates(*closed, [set_to(team.sum.one, 40)])
+    await ask(deployment, closed, "abandon")
+    owner = await Mortal.of(deployment, closed)
+    await owner.handle()  # and nobody computes anything
+    await owner.own.release()
+
+    fork = await team.fork("again", base=closed.change_set_id)
+    await deployment.start()
+    await team.workspaces.ready(*fork)
+
+    await team.becomes(fork, team.sum.total, 42)
+    await deployment.at_rest()
+    assert await team.value(closed, team.sum.total) == 3
