@@ -30,6 +30,7 @@ from rebaser_server.commands import (
 )
 from rebaser_server.commands.arguments import Parser
 from rebaser_server.commands.exits import Exit
+from rebaser_server.commands.remedies import remedy_for
 from rebaser_server.settings import Settings, unknown_variables
 
 _SUBJECTS: Final = (
@@ -61,12 +62,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _BadSettings as error:
         print(error, file=sys.stderr)
         return Exit.BAD_SETTINGS
-    except Unreachable as error:
+    except BrokenPipeError:  # whoever read it has seen enough, as `head` does
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - flushed at the end
+        return Exit.OK
+    except (RebaserError, JetStreamError, OSError) as error:
         print(f"rebaser: {error}", file=sys.stderr)
-        return Exit.NO_NATS
-    except (RebaserError, JetStreamError) as error:
-        print(f"rebaser: {error}", file=sys.stderr)
-        return Exit.FAILED
+        if (remedy := remedy_for(error)) is not None:
+            print(f"  {remedy}", file=sys.stderr)
+        return Exit.NO_NATS if isinstance(error, Unreachable) else Exit.FAILED
     except (KeyboardInterrupt, asyncio.CancelledError):
         return Exit.INTERRUPTED
     return int(code)

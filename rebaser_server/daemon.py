@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from collections.abc import Callable
 from typing import Final, Never
 
 import structlog
@@ -25,8 +26,12 @@ _COLLECT_EVERY: Final = 100_000
 among them: at the default of 700, looking for one takes half of the time of large batches."""
 
 
-async def run(settings: Settings, shutdown: Shutdown) -> None:
+async def run(
+    settings: Settings, shutdown: Shutdown, ready: Callable[[str | None], None] = lambda _: None
+) -> None:
     """Serve until `shutdown`; Spark starts beside it or with the first update, and ends with this.
+
+    `ready` is told the URL of the status page, if there is one.
 
     Raises:
         Unreachable, StopOverdue: as `server.serve`.
@@ -41,7 +46,7 @@ async def run(settings: Settings, shutdown: Shutdown) -> None:
     )
     try:
         async with alongside(_warm(executor) if settings.spark.warm else _nothing()):
-            await server.serve(settings, executor, shutdown, slots=spark.slots)
+            await server.serve(settings, executor, shutdown, slots=spark.slots, ready=ready)
     finally:
         await executor.close()
 

@@ -1,23 +1,24 @@
-"""How the daemon says what it does: structlog, JSON lines on stderr, readable in a terminal."""
+"""How the daemon says what it does, on stderr: JSON lines for programs, readable in a terminal."""
 
 import logging
 import sys
+from typing import Literal
 
 import structlog
 
+Form = Literal["auto", "json", "pretty"]
+"""`auto`: pretty in a terminal, JSON elsewhere."""
 
-def configure(instance_id: str, *, only_warnings: bool = False) -> None:
+
+def configure(instance_id: str, form: Form = "auto", *, only_warnings: bool = False) -> None:
     """Set logging up for the process. stdout stays free for results."""
     terminal = sys.stderr.isatty()
+    pretty = terminal if form == "auto" else form == "pretty"
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-            if terminal
-            else structlog.processors.JSONRenderer(default=str),
+            *(_for_people(colors=terminal) if pretty else _for_programs()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.WARNING if only_warnings else logging.INFO
@@ -25,4 +26,24 @@ def configure(instance_id: str, *, only_warnings: bool = False) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
-    structlog.contextvars.bind_contextvars(instance=instance_id)
+    structlog.contextvars.clear_contextvars()
+    if not pretty:  # where lines of several come together
+        structlog.contextvars.bind_contextvars(instance=instance_id)
+
+
+def _for_programs() -> list[structlog.typing.Processor]:
+    return [
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(default=str),
+    ]
+
+
+def _for_people(*, colors: bool) -> list[structlog.typing.Processor]:
+    """By this machine's clock, and with the traceback as Python shows it."""
+    return [
+        structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
+        structlog.dev.ConsoleRenderer(
+            colors=colors, exception_formatter=structlog.dev.plain_traceback
+        ),
+    ]

@@ -1,6 +1,7 @@
 """The daemon: compose what it takes, take tasks, so many at once, until told to stop."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Never
 
@@ -58,8 +59,17 @@ FORGET_EVERY: Final = 10
 """Times the reconciler's period between two looks for deleted change sets."""
 
 
-async def serve(settings: Settings, executor: Executor, shutdown: Shutdown, *, slots: int) -> None:
+async def serve(
+    settings: Settings,
+    executor: Executor,
+    shutdown: Shutdown,
+    *,
+    slots: int,
+    ready: Callable[[str | None], None] = lambda _: None,
+) -> None:
     """Be a Rebaser until `shutdown`, then finish what is in hand and give the tasks back.
+
+    `ready` is told the URL of the ops endpoint, if there is one, before any task is taken.
 
     Cancelled, it drops what is in hand; nothing that was committed is lost.
 
@@ -102,7 +112,7 @@ async def serve(settings: Settings, executor: Executor, shutdown: Shutdown, *, s
             _fairness(settings.fairness),
         )
         async with (
-            looked_at(shop, settings, work, members, shutdown),
+            looked_at(shop, settings, work, members, shutdown) as page,
             alongside(pauses.run(period)),
             cancellations(nc, shop.subjects, pauses),
             alongside(reconciler.run()),
@@ -118,6 +128,7 @@ async def serve(settings: Settings, executor: Executor, shutdown: Shutdown, *, s
             Outcomes(shop.js, shop.subjects, shop.checkpoints).answered(nc),
             Answering(shop.archive, shop.subjects).answered(nc),
         ):
+            ready(page)
             await _take_tasks(shop, assets, lease, settings, shutdown, work, pauses)
         log.info("stopped")
 

@@ -13,6 +13,7 @@ from ulid import ULID
 from rebaser_core.ids import UlidText
 from rebaser_core.limits import Limits
 from rebaser_server.access import NatsSettings, OpsSettings
+from rebaser_server.logs import Form
 from rebaser_server.setting_types import Duration, Group, Options, Url
 
 _PREFIX: Final = "REBASER_"
@@ -151,6 +152,8 @@ class Settings(BaseSettings):
     )
     author: Annotated[str, Field(max_length=200)] = Field(default_factory=_login)
     """Whom the log of commits names for what a command asks; the login name if not set."""
+    log_format: Form = "auto"
+    """`json`, `pretty`, or `auto`: pretty in a terminal, JSON elsewhere."""
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Change sets worked on at once by this process."""
     quiet_period: Duration = timedelta(minutes=5)

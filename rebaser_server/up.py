@@ -13,6 +13,7 @@ Rebaser is up.
   NATS    {url}
   data    {data}
   Spark   {master}, starting
+  page    {page}
 Enqueue with rebaser_client; Ctrl-C stops it and keeps the data.
 """
 
@@ -22,8 +23,12 @@ async def up(settings: Settings, data: Path, port: int) -> None:
     shutdown = Shutdown()
     with on_signals(shutdown):
         async with nats_server(data / "nats", port) as url:
-            sys.stderr.write(_READY.format(url=url, data=data, master=settings.spark.master))
-            await daemon.run(embedded(settings, data, url), shutdown)
+
+            def ready(page: str | None) -> None:
+                facts = {"url": url, "data": data, "master": settings.spark.master}
+                sys.stderr.write(_READY.format(**facts, page=page or "switched off"))
+
+            await daemon.run(embedded(settings, data, url), shutdown, ready)
 
 
 def embedded(settings: Settings, data: Path, url: str) -> Settings:

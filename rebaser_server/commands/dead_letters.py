@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from rebaser_server.commands.arguments import add_json
+from rebaser_server.commands.arguments import add_json, runs
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
 
@@ -23,17 +23,26 @@ def add(commands: Any) -> None:
 
     shown = verbs.add_parser("show", help="one, with what it asked for")
     shown.add_argument("sequence", type=int)
+    add_json(shown)
     shown.set_defaults(command=_show)
 
     replayed = verbs.add_parser("replay", help="enqueue again what it asked for")
     replayed.add_argument("sequence", type=int, nargs="+")
+    add_json(replayed)
     replayed.set_defaults(command=_replay)
 
     purged = verbs.add_parser("purge", help="throw letters away for good")
-    which = purged.add_mutually_exclusive_group(required=True)
-    which.add_argument("sequence", type=int, nargs="*", default=[])
-    which.add_argument("--all", action="store_true")
-    purged.set_defaults(command=_purge)
+    purged.add_argument("sequence", type=int, nargs="*")
+    purged.add_argument("--all", action="store_true")
+    runs(
+        purged,
+        _purge,
+        complaint=lambda given: (
+            "name the letters by NUMBER, or say --all"
+            if given.all is bool(given.sequence)
+            else None
+        ),
+    )
 
 
 def _list(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -76,24 +85,25 @@ def _replay(settings: Settings, arguments: argparse.Namespace) -> int:
 
     async def body() -> None:
         async with deployment(settings) as at:
+            done = []
             for sequence in arguments.sequence:
                 request_id = await replay(at.js, at.subjects, at.batches, at.client, sequence)
-                print(f"{sequence}: enqueued again as request {request_id}", flush=True)
+                done.append({"sequence": sequence, "request": str(request_id)})
+                if not arguments.json:
+                    print(f"{sequence}: enqueued again as request {request_id}", flush=True)
+            if arguments.json:
+                print(json.dumps(done))
 
     asyncio.run(body())
     return Exit.OK
 
 
-def _purge(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.deployment import deployment
-
-    async def body() -> None:
-        async with deployment(settings) as at:
-            stream = at.subjects.dead_letters_stream
-            if arguments.all:
-                await at.js.purge(stream)
-            for sequence in arguments.sequence:
-                await at.js.delete_message(stream, sequence)
-
-    asyncio.run(body())
-    return Exit.OK
+async def _purge(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
+    stream = at.subjects.dead_letters_stream
+    before = (await at.js.stream_info(stream))["state"]["messages"]
+    if arguments.all:
+        await at.js.purge(stream)
+    for sequence in arguments.sequence:
+        await at.js.delete_message(stream, sequence)
+    gone = before - (await at.js.stream_info(stream))["state"]["messages"]
+    print(json.dumps({"purged": gone}) if arguments.json else f"{gone} thrown away")

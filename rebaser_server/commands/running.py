@@ -31,6 +31,7 @@ def add(commands: Any) -> None:
     demo.set_defaults(command=_demo)
 
     settings = commands.add_parser("settings", help="show the settings in force, as JSON")
+    add_json(settings)
     settings.set_defaults(command=_show)
 
 
@@ -39,7 +40,7 @@ def _serve(settings: Settings, _: argparse.Namespace) -> int:
     from rebaser_server import daemon
     from rebaser_server.lifetimes import Shutdown, on_signals
 
-    logs.configure(settings.instance_id)
+    logs.configure(settings.instance_id, settings.log_format)
 
     async def body() -> None:
         shutdown = Shutdown()
@@ -57,7 +58,7 @@ def _nothing_began(*_: object) -> Never:
 def _up(settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_server.up import up
 
-    logs.configure(settings.instance_id)
+    logs.configure(settings.instance_id, settings.log_format)
     asyncio.run(up(settings, arguments.data.absolute(), arguments.port))
     return Exit.OK
 
@@ -65,7 +66,7 @@ def _up(settings: Settings, arguments: argparse.Namespace) -> int:
 def _demo(settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_server.demo.run import demo
 
-    logs.configure(settings.instance_id, only_warnings=True)
+    logs.configure(settings.instance_id, settings.log_format, only_warnings=True)
     asyncio.run(demo(settings, arguments.package, as_json=arguments.json))
     return Exit.OK
 

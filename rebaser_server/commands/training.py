@@ -2,10 +2,12 @@
 
 import argparse
 import asyncio
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from rebaser_server.commands.arguments import add_json
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
 
@@ -13,10 +15,11 @@ from rebaser_server.settings import Settings
 def add(commands: Any) -> None:
     """Declare the command."""
     train = commands.add_parser("train", help="have Spark start in less than half of the time")
+    add_json(train)
     train.set_defaults(command=_train)
 
 
-def _train(settings: Settings, _: argparse.Namespace) -> int:
+def _train(settings: Settings, arguments: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from rebaser_server.daemon import spark_options
@@ -24,5 +27,6 @@ def _train(settings: Settings, _: argparse.Namespace) -> int:
 
     with tempfile.TemporaryDirectory(prefix="rebaser-train-") as state:
         options = replace(spark_options(settings), state_directory=Path(state))
-        print(asyncio.run(train(options)))
+        made = asyncio.run(train(options))
+    print(json.dumps({"archive": str(made)}) if arguments.json else made)
     return Exit.OK

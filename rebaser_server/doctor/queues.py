@@ -11,6 +11,7 @@ from rebaser_core.jetstream import Unreachable
 from rebaser_core.jetstream.ordered import ordered_reader
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.fleet.assets import Assets, remedy_for
+from rebaser_server.fleet.pauses import PauseBook, paused_since
 from rebaser_server.history.commit_log import DVU_DUE
 
 
@@ -35,10 +36,17 @@ async def work(assets: Assets) -> AsyncIterator[Finding]:
     tasks = await _named(assets, names.tasks_stream)
     requests = await _named(assets, names.requests_stream)
     due = await _due(assets)
+    paused = await PauseBook(assets.js, names).all()
     for change_set in sorted((requests | due) - tasks):
+        if paused_since(paused, change_set) is not None:
+            continue
         what = "requests" if change_set in requests else "a dependent values update due"
         repair = partial(_make_task, assets, change_set)
         yield Finding("tasks", str(change_set), f"has {what} and no task", repair=repair)
+    if paused:
+        what = f"paused: {', '.join(scope.key for scope in sorted(paused, key=str))}"
+        remedy = "`rebaser pauses` says by whom; `rebaser resume` takes it back"
+        yield Finding("pauses", "deployment", what, Severity.NOTE, remedy=remedy)
     idle = tasks - requests - due
     if idle:
         what = f"{len(idle)} tasks of change sets with nothing to do, as in the quiet period"

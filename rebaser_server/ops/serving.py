@@ -23,14 +23,14 @@ log: Final = structlog.get_logger()
 @asynccontextmanager
 async def looked_at(
     shop: Workshop, settings: Settings, slots: Slots, members: Members, shutdown: Shutdown
-) -> AsyncIterator[None]:
-    """Serve it, if it is wanted.
+) -> AsyncIterator[str | None]:
+    """Serve it, if it is wanted; its URL.
 
     Raises:
         OpsNotStarted: not as the settings want it.
     """
     if not settings.ops.enabled:
-        yield
+        yield None
         return
     nc, board = shop.js.nc, shop.announcer.board
     pulse = Pulse(nc, shutdown)
@@ -39,4 +39,4 @@ async def looked_at(
     watched = Watched(nc, shop.subjects, shutdown, board, slots, members, queues, pulse, status)
     async with alongside(pulse.beat()), Endpoint(settings, watched).served() as url:
         log.info("ops endpoint", url=url)
-        yield
+        yield url

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from rebaser_client.errors import NoSuchChangeSet
+from rebaser_server.commands.remedies import remedy_for
 from tests.integration.deployment import Deployment
 from tests.integration.values import Sum
 
@@ -74,7 +76,7 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
     assert "head's commit" in applied
     assert described["standing"] == "applied"
     assert again.returncode == 1
-    assert again.stderr == "rebaser: change set is applied\n"
+    assert again.stderr.startswith("rebaser: change set is applied\n")
 
 
 async def test_what_is_not_registered_is_said(deployment: Deployment) -> None:
@@ -83,4 +85,7 @@ async def test_what_is_not_registered_is_said(deployment: Deployment) -> None:
     ended = await run(deployment, "change-sets", "fork", workspace, "x")
 
     assert ended.returncode == 1
-    assert ended.stderr == f"rebaser: {workspace} is not registered\n"
+    assert ended.stderr.splitlines() == [
+        f"rebaser: {workspace} is not registered",
+        f"  {remedy_for(NoSuchChangeSet())}",
+    ]

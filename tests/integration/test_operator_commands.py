@@ -13,7 +13,7 @@ from tests.harness import eventually
 from tests.integration.commands import Commands
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.gated import Gate
-from tests.integration.values import Sum, new_id, put, set_to
+from tests.integration.values import Sum, new_id, put
 
 
 @pytest.fixture
@@ -82,12 +82,15 @@ async def test_an_update_is_shown_while_it_runs_and_cancelled_and_run_again_at_o
     [cancelled] = await operator.read("dvu", "status")
     gate.open()
     said = await operator.tell("dvu", "run", *change_set, "gated", "--wait")
+    await deployment.at_rest()
+    nothing = await operator.tell("dvu", "cancel", *change_set, code=1)
 
     assert (running["state"], running["affected"], running["done"]) == ("running", 1, 0)
     assert running["instance"].startswith(daemon.name)
     assert cancelled["state"] == "claimed, not running"
     assert cancelled["failures"] == 0
     assert "they are computed" in said
+    assert "no Rebaser has it in hand" in nothing
     assert await value_of(deployment, change_set, gate.value) == ("ok", 1)
 
 
@@ -108,14 +111,6 @@ async def test_what_is_cancelled_with_a_pause_rests_until_it_is_resumed(
 
     assert row["state"] == "paused"
     assert await value_of(deployment, change_set, gate.value) == ("ok", 1)
-
-
-async def test_there_is_nothing_to_cancel_where_nothing_runs(
-    deployment: Deployment, operator: Commands, change_set: ChangeSet
-) -> None:
-    await deployment.start()
-
-    assert "no Rebaser has it in hand" in await operator.tell("dvu", "cancel", *change_set, code=1)
 
 
 async def test_what_failed_is_listed_and_computed_again_once_the_cause_is_mended(
@@ -140,25 +135,32 @@ async def test_what_failed_is_listed_and_computed_again_once_the_cause_is_mended
     found = await operator.read("dvu", "status", *change_set)
     gate.broken(broken=False)
     await operator.tell("dvu", "run", *change_set, "--failed", "--wait")
+    nobody = await operator.tell("dvu", "run", *change_set, "nobody", code=1)
+    source = await operator.tell("dvu", "run", *change_set, gate.source, code=1)
 
+    assert "there is no value 'nobody'" in nobody
+    assert "is not computed; set it instead" in source
     assert (found["failed"], found["blocked"], found["updates"]) == (1, 1, [])
     assert [value["name"] for value in found["values"]] == ["gated"]
     assert "broken" in found["values"][0]["message"]
     assert await value_of(deployment, change_set, behind) == ("ok", 5)
 
 
-async def test_what_cannot_be_computed_is_refused_with_the_reason(
-    deployment: Deployment, operator: Commands, change_set: ChangeSet
+async def test_what_was_given_up_is_computed_again_once_there_is_something_to_run_on(
+    deployment: Deployment, operator: Commands, gate: Gate, change_set: ChangeSet
 ) -> None:
+    """D6: after too many updates that failed its values are, until somebody asks."""
+    hasty = await deployment.start(DVU_DEADLINE="0.01", DVU_ATTEMPTS="1")
+    await deployment.client.enqueue_updates(*change_set, gate.define(5))
+    await deployment.at_rest()
+    hasty.kill()
+
+    found = await operator.read("dvu", "status", *change_set)
     await deployment.start()
-    values = Sum()
-    await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
+    await operator.tell("dvu", "run", *change_set, "--failed", "--wait")
 
-    nobody = await operator.tell("dvu", "run", *change_set, "nobody", code=1)
-    source = await operator.tell("dvu", "run", *change_set, values.one, code=1)
-
-    assert "there is no value 'nobody'" in nobody
-    assert "is not computed; set it instead" in source
+    assert "not computed, 1 updates failed" in found["values"][0]["message"]
+    assert await value_of(deployment, change_set, gate.value) == ("ok", 5)
 
 
 async def test_a_branch_whose_values_are_computed_again_differs_from_head_no_more_than_before(
@@ -188,7 +190,7 @@ async def test_a_branch_whose_values_are_computed_again_differs_from_head_no_mor
 async def test_a_checkpoint_is_in_the_store_when_the_command_says_so(
     deployment: Deployment, operator: Commands, change_set: ChangeSet
 ) -> None:
-    await deployment.start(QUIET_PERIOD="600", CHECKPOINT_EVERY="1000000")
+    daemon = await deployment.start(QUIET_PERIOD="600", CHECKPOINT_EVERY="1000000")
     values = Sum()
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define(1, 2))
     await asyncio.wait_for(reply, 30)
@@ -200,6 +202,12 @@ async def test_a_checkpoint_is_in_the_store_when_the_command_says_so(
     assert checkpoint.commit >= stored["commit"] > 0
     assert stored["stored"] == checkpoint.commit
     assert values.one in checkpoint.graph.values
+
+    await operator.tell("pause", "--all")
+    await eventually(lambda: bool(daemon.said("paused")))
+    said = await operator.tell("checkpoint", *change_set, "--within", 1, code=1)
+    assert "everything is paused: this waits for `rebaser resume --all`" in said
+    assert "still waits in line" in said
 
 
 async def test_a_value_is_set_by_name_and_shown_in_the_tree_with_what_depends_on_it(
@@ -226,39 +234,10 @@ async def test_a_value_is_set_by_name_and_shown_in_the_tree_with_what_depends_on
     assert listed["value"] == 42
     assert "is computed; set what it is computed from: " in computed
     assert "--text" in nonsense
-
-
-async def test_flags_may_stand_anywhere(
-    deployment: Deployment, operator: Commands, change_set: ChangeSet
-) -> None:
-    await deployment.start()
-    values = Sum()
-    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define(1, 2))
-    await asyncio.wait_for(reply, 30)
     workspace, this = change_set
-
     for words in (
         ("values", "--json", workspace, this, values.one),
-        ("values", workspace, "--json", this, values.one),
-        ("values", "get", workspace, this, "--json", values.one),
-        ("values", workspace, this, values.one, "--json"),
+        ("values", "get", workspace, "--json", this, values.one),
     ):
-        [shown] = json.loads(await operator.tell(*words))
-        assert shown["value"] == 1
-
-
-async def test_a_request_to_what_is_paused_says_that_it_waits(
-    deployment: Deployment, operator: Commands, change_set: ChangeSet
-) -> None:
-    await deployment.start()
-    values = Sum()
-    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define(1, 2))
-    await asyncio.wait_for(reply, 30)
-    await operator.tell("pause", "--all")
-
-    waits = asyncio.create_task(operator.tell("checkpoint", *change_set, "--within", 2, code=1))
-    said = await waits
-
-    assert "everything is paused: this waits for `rebaser resume --all`" in said
-    assert "still waits in line" in said
-    await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 2)])
+        [shown] = json.loads(await operator.tell(*words))  # options stand anywhere
+        assert shown["value"] == 40

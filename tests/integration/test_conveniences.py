@@ -1,0 +1,161 @@
+"""What makes the command line pleasant: completion, flags, remedies, logs, the page's address."""
+
+import argparse
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rebaser_client import errors
+from rebaser_client.errors import ClientError
+from rebaser_server.cli import _parser
+from rebaser_server.commands.completion import SHELLS
+from rebaser_server.commands.exits import Exit
+from rebaser_server.commands.remedies import remedy_for
+from tests.harness import NatsServer
+from tests.integration.commands import Commands
+from tests.integration.deployment import SCALED, Deployment
+from tests.integration.test_command_line import REBASER, rebaser
+
+ROOT = Path(__file__).parents[2]
+OPERATING = (ROOT / "docs/operating.md").read_text()
+
+
+def commands(
+    parser: argparse.ArgumentParser, name: str = ""
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Every command that runs something, by its words."""
+    verbs = [action.choices for action in parser._actions if isinstance(action.choices, dict)]
+    if not verbs:
+        yield name.strip(), parser
+    for word, below in (item for choices in verbs for item in choices.items()):
+        yield from commands(below, f"{name} {word}")
+
+
+def test_every_command_speaks_json() -> None:
+    """But those that run until they are stopped, and the one that prints a script."""
+    mute = {name for name, it in commands(_parser()) if "--json" not in it._option_string_actions}
+
+    assert mute == {"serve", "up", "completion"}
+
+
+def test_every_command_and_exit_code_is_told_to_operators() -> None:
+    missing = [name for name, _ in commands(_parser()) if f"rebaser {name}" not in OPERATING]
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", OPERATING, re.MULTILINE)}
+
+    assert missing == []
+    assert codes == {code.value for code in Exit}
+
+
+@pytest.mark.parametrize("error", ClientError.__subclasses__(), ids=lambda error: error.__name__)
+def test_there_is_something_to_do_about_every_error_of_asking(error: type[ClientError]) -> None:
+    assert error.__module__ == errors.__name__
+    assert remedy_for(error("why")) is not None
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_completion_script_is_one_that_its_shell_reads(shell: str, tmp_path: Path) -> None:
+    done = rebaser("completion", shell)
+
+    assert done.returncode == 0
+    assert "dead-letters" in done.stdout
+    if shutil.which(shell):
+        script = tmp_path / "script"
+        script.write_text(done.stdout)
+        subprocess.run([shell, "-n", script], check=True)
+
+
+def test_bash_completes_commands_verbs_and_options(tmp_path: Path) -> None:
+    script = tmp_path / "completion"
+    script.write_text(rebaser("completion", "bash").stdout)
+
+    def completed(*words: str) -> set[str]:
+        line = " ".join(words)
+        code = (
+            f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; "
+            f"COMP_LINE='{line}'; _shtab_rebaser; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        )
+        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+        return set(done.stdout.split())
+
+    assert {"dvu", "doctor"} <= completed("rebaser", "d")
+    assert {"status", "cancel", "run"} <= completed("rebaser", "dvu", "''")
+    assert "--failed" in completed("rebaser", "dvu", "run", "--f")
+
+
+async def test_an_error_says_what_to_do(deployment: Deployment) -> None:
+    given = Commands(deployment)
+    unknown = "01JZ8M3Q7V0000000000000003"
+
+    nothing = await given.tell("change-sets", "fork", unknown, "x", code=1)
+    past = await given.tell("values", unknown, unknown, "--at", 7, code=1)
+    name = await given.tell("values", "set", unknown, unknown, "nobody", "1", code=1)
+
+    assert "rebaser workspaces list" in nothing
+    assert "rebaser log" in past
+    assert "rebaser values tree" in name
+
+
+def test_a_nats_that_is_not_there_is_said_with_what_to_do() -> None:
+    done = rebaser(
+        "queue", REBASER_NATS__URL="nats://127.0.0.1:9", REBASER_NATS__CONNECT_TIMEOUT="0.2"
+    )
+
+    assert done.returncode == Exit.NO_NATS
+    assert "REBASER_NATS__URL" in done.stderr
+
+
+def test_whoever_reads_the_first_line_of_an_answer_ends_it_quietly() -> None:
+    code = f"{REBASER} completion bash | head -1; exit ${{PIPESTATUS[0]}}"
+
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def said_in_a_terminal(words: list[str], until: str, directory: Path, **variables: str) -> str:
+    """What a command shows on a terminal up to `until`; then it is stopped."""
+    ours, theirs = pty.openpty()
+    scaled = {f"REBASER_{key}": value for key, value in (SCALED | variables).items()}
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
+    process = subprocess.Popen(
+        [REBASER, *words], stdout=theirs, stderr=theirs, cwd=directory, env=inherited | scaled
+    )
+    os.close(theirs)
+
+    try:
+        text, end = "", time.monotonic() + 60
+        while until not in text and time.monotonic() < end:
+            if select.select([ours], [], [], 1)[0]:
+                text += os.read(ours, 65536).decode()
+        return text
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+        os.close(ours)
+
+
+@pytest.mark.parametrize(("form", "pretty"), [("auto", True), ("pretty", True), ("json", False)])
+def test_logs_in_a_terminal_are_for_people_unless_told_otherwise(
+    nats_server: NatsServer, form: str, pretty: bool, tmp_path: Path
+) -> None:
+    said = said_in_a_terminal(
+        ["serve"], "ready", tmp_path, NATS__URL=nats_server.url, LOG_FORMAT=form
+    )
+
+    assert ('"event": "ready"' in said) is not pretty
+    assert ("instance" in said) is not pretty
+
+
+def test_up_says_where_its_page_is(tmp_path: Path) -> None:
+    said = said_in_a_terminal(["up", "--port", "-1"], "Ctrl-C", tmp_path)
+
+    assert len(re.findall(r"page +http://127\.0\.0\.1:\d+/", said)) == 1
