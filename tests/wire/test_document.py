@@ -113,6 +113,7 @@ def test_every_header_is_told():
         MESSAGE_ID,
         REPLY_INBOX,
         AUTHOR,
+        "traceparent",
     } == set(told)
 
 
