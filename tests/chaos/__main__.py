@@ -70,6 +70,9 @@ def _round(seed: str, size: Size, figures: Figures) -> bool:
     _say(f"round {seed}: {spent:.0f} s, {len(history.events)} events, {len(violations)} violations")
     for violation in violations[:20]:
         _say(f"  {violation}")
+    for event in history.of(Kind.REST):
+        for change_set, why in event.data.get("stuck", {}).items():
+            _say(f"  stuck: {change_set}: {why}")
     for event in history.of(Kind.UNFORESEEN):
         _say(f"  unforeseen in {event.data['daemon']}: {event.data['exception'][-200:]}")
     if violations:

@@ -7,23 +7,30 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nats.aio.client import Client
 
 from rebaser_client.client import RebaserClient
+from rebaser_client.errors import ClientError
+from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ConnectOptions, JetStream, JetStreamError, connected
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.fleet.members import PRESUMED_DEAD
 from rebaser_server.server import prepare
 from rebaser_server.settings import Settings
+from tests.chaos.branches import standing
 from tests.chaos.clients import RETRY_FOR, ChaosClient, WitnessedJetStream
 from tests.chaos.faults import Target, drawn
 from tests.chaos.fleet import nats_servers, seats
 from tests.chaos.history import History, Kind
+from tests.chaos.leads import ACTIONS, Leading
 from tests.chaos.recorder import Recorder, recording
+from tests.chaos.stuck import Progress, stuck
 from tests.chaos.workload import Values
 from tests.integration.deployment import SCALED, Deployment, new_change_sets
+from tests.schedules.sheet import Sheet
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class Size:
     lease: float = float(SCALED["ACK_WAIT"])
     """Seconds; the product's own are 60."""
     rest_within: float = 90.0
-    """Seconds, and three leases."""
+    """Seconds in which nothing is settled, and three leases: then it is stuck."""
     cluster: bool = False
 
     @property
@@ -60,6 +67,8 @@ class _Round:
     recorder: Recorder
     target: Target
     clients: list[ChaosClient]
+    lead: RebaserClient
+    leading: Leading
 
     async def run(self) -> None:
         variables = {
@@ -77,6 +86,8 @@ class _Round:
                 await seat.daemon.ready(within=120)
         for client, change_set in self._pairs():
             await client.define(change_set)
+        await self.leading.create(self.lead)
+        await self.leading.define(self.lead)
         await self._break()
         rested_after = await self._come_to_rest()
         for client, change_set in self._pairs():
@@ -84,6 +95,7 @@ class _Round:
         await self._come_to_rest()
         for client in self.clients:
             await client.settle()
+        await self.leading.refresh(self.deployment.js)
         await self._come_to_rest()
         await self._write_down_the_end(rested_after)
 
@@ -104,6 +116,7 @@ class _Round:
             kinds=size.kinds,
         )
         asking = [asyncio.create_task(client.ask(over)) for client in self.clients]
+        asking.append(asyncio.create_task(self._lead(over)))
         async with asyncio.TaskGroup() as group:
             for fault in faults:
                 group.create_task(fault.happen(self.target, self.history))
@@ -111,19 +124,37 @@ class _Round:
         over.set()
         await asyncio.gather(*asking)
 
+    async def _lead(self, over: asyncio.Event) -> None:
+        """Have branches forked, edited and closed beside all that."""
+        rng = random.Random(f"lead {self.rng.random()}")
+        actions, weights = ("edit_head", *ACTIONS), (8, *ACTIONS.values())
+        while not over.is_set():
+            [what] = rng.choices(actions, weights)
+            with suppress(JetStreamError, ClientError):
+                await self.leading.do(self.lead, what, rng.randrange(100))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rng.uniform(0, 4 * self.size.pause)):
+                    await over.wait()
+
     async def _come_to_rest(self) -> float:
-        """Wait until nothing is left; or, after a time, for no longer. How long that took."""
+        """Wait until nothing is left, as long as requests are settled. How long that took."""
         began = time.monotonic()
-        try:
-            async with asyncio.timeout(self.size.rest_within + 3 * self.size.lease):
-                while True:
-                    with suppress(JetStreamError):
-                        if not any((await self._left()).values()) and await self._recorded():
-                            break
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            await self._write_down_what_is_left()
+        progress = Progress(self.history, self.size.rest_within + 3 * self.size.lease)
+        left: dict[str, int] = {}
+        while True:
+            with suppress(JetStreamError):
+                left = await self._left()
+                if not any(left.values()) and await self._recorded():
+                    break
+            if progress.stopped(left):
+                await self._write_down_what_is_left(stuck=await self._stuck())
+                break
+            await asyncio.sleep(0.1)
         return round(time.monotonic() - began, 2)
+
+    async def _stuck(self) -> dict[str, dict[str, Any]]:
+        js, subjects = self.deployment.js, self.deployment.subjects
+        return await stuck(js, subjects, self.history)
 
     async def _left(self) -> dict[str, int]:
         js, subjects = self.deployment.js, self.deployment.subjects
@@ -143,7 +174,10 @@ class _Round:
         heads = {}
         for event in self.history.of(Kind.COMMIT):
             heads[event.data["change_set"]] = event.data["commit"]["head"]
-        return [head["dirtySequence"] > head["cleanSequence"] for head in heads.values()]
+        return [
+            head["dirtySequence"] > head["cleanSequence"] or standing(head) == "applying"
+            for head in heads.values()
+        ]
 
     async def _write_down_what_is_left(self, **more: object) -> dict[str, int]:
         js, subjects = self.deployment.js, self.deployment.subjects
@@ -167,7 +201,7 @@ class _Round:
                 self.history.add(Kind.UNFORESEEN, daemon=daemon, event=event, exception=exception)
             for run in seat.runs():
                 self.history.add(Kind.RUN, **run)
-        change_sets = list(self.clients[0].change_sets)
+        change_sets = [*self.clients[0].change_sets, self.leading.head, *self.leading.branches]
         first_lines = {str(c): await self._first_line(c) for c in change_sets}
         left = await self._write_down_what_is_left(
             rested_after=rested_after, first_lines=first_lines
@@ -175,9 +209,15 @@ class _Round:
         if left["requests"] or left["due"]:
             return
         for change_set in change_sets:
-            graph = await self.deployment.graph(change_set)
+            state = (await self.deployment.archive(change_set).restored()).state
+            if state.head.closing is not None:
+                continue
+            graph = state.graph
             found = {v.id: [v.status.value, v.value] for v in graph.values.values()}
             self.history.add(Kind.VALUES, change_set=str(change_set), values=found)
+        for branch in self.leading.branches:
+            record = await Registry(self.deployment.js, self.deployment.subjects).change_set(branch)
+            self.history.add(Kind.RECORD, change_set=str(branch), record=record.wire())
 
     async def _first_line(self, change_set: ChangeSet) -> int:
         """Where the log of the change set begins by now: the lines before were purged."""
@@ -211,7 +251,13 @@ async def run_round(seed: str, directory: Path, size: Size, history: History) ->
             deployment.js,
             deployment.subjects,
         )
-        await _Round(size, rng, history, deployment, recorder, target, clients).run()
+        [head], chance = new_change_sets(1), random.Random(f"{seed}/lead")
+        lead = await stack.enter_async_context(
+            _client(seed, size.clients, options, history, change_sets, size)
+        )
+        leading = Leading(lead.js, history, chance, head, Sheet(chance))
+        parts = size, rng, history, deployment, recorder, target, clients
+        await _Round(*parts, lead.client, leading).run()
 
 
 def _replicas(size: Size) -> int:

@@ -5,7 +5,7 @@ It knows the few functions and updates that the workload uses.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Update = dict[str, Any]
@@ -32,6 +32,14 @@ class ChangeSetModel:
         for update in batch:
             [(kind, body)] = update.items()
             getattr(self, f"_{kind}")(body)
+
+    def take(self, before: "ChangeSetModel", after: "ChangeSetModel") -> None:
+        """Take over what differs between two that have the same values, and nothing else."""
+        self._funcs |= {i: f for i, f in after._funcs.items() if before._funcs.get(i) != f}
+        for value_id, value in after._values.items():
+            was = before._values.get(value_id)
+            if was != value:
+                self._values[value_id] = replace(value)
 
     def values(self) -> dict[str, list[Any]]:
         """Value id → status and value, which is None where there is none."""

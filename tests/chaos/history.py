@@ -26,7 +26,9 @@ class Kind(StrEnum):
     DAEMON = "daemon"  # name, what: started, ready, killed, told to stop, frozen, thawed, exited
     FAULT = "fault"  # fault, target, seconds, phase: begins or is over
     UNFORESEEN = "unforeseen"  # daemon, event, exception: an error that nobody meant to happen
+    WAIT = "wait"  # what is left, and how many were settled: it waits for rest, and is not stuck
     REST = "rest"  # what is left in the streams at the end
+    RECORD = "record"  # change_set, record: what is registered of a branch at the end
     VALUES = "values"  # change_set, values: what the change set says it is at the end
 
 

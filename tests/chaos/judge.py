@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tests.chaos.evaluator import ChangeSetModel
+from tests.chaos.branches import Families, is_over, wrong_with
 from tests.chaos.history import History, Kind
 
 SHOWN = 3  # of many alike
@@ -17,7 +17,7 @@ SHOWN = 3  # of many alike
 
 class Violation(NamedTuple):
     rule: str
-    """S1 … S6; W15; VALUES; REPLY; RECORD where the history has a hole and cannot be judged."""
+    """S1 … S6; W15; VALUES; BRANCH; REPLY; RECORD where the history has a hole."""
     change_set: str
     what: str
 
@@ -73,7 +73,7 @@ def judge(history: History) -> list[Violation]:
     case = _Case(history)
     rules = (
         _recorded, _lost, _dead, _order, _once, _serial, _covered, _at_rest, _silent, _values,
-        _replies,
+        _branches, _replies,
     )  # fmt: skip
     return [violation for rule in rules for violation in rule(case)]
 
@@ -208,6 +208,8 @@ def _wrong_step(before: dict[str, Any], line: _Line, committed: set[str]) -> Ite
     is_result = result is not None and result.get("covers") is not None
     if is_result and result["outcome"] == "applied" and (not claim or claim["id"] != result["id"]):
         yield f"result {result['id']} committed, but the claim was {claim}"
+    if is_over(head) and head["cleanSequence"] == head["dirtySequence"]:
+        return  # nothing of it is computed any more
     if head["cleanSequence"] > before["cleanSequence"] or is_result:
         if not claim or head["cleanSequence"] != claim["covers"]:
             yield f"clean became {head['cleanSequence']} under claim {claim}"
@@ -222,6 +224,8 @@ def _covered(case: _Case) -> Iterator[Violation]:
     for change_set in sorted(case.complete):
         log = case.logs[change_set]
         head = log[-1].head
+        if is_over(head):
+            continue
         if head["dirtySequence"] > head["cleanSequence"]:
             what = f"an update is due for {head['dirtySequence']}, and nobody makes it"
             yield Violation("S5", change_set, what)
@@ -284,20 +288,26 @@ def _numbers_repeat(case: _Case) -> bool:
 
 def _values(case: _Case) -> Iterator[Violation]:
     """The end is what the requests make of it, one after the other, in the order of the log."""
+    families = Families(case.logs, case.sent)
     for event in case.history.of(Kind.VALUES):
         change_set, found = event.data["change_set"], event.data["values"]
-        if change_set not in case.complete:
+        if not case.complete.issuperset(families.related(change_set)):
             continue
-        model = ChangeSetModel()
-        for line in case.logs[change_set]:
-            handled = line.handled
-            if handled and handled["outcome"] == "applied" and handled["id"] in case.sent:
-                model.apply(case.sent[handled["id"]]["batch"] or ())
-        expected = model.values()
+        expected = families.model(change_set).values()
         wrong = sorted(v for v in expected | found if expected.get(v) != found.get(v))
         for value_id in wrong[:SHOWN]:
             what = f"{value_id} is {found.get(value_id)}, not {expected.get(value_id)}"
             yield Violation("VALUES", change_set, f"{what} ({len(wrong)} in all)")
+
+
+def _branches(case: _Case) -> Iterator[Violation]:
+    """Head comes to every open branch, a difference to head once and as a whole, nothing after."""
+    families = Families(case.logs, case.sent)
+    records = {e.data["change_set"]: e.data["record"] for e in case.history.of(Kind.RECORD)}
+    for change_set in sorted(case.complete):
+        if case.complete.issuperset(families.related(change_set)):
+            for what in wrong_with(families, change_set, records.get(change_set)):
+                yield Violation("BRANCH", change_set, what)
 
 
 def _replies(case: _Case) -> Iterator[Violation]:
@@ -317,7 +327,7 @@ def _replies(case: _Case) -> Iterator[Violation]:
             yield Violation("REPLY", change_set, f"{request} was answered, but never handled")
             continue
         sequence, handled = lines[request]
-        if ok != (handled["outcome"] != "dead"):
+        if ok != (handled["outcome"] not in ("dead", "refused")):
             yield Violation("REPLY", change_set, f"{request} is {handled['outcome']}, not ok={ok}")
         elif ok and event.data["commit"] != sequence:
             what = f"{request} is in line {sequence}, answered with {event.data['commit']}"

@@ -71,12 +71,17 @@ class PullConsumer(Consumer):
 
     def __init__(self, broker: "Broker", stream: Stream, name: str, config: dict[str, Any]) -> None:
         super().__init__(broker, stream, name, config)
-        self._ack_wait = config["ack_wait"] / 1e9
+        self._ack_wait = config.get("ack_wait", 30e9) / 1e9
         self.pending: dict[int, float] = {}
         """Delivered and not settled → until when nobody else gets it."""
         self._again: deque[int] = deque()
         self._delivered: dict[int, int] = {}
         self._pulls: deque[_Pull] = deque()
+
+    def _left(self) -> int:
+        if self.config.get("deliver_policy") != "last_per_subject":
+            return super()._left()
+        return sum(matches(self._filter, subject) for subject in self._stream.by_subject)
 
     def pull(self, inbox: str, asked: dict[str, Any]) -> None:
         heartbeat = asked.get("idle_heartbeat", 0) / 1e9

@@ -7,6 +7,7 @@ from unittest import mock
 
 from rebaser_client import publishing
 from rebaser_core.commits import Claim
+from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import AckSubject
 from rebaser_core.jetstream.cursor import OrderedReader
 from rebaser_core.jetstream.requests import Api
@@ -15,7 +16,7 @@ from rebaser_core.messages import EnqueueUpdatesRequest, Inline
 from rebaser_server.fleet import crew, tasks
 from rebaser_server.fleet.reconciler import Reconciler
 from rebaser_server.graph import Graph
-from rebaser_server.line import applying, handling
+from rebaser_server.line import applying, closing, handling, lifecycle
 from rebaser_server.line.handling import Handler
 from rebaser_server.line.ownership import Ownership
 
@@ -126,6 +127,26 @@ def without_reconcilers() -> AbstractContextManager[Any]:
     return mock.patch.object(Reconciler, "reconcile", _nothing)
 
 
+def passing_over_what_head_did() -> AbstractContextManager[Any]:
+    """A branch moves its place in head's log, and takes over nothing."""
+    real = lifecycle.since
+
+    async def since(*args: Any) -> Any:
+        return (await real(*args))._replace(changes=[])
+
+    return mock.patch.object(lifecycle, "since", since)
+
+
+def going_to_head_under_a_new_id() -> AbstractContextManager[Any]:
+    """Whoever takes a difference to head again is not recognised."""
+    return mock.patch.object(closing, "at_head", side_effect=lambda _: RequestId())
+
+
+def without_an_end_of_branches() -> AbstractContextManager[Any]:
+    """Batches behind the end of a branch take effect."""
+    return mock.patch.object(applying, "_objection", return_value=None)
+
+
 @contextmanager
 def without_tasks_from_clients() -> Iterator[None]:
     """C2: a request is stored, and nobody is told."""
@@ -157,4 +178,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     settling_what_is_not_its_own,
     without_reconcilers,
     without_tasks_from_clients,
+    passing_over_what_head_did,
+    going_to_head_under_a_new_id,
+    without_an_end_of_branches,
 )

@@ -174,12 +174,15 @@ class Asker(Person):
         async with connected(ConnectOptions(name=self.name)) as nc:
             self._js = JetStream(nc)
             async with RebaserClient.on(nc, self._js) as self._client:
-                for ask in self._asks:
-                    await asyncio.sleep(ask.pause)
-                    await self._cued(ask.cue)
-                    await self._send(ask)
+                await self._work()
                 self.done = True
                 await self._leave.wait()
+
+    async def _work(self) -> None:
+        for ask in self._asks:
+            await asyncio.sleep(ask.pause)
+            await self._cued(ask.cue)
+            await self._send(ask)
 
     async def _cued(self, moment: str) -> None:
         if moment and any(self._history.of(Kind.STORED)):

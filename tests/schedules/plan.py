@@ -4,6 +4,8 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tests.chaos.leads import ACTIONS
+
 
 class Trouble(StrEnum):
     """Kinds of schedules, by what goes wrong in them."""
@@ -60,6 +62,16 @@ class Ask:
     cue: str
 
 
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something done to a branch, `pause` seconds after the one before; a `cue` is as an ask's."""
+
+    pause: float
+    what: str
+    branch: int
+    cue: str
+
+
 @dataclass(slots=True)
 class Plan:
     """Everything that is decided beforehand."""
@@ -79,6 +91,8 @@ class Plan:
     dvu_fails: float
     store_fails: float
     horizon: float
+    acts: list[Act]
+    """None: there are no branches. Else the first change set is the head of a workspace."""
 
     @property
     def requests(self) -> int:
@@ -120,6 +134,7 @@ def plan_of(seed: object) -> Plan:
         dvu_fails=rng.choice((0.0, 0.0, 0.3)),
         store_fails=rng.choice((0.0, 0.0, 0.1)) if lossy else 0.0,
         horizon=horizon,
+        acts=_acts(seed, horizon),
     )
 
 
@@ -140,6 +155,23 @@ def _asks(rng: random.Random, change_sets: int, horizon: float, trouble: Trouble
             )
         )
     return asks
+
+
+def _acts(seed: object, horizon: float) -> list[Act]:
+    rng = random.Random(f"acts {seed}")
+    if rng.random() < 0.6:
+        return []
+    count = rng.choice((3, 6, 10))
+    actions = ["fork", *rng.choices(list(ACTIONS), list(ACTIONS.values()), k=count)]
+    return [
+        Act(
+            pause=rng.choice((0.0, horizon / count, 2 * horizon / count)) * rng.random(),
+            what=what,
+            branch=rng.randrange(6),
+            cue=rng.choice(MOMENTS) if rng.random() < 0.4 else "",
+        )
+        for what in actions
+    ]
 
 
 def _faults(rng: random.Random, trouble: Trouble, horizon: float, ack_wait: float) -> list[Fault]:

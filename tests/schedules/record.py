@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _ENDS = {
     "quiet", "interrupted", "not ours any more", "tried again later", "NATS failed",
-    "history broken", "work failed",
+    "history broken", "work failed", "turn over",
 }  # fmt: skip
 """What a Rebaser logs when it is done with a task that it has taken: one of these, once."""
 
@@ -115,7 +115,7 @@ class Record:
             change_set=self._change_set(stored),
             sequence=stored.sequence,
             duplicate=False,
-            expected=["applied", "stale"],
+            expected=["applied", "stale", "refused"],
         )
 
     def _commit(self, stored: Stored) -> str:

@@ -74,7 +74,9 @@ class Stream:
                 return {"stream": self.name, "seq": known, "duplicate": True}
         most = self.config.get("max_msgs_per_subject", 0)
         if there and 0 < most <= len(there):
-            return failure(503, 10077, "maximum messages per subject exceeded")
+            if self.config.get("discard_new_per_subject"):
+                return failure(503, 10077, "maximum messages per subject exceeded")
+            self.delete(next(iter(there)))  # as a bucket does with a former value of a key
         self.last_sequence = sequence = self.last_sequence + 1
         stored = Stored(sequence, subject, headers, payload, now, now + behind)
         self._last_id = message_id

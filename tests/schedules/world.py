@@ -3,19 +3,20 @@
 import asyncio
 import gc
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from unittest import mock
 
+from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connected, connection
 from rebaser_core.subjects import Subjects
-from rebaser_server.graph import Graph
 from rebaser_server.history.archive import Archive
 from rebaser_server.history.batches import Batches
 from rebaser_server.history.commit_log import CommitLog
+from rebaser_server.history.state import State
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.results import Results
 from tests.chaos.history import Kind
@@ -25,6 +26,7 @@ from tests.schedules.chance import settled, told
 from tests.schedules.connection import Client
 from tests.schedules.fates import Fates
 from tests.schedules.lake import Lake
+from tests.schedules.leads import Lead
 from tests.schedules.loop import Loop, Stuck
 from tests.schedules.network import Weather
 from tests.schedules.people import Asker
@@ -69,6 +71,7 @@ class World:
         )
         self.record.moment, self.record.asked = self._fates.moment, self._fates.asked
         self._sheets: dict[ChangeSet, Sheet] = {}
+        self._lead: Lead | None = None
 
     def run(self) -> Verdict:
         """Run it to its end, judge it, and leave nothing behind."""
@@ -106,10 +109,12 @@ class World:
         self._fates.relent()
         self.record.note("well")
         await self._rest()
+        if self._lead is not None:
+            await self._at_last(self._lead.refresh)
         await self._answers()
         left = await self._rest()
         if not left:
-            await self._values()
+            await self._at_last(self._audit)
         write_down(self.record.history, self._broker, self._subjects, left)
         for violation in judge(self.record.history):
             self.record.violation(str(violation))
@@ -126,8 +131,10 @@ class World:
 
     def _prepared(self) -> bool:
         """Whether there is something that clients can come to, as operators see to."""
-        tasks = self._broker.streams.get(self._subjects.tasks_stream)
-        return tasks is not None and bool(tasks.consumers)
+        streams = self._broker.streams
+        tasks = streams.get(self._subjects.tasks_stream)
+        registry = f"KV_{self._subjects.change_sets_bucket}"
+        return tasks is not None and bool(tasks.consumers) and registry in streams
 
     def _send_clients(self) -> None:
         for number, asks in enumerate(self._plan.asks):
@@ -137,6 +144,10 @@ class World:
             self._fates.askers.append(
                 Asker(self._loop, self._broker, name, asks, self._sheets, history, chance)
             )
+        if self._plan.acts:
+            chance, acts = random.Random(f"lead {self._seed}"), self._plan.acts
+            self._lead = Lead(self._loop, self._broker, "lead", acts, self._sheets, history, chance)
+            self._fates.askers.append(self._lead)
 
     def _nats_is_well(self) -> bool:
         return not self._broker.down and self._broker.leaderless_until <= self._loop.time()
@@ -163,30 +174,45 @@ class World:
                 self.record.history.add(Kind.NO_REPLY, request=str(request_id))
             asker.leave()
 
-    async def _values(self) -> None:
-        """The values as any process would find them, read by the product's own code."""
-        auditor = self._loop.process("auditor").start(self._audit())
-        await asyncio.wait([auditor])
-        auditor.result()
+    @property
+    def _branches(self) -> list[ChangeSet]:
+        return self._lead.branches if self._lead else []
 
-    async def _audit(self) -> None:
-        async with connected(ConnectOptions(name="auditor")) as nc:
-            for change_set in self._sheets:
-                graph = await self._graph(JetStream(nc), change_set)
+    async def _at_last(self, what: Callable[[JetStream], Awaitable[None]]) -> None:
+        """Have it done by a process of its own."""
+
+        async def work() -> None:
+            async with connected(ConnectOptions(name=what.__name__)) as nc:
+                await what(JetStream(nc))
+
+        working = self._loop.process(what.__name__).start(work())
+        await asyncio.wait([working])
+        working.result()
+
+    async def _audit(self, js: JetStream) -> None:
+        """The values and records as any process would find them, read by the product's own code."""
+        history = self.record.history
+        for branch in self._branches:
+            record = await Registry(js, self._subjects).change_set(branch)
+            history.add(Kind.RECORD, change_set=str(branch), record=record.wire())
+        for change_set in (*self._sheets, *self._branches):
+            state = await self._state(js, change_set)
+            if state.head.closing is None:
+                graph = state.graph
                 found = {v.id: [v.status.value, v.value] for v in graph.values.values()}
-                self.record.history.add(Kind.VALUES, change_set=str(change_set), values=found)
+                history.add(Kind.VALUES, change_set=str(change_set), values=found)
                 if graph.roots:
                     self.record.violation(f"S5 {change_set}: roots left at rest: {graph.roots}")
 
-    async def _graph(self, js: JetStream, change_set: ChangeSet) -> Graph:
+    async def _state(self, js: JetStream, change_set: ChangeSet) -> State:
         root = str(self._store or "/nowhere")
         batches = Batches(ObjectStore(js, self._subjects.batches_bucket), Results(root))
         log = CommitLog(js, self._subjects, change_set)
         until, last = await log.last()
         if last is None:
-            return Graph()
+            return State()
         archive = Archive(change_set, log, batches, Checkpoints(root))
-        return (await archive.restore(until)).state.graph
+        return (await archive.restore(until)).state
 
     async def _stop(self) -> None:
         """Stop everybody: they end in time, hold nothing, and nobody dropped an error."""

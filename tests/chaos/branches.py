@@ -1,0 +1,200 @@
+"""What must hold of branches, and what they must come to: judged from the logs and what was sent.
+
+Pure, as the judge. The values of a branch are head's as far as it has come, with the branch's own
+batches, and its parent's, applied to them. So it is where a value is never removed, nor made of
+another kind: what is asked of branches here does neither.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any, Protocol
+
+from rebaser_core.ids import RequestId
+from rebaser_server.line.lifecycle import at_head
+from tests.chaos.evaluator import ChangeSetModel
+
+FINAL = ("applied", "abandoned", "deleted")
+_NEXT = {
+    None: ("applying", *FINAL),
+    "applying": ("applied", None),
+    "applied": ("deleted",),
+    "abandoned": ("deleted",),
+    "deleted": (),
+}
+"""How a change set may stand after it stood so."""
+
+
+class Line(Protocol):
+    """Of a commit log."""
+
+    sequence: int
+    head: dict[str, Any]
+    handled: dict[str, Any] | None
+
+
+def standing(head: Mapping[str, Any]) -> str | None:
+    closing = head.get("closing")
+    return closing["standing"] if closing else None
+
+
+def is_over(head: Mapping[str, Any]) -> bool:
+    """Whether it is closed for good."""
+    return standing(head) in FINAL
+
+
+class Families:
+    """Heads and their branches."""
+
+    def __init__(
+        self, logs: Mapping[str, list[Any]], sent: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        self.logs = logs
+        self.sent = sent
+        self.differences: dict[str, tuple[str, Line]] = {}
+        """Id of a request that takes a difference to head → whose, and the line that says so."""
+        for change_set, log in logs.items():
+            for before, line in pairwise([None, *log]):
+                if standing(line.head) == "applying" and (
+                    before is None or standing(before.head) != "applying"
+                ):
+                    request = RequestId.from_str(line.head["closing"]["request"])
+                    self.differences[str(at_head(request))] = change_set, line
+
+    def branch(self, change_set: str) -> dict[str, Any] | None:
+        """What its head says of it as a branch."""
+        log = self.logs.get(change_set)
+        return log[-1].head.get("branch") if log else None
+
+    def sibling(self, change_set: str, other: str) -> str:
+        return f"{change_set.partition('.')[0]}.{other}"
+
+    def head_of(self, change_set: str) -> str:
+        branch = self.branch(change_set)
+        return change_set if branch is None else self.sibling(change_set, branch["head"])
+
+    def related(self, change_set: str) -> set[str]:
+        """All of its workspace that have a log."""
+        workspace = change_set.partition(".")[0]
+        return {other for other in self.logs if other.partition(".")[0] == workspace}
+
+    def model(self, change_set: str, until: int | None = None) -> ChangeSetModel:
+        """What it is by that line, or by the last."""
+        log = self._until(change_set, until)
+        branch = log[-1].head.get("branch") if log else None
+        if branch is not None:
+            model = self.model(self.sibling(change_set, branch["head"]), branch.get("cursor") or 0)
+            for batch in self._edits(change_set, until):
+                model.apply(batch)
+            return model
+        model = ChangeSetModel()
+        for line in log:
+            handled = line.handled
+            if handled is None or handled["outcome"] != "applied":
+                continue
+            if handled["id"] in self.differences:
+                other, closing = self.differences[handled["id"]]
+                cursor = min(closing.head["branch"]["cursor"], line.sequence - 1)
+                model.take(self.model(change_set, cursor), self.model(other, closing.sequence))
+            elif handled["id"] in self.sent:
+                model.apply(self.sent[handled["id"]]["batch"] or ())
+        return model
+
+    def _until(self, change_set: str, until: int | None) -> list[Any]:
+        log = self.logs.get(change_set, [])
+        return log if until is None else [line for line in log if line.sequence <= until]
+
+    def _edits(self, change_set: str, until: int | None) -> Iterator[list[dict[str, Any]]]:
+        log = self._until(change_set, until)
+        branch = log[-1].head.get("branch") if log else None
+        if branch is None:
+            return
+        base = branch["base"]
+        if base["changeSetId"] != branch["head"]:
+            yield from self._edits(self.sibling(change_set, base["changeSetId"]), base["commit"])
+        for line in log:
+            handled = line.handled
+            if handled and handled["outcome"] == "applied" and handled["id"] in self.sent:
+                yield self.sent[handled["id"]]["batch"] or []
+
+
+def wrong_with(
+    families: Families, change_set: str, record: Mapping[str, Any] | None
+) -> Iterator[str]:
+    """What is wrong with it, if it is a branch."""
+    log = families.logs[change_set]
+    if families.branch(change_set) is None:
+        yield from _taken_twice(families, log)
+        return
+    yield from _wrong_step(families, {}, log[0])
+    for before, line in pairwise(log):
+        yield from _wrong_step(families, before.head, line)
+    yield from _not_reached(families, change_set)
+    yield from _wrong_end(families, change_set)
+    if record is not None and record["standing"] != (standing(log[-1].head) or "open"):
+        yield f"registered as {record['standing']}, but is {standing(log[-1].head) or 'open'}"
+
+
+def _taken_twice(families: Families, log: list[Any]) -> Iterator[str]:
+    taken = [
+        line.handled["id"]
+        for line in log
+        if line.handled
+        and line.handled["id"] in families.differences
+        and line.handled["outcome"] == "applied"
+    ]
+    for request in sorted({request for request in taken if taken.count(request) > 1}):
+        yield f"the difference {request} was taken {taken.count(request)} times"
+
+
+def _wrong_step(families: Families, before: Mapping[str, Any], line: Line) -> Iterator[str]:
+    was, now = standing(before), standing(line.head)
+    if now != was and now not in _NEXT[was]:
+        yield f"line {line.sequence}: {now or 'open'} after {was}"
+    if (line.head["branch"].get("cursor") or 0) < (before.get("branch", {}).get("cursor") or 0):
+        yield f"line {line.sequence}: its place in head's log goes back"
+    handled = line.handled
+    if handled is None:
+        return
+    sent = families.sent.get(handled["id"], {})
+    if was == "applying" and handled.get("covers") is not None:
+        return  # head may not have it, and then it is open again
+    if was is not None and handled["outcome"] == "applied" and sent.get("action") != "delete":
+        yield f"line {line.sequence}: {handled['id']} took effect although it is {was}"
+    if was is None and handled["outcome"] == "refused" and sent.get("batch"):
+        yield f"line {line.sequence}: {handled['id']} was refused although it is open"
+
+
+def _not_reached(families: Families, change_set: str) -> Iterator[str]:
+    """At rest each open branch was told to refresh after everything else."""
+    head = families.logs[change_set][-1].head
+    if head.get("closing"):
+        return
+    cursor = head["branch"].get("cursor") or 0
+    for line in families.logs.get(families.head_of(change_set), ()):
+        handled = line.handled
+        if handled and handled["outcome"] == "applied" and line.sequence > cursor:
+            known = handled["id"] in families.differences
+            if known or families.sent.get(handled["id"], {}).get("batch"):
+                yield f"head's line {line.sequence} never came to it, only those up to {cursor}"
+                return
+
+
+def _wrong_end(families: Families, change_set: str) -> Iterator[str]:
+    closing = families.logs[change_set][-1].head.get("closing")
+    applied = {
+        line.handled["id"]: line.sequence
+        for line in families.logs.get(families.head_of(change_set), ())
+        if line.handled and line.handled["outcome"] == "applied"
+    }
+    if closing and closing["standing"] == "applying":
+        yield "it never came to head"
+    mine = [request for request, (who, _) in families.differences.items() if who == change_set]
+    said = [
+        (str(at_head(RequestId.from_str(line.head["closing"]["request"]))), line)
+        for line in families.logs[change_set]
+        if standing(line.head) == "applied"
+    ]
+    for request in mine:
+        commits = {line.head["closing"].get("commit") for who, line in said if who == request}
+        if commits != ({applied[request]} if request in applied else set()):
+            yield f"difference {request} is applied in one of the two logs alone"
