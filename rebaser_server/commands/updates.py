@@ -38,12 +38,17 @@ async def updates(at: Deployment, only: ChangeSet | None = None) -> list[Row]:
         PauseBook(at.js, at.subjects).all(),
     )
     held: dict[tuple[str, str], tuple[str, Row | None]] = {}
+    crowded = {  # who names only some of what it holds
+        str(report["instance"])
+        for report in reports
+        if report["slots"]["busy"] > len(report["holdings"])
+    }
     for report in reports:
         for holding in report.get("holdings", ()):
             key = holding["workspace"], holding["changeSet"]
             if holding["update"] or key not in held:
                 held[key] = report["instance"], holding["update"]
-    rows = [_row(change_set, line, held, paused) for change_set, line in due.items()]
+    rows = [_row(change_set, line, held, crowded, paused) for change_set, line in due.items()]
     return sorted(rows, key=lambda row: (row["state"] == "running", row["changeSet"]))
 
 
@@ -51,13 +56,17 @@ def _row(
     change_set: ChangeSet,
     line: CommitV1,
     held: dict[tuple[str, str], tuple[str, Row | None]],
+    crowded: set[str],
     paused: Paused,
 ) -> Row:
+    owner = line.head.owner.rpartition("/")[0]
     instance, update = held.get((str(change_set[0]), str(change_set[1])), (None, None))
     if update is not None:
         state = "running"
     elif any(scope in paused for scope in scopes_of(change_set)):
         state = "paused"
+    elif instance is None and owner in crowded:
+        state = "not named"
     elif line.head.claim is not None:
         state = "claimed, not running"
     else:
@@ -70,7 +79,7 @@ def _row(
         "done": update and update["done"],
         "since": update and update["since"],
         "failures": line.head.dvu_failures,
-        "instance": instance or line.head.owner.rpartition("/")[0] or None,
+        "instance": instance or owner or None,
     }
 
 
