@@ -1,8 +1,8 @@
 """What must hold of branches, and what they must come to: judged from the logs and what was sent.
 
-Pure, as the judge. The values of a branch are head's as far as it has come, with the branch's own
-batches, and its parent's, applied to them. So it is where a value is never removed, nor made of
-another kind: what is asked of branches here does neither.
+Pure, as the judge. The values of a branch are head's as far as it has come, with the batches of the
+branch and of its parent applied to them, less what was corrected away. So it is where a value is
+never removed, nor made of another kind: what is asked of branches here does neither.
 """
 
 from collections.abc import Iterator, Mapping
@@ -114,7 +114,9 @@ class Families:
         for line in log:
             handled = line.handled
             if handled and handled["outcome"] == "applied" and handled["id"] in self.sent:
-                yield self.sent[handled["id"]]["batch"] or []
+                gone = {correction["index"] for correction in handled.get("corrections", ())}
+                batch = self.sent[handled["id"]]["batch"] or []
+                yield [update for index, update in enumerate(batch) if index not in gone]
 
 
 def wrong_with(
