@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format unit slow chaos bench docs clean
+.PHONY: demo test check format unit slow chaos bench docs clean audit manifests
 
 demo: .venv/ready ## the main job, on real input
 	$(BIN)/rebaser demo $(DEMO)
@@ -30,6 +30,20 @@ bench: .venv/ready ## what it costs, beside the limits measured in the same run
 
 docs: .venv/ready ## the documentation as a site, in build/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+audit: .venv/ready ## known vulnerabilities in what is installed; needs the internet
+	$(PYTHON) -m venv .venv/audit
+	.venv/audit/bin/pip install --disable-pip-version-check --quiet 'pip-audit>=2.9'
+	$(BIN)/pip freeze --disable-pip-version-check --exclude-editable > .venv/audited.txt
+	.venv/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement .venv/audited.txt
+
+manifests: .venv/ready ## deploy/ as kubectl and systemd read it
+	for each in base overlays/connect overlays/keda; do \
+	  kubectl kustomize deploy/kubernetes/$$each > .venv/rendered.yaml || exit 1; \
+	  $(BIN)/python -m tests.deploy .venv/rendered.yaml || exit 1; \
+	done
+	sed 's|^ExecStart=[^ ]*|ExecStart=/bin/true|' deploy/systemd/rebaser.service > .venv/rebaser.service
+	systemd-analyze verify .venv/rebaser.service
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .

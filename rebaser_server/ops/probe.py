@@ -1,0 +1,37 @@
+"""`python -m rebaser_server.ops.probe`: asks the daemon beside it whether it lives, for containers.
+
+Ends with 0 if so, and else with 1 and the reason on stderr.
+"""
+
+import ssl
+import sys
+import urllib.request
+from typing import Final
+
+from rebaser_server.ops.endpoint import DEFAULT_PORT
+from rebaser_server.settings import Settings
+
+_TIMEOUT: Final = 4.0  # seconds
+_EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - where it listens, not where we ask
+
+
+def main() -> int:
+    ops = Settings().ops
+    if not ops.enabled:
+        return 0
+    host = "127.0.0.1" if ops.host in _EVERYWHERE else ops.host
+    context = None
+    if ops.certificate is not None:  # ours, and made for another name than this address
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    url = f"{'https' if context else 'http'}://{host}:{ops.port or DEFAULT_PORT}/healthz"
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT, context=context):  # noqa: S310
+            return 0
+    except OSError as error:  # what HTTP refuses is one, too
+        sys.stderr.write(f"{url}: {error}\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

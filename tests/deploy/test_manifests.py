@@ -1,0 +1,124 @@
+"""What deploy/ says fits together, fits what the daemon does, and is what Kubernetes takes."""
+
+import re
+from configparser import RawConfigParser
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_server.settings import Settings, unknown_variables
+from tests.deploy.manifests import (
+    DEPLOY,
+    KUBERNETES,
+    ROOT,
+    SCALED_OBJECT,
+    compose,
+    documents,
+    kubernetes,
+    of_kind,
+    rebaser,
+)
+
+KUBERNETES_VERSION = "1.32"
+WRITABLE = ("/var/lib/rebaser", "/tmp")  # noqa: S108 - in a container
+VARIABLE = re.compile(r"\bREBASER_[A-Z_]+\b")
+NOT_OURS = {"REBASER_REQUESTS", "REBASER_TASKS", "REBASER_COMMITS", "REBASER_BATCHES",
+            "REBASER_OPS_TOKEN"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("file", "resource"),
+    [(f, r) for f, r in kubernetes() if r["kind"] != "ScaledObject"],
+    ids=lambda each: each.stem if isinstance(each, Path) else each["kind"],
+)
+def test_kubernetes_knows_every_field(file: Path, resource: dict[str, Any]) -> None:
+    kubernetes_validate.validate(resource, KUBERNETES_VERSION, strict=True)
+
+
+def test_every_file_is_in_a_kustomization() -> None:
+    for kustomization in KUBERNETES.rglob("kustomization.yaml"):
+        [told] = documents(kustomization)
+        files = {f.name for f in kustomization.parent.glob("*.yaml")} - {kustomization.name}
+        assert files == {name for name in told["resources"] if not name.startswith("..")}
+
+
+def test_every_variable_is_a_setting() -> None:
+    files = [
+        f
+        for f in DEPLOY.rglob("*")
+        if f.suffix in {".yaml", ".service"} and f.parent != DEPLOY / "nats"
+    ]
+    named = set().union(*(VARIABLE.findall(f.read_text()) for f in [*files, ROOT / "Dockerfile"]))
+    settings = named - NOT_OURS
+
+    assert unknown_variables(dict.fromkeys(settings, "")) == []
+    for name in settings:
+        _, *path = name.removeprefix("REBASER_").lower().split("__")
+        group = Settings.model_fields[name.removeprefix("REBASER_").lower().split("__")[0]]
+        assert not path or path[0] in group.annotation.model_fields, name
+
+
+def test_who_stops_a_rebaser_gives_it_the_time_that_it_needs() -> None:
+    grace = Settings.model_fields["shutdown_grace"].default.total_seconds()
+    unit = RawConfigParser(strict=False)
+    unit.optionxform = str
+    unit.read(DEPLOY / "systemd/rebaser.service")
+
+    given = [
+        rebaser()["spec"]["terminationGracePeriodSeconds"],
+        int(compose()["services"]["rebaser"]["stop_grace_period"].removesuffix("s")),
+        int(unit["Service"]["TimeoutStopSec"]),
+    ]
+
+    assert all(seconds >= grace + 10 for seconds in given), "and to close what it has open"
+
+
+def test_nobody_is_root_or_writes_where_nothing_is_kept() -> None:
+    for deployment in of_kind("Deployment"):
+        pod = deployment["spec"]["template"]["spec"]
+        [container] = pod["containers"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert {m["mountPath"] for m in container["volumeMounts"]} == set(WRITABLE)
+    for name in ("rebaser", "spark"):
+        service = compose()["services"][name]
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+
+
+def test_what_selects_pods_selects_those_there_are() -> None:
+    labels = {d["spec"]["template"]["metadata"]["labels"]["app"] for d in of_kind("Deployment")}
+    selectors = [
+        *(p["spec"]["podSelector"]["matchLabels"] for p in of_kind("NetworkPolicy")),
+        *(b["spec"]["selector"]["matchLabels"] for b in of_kind("PodDisruptionBudget")),
+        *(s["spec"]["selector"] for s in of_kind("Service")),
+    ]
+    assert {selector["app"] for selector in selectors} == labels == {"rebaser", "rebaser-spark"}
+
+
+def test_keda_watches_the_consumer_that_all_rebasers_share() -> None:
+    [scaled] = documents(SCALED_OBJECT)
+    [trigger] = scaled["spec"]["triggers"]
+    told = trigger["metadata"]
+
+    assert scaled["spec"]["scaleTargetRef"]["name"] == "rebaser"
+    assert (told["stream"], told["consumer"]) == (Subjects().tasks_stream, TASKS_CONSUMER)
+    assert int(told["lagThreshold"]) < Settings.model_fields["concurrency"].default
+
+
+def test_compose_asks_for_secrets_and_shows_nothing_beyond_this_machine() -> None:
+    services = compose()["services"]
+    wanted = set(re.findall(r"\$\{(\w+):\?", (DEPLOY / "compose.yaml").read_text()))
+    example = (DEPLOY / "example.env").read_text()
+
+    assert set(re.findall(r"^(\w+)=", example, re.MULTILINE)) >= wanted
+    for service in services.values():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+    mounted = [v.split(":")[0] for s in services.values() for v in s.get("volumes", [])]
+    assert all((DEPLOY / name).exists() for name in mounted if name.startswith("."))
