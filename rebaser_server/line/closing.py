@@ -7,7 +7,7 @@ from typing import Final, Never
 import structlog
 
 from rebaser_client.errors import NoSuchChangeSet
-from rebaser_client.publishing import publish_request
+from rebaser_client.publishing import publish_request, publish_task
 from rebaser_client.registry import Registry
 from rebaser_core.change_sets import Application, ChangeSetRecordV1, Standing, now
 from rebaser_core.commits import Branch, Closing, Commit, Outcome
@@ -95,6 +95,8 @@ class Closer:
         known = await self._outcomes.of(query)
         if known.state is RequestState.UNKNOWN:
             await self._send(closing, head, where, query)
+        elif known.response is None:  # whoever sent it may have ended before there was a task (C3)
+            await publish_task(self._js, self._subjects, head)
         reader = OrderedConsumer(
             self._js,
             self._subjects.commits_stream,

@@ -3,6 +3,8 @@
 from itertools import pairwise
 
 from rebaser_core.ids import ChangeSet
+from rebaser_server.lifetimes import alongside
+from tests.harness import eventually
 from tests.integration.deployment import Deployment
 from tests.integration.team import Team
 from tests.integration.test_killed_branches import Mortal, ask
@@ -59,3 +61,28 @@ async def test_a_fork_of_a_closed_branch_has_computed_what_that_had_not(
     await team.becomes(fork, team.sum.total, 42)
     await deployment.at_rest()
     assert await team.value(closed, team.sum.total) == 3
+
+
+async def test_who_waits_for_head_sees_that_head_has_a_task(deployment: Deployment) -> None:
+    """The run before may have ended when the difference was stored, and nobody told of it."""
+    daemon = await deployment.start()
+    team = await Team(deployment).begin()
+    branch = await team.fork()
+    await team.send(branch, [set_to(team.sum.one, 40)])
+    await deployment.at_rest()
+    daemon.kill()
+    await ask(deployment, branch, "apply")
+    owner = await Mortal.of(deployment, branch)
+    await owner.handle()
+    await owner.send()
+    js, subjects = deployment.js, deployment.subjects
+    stored = await js.get_message(subjects.tasks_stream, last_by_subject=subjects.task(team.head))
+    assert stored is not None
+    await js.delete_message(subjects.tasks_stream, stored.sequence)
+
+    async with alongside(owner.deliver()):
+
+        async def there_is_one() -> bool:
+            return subjects.task(team.head) in await js.stream_subjects(subjects.tasks_stream)
+
+        await eventually(there_is_one)

@@ -109,6 +109,7 @@ def plan_of(seed: object) -> Plan:
     asks = [_asks(rng, change_sets, horizon, trouble) for _ in range(rng.choice((1, 1, 2)))]
     lossy = trouble in (Trouble.LOSSES, Trouble.ALL)
     ack_wait = rng.choice((2.0, 6.0, 12.0))
+    acts = _acts(seed, horizon)
     return Plan(
         trouble=trouble,
         rebasers=rebasers,
@@ -123,7 +124,7 @@ def plan_of(seed: object) -> Plan:
             "reconcile_every": 4.0 if trouble in _RECONCILED else 1e6,
             "shutdown_grace": 20.0,
             "checkpoint_every": rng.choice((3, 500)),
-            "history": {"commits": 0},  # the log is purged as far as it may be
+            "history": {"commits": _kept(acts, trouble)},
             "dvu_attempts": 1000,
         },
         delay=rng.choice((0.0002, 0.002, 0.02)),
@@ -134,7 +135,7 @@ def plan_of(seed: object) -> Plan:
         dvu_fails=rng.choice((0.0, 0.0, 0.3)),
         store_fails=rng.choice((0.0, 0.0, 0.1)) if lossy else 0.0,
         horizon=horizon,
-        acts=_acts(seed, horizon),
+        acts=acts,
     )
 
 
@@ -155,6 +156,14 @@ def _asks(rng: random.Random, change_sets: int, horizon: float, trouble: Trouble
             )
         )
     return asks
+
+
+def _kept(acts: list[Act], trouble: Trouble) -> int:
+    """Commits of the past: none, so that logs are purged as far as they may be.
+
+    But a branch whose run dies before its first checkpoint needs its base a second time.
+    """
+    return 1000 if acts and trouble in _RECONCILED else 0
 
 
 def _acts(seed: object, horizon: float) -> list[Act]:
