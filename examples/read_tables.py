@@ -11,6 +11,8 @@ store = Path(sys.argv[1])
 
 # %% One table a change set, under its workspace and its own id.
 tables = sorted(store.glob("change_sets/*/*"), key=lambda table: table.stat().st_mtime)
+if not tables:
+    sys.exit("no table yet: it is written when a change set goes quiet, or by `rebaser checkpoint`")
 uri = str(tables[-1])
 print(len(tables), "change sets; the last one written is", tables[-1].name)
 

@@ -51,7 +51,7 @@ def upped(directory: Path, functions: Path) -> Iterator[Up]:
         with _python_path(functions):
             daemon = Daemon("up", directory, SCALED | own)
         try:
-            asyncio.run(daemon.ready())
+            asyncio.run(daemon.ready(within=120))
             yield deployment
         finally:
             daemon.kill()
