@@ -6,6 +6,7 @@ never removed, nor made of another kind: what is asked of branches here does nei
 """
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -50,6 +51,8 @@ class Families:
     ) -> None:
         self.logs = logs
         self.sent = sent
+        self._models: dict[tuple[str, int | None], ChangeSetModel] = {}
+        """Each once: a difference needs head as it was, and head all differences before."""
         self.differences: dict[str, tuple[str, Line]] = {}
         """Id of a request that takes a difference to head → whose, and the line that says so."""
         for change_set, log in logs.items():
@@ -78,7 +81,13 @@ class Families:
         return {other for other in self.logs if other.partition(".")[0] == workspace}
 
     def model(self, change_set: str, until: int | None = None) -> ChangeSetModel:
-        """What it is by that line, or by the last."""
+        """What it is by that line, or by the last; the caller's own."""
+        key = change_set, until
+        if key not in self._models:
+            self._models[key] = self._modelled(change_set, until)
+        return deepcopy(self._models[key])
+
+    def _modelled(self, change_set: str, until: int | None) -> ChangeSetModel:
         log = self._until(change_set, until)
         branch = log[-1].head.get("branch") if log else None
         if branch is not None:
