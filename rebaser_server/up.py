@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+from rebaser_core.jetstream import ConnectOptions, JetStream, connected
+from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server import daemon
 from rebaser_server.embedded import nats_server
 from rebaser_server.lifetimes import Shutdown, on_signals
@@ -23,12 +25,23 @@ async def up(settings: Settings, data: Path, port: int) -> None:
     shutdown = Shutdown()
     with on_signals(shutdown):
         async with nats_server(data / "nats", port) as url:
+            await deliver_again(url, settings.nats.prefix)
 
             def ready(page: str | None) -> None:
                 facts = {"url": url, "data": data, "master": settings.spark.master}
                 sys.stderr.write(_READY.format(**facts, page=page or "switched off"))
 
             await daemon.run(embedded(settings, data, url), shutdown, ready)
+
+
+async def deliver_again(url: str, prefix: str | None) -> None:
+    """Have every task delivered afresh.
+
+    A server that was stopped has forgotten which were given back, and would leave each to
+    its former holder for a whole lease. The consumer, and with it that, is made anew (S-3).
+    """
+    async with connected(ConnectOptions(servers=(url,))) as nc:
+        await JetStream(nc).delete_consumer(Subjects(prefix).tasks_stream, TASKS_CONSUMER)
 
 
 def embedded(settings: Settings, data: Path, url: str) -> Settings:

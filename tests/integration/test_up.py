@@ -1,0 +1,55 @@
+"""`rebaser up`, stopped and started again."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from rebaser_client.client import RebaserClient, connect
+from tests.harness import eventually
+from tests.integration.deployment import new_change_sets
+from tests.integration.test_command_line import REBASER
+from tests.integration.values import new_id, put, set_to
+
+
+@asynccontextmanager
+async def upped(directory: Path) -> AsyncIterator[RebaserClient]:
+    """A client of an `up` with its data there; at the end it is stopped as by Ctrl-C."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
+    own = {"REBASER_SPARK__WARM": "false", "REBASER_OPS__PORT": "0"}
+    with (directory / "up.log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(REBASER, "up", "--data", directory, "--port", "-1"),
+            stdout=log,
+            stderr=log,
+            env=inherited | own,
+        )
+
+    def url() -> str | None:
+        with suppress(OSError, ValueError, KeyError):
+            [ports] = (directory / "nats").glob("*.ports")
+            return str(json.loads(ports.read_text())["nats"][0])
+        return None
+
+    try:
+        await eventually(lambda: url() is not None, within=60)
+        async with connect(str(url())) as client:
+            yield client
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def test_what_was_in_hand_when_it_stopped_is_taken_up_at_once_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    """NATS forgets over its own stop that a task was given back, and waits for the lease."""
+    [change_set], value = new_change_sets(1), new_id()
+    async with upped(tmp_path) as client, asyncio.timeout(60):
+        _, reply = await client.enqueue_updates_with_reply(*change_set, [put(value, 1)])
+        await reply
+    async with upped(tmp_path) as client, asyncio.timeout(60):  # the lease is of 120 s
+        _, reply = await client.enqueue_updates_with_reply(*change_set, [set_to(value, 2)])
+        assert (await reply).status.success.commit > 0
