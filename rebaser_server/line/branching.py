@@ -9,7 +9,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_server.lifetimes import alongside
-from rebaser_server.line.closing import Closer
+from rebaser_server.line.closing import PATIENCE, Closer
 from rebaser_server.line.following import Following
 from rebaser_server.line.outcomes import Outcomes
 from rebaser_server.line.ownership import Ownership
@@ -65,14 +65,23 @@ class Branching:
         self._closer.ask()
 
     def quiet(self, period: float, *, unfinished: bool) -> float:
-        """Seconds until it is quiet: head's changes keep no branch awake."""
+        """Seconds until it is quiet: head's changes keep no branch awake.
+
+        Or until it is to be seen whether head does anything about what it brings.
+        """
         least = LOOK_EVERY if unfinished or self.busy else 0.0
-        return max(least, self._since + period - self._clock())
+        left = max(least, self._since + period - self._clock())
+        return min(left, PATIENCE) if self.busy else left
 
     @property
     def busy(self) -> bool:
         """Whether it is on its way to head, or the registry has still to be told."""
         return self._closer.busy
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether it is in head's way, perhaps, instead."""
+        return self._closer.in_vain
 
     @property
     def gone(self) -> bool:

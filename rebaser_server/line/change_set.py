@@ -202,7 +202,7 @@ async def _until_quiet(
                 if turn.over and _may_go(own, queue):
                     break
                 _look_around(own, dvu, checkpointing)
-            elif branching.busy and own.state.head.unfinished and turn.asked:
+            elif own.state.head.unfinished and branching.busy and (turn.asked or branching.in_vain):
                 break  # head may need the slot to take what this one brings
             else:
                 quiet = not own.state.head.dvu_due and not branching.busy

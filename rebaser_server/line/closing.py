@@ -26,6 +26,10 @@ log: Final = structlog.get_logger()
 ASK_EVERY: Final = 10.0
 """Seconds without a word in head's log after which the outcome is asked for."""
 
+PATIENCE: Final = 30.0
+"""Seconds that a branch keeps its slot while head does nothing about what it brings. Head's task
+may be one that waits for a slot to be delivered again, and of those nobody knows how many."""
+
 
 class Closer:
     """Beside the requests of one run. What it does it may do again: each step is idempotent."""
@@ -40,6 +44,14 @@ class Closer:
         self._registry = Registry(js, subjects)
         self._asked = asyncio.Event()
         self._told: str | None = None
+        self._clock = asyncio.get_running_loop().time
+        self._waiting_since: float | None = None
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether it waits for head, and has for so long that head may wait for the slot."""
+        since = self._waiting_since
+        return since is not None and self._clock() - since >= PATIENCE
 
     @property
     def busy(self) -> bool:
@@ -72,7 +84,9 @@ class Closer:
         """Have the difference handled by head, once; then the branch is applied, or open again."""
         own, branch = self._own, self._own.state.head.branch
         assert branch is not None  # noqa: S101 - only a branch is applied
+        self._waiting_since = self._clock()
         problem, commit = await self._handled(closing, branch)
+        self._waiting_since = None
         if problem is not None:  # first the registry: until the line is there, this is repeated
             log.warning("not applied", reason=problem)
             await self._tell(closing, problem)
