@@ -81,12 +81,11 @@ class Archive:
             NotRetained: the log does not go back to `at`, or has not come so far.
             HistoryBroken: log and store do not fit together, or are not of one deployment.
         """
-        last, _ = await self.log.last()
+        begins, last = await self._extent()
         if at is not None and at > last:
             raise NotRetained(f"{self.change_set}: the log ends at commit {last}, before {at}")
-        until = last if at is None else at
         for attempt in range(_LOOKS):
-            begins = await self.begins()
+            until = last if at is None else at
             if until < begins:
                 raise NotRetained(
                     f"{self.change_set}: the past before commit {begins} is not kept any more, "
@@ -96,9 +95,15 @@ class Archive:
                 return await self.restore(until, past=at is not None)
             except HistoryBroken:
                 # Its owner's checkpoint and purge look the same to who was slow to read.
-                if attempt == _LOOKS - 1 or begins == await self.begins():
+                before, (begins, last) = (begins, last), await self._extent()
+                if attempt == _LOOKS - 1 or before == (begins, last):
                     raise
         raise AssertionError("the last look returns or raises")
+
+    async def _extent(self) -> tuple[int, int]:
+        """The earliest commit whose state can be had, and the last."""
+        last, _ = await self.log.last()
+        return await self.begins(), last
 
     async def begins(self) -> int:
         """The earliest commit whose state can be had: 0, or a checkpoint's."""

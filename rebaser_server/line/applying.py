@@ -7,7 +7,7 @@ from typing import Any, Final
 from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.commits import AUTHOR_LENGTH, Handled, Outcome
 from rebaser_core.errors import RebaserError
-from rebaser_core.ids import ChangeSet
+from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStreamError
 from rebaser_core.limits import Limits
 from rebaser_core.messages import (
@@ -52,11 +52,8 @@ async def apply(own: Ownership, request: Delivery, limits: Limits) -> Settled:
     alone = not _is_ordinary(message) or own.has_staged(message.id)
     if alone:
         await own.flush()
-    if message.id in own.state.recent:  # stored twice: the server had forgotten its id
-        handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.DUPLICATE)
-        stage(own, request, handled)
-        await own.flush()
-        return await settled(own, message.id) or Settled(handled, own.state.commit)
+    if message.id in own.state.recent:
+        return await repeated(own, request, message.id)
     if isinstance(message, ChangeSetRequestV2):
         handled, changes = await change(own, message, sequence)
         stage(own, request, handled, **changes)
@@ -71,6 +68,17 @@ async def apply(own: Ownership, request: Delivery, limits: Limits) -> Settled:
         with suppress(JetStreamError, OSError):
             await archive.batches.discard(message.updates_address)
     return Settled(handled, own.state.commit)
+
+
+async def repeated(own: Ownership, request: Delivery, request_id: RequestId) -> Settled:
+    """Have a request of an id that was handled answered as then, and do no more.
+
+    It was stored twice, because the server had forgotten its id.
+    """
+    handled = Handled(id=request_id, sequence=request.stream_sequence, outcome=Outcome.DUPLICATE)
+    stage(own, request, handled)
+    await own.flush()
+    return await settled(own, request_id) or Settled(handled, own.state.commit)
 
 
 def stage(own: Ownership, request: Delivery, handled: Handled, **changes: Any) -> None:

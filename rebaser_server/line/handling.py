@@ -18,7 +18,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID, REPLY_INBOX
 from rebaser_server.errors import LeftForNewer, RetryLater, WorkEnded
 from rebaser_server.line.announcing import Announcer
-from rebaser_server.line.applying import Unprocessable, apply, stage
+from rebaser_server.line.applying import Unprocessable, apply, repeated, stage
 from rebaser_server.line.dead_letters import bury
 from rebaser_server.line.ownership import Ownership
 from rebaser_server.line.requests import RequestQueue
@@ -164,6 +164,8 @@ class Handler:
 
     async def _bury(self, request: Delivery, reason: str, attempts: int) -> Settled:
         """Copy it to the dead letters, and only then say in the log that it is dead (L2)."""
+        if id_of(request) in self.own.state.recent:
+            return await repeated(self.own, request, id_of(request))
         try:
             await bury(
                 self.js, self.subjects, self.change_set, request, reason=reason, attempts=attempts

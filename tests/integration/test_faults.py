@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from rebaser_client.publishing import publish_task
 from rebaser_core.commits import Attempts, CommitV1, Head
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
@@ -16,6 +17,7 @@ from rebaser_core.messages import (
     Updates,
 )
 from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_core.versioned import MESSAGE_ID
 from rebaser_server.line.dead_letters import ATTEMPTS, REASON
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets, recording
@@ -184,6 +186,30 @@ async def test_a_request_sent_twice_takes_effect_once(deployment: Deployment) ->
 
     assert response.status.success.updates_performed
     assert (await deployment.graph(change_set)).values[values.one].value == 5
+
+
+async def test_a_request_that_nobody_can_read_is_buried_once_however_often_it_is_sent(
+    deployment: Deployment,
+) -> None:
+    [change_set] = new_change_sets(1)
+    headers = {MESSAGE_ID: str(RequestId())}
+    subject = deployment.subjects.requests(change_set)
+
+    async def outcomes() -> list[str]:
+        return [entry.outcome.value for entry in await deployment.client.reader(*change_set).log()]
+
+    await deployment.start(QUIET_PERIOD="30")
+    for expected in (["dead"], ["dead", "duplicate"]):
+        await deployment.js.publish(subject, b"?", headers=headers)
+        await publish_task(deployment.js, deployment.subjects, change_set)
+        await eventually(lambda expected=expected: is_equal(outcomes, expected), within=30)
+        await kill_nats_and_start_it_again(deployment)
+
+    assert len(await deployment.dead_letters(change_set)) == 1
+
+
+async def is_equal(found: Callable[[], Awaitable[object]], expected: object) -> bool:
+    return await found() == expected
 
 
 async def test_a_stopped_daemon_hands_its_change_sets_over_at_once(deployment: Deployment) -> None:

@@ -1,10 +1,14 @@
 """The state of a change set at any commit since the oldest checkpoint that is kept."""
 
+from dataclasses import replace
+
 import pyarrow.compute as pc
 import pytest
 from deltalake.exceptions import CommitFailedError
 
+from rebaser_core.commits import CommitV1
 from rebaser_server.errors import NotRetained
+from rebaser_server.history.commit_log import CommitLog
 from rebaser_server.store.tidying import drop_superseded, tidy
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.owner import NOTHING, Owner
@@ -110,6 +114,28 @@ async def test_a_checkpoint_that_comes_while_rows_are_dropped_stays(deployment: 
 
     assert await value_at(owner, value, commit) == 2
     assert await value_at(owner, value, later) == "later"
+
+
+async def test_who_reads_while_the_owner_goes_on_reads_what_was_there_at_some_moment(
+    deployment: Deployment,
+) -> None:
+    """Not that the store were newer than the log, whose end was looked at a moment before."""
+    [change_set], value = new_change_sets(1), new_id()
+    owner = await Owner.of(deployment, change_set)
+    await owner.commit([put(value, 1)])
+
+    class MeanwhileOverhauled(CommitLog):
+        async def last(self) -> tuple[int, CommitV1 | None]:
+            last = await super().last()
+            if owner.own.checkpointed == 0:
+                await owner.commit([set_to(value, 2)])
+                await owner.checkpoint()
+            return last
+
+    log = MeanwhileOverhauled(deployment.js, deployment.subjects, change_set)
+    restored = await replace(owner.archive, log=log).restored()
+
+    assert restored.state.graph.values[value].value == 2
 
 
 async def value_at(owner: Owner, value_id: str, commit: int) -> object:
