@@ -1,12 +1,15 @@
 """The state of a change set at any commit since the oldest checkpoint that is kept."""
 
+import shutil
 from dataclasses import replace
 
 import pyarrow.compute as pc
 import pytest
 from deltalake.exceptions import CommitFailedError
 
-from rebaser_core.commits import CommitV1
+from rebaser_core.change_sets import Standing
+from rebaser_core.commits import Closing, CommitV1
+from rebaser_core.ids import RequestId
 from rebaser_server.errors import NotRetained
 from rebaser_server.history.commit_log import CommitLog
 from rebaser_server.store.tidying import drop_superseded, tidy
@@ -114,6 +117,23 @@ async def test_a_checkpoint_that_comes_while_rows_are_dropped_stays(deployment: 
 
     assert await value_at(owner, value, commit) == 2
     assert await value_at(owner, value, later) == "later"
+
+
+async def test_what_was_deleted_has_no_past_and_is_not_taken_for_broken(
+    deployment: Deployment,
+) -> None:
+    """A branch that was forked from it, and not taken up yet, then says so."""
+    [change_set], value = new_change_sets(1), new_id()
+    owner = await Owner.of(deployment, change_set, NOTHING)
+    for number in range(3):
+        commit = await owner.commit([put(value, number)])
+        await owner.checkpoint()
+    await owner.own.write(closing=Closing(standing=Standing.DELETED, request=RequestId()))
+
+    shutil.rmtree(owner.archive.checkpoints.uri(change_set))
+
+    with pytest.raises(NotRetained, match="was deleted"):
+        await owner.archive.restored(commit)
 
 
 async def test_who_reads_while_the_owner_goes_on_reads_what_was_there_at_some_moment(
