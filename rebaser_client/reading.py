@@ -21,9 +21,11 @@ from rebaser_core.queries import (
 )
 from rebaser_core.subjects import Subjects
 
-PATIENCE: Final = 60.0
-"""Seconds until the first part of an answer, and from each to the next: a large change set has to
-be loaded first."""
+PATIENCE: Final = (3.0, 10.0, 60.0)
+"""Seconds until the first part of an answer, each time that it is asked for: who was asked may
+have died, and a large change set has to be loaded first."""
+PART_PATIENCE: Final = 60.0
+"""Seconds from one part to the next."""
 
 _NO_RESPONDERS: Final = "503"
 
@@ -91,7 +93,13 @@ class Reader:
         return await history(self._js, self._subjects, self._change_set, after=after, most=last)
 
     async def _ask(self, query: ValuesQueryV1) -> list[ValuesReplyV1]:
-        """All parts of the answer."""
+        """All parts of the answer, of whoever gives it in time."""
+        for patience in PATIENCE:
+            with suppress(TimeoutError):
+                return await self._ask_once(query, patience)
+        raise Unreachable("no Rebaser answered: not in time")
+
+    async def _ask_once(self, query: ValuesQueryV1, patience: float) -> list[ValuesReplyV1]:
         headers, payload = ValuesQuery.encode(query, self._content_type)
         nc, subject = self._js.nc, self._subjects.values(self._change_set)
         inbox = nc.new_inbox()
@@ -99,18 +107,20 @@ class Reader:
             subscription = await nc.subscribe(inbox)
             try:
                 await nc.publish(subject, payload, reply=inbox, headers=headers)
-                return await _received(subscription)
+                return await _received(subscription, patience)
             finally:
                 with suppress(nats.errors.Error):
                     await subscription.unsubscribe()
-        except (nats.errors.Error, TimeoutError, OSError) as error:
-            raise Unreachable(f"no Rebaser answered: {str(error) or 'not in time'}") from error
+        except TimeoutError:  # nats-py's are errors of its own as well
+            raise
+        except (nats.errors.Error, OSError) as error:
+            raise Unreachable(f"no Rebaser answered: {error}") from error
 
 
-async def _received(subscription: Subscription) -> list[ValuesReplyV1]:
+async def _received(subscription: Subscription, patience: float) -> list[ValuesReplyV1]:
     replies: list[ValuesReplyV1] = []
     while not replies or replies[-1].more:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PART_PATIENCE if replies else patience):
             message = await subscription.next_msg(timeout=None)
         headers = message.headers or {}
         if headers.get("Status") == _NO_RESPONDERS:

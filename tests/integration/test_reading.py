@@ -11,7 +11,7 @@ from rebaser_client.reading import Values
 from rebaser_core.commits import Outcome
 from rebaser_core.ids import ChangeSet
 from rebaser_server.questions import answering, selecting
-from rebaser_server.questions.answering import Answering
+from rebaser_server.questions.answering import QUEUE, Answering
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.values import Batch, Sum, new_id, put, set_to
 
@@ -142,6 +142,25 @@ async def test_change_sets_asked_for_long_ago_are_forgotten(
             answers = await asyncio.gather(*(reader.values() for reader in readers))
             assert [len(answer) for answer in answers] == [8] * 4
         assert len(served._readers) <= 2
+
+
+async def test_a_question_that_went_to_one_who_died_is_asked_again(deployment: Deployment) -> None:
+    """As NATS gives it to him for as long as it takes his connection for open."""
+    [change_set], value, died = new_change_sets(1), new_id(), asyncio.Event()
+    await deployment.start()
+    await commit_of(deployment, change_set, [put(value, 1)])
+    subject = deployment.subjects.values(change_set)
+    dying = await deployment.nc.subscribe(subject, queue=QUEUE)
+
+    async def die() -> None:
+        await dying.next_msg(timeout=None)
+        await dying.unsubscribe()
+        died.set()
+
+    death = asyncio.create_task(die())
+    while not died.is_set():
+        assert plain(await deployment.client.reader(*change_set).values()) == {value: 1}
+    await death
 
 
 async def test_without_a_rebaser_that_is_said_at_once(deployment: Deployment) -> None:
