@@ -18,6 +18,7 @@ from rebaser_client.replies import Replies, receiving
 from rebaser_client.workspaces import Workspaces
 from rebaser_core import codecs
 from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_core.commits import AUTHOR_LENGTH
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
@@ -80,7 +81,7 @@ class RebaserClient:
         limits: Limits = _LIMITS,
         author: str | None = None,
     ) -> None:
-        """`author`: who asks, for the log of commits; kept up to 200 characters."""
+        """`author`: who asks, for the log and the registry; 200 characters of it are kept."""
         if content_type not in codecs.CONTENT_TYPES:
             known = ", ".join(sorted(codecs.CONTENT_TYPES))
             raise ValueError(f"content type {content_type!r}; there are {known}")
@@ -93,8 +94,8 @@ class RebaserClient:
         self._limits = limits
         if author is not None and not author.isprintable():
             raise ValueError(f"author {author!r}: characters that cannot be printed")
-        self._author = author or None
-        self.workspaces = Workspaces(js, self._subjects, limits, self._ask)
+        self._author = (author or "")[:AUTHOR_LENGTH] or None
+        self.workspaces = Workspaces(js, self._subjects, limits, self._author, self._ask)
         """Workspaces and their change sets: create, fork, apply and so on."""
         self.operations = Operations(self._ask)
         """What is asked of one change set by an operator."""
@@ -279,8 +280,7 @@ class RebaserClient:
     async def _ask(self, request: ChangeSetRequestV2) -> EnqueueUpdatesResponseV2:
         """Ask something of a change set as a whole; its final answer."""
         change_set = ChangeSet(request.workspace_id, request.change_set_id)
-        if request.by is None:
-            request = request.model_copy(update={"by": self._author})
+        request = request.model_copy(update={"by": self._author})
         headers, payload = ChangeSetRequest.encode(request, self._content_type)
         answer = self._replies.expect(request.id)
         try:

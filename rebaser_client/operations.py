@@ -15,9 +15,7 @@ class Operations:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
-    async def checkpoint(
-        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, *, by: str | None = None
-    ) -> int:
+    async def checkpoint(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> int:
         """Have the state saved by whoever has the change set; the commit that will be in it.
 
         It is saved a moment later, beside the requests: a checkpoint of that commit or a
@@ -31,7 +29,6 @@ class Operations:
             workspace_id=workspace_id,
             change_set_id=change_set_id,
             action="checkpoint",
-            by=by,
         )
         return _commit(await self._ask(request))
 
@@ -40,8 +37,6 @@ class Operations:
         workspace_id: WorkspaceId,
         change_set_id: ChangeSetId,
         values: Sequence[str] | None = None,
-        *,
-        by: str | None = None,
     ) -> int:
         """Have values of these names or ids computed anew, or all that failed; the commit.
 
@@ -55,7 +50,6 @@ class Operations:
             workspace_id=workspace_id,
             change_set_id=change_set_id,
             action="recompute",
-            by=by,
             values=None if values is None else list(values),
         )
         return _commit(await self._ask(request))

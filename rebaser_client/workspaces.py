@@ -59,8 +59,11 @@ class Workspace(NamedTuple):
 class Workspaces:
     """Each coroutine may be cancelled, and asked again: see what it says of that."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, limits: Limits, ask: Ask) -> None:
+    def __init__(
+        self, js: JetStream, subjects: Subjects, limits: Limits, author: str | None, ask: Ask
+    ) -> None:
         self._js = js
+        self._author = author
         self._subjects = subjects
         self._limits = limits
         self._ask = ask
@@ -72,7 +75,6 @@ class Workspaces:
         *,
         workspace_id: WorkspaceId | None = None,
         head: ChangeSetId | None = None,
-        by: str | None = None,
     ) -> Workspace:
         """Register a workspace with its head, which is empty unless it is a change set in use.
 
@@ -91,7 +93,7 @@ class Workspaces:
             name=_named(name),
             head=head,
             created_at=moment,
-            by=by,
+            by=self._author,
         )
         record = ChangeSetRecordV1(
             id=RequestId.from_bytes(head.bytes),
@@ -101,7 +103,7 @@ class Workspaces:
             kind=Kind.HEAD,
             head=head,
             created_at=moment,
-            by=by,
+            by=self._author,
         )
         await self.registry.create_workspace(workspace)
         await self.registry.create_change_set(record)
@@ -140,7 +142,6 @@ class Workspaces:
         base: ChangeSetId | None = None,
         commit: int | None = None,
         change_set_id: ChangeSetId | None = None,
-        by: str | None = None,
     ) -> ChangeSetRecordV1:
         """Register a branch of head, or of another change set, as it is or was at a commit.
 
@@ -166,7 +167,7 @@ class Workspaces:
             head=workspace.head,
             base=await self._base(parent, commit),
             created_at=now(),
-            by=by,
+            by=self._author,
         )
         await self.registry.create_change_set(record)
         return record
@@ -206,7 +207,6 @@ class Workspaces:
         change_set_id: ChangeSetId,
         *,
         reviewed: str | None = None,
-        by: str | None = None,
     ) -> ChangeSetRecordV1:
         """Have head take the branch's difference; its record, once head has.
 
@@ -217,7 +217,7 @@ class Workspaces:
             Refused: it is no branch, closed, changed since it was reviewed, or head would
                 not have it; unless it was closed before, it is open as it was.
         """
-        request = await self._act(workspace_id, change_set_id, "apply", reviewed=reviewed, by=by)
+        request = await self._act(workspace_id, change_set_id, "apply", reviewed=reviewed)
         delay = _FIRST_LOOK
         while True:
             record = await self.describe(workspace_id, change_set_id)
@@ -229,25 +229,21 @@ class Workspaces:
             await asyncio.sleep(delay)
             delay = min(2 * delay, _LAST_LOOK)
 
-    async def abandon(
-        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, *, by: str | None = None
-    ) -> None:
+    async def abandon(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> None:
         """Have the branch closed without effect on head. Its data stays; it can be forked.
 
         Raises:
             Refused: it is no branch, or closed.
         """
-        await self._act(workspace_id, change_set_id, "abandon", by=by)
+        await self._act(workspace_id, change_set_id, "abandon")
 
-    async def delete(
-        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, *, by: str | None = None
-    ) -> None:
+    async def delete(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> None:
         """Have the branch closed for good, and its data gone after the retention time.
 
         Raises:
             Refused: it is no branch, on its way to head, or deleted already.
         """
-        await self._act(workspace_id, change_set_id, "delete", by=by)
+        await self._act(workspace_id, change_set_id, "delete")
 
     async def find(self, workspace_id: WorkspaceId, name_or_id: str) -> ChangeSetRecordV1:
         """The change set of that id, or the one of that name among the open ones.
@@ -272,7 +268,6 @@ class Workspaces:
         action: Action,
         *,
         reviewed: str | None = None,
-        by: str | None = None,
     ) -> RequestId:
         request = ChangeSetRequestV2(
             id=RequestId(),
@@ -280,7 +275,6 @@ class Workspaces:
             change_set_id=change_set_id,
             action=action,
             reviewed=reviewed,
-            by=by,
         )
         response = await self._ask(request)
         if isinstance(response.status, ErrorStatus):

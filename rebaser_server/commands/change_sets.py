@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import getpass
 import sys
 from typing import Any
 
@@ -120,7 +119,6 @@ async def _create(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
         arguments.name,
         workspace_id=arguments.workspace and ulid(WorkspaceId)(arguments.workspace),
         head=arguments.head and ulid(ChangeSetId)(arguments.head),
-        by=getpass.getuser(),
     )
     show_workspaces([workspace.record], as_json=arguments.json)
 
@@ -148,7 +146,6 @@ async def _fork(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
         arguments.name,
         base=base,
         commit=arguments.commit,
-        by=getpass.getuser(),
     )
     await workspaces.ready(record.workspace_id, record.change_set_id)
     show_change_set(record, as_json=arguments.json)
@@ -176,8 +173,7 @@ async def _act(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
     workspaces = at.client.workspaces
     record = await workspaces.find(arguments.workspace, arguments.change_set)
     which = record.workspace_id, record.change_set_id
-    more = {} if arguments.action == "refresh" else {"by": getpass.getuser()}
-    await getattr(workspaces, arguments.action)(*which, **more)
+    await getattr(workspaces, arguments.action)(*which)
     show_change_set(await workspaces.describe(*which), as_json=arguments.json)
 
 
@@ -214,8 +210,6 @@ async def _apply(at: Any, settings: Settings, arguments: argparse.Namespace) -> 
             sys.stdout.write("not applied\n")
             return Exit.FAILED
         reviewed = found.digest
-    record = await workspaces.apply(
-        record.workspace_id, record.change_set_id, reviewed=reviewed, by=getpass.getuser()
-    )
+    record = await workspaces.apply(record.workspace_id, record.change_set_id, reviewed=reviewed)
     show_change_set(record, as_json=arguments.json)
     return Exit.OK

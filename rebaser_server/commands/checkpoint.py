@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import getpass
 import json
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -40,7 +39,7 @@ async def _checkpoint(at: "Deployment", settings: Settings, arguments: argparse.
     commit, stored = None, None
     try:
         async with asyncio.timeout(arguments.within):
-            commit = await at.client.operations.checkpoint(*change_set, by=getpass.getuser())
+            commit = await at.client.operations.checkpoint(*change_set)
             stored = await _stored(checkpoints, change_set, commit)
     except TimeoutError:
         sys.stderr.write(

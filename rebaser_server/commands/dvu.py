@@ -1,7 +1,6 @@
 """`rebaser dvu`: dependent values updates: who runs what, stop one, have values computed again."""
 
 import argparse
-import getpass
 import json
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -95,7 +94,7 @@ async def _status(at: "Deployment", settings: Settings, arguments: argparse.Name
         )
 
 
-async def _cancel(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> int:
+async def _cancel(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_core.pauses import Scope
     from rebaser_server.commands.updates import cancel
     from rebaser_server.fleet.pauses import PauseBook
@@ -103,7 +102,7 @@ async def _cancel(at: "Deployment", _: Settings, arguments: argparse.Namespace) 
     change_set = change_set_in(arguments)
     if arguments.pause:
         book = PauseBook(at.js, at.subjects)
-        await book.pause(Scope(*change_set), by=getpass.getuser(), reason=arguments.reason)
+        await book.pause(Scope(*change_set), by=settings.author or None, reason=arguments.reason)
     cancelled = await cancel(at, change_set)
     if arguments.json:
         facts = {"cancelled": bool(cancelled), "held": cancelled is not None}
@@ -125,7 +124,7 @@ async def _run(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> 
     change_set = change_set_in(arguments)
     await warn_if_paused(at, change_set)
     commit = await at.client.operations.recompute(
-        *change_set, None if arguments.failed else arguments.name, by=getpass.getuser()
+        *change_set, None if arguments.failed else arguments.name
     )
     if arguments.wait:
         await until_clean(at, change_set)

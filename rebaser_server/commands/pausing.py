@@ -1,7 +1,6 @@
 """`rebaser pause`, `resume` and `pauses`: leave a change set, a workspace or everything alone."""
 
 import argparse
-import getpass
 import json
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -59,12 +58,12 @@ def told(scope: Scope) -> str:
     return f"workspace {scope.workspace_id}" if scope.workspace_id is not None else "everything"
 
 
-async def _pause(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> None:
+async def _pause(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> None:
     from rebaser_server.fleet.pauses import PauseBook, plain
 
     scope = Scope(arguments.workspace, arguments.change_set)
     book = PauseBook(at.js, at.subjects)
-    record = await book.pause(scope, by=getpass.getuser(), reason=arguments.reason)
+    record = await book.pause(scope, by=settings.author or None, reason=arguments.reason)
     if arguments.json:
         sys.stdout.write(json.dumps(plain([record])[0]) + "\n")
     else:

@@ -18,7 +18,7 @@ class Team:
         self.sum = Sum()
 
     async def begin(self) -> "Team":
-        workspace = await self.workspaces.create("prices", by="ada")
+        workspace = await self.workspaces.create("prices")
         self.id = workspace.record.workspace_id
         self.head = ChangeSet(self.id, workspace.record.head)
         await self.send(self.head, self.sum.define(1, 2))

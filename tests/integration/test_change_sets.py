@@ -90,10 +90,8 @@ async def test_applied_head_is_what_the_branch_was(team: Team) -> None:
     await team.send(branch, [set_to(team.sum.one, 40), put(added, "new")])
     await team.send(team.head, [set_to(team.sum.two, 60)])
 
-    record = await team.workspaces.apply(*branch, by="ada")
+    record = await team.workspaces.apply(*branch)
 
-    [*_, (_, author)] = await authors(team.client, team.head)
-    assert author == "ada"
     assert record.standing == "applied"
     assert record.application is not None
     assert record.application.commit > 0
@@ -113,12 +111,14 @@ async def test_the_log_names_who_asked(team: Team) -> None:
     async with RebaserClient.on(deployment.nc, deployment.js, author="Žofie Nováková") as client:
         _, reply = await client.enqueue_updates_with_reply(*branch, [set_to(team.sum.one, 7)])
         await reply
-        await client.workspaces.apply(*branch)
+        record = await client.workspaces.apply(*branch)
+        fork = await client.workspaces.fork(team.id, "another")
     await team.send(team.head, [set_to(team.sum.one, 8)])
 
     [(_, edited), (_, applied)] = await authors(team.client, branch)
     *_, (_, by_branch), (_, unknown) = await authors(team.client, team.head)
-    assert edited == applied == by_branch == "Žofie Nováková"
+    assert edited == applied == by_branch == fork.by == "Žofie Nováková"
+    assert record.standing == "applied"
     assert unknown is None
 
 
@@ -234,7 +234,7 @@ async def test_head_cannot_be_closed_and_strangers_are_not_registered(team: Team
 
 
 async def test_they_are_listed_found_by_name_and_renamed(team: Team) -> None:
-    one, two = await team.fork("one", by="ada"), await team.fork("two")
+    one, two = await team.fork("one"), await team.fork("two")
     await team.workspaces.abandon(*two)
     await team.workspaces.rename(*one, "uno")
 
