@@ -70,6 +70,7 @@ class Closing(Shape):
     request: RequestId
     """The request that closed it."""
     reason: str | None = None
+    """Of a branch that lost its base."""
     author: str | None = None
     difference: UpdatesAddress | None = None
     """While it is being applied: what goes to head."""

@@ -161,6 +161,9 @@ class Archive:
             parent = await self.of(base.change_set_id).restored(base.commit)
         except NotRetained as error:
             return Restored(State(edits=Edits()), 0, origin=Origin(0, str(error)))
+        closing = parent.state.head.closing
+        if closing is not None and closing.reason is not None:  # it lost its own, and is empty
+            return Restored(State(edits=Edits()), 0, origin=Origin(0, closing.reason))
         cursor = base.commit
         if base.change_set_id != branch.head:  # a branch of a branch has its edits, and its place
             cursor = parent.cursor
