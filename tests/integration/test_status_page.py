@@ -18,6 +18,7 @@ from tests.integration.test_ops_endpoint import started, url_of
 from tests.integration.values import Sum, new_id, put, set_to
 
 PATIENCE = 20_000  # milliseconds
+expect.set_options(timeout=PATIENCE)
 SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 AA = 4.5
 """Contrast of text that WCAG 2.1 asks for."""
@@ -143,6 +144,11 @@ async def test_the_last_update_of_a_change_set_can_be_looked_at_later_and_elsewh
     for change_set in change_sets:
         _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define())
         await reply
+
+        async def computed(change_set: ChangeSet = change_set) -> bool:
+            return bool((await deployment.graph(change_set)).values[values.total].value == 3)
+
+        await eventually(computed, within=60)
     other = await started(deployment, "two", QUIET_PERIOD="30")
     page = await opened(browser, other)
     for change_set in change_sets:
@@ -154,8 +160,10 @@ async def test_the_last_update_of_a_change_set_can_be_looked_at_later_and_elsewh
         await page.keyboard.press("Enter")
 
         region = page.get_by_role("region", name="What is recomputed")
-        await expect(region.get_by_text(str(change_set.change_set_id))).to_be_visible()
-        await expect(region.get_by_role("img", name="1 of 1 values")).to_be_visible()
+        its_id = region.get_by_text(str(change_set.change_set_id))
+        await expect(its_id).to_be_visible(timeout=PATIENCE)
+        picture = region.get_by_role("img", name="1 of 1 values")
+        await expect(picture).to_be_visible(timeout=PATIENCE)
         await page.evaluate("new Promise((seen) => new EventSource('events').onmessage = seen)")
         await expect(button).to_be_focused()
     assert url_of(daemon) != url_of(other)

@@ -95,7 +95,7 @@ async function draw(row, at) {
   const { sketch } = await fetch(`sketch?${query}`).then((answer) => answer.json()).catch(() => ({ sketch: null }));
   if (!same(chosen.row, row)) return;
   if (!sketch?.values.length) {
-    chosen.drawn.note = "No picture of it is kept.";
+    Object.assign(chosen.drawn, { at: null, note: "No picture of it is kept." }); // asked for again
     return $("drawing").replaceChildren();
   }
   const left = sketch.levels - sketch.sizes.length + (sketch.sources ? 1 : 0);
