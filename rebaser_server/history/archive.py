@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from rebaser_core.change_sets import Standing
 from rebaser_core.commits import CommitV1
@@ -13,7 +13,7 @@ from rebaser_server.history.batches import Batches, MissingBatch
 from rebaser_server.history.commit_log import CommitLog
 from rebaser_server.history.performing import perform
 from rebaser_server.history.retention import Kept
-from rebaser_server.history.state import State
+from rebaser_server.history.state import Origin, State
 from rebaser_server.rebase.edits import Edits
 from rebaser_server.store.checkpoints import Checkpoints, StoreDamaged
 
@@ -22,15 +22,6 @@ Line = tuple[int, CommitV1]
 
 _LOOKS: Final = 3
 """At a change set whose log was purged while it was read."""
-
-
-class Origin(NamedTuple):
-    """Where a branch began whose own log or checkpoint does not say it yet."""
-
-    cursor: int
-    """Line of head's log that its base had come to."""
-    lost: str | None = None
-    """Why the base cannot be had any more; the branch is empty then."""
 
 
 @dataclass(slots=True)
@@ -46,19 +37,10 @@ class Restored:
     """Those of them that settle a request."""
     kept: list[Kept] = field(default_factory=list)
     """Checkpoints that the past can be restored from, oldest first, the last one included."""
-    origin: Origin | None = None
-    """Of a branch that was restored from its base."""
-
-    @property
-    def cursor(self) -> int:
-        """Of a branch: the last line of head's log that is in it."""
-        branch = self.state.head.branch
-        known = None if branch is None else branch.cursor
-        return known if known is not None else self.origin.cursor if self.origin else 0
 
     def require_base(self) -> None:
         """Raise `HistoryBroken` if a branch has lines of its own on a base that is lost."""
-        head, lost = self.state.head, self.origin and self.origin.lost
+        head, lost = self.state.head, self.state.origin and self.state.origin.lost
         if lost and head.branch and head.branch.cursor is not None and head.closing is None:
             raise HistoryBroken(f"a branch without a checkpoint has lost its base: {lost}")
 
@@ -160,15 +142,15 @@ class Archive:
         try:
             parent = await self.of(base.change_set_id).restored(base.commit)
         except NotRetained as error:
-            return Restored(State(edits=Edits()), 0, origin=Origin(0, str(error)))
+            return Restored(State(edits=Edits(), origin=Origin(0, str(error))), 0)
         closing = parent.state.head.closing
         if closing is not None and closing.reason is not None:  # it lost its own, and is empty
-            return Restored(State(edits=Edits()), 0, origin=Origin(0, closing.reason))
+            return Restored(State(edits=Edits(), origin=Origin(0, closing.reason)), 0)
         cursor = base.commit
         if base.change_set_id != branch.head:  # a branch of a branch has its edits, and its place
-            cursor = parent.cursor
-        state = State(parent.state.graph, edits=parent.state.edits or Edits())
-        return Restored(state, 0, origin=Origin(cursor))
+            cursor = parent.state.cursor
+        edits = parent.state.edits or Edits()
+        return Restored(State(parent.state.graph, edits=edits, origin=Origin(cursor)), 0)
 
     def of(self, change_set_id: ChangeSetId) -> "Archive":
         """The archive of another change set of the workspace."""

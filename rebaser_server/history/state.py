@@ -18,6 +18,15 @@ RECENT: Final = 1_000
 _STORED: Final = TypeAdapter(list[tuple[int, UpdatesAddress]])
 
 
+class Origin(NamedTuple):
+    """Where a branch began whose own log does not say it yet."""
+
+    cursor: int
+    """Line of head's log that its base had come to."""
+    lost: str | None = None
+    """Why the base cannot be had any more; the branch is empty then."""
+
+
 class Known(NamedTuple):
     """What is remembered of a request once it is handled; its line in the log has the rest."""
 
@@ -39,6 +48,21 @@ class State:
     """Lines whose batch lies elsewhere, to be thrown away once no line refers to it."""
     edits: Edits | None = None
     """Of a branch."""
+    origin: Origin | None = None
+    """Of a branch that was restored from its base, or from a checkpoint that holds it."""
+
+    @property
+    def cursor(self) -> int:
+        """Of a branch: the last line of head's log that is in it."""
+        branch = self.head.branch
+        known = None if branch is None else branch.cursor
+        return known if known is not None else self.origin.cursor if self.origin else 0
+
+    @property
+    def begins(self) -> bool:
+        """Whether a branch's own log has still to say where it began."""
+        branch = self.head.branch
+        return self.origin is not None and branch is not None and branch.cursor is None
 
     def advance(self, commit: CommitV1, sequence: int) -> None:
         """Take over the line `commit`, whose updates are in the graph already."""
@@ -62,7 +86,10 @@ class State:
     def small(self) -> dict[str, Any]:
         """All but the graph, as plain data for a checkpoint."""
         edits = {} if self.edits is None else {"edits": self.edits.plain(self.graph)}
-        return edits | {
+        origin = {"origin": self.origin.cursor} if self.origin and self.begins else {}
+        return {
+            **edits,
+            **origin,
             "head": self.head.model_dump(mode="json", by_alias=True),
             "recent": [[str(i), known.commit, known.outcome] for i, known in self.recent.items()],
             "stored": _STORED.dump_python(self.stored, mode="json", by_alias=True),
@@ -74,7 +101,8 @@ class State:
         stored = _STORED.validate_python(small["stored"])
         head = Head.model_validate(small["head"])
         edits = Edits.restored(small["edits"], graph) if "edits" in small else None
-        return cls(graph, head, commit, recent_in(small), stored, edits)
+        origin = Origin(small["origin"]) if "origin" in small else None
+        return cls(graph, head, commit, recent_in(small), stored, edits, origin)
 
 
 def recent_in(small: dict[str, Any]) -> OrderedDict[RequestId, Known]:

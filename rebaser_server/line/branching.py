@@ -9,6 +9,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_server.lifetimes import alongside
+from rebaser_server.line.checkpointing import Checkpointing
 from rebaser_server.line.closing import PATIENCE, Closer
 from rebaser_server.line.following import Following
 from rebaser_server.line.outcomes import Outcomes
@@ -22,25 +23,38 @@ class Branching:
     """One run's; for a change set that is no branch it does nothing."""
 
     def __init__(
-        self, js: JetStream, subjects: Subjects, own: Ownership, outcomes: Outcomes, every: float
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        own: Ownership,
+        outcomes: Outcomes,
+        checkpointing: Checkpointing,
+        every: float,
     ) -> None:
         """`every`: seconds between two looks at head if nothing is heard of it."""
         self._own = own
+        self._checkpointing = checkpointing
         self._following = Following(js, subjects, own, every)
         self._closer = Closer(js, subjects, own, outcomes)
         self._clock = asyncio.get_running_loop().time
         self._since = self._clock()
 
-    async def begin(self) -> bool:
-        """Take over the base that a branch was forked from; whether that was still to be done.
+    async def begin(self) -> None:
+        """Take over the base that a branch was forked from, if that is still to be done.
 
-        From then on, and once there is a checkpoint, the branch needs its base no more.
+        Once the log says so the branch needs its base no more, so a checkpoint comes first.
+
+        Raises:
+            RetryLater: the store did not take the checkpoint; the branch has not begun.
         """
-        own = self._own
+        own, origin = self._own, self._own.state.origin
+        if origin is None or not own.state.begins:
+            return
+        if origin.lost is None:
+            await self._checkpointing.require()
         async with own.lock:
-            branch, origin = own.state.head.branch, own.origin
-            if branch is None or branch.cursor is not None or origin is None:
-                return False
+            branch = own.state.head.branch
+            assert branch is not None  # noqa: S101 - it begins
             begun = branch.model_copy(update={"cursor": origin.cursor})
             if origin.lost is not None:
                 reason = f"its base cannot be had any more: {origin.lost}"
@@ -49,7 +63,6 @@ class Branching:
             else:  # what was to be recomputed there is to be recomputed here
                 dirty = max(own.state.graph.roots.values(), default=0)
                 await own.write(branch=begun, dirty_sequence=dirty)
-        return True
 
     async def run(self) -> Never:
         """Follow and finish until cancelled."""

@@ -176,11 +176,10 @@ async def _until_quiet(
     )
     checkpointing = Checkpointing(own, rules.checkpoint_every, rules.retention, shop.upkeep)
     outcomes = Outcomes(shop.js, shop.subjects, shop.checkpoints)
-    branching = Branching(shop.js, shop.subjects, own, outcomes, rules.confirm_every)
+    branching = Branching(shop.js, shop.subjects, own, outcomes, checkpointing, rules.confirm_every)
     if own.former:
         await handler.suspect(own.former)
-    if await branching.begin():
-        await checkpointing.now()
+    await branching.begin()
     async with (
         queue,
         alongside(dvu.run()),

@@ -8,12 +8,15 @@ import structlog
 
 from rebaser_core.jetstream import JetStreamError
 from rebaser_server import metrics
+from rebaser_server.errors import RetryLater
 from rebaser_server.history.retention import KEPT, Kept, Retention
 from rebaser_server.history.upkeep import Upkeep
 from rebaser_server.line.ownership import Ownership
 from rebaser_server.store.checkpoints import Changes, changes_of, touch_again
 
 log: Final = structlog.get_logger()
+
+STORE_DELAY: Final = 5.0  # seconds until a store is asked again that work cannot go on without
 
 MANY: Final = 50_000
 """Values that, changed since the last checkpoint, are reason for the next, if they are a quarter
@@ -71,6 +74,12 @@ class Checkpointing:
         """Write one, then purge the log as far as the past need not be kept."""
         async with self._one:
             await self._now()
+
+    async def require(self) -> None:
+        """Write one of what the log has not; raise `RetryLater` if that cannot be done now."""
+        await self.now()
+        if self._own.checkpointed != self._own.state.commit:
+            raise RetryLater("the store did not take a branch's first checkpoint", STORE_DELAY)
 
     async def _now(self) -> None:
         own, archive = self._own, self._own.archive

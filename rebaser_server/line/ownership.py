@@ -35,7 +35,6 @@ class Ownership:
         self.handled = restored.handled
         """Requests settled since then."""
         self.kept = restored.kept
-        self.origin = restored.origin
         self.lock = asyncio.Lock()
         self.traces = Traces(archive.change_set)
         self.owed = Owed()

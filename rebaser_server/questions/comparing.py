@@ -78,7 +78,7 @@ async def compare(archive: Archive, *, computed: bool = False) -> Comparison:
     if branch is None or edits is None:
         raise NoBranch(f"{archive.change_set} is no branch, or not taken up yet")
     before = {v.id: v.value for v in state.graph.values.values() if v.func_id} if computed else {}
-    placed = branch.model_copy(update={"cursor": restored.cursor})
+    placed = branch.model_copy(update={"cursor": restored.state.cursor})
     changes = (await since(archive, state, placed)).changes
     found = await asyncio.to_thread(merged, state.graph, edits, changes)
     await asyncio.to_thread(perform, state, 0, Batch(found.updates, under=found.under))

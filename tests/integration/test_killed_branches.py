@@ -7,9 +7,11 @@ from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import OrderedConsumer
 from rebaser_core.outcomes import OutcomeQueryV1
+from rebaser_server.history.upkeep import Upkeep
 from rebaser_server.line.announcing import Announcer
 from rebaser_server.line.branching import Branching
 from rebaser_server.line.change_set import first_head
+from rebaser_server.line.checkpointing import Checkpointing
 from rebaser_server.line.closing import Closer
 from rebaser_server.line.handling import Handler
 from rebaser_server.line.lifecycle import at_head
@@ -18,6 +20,7 @@ from rebaser_server.line.ownership import Ownership
 from rebaser_server.line.requests import RequestQueue
 from tests.harness import eventually
 from tests.integration.deployment import Deployment
+from tests.integration.owner import NOTHING
 from tests.integration.team import Team
 from tests.integration.values import new_id, put, set_to
 
@@ -31,7 +34,9 @@ class Mortal:
         self.own = own
         js, subjects = deployment.js, deployment.subjects
         outcomes = Outcomes(js, subjects, own.archive.checkpoints)
-        self.branching = Branching(js, subjects, own, outcomes, 60)
+        upkeep = Upkeep(own.archive.checkpoints, 0)
+        self.checkpointing = Checkpointing(own, 10**9, NOTHING, upkeep)
+        self.branching = Branching(js, subjects, own, outcomes, self.checkpointing, 60)
         self.closer = Closer(js, subjects, own, outcomes)
 
     @classmethod
@@ -99,14 +104,15 @@ async def times_in_head(team: Team, request: RequestId) -> int:
 async def test_a_branch_is_what_it_was_forked_from_wherever_who_began_it_died(
     deployment: Deployment,
 ) -> None:
-    """Before its first line, behind it, behind the one that says it has begun."""
+    """Before its first line, behind it, its checkpoint, and the line that says it has begun."""
     daemon = await deployment.start()
     team = await Team(deployment).begin()
     await deployment.at_rest()
     daemon.kill()
-    branches = [await team.fork(str(number)) for number in range(3)]
+    branches = [await team.fork(str(number)) for number in range(4)]
     await Mortal.of(deployment, branches[1])
-    await (await Mortal.of(deployment, branches[2])).branching.begin()
+    await (await Mortal.of(deployment, branches[2])).checkpointing.now()
+    await (await Mortal.of(deployment, branches[3])).branching.begin()
 
     await deployment.start()
     for number, branch in enumerate(branches):

@@ -124,7 +124,7 @@ def plan_of(seed: object) -> Plan:
             "reconcile_every": 4.0 if trouble in _RECONCILED else 1e6,
             "shutdown_grace": 20.0,
             "checkpoint_every": rng.choice((3, 500)),
-            "history": {"commits": _kept(acts, trouble)},
+            "history": {"commits": 0},
             "dvu_attempts": 1000,
         },
         delay=rng.choice((0.0002, 0.002, 0.02)),
@@ -156,14 +156,6 @@ def _asks(rng: random.Random, change_sets: int, horizon: float, trouble: Trouble
             )
         )
     return asks
-
-
-def _kept(acts: list[Act], trouble: Trouble) -> int:
-    """Commits of the past: none, so that logs are purged as far as they may be.
-
-    But a branch whose run dies before its first checkpoint needs its base a second time.
-    """
-    return 1000 if acts and trouble in _RECONCILED else 0
 
 
 def _acts(seed: object, horizon: float) -> list[Act]:
