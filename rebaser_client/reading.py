@@ -17,9 +17,10 @@ from rebaser_core.queries import (
     ValuesQuery,
     ValuesQueryV1,
     ValuesReply,
-    ValuesReplyV1,
+    ValuesReplyV2,
 )
 from rebaser_core.subjects import Subjects
+from rebaser_core.versioned import REPLY_VERSION
 
 PATIENCE: Final = (3.0, 10.0, 60.0)
 """Seconds until the first part of an answer, each time that it is asked for: who was asked may
@@ -33,8 +34,13 @@ _NO_RESPONDERS: Final = "503"
 class Values(Mapping[str, ReadValue]):
     """Values by id and by name, all of them as of `commit`. Iterating gives ids."""
 
-    def __init__(self, commit: int, values: list[ReadValue], missing: list[str]) -> None:
+    def __init__(
+        self, commit: int, values: list[ReadValue], missing: list[str], *, due: bool | None
+    ) -> None:
         self.commit = commit
+        self.due = due
+        """Whether an update of the change set's computed values was due or running by then: what
+        they are may be of earlier inputs. None: a Rebaser of an older release does not say."""
         self.missing = missing
         """Names and ids that were asked for and are not there."""
         self._by_id = {str(value.id): value for value in values}
@@ -86,21 +92,23 @@ class Reader:
         )
         replies = await self._ask(query)
         values = [value for reply in replies for value in reply.values]
-        return Values(replies[-1].commit, values, replies[-1].missing)
+        last = replies[-1]
+        return Values(last.commit, values, last.missing, due=last.due)
 
     async def log(self, *, after: int = 0, last: int | None = None) -> list[Entry]:
         """The requests settled behind commit `after`, or the `last` so many, oldest first."""
         return await history(self._js, self._subjects, self._change_set, after=after, most=last)
 
-    async def _ask(self, query: ValuesQueryV1) -> list[ValuesReplyV1]:
+    async def _ask(self, query: ValuesQueryV1) -> list[ValuesReplyV2]:
         """All parts of the answer, of whoever gives it in time."""
         for patience in PATIENCE:
             with suppress(TimeoutError):
                 return await self._ask_once(query, patience)
         raise Unreachable("no Rebaser answered: not in time")
 
-    async def _ask_once(self, query: ValuesQueryV1, patience: float) -> list[ValuesReplyV1]:
+    async def _ask_once(self, query: ValuesQueryV1, patience: float) -> list[ValuesReplyV2]:
         headers, payload = ValuesQuery.encode(query, self._content_type)
+        headers[REPLY_VERSION] = str(ValuesReply.current.VERSION)
         nc, subject = self._js.nc, self._subjects.values(self._change_set)
         inbox = nc.new_inbox()
         try:
@@ -117,8 +125,8 @@ class Reader:
             raise Unreachable(f"no Rebaser answered: {error}") from error
 
 
-async def _received(subscription: Subscription, patience: float) -> list[ValuesReplyV1]:
-    replies: list[ValuesReplyV1] = []
+async def _received(subscription: Subscription, patience: float) -> list[ValuesReplyV2]:
+    replies: list[ValuesReplyV2] = []
     while not replies or replies[-1].more:
         async with asyncio.timeout(PART_PATIENCE if replies else patience):
             message = await subscription.next_msg(timeout=None)

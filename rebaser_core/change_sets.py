@@ -125,6 +125,11 @@ class ChangeSetRequestV2(Versioned):
     values: list[str] | None = None
     """Of `recompute`: names or ids; None: all that failed."""
 
+    def oldest(self) -> "ChangeSetRequestV1 | ChangeSetRequestV2":
+        if self.action in ("checkpoint", "recompute") or self.values is not None:
+            return self
+        return self.narrowed(ChangeSetRequestV1)
+
 
 WorkspaceRecord: Final = MessageType("WorkspaceRecord", current=WorkspaceRecordV1)
 ChangeSetRecord: Final = MessageType("ChangeSetRecord", current=ChangeSetRecordV1)

@@ -68,6 +68,11 @@ class UpdatesBatchV2(Versioned):
     results: Annotated[tuple[ResultFile, ...], Read] | None = None
     """Of a batch with `computed`: what it sets besides `updates`. Not for clients."""
 
+    def oldest(self) -> "UpdatesBatchV1 | UpdatesBatchV2":
+        if self.under is not None or self.results is not None:
+            return self
+        return self.narrowed(UpdatesBatchV1)
+
 
 class Inline(Shape):
     """The batch itself: for small ones."""

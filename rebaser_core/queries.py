@@ -54,6 +54,28 @@ class ValuesReplyV1(Versioned):
     error: str | None = None
     """Why there is no answer; then there are no values."""
 
+    def upgrade(self) -> "ValuesReplyV2":
+        return ValuesReplyV2.model_construct(**self.__dict__, due=None)
+
+
+class ValuesReplyV2(Versioned):
+    """Version 1, and whether what is computed is up to date."""
+
+    VERSION: ClassVar = 2
+    commit: Annotated[int, Field(ge=0)]
+    values: list[ReadValue]
+    missing: list[str] = Field(default_factory=list)
+    more: bool = False
+    error: str | None = None
+    due: bool | None = None
+    """Whether an update of computed values was due or running as of the commit: what they are may
+    be of earlier inputs then. None: a Rebaser of an older release does not say."""
+
+    def oldest(self) -> "ValuesReplyV1 | ValuesReplyV2":
+        if self.due is not None:
+            return self
+        return self.narrowed(ValuesReplyV1)
+
 
 ValuesQuery: Final = MessageType("ValuesQuery", current=ValuesQueryV1)
-ValuesReply: Final = MessageType("ValuesReply", current=ValuesReplyV1)
+ValuesReply: Final = MessageType("ValuesReply", ValuesReplyV1, current=ValuesReplyV2)

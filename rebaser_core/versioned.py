@@ -27,6 +27,9 @@ REPLY_INBOX: Final = "X-Reply-Inbox"
 AUTHOR: Final = "X-Author"
 """Who asked, for people who read the log: as the client says it, and nobody checks it."""
 
+REPLY_VERSION: Final = "X-Reply-Version"
+"""Of a question: the newest version of its answer that the asker reads; without it, 1."""
+
 _DIGITS: Final = 10  # of a version; `int` of text without bounds is slow
 
 
@@ -108,6 +111,14 @@ class Versioned(Shape):
         """The same message one version newer. The newest version has none."""
         raise NotImplementedError(f"{type(self).__name__} does not upgrade")
 
+    def oldest(self) -> "Versioned":
+        """The same message in the oldest version that can say all of it: what is written."""
+        return self
+
+    def narrowed(self, older: "type[VersionedT]") -> "VersionedT":
+        """What `older`, an earlier version, has of its fields."""
+        return older.model_construct(**{name: getattr(self, name) for name in older.model_fields})
+
 
 @dataclass(frozen=True, slots=True)
 class ContentInfo:
@@ -123,12 +134,11 @@ class ContentInfo:
         missing = [h for h in (CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION) if not headers.get(h)]
         if missing:
             raise MalformedMessage(f"headers missing: {', '.join(missing)}")
-        version = headers[MESSAGE_VERSION]
-        if not (
-            version.isascii() and version.isdigit() and len(version) < _DIGITS and int(version)
-        ):
-            raise MalformedMessage(f"{MESSAGE_VERSION} is no positive integer: {version[:40]!r}")
-        return cls(headers[CONTENT_TYPE], headers[MESSAGE_TYPE], int(version))
+        version = _positive(headers[MESSAGE_VERSION])
+        if not version:
+            said = headers[MESSAGE_VERSION][:40]
+            raise MalformedMessage(f"{MESSAGE_VERSION} is no positive integer: {said!r}")
+        return cls(headers[CONTENT_TYPE], headers[MESSAGE_TYPE], version)
 
     def headers(self) -> dict[str, str]:
         return {
@@ -138,13 +148,25 @@ class ContentInfo:
         }
 
 
+def _positive(text: str) -> int:
+    """0 if it is no positive integer in digits."""
+    plain = text.isascii() and text.isdigit() and len(text) < _DIGITS
+    return int(text) if plain else 0
+
+
+def reply_version(headers: Mapping[str, str]) -> int:
+    """The newest version of the answer that whoever asked with these headers reads."""
+    return _positive(headers.get(REPLY_VERSION, "")) or 1
+
+
 VersionedT = TypeVar("VersionedT", bound=Versioned)
 
 
 class MessageType(Generic[VersionedT]):
     """A message in every version that was ever on the wire, oldest first.
 
-    `encode` writes the current version; `decode` takes any and returns the current
+    `encode` writes the oldest version that can say all there is to say, so that programs
+    of an older release read what they can; `decode` takes any and returns the current
     one, so nothing outside this package sees an old shape.
     """
 
@@ -164,8 +186,9 @@ class MessageType(Generic[VersionedT]):
         Raises:
             MalformedMessage: a text in it is none that UTF-8 can say.
         """
-        version = self.current.VERSION
-        body = {f"v{version}": message.wire()}
+        written = message.oldest()
+        version = written.VERSION
+        body = {f"v{version}": written.wire()}
         headers = ContentInfo(content_type, self.name, version).headers()
         headers[MESSAGE_ID] = str(message.id)
         return headers, codecs.dumps(content_type, body)

@@ -7,9 +7,12 @@ def run() -> None:
     """Run the command line and exit with its code."""
     try:
         from rebaser_server.cli import main
+
+        code = main()  # commands import what they need as they run
     except ModuleNotFoundError as error:
         sys.exit(
-            f"rebaser: {error.name} is not installed: this is the client alone. "
-            "For the commands: pip install 'rebaser[server]'"
+            f"rebaser: the module {error.name!r} is not installed. The commands need more than the "
+            "client, and a newer release perhaps more than the one before it: "
+            "pip install --upgrade 'rebaser[server]'"
         )
-    sys.exit(main())
+    sys.exit(code)

@@ -11,6 +11,7 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.deployment import Deployment
 from rebaser_server.graph import Graph, Value
+from rebaser_server.history.state import State
 from rebaser_server.questions.reading import archive_of
 from rebaser_server.settings import Settings
 
@@ -19,16 +20,16 @@ class NoSuchValue(RebaserError):
     """The change set has no value of that name or id."""
 
 
-async def graph_at(
+async def state_at(
     at: Deployment, settings: Settings, change_set: ChangeSet, commit: int | None = None
-) -> Graph:
+) -> State:
     """The change set as of that commit, or as it is, as log and store have it.
 
     Raises:
         NotRetained: the past does not go back so far.
     """
     archive = archive_of(at.js, settings, change_set)
-    return (await archive.restored(commit)).state.graph
+    return (await archive.restored(commit)).state
 
 
 def named(graph: Graph, name: str) -> Value:
@@ -46,16 +47,25 @@ def named(graph: Graph, name: str) -> Value:
     return value
 
 
-def show_values(graph: Graph, names: list[str], *, as_json: bool) -> None:
+def show_values(state: State, names: list[str], *, as_json: bool) -> None:
     """Print the values of these names or ids, or all of them, in their order."""
+    graph = state.graph
     chosen = [v for v in graph.values.values() if not names or {v.id, v.name} & {*names}]
     if as_json:
-        sys.stdout.write(json.dumps([plain(value) for value in chosen]) + "\n")
-    else:
-        Console(width=None if sys.stdout.isatty() else 200).print(_table(chosen, graph))
+        rows = [plain(value, due=state.head.dvu_due) for value in chosen]
+        sys.stdout.write(json.dumps(rows) + "\n")
+        return
+    Console(width=None if sys.stdout.isatty() else 200).print(_table(chosen, graph))
+    say_if_due(state)
 
 
-def plain(value: Value) -> dict[str, Any]:
+def say_if_due(state: State) -> None:
+    if state.head.dvu_due:
+        sys.stdout.write("an update is due: computed values may still be of earlier inputs\n")
+
+
+def plain(value: Value, *, due: bool) -> dict[str, Any]:
+    """`due`: whether an update of the change set is, so that what is computed may be old."""
     return {
         "id": value.id,
         "name": value.name,
@@ -64,6 +74,7 @@ def plain(value: Value) -> dict[str, Any]:
         "message": value.message,
         "funcId": value.func_id,
         "inputs": value.inputs,
+        "due": due and value.func_id is not None,
     }
 
 

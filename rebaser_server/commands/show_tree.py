@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from rebaser_server.commands.show import NoSuchValue, plain
+from rebaser_server.commands.show import NoSuchValue, plain, say_if_due
 from rebaser_server.graph import Graph, Value
+from rebaser_server.history.state import State
 
 _WIDEST: Final = 60
 """Characters of a value that are printed for people."""
@@ -23,13 +24,13 @@ class _Node:
         self.below: dict[str, _Node] = {}
 
 
-def show_tree(graph: Graph, name: str, *, depth: int | None, as_json: bool) -> None:
+def show_tree(state: State, name: str, *, depth: int | None, as_json: bool) -> None:
     """Print the value of that name and those whose names begin with it and a slash; all of `""`.
 
     Raises:
         NoSuchValue: there is none such.
     """
-    root, found = _Node(), 0
+    graph, root, found = state.graph, _Node(), 0
     for value in graph.values.values():
         if value.name is None or not _is_below(value.name, name):
             continue
@@ -44,13 +45,14 @@ def show_tree(graph: Graph, name: str, *, depth: int | None, as_json: bool) -> N
     if name and not found:
         raise NoSuchValue(f"no value is called {name!r}, nor is one below it")
     if as_json:
-        sys.stdout.write(json.dumps(_plain(root, graph)) + "\n")
+        sys.stdout.write(json.dumps(_plain(root, due=state.head.dvu_due)) + "\n")
         return
     tree = Tree(_label(name or "/", root, graph))
     _grow(tree, root, graph)
     Console(width=None if sys.stdout.isatty() else 200).print(tree)
     if not name and unnamed:
         sys.stdout.write(f"and {unnamed:,} without a name: `rebaser values get` lists them\n")
+    say_if_due(state)
 
 
 def _is_below(name: str, top: str) -> bool:
@@ -82,8 +84,8 @@ def _called(graph: Graph, value_id: str) -> str:
     return value_id if value is None else value.name or value_id
 
 
-def _plain(node: _Node, graph: Graph) -> dict[str, Any]:
+def _plain(node: _Node, *, due: bool) -> dict[str, Any]:
     return {
-        "value": None if node.value is None else plain(node.value),
-        "below": {part: _plain(below, graph) for part, below in sorted(node.below.items())},
+        "value": None if node.value is None else plain(node.value, due=due),
+        "below": {part: _plain(below, due=due) for part, below in sorted(node.below.items())},
     }

@@ -48,23 +48,23 @@ def _at(parser: Parser) -> None:
 
 
 async def _get(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.show import graph_at, show_values
+    from rebaser_server.commands.show import show_values, state_at
 
-    graph = await graph_at(at, settings, change_set_in(arguments), arguments.at)
-    show_values(graph, arguments.name, as_json=arguments.json)
+    state = await state_at(at, settings, change_set_in(arguments), arguments.at)
+    show_values(state, arguments.name, as_json=arguments.json)
 
 
 async def _tree(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.show import graph_at
+    from rebaser_server.commands.show import state_at
     from rebaser_server.commands.show_tree import show_tree
 
-    graph = await graph_at(at, settings, change_set_in(arguments), arguments.at)
-    show_tree(graph, arguments.name, depth=arguments.depth, as_json=arguments.json)
+    state = await state_at(at, settings, change_set_in(arguments), arguments.at)
+    show_tree(state, arguments.name, depth=arguments.depth, as_json=arguments.json)
 
 
 async def _set(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.following import follow
-    from rebaser_server.commands.show import graph_at, named
+    from rebaser_server.commands.show import named, state_at
 
     text = sys.stdin.read() if arguments.value == "-" else arguments.value
     try:
@@ -73,7 +73,7 @@ async def _set(at: "Deployment", settings: Settings, arguments: argparse.Namespa
         sys.stderr.write(f"rebaser: {text[:80]!r} is no JSON: {error}; for text as it is: --text\n")
         return Exit.FAILED
     change_set = change_set_in(arguments)
-    value = named(await graph_at(at, settings, change_set), arguments.name)
+    value = named((await state_at(at, settings, change_set)).graph, arguments.name)
     if value.func_id is not None:
         sys.stderr.write(
             f"rebaser: {arguments.name!r} is computed; set what it is computed from: "

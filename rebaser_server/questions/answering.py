@@ -21,12 +21,13 @@ from rebaser_core.queries import (
     ValuesQuery,
     ValuesQueryV1,
     ValuesReply,
-    ValuesReplyV1,
+    ValuesReplyV2,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import CONTENT_TYPE
+from rebaser_core.versioned import CONTENT_TYPE, reply_version
 from rebaser_server.graph import Graph
 from rebaser_server.history.archive import Archive
+from rebaser_server.history.state import State
 from rebaser_server.lifetimes import alongside
 from rebaser_server.questions.reading import Reader
 from rebaser_server.questions.selecting import TooMuch, selected
@@ -93,9 +94,9 @@ class Answering:
             log.warning("question not answered", error=str(error))
             return
         try:
-            replies = await self._replies(query)
+            replies = await self._replies(query, tells_due=reply_version(headers) > 1)
         except (RebaserError, JetStreamError, OSError) as error:
-            replies = [ValuesReplyV1(id=query.id, commit=0, values=[], error=str(error))]
+            replies = [ValuesReplyV2(id=query.id, commit=0, values=[], error=str(error))]
         try:
             for reply in replies:
                 said, payload = await asyncio.to_thread(ValuesReply.encode, reply, content_type)
@@ -103,16 +104,16 @@ class Answering:
         except (nats.errors.Error, MessageError) as error:
             log.warning("question not answered", error=str(error))
 
-    async def _replies(self, query: ValuesQueryV1) -> list[ValuesReplyV1]:
+    async def _replies(self, query: ValuesQueryV1, *, tells_due: bool) -> list[ValuesReplyV2]:
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         if query.at is not None:
             state = (await self._archive_of(change_set).restored(query.at)).state
-            return await asyncio.to_thread(_parts, query, state.graph, state.commit)
+            return await asyncio.to_thread(_parts, query, state, tells_due=tells_due)
         reader = self._reader(change_set)
         async with reader.lock:
             state = await reader.state()
             self._remember(change_set, len(state.graph.values))
-            return await asyncio.to_thread(_parts, query, state.graph, state.commit)
+            return await asyncio.to_thread(_parts, query, state, tells_due=tells_due)
 
     def _reader(self, change_set: ChangeSet) -> Reader:
         if change_set not in self._readers:
@@ -128,17 +129,19 @@ class Answering:
             self._sizes.pop(oldest, None)
 
 
-def _parts(query: ValuesQueryV1, graph: Graph, commit: int) -> list[ValuesReplyV1]:
+def _parts(query: ValuesQueryV1, state: State, *, tells_due: bool) -> list[ValuesReplyV2]:
     """The answer in messages that are not too large; at least one."""
     try:
-        found = selected(graph, query)
+        found = selected(state.graph, query)
     except TooMuch as error:
-        return [ValuesReplyV1(id=query.id, commit=commit, values=[], error=str(error))]
-    parts = list(_cut(_read(graph, value_id) for value_id in found.ids)) or [[]]
+        return [ValuesReplyV2(id=query.id, commit=state.commit, values=[], error=str(error))]
+    parts = list(_cut(_read(state.graph, value_id) for value_id in found.ids)) or [[]]
+    due = state.head.dvu_due if tells_due else None
     return [
-        ValuesReplyV1(
+        ValuesReplyV2(
             id=query.id,
-            commit=commit,
+            commit=state.commit,
+            due=due,
             values=part,
             missing=found.missing if number == len(parts) else [],
             more=number < len(parts),

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -9,10 +10,14 @@ from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NotReadable, Unreachable
 from rebaser_client.reading import Values
 from rebaser_core.commits import Outcome
-from rebaser_core.ids import ChangeSet
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.queries import ValuesQuery, ValuesQueryV1
+from rebaser_core.versioned import MESSAGE_VERSION
 from rebaser_server.questions import answering, selecting
 from rebaser_server.questions.answering import QUEUE, Answering
+from tests.integration.commands import Commands
 from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.gated import Gate
 from tests.integration.values import Batch, Sum, new_id, put, set_to
 
 
@@ -39,6 +44,45 @@ async def test_who_has_a_reply_reads_what_it_did(deployment: Deployment) -> None
 
     await deployment.at_rest()
     assert (await reader.values(values.total))[values.total].value == 6
+
+
+async def test_a_reader_is_told_whether_what_is_computed_is_up_to_date(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [change_set], gate = new_change_sets(1), Gate(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(gate.path))
+    await deployment.start()
+    reader, operator = deployment.client.reader(*change_set), Commands(deployment)
+    await commit_of(deployment, change_set, gate.define(1))
+    await deployment.at_rest()
+    first = await reader.values("gated")
+
+    gate.close()
+    commit = await commit_of(deployment, change_set, [set_to(gate.source, 2)])
+    during, then = await reader.values("gated"), await reader.values("gated", at=commit)
+    told = await operator.tell("values", *change_set, "gated")
+    rows = await operator.read("values", *change_set)
+    headers, question = asked_by_version_1(change_set)
+    where = deployment.subjects.values(change_set)
+    old = await deployment.nc.request(where, question, timeout=10, headers=headers)
+    gate.open()
+    await deployment.at_rest()
+    after = await reader.values("gated")
+
+    assert (first.due, during.due, then.due, after.due) == (False, True, True, False)
+    assert (during["gated"].value, after["gated"].value) == (1, 2)
+    assert "an update is due" in told
+    assert {row["id"] for row in rows if row["due"]} == {gate.value}
+    assert old.headers[MESSAGE_VERSION] == "1"
+    assert "an update is due" not in await operator.tell("values", *change_set, "gated")
+
+
+def asked_by_version_1(change_set: ChangeSet) -> tuple[dict[str, str], bytes]:
+    """As a client asks that knows of no other version of the answer."""
+    query = ValuesQueryV1(
+        id=RequestId(), workspace_id=change_set.workspace_id, change_set_id=change_set.change_set_id
+    )
+    return ValuesQuery.encode(query)
 
 
 async def test_a_subtree_comes_by_levels_and_by_name(deployment: Deployment) -> None:

@@ -68,6 +68,7 @@ from rebaser_core.queries import (
     ValuesQueryV1,
     ValuesReply,
     ValuesReplyV1,
+    ValuesReplyV2,
 )
 from rebaser_core.updates import (
     PutFunc,
@@ -178,6 +179,24 @@ RECORD: Final = ChangeSetRecordV1(
     application=Application(request=REQUEST, at_head=CLAIM, commit=15),
     problem="none",
 )
+
+VALUES_READ: Final = {
+    "id": REQUEST,
+    "commit": 17,
+    "values": [
+        ReadValue(id=ONE, name="net", value=JSON_OF_EVERY_KIND, status="ok"),
+        ReadValue(
+            id=SUM,
+            value=None,
+            status="blocked",
+            message=ONE,
+            func_id=FUNC,
+            inputs={"a": ONE, "rest": [TWO, ONE]},
+        ),
+    ],
+    "missing": ["nobody"],
+    "more": True,
+}
 
 
 def request(address: Any, **more: Any) -> EnqueueUpdatesRequestV1:
@@ -403,27 +422,14 @@ SAMPLES: Final = (
         ValuesQueryV1(id=REQUEST, **WHERE, which=["net", SUM], inputs=3, dependents=1, at=17),
     ),
     _sample("ValuesQuery", "v1-all", ValuesQueryV1(id=REQUEST, **WHERE)),
+    _sample("ValuesReply", "v1", ValuesReplyV1(**VALUES_READ), ValuesReplyV2(**VALUES_READ)),
     _sample(
         "ValuesReply",
-        "v1",
-        ValuesReplyV1(
-            id=REQUEST,
-            commit=17,
-            values=[
-                ReadValue(id=ONE, name="net", value=JSON_OF_EVERY_KIND, status="ok"),
-                ReadValue(
-                    id=SUM,
-                    value=None,
-                    status="blocked",
-                    message=ONE,
-                    func_id=FUNC,
-                    inputs={"a": ONE, "rest": [TWO, ONE]},
-                ),
-            ],
-            missing=["nobody"],
-            more=True,
-        ),
+        "v1-error",
+        ValuesReplyV1(id=REQUEST, commit=0, values=[], error="no"),
+        ValuesReplyV2(id=REQUEST, commit=0, values=[], error="no"),
     ),
-    _sample("ValuesReply", "v1-error", ValuesReplyV1(id=REQUEST, commit=0, values=[], error="no")),
+    _sample("ValuesReply", "v2", ValuesReplyV2(**VALUES_READ, due=True)),
+    _sample("ValuesReply", "v2-current", ValuesReplyV2(**VALUES_READ, due=False)),
     _sample("Activity", "v1-quiet", ActivityV1(id=REQUEST, **WHERE, kind=ActivityKind.QUIET)),
 )

@@ -48,7 +48,7 @@ from rebaser_core.messages import (
 )
 from rebaser_core.outcomes import OutcomeQueryV1, OutcomeReplyV1, RequestState
 from rebaser_core.pauses import PauseRecordV1
-from rebaser_core.queries import ReadValue, ValuesQueryV1, ValuesReplyV1
+from rebaser_core.queries import ReadValue, ValuesQueryV1, ValuesReplyV2
 from rebaser_core.updates import (
     PutFunc,
     PutValue,
@@ -251,7 +251,7 @@ messages = {
         at=_maybe(_counts),
     ),
     "ValuesReply": _made(
-        ValuesReplyV1,
+        ValuesReplyV2,
         id=request_ids,
         commit=_counts,
         values=st.lists(
@@ -270,6 +270,7 @@ messages = {
         missing=st.lists(_text, max_size=3),
         more=st.booleans(),
         error=_maybe(_text),
+        due=_maybe(st.booleans()),
     ),
     "OutcomeQuery": _made(OutcomeQueryV1, **_where),
     "OutcomeReply": _made(

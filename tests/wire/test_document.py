@@ -17,7 +17,14 @@ from rebaser_core.outcomes import RequestState
 from rebaser_core.streams import StreamOptions, streams
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import _KINDS, UpdateList
-from rebaser_core.versioned import AUTHOR, CONTENT_TYPE, MESSAGE_ID, MESSAGE_TYPE, REPLY_INBOX
+from rebaser_core.versioned import (
+    AUTHOR,
+    CONTENT_TYPE,
+    MESSAGE_ID,
+    MESSAGE_TYPE,
+    REPLY_INBOX,
+    REPLY_VERSION,
+)
 from rebaser_server.line import dead_letters
 from rebaser_server.rebase import correcting
 from tests.wire.samples import TYPES
@@ -113,6 +120,7 @@ def test_every_header_is_told():
         MESSAGE_ID,
         REPLY_INBOX,
         AUTHOR,
+        REPLY_VERSION,
         "traceparent",
     } == set(told)
 

@@ -18,6 +18,8 @@ from tests.wire.samples import ENDINGS, GOLDEN, SAMPLES, TYPES
 
 BOTH = pytest.mark.parametrize("content_type", sorted(ENDINGS), ids=ENDINGS.get)
 EVERY = pytest.mark.parametrize("sample", SAMPLES, ids=str)
+REWRITTEN = {"EnqueueUpdatesResponse-v1", "EnqueueUpdatesResponse-v1-error", "UpdatesBatch-v2"}
+"""In another version today: nobody answers in version 1, and version 1 of a batch would do."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,9 +59,9 @@ def test_reads_without_headers(sample, content_type):
 
 
 @BOTH
-@pytest.mark.parametrize("sample", [s for s in SAMPLES if s.read is s.written], ids=str)
-def test_the_current_version_is_what_is_written(sample, content_type):
-    headers, payload = TYPES[sample.type_name].encode(sample.written, content_type)
+@pytest.mark.parametrize("sample", [s for s in SAMPLES if str(s) not in REWRITTEN], ids=str)
+def test_what_is_written_is_the_oldest_version_that_says_it_all(sample, content_type):
+    headers, payload = TYPES[sample.type_name].encode(sample.read, content_type)
 
     assert payload == sample.path(content_type).read_bytes()
     assert headers == {**sample.headers(content_type), "Nats-Msg-Id": str(sample.written.id)}

@@ -1,0 +1,22 @@
+"""The console script where not all is installed that the commands need."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("module", ["pydantic_settings", "aiohttp"], ids=["at once", "later"])
+def test_what_is_missing_is_named_with_what_to_do(module: str) -> None:
+    code = (
+        f"import sys; sys.modules[{module!r}] = None; sys.argv = ['rebaser', 'serve'];"
+        "from rebaser_server.entry import run; run()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert done.returncode == 1
+    assert f"the module {module!r} is not installed" in done.stderr
+    assert "pip install --upgrade 'rebaser[server]'" in done.stderr
+    assert "Traceback" not in done.stderr
