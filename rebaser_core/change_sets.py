@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints
 
 from rebaser_core.commits import Base
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.versioned import MessageType, Read, Shape, Versioned
+from rebaser_core.versioned import MessageType, Read, Shape, Versioned, narrowed
 
 RecordName = Annotated[
     str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")
@@ -128,7 +128,7 @@ class ChangeSetRequestV2(Versioned):
     def oldest(self) -> "ChangeSetRequestV1 | ChangeSetRequestV2":
         if self.action in ("checkpoint", "recompute") or self.values is not None:
             return self
-        return self.narrowed(ChangeSetRequestV1)
+        return narrowed(self, ChangeSetRequestV1)
 
 
 WorkspaceRecord: Final = MessageType("WorkspaceRecord", current=WorkspaceRecordV1)

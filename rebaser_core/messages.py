@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, StringConstraints, Tag
 
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.updates import Update, UpdateList
-from rebaser_core.versioned import MessageType, Read, Shape, Versioned
+from rebaser_core.versioned import MessageType, Read, Shape, Versioned, narrowed
 
 Blake3 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
@@ -71,7 +71,7 @@ class UpdatesBatchV2(Versioned):
     def oldest(self) -> "UpdatesBatchV1 | UpdatesBatchV2":
         if self.under is not None or self.results is not None:
             return self
-        return self.narrowed(UpdatesBatchV1)
+        return narrowed(self, UpdatesBatchV1)
 
 
 class Inline(Shape):

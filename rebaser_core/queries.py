@@ -6,7 +6,7 @@ from pydantic import Field
 
 from rebaser_core.ids import ChangeSetId, FuncId, ValueId, WorkspaceId
 from rebaser_core.updates import Inputs
-from rebaser_core.versioned import MessageType, Plain, Shape, Versioned
+from rebaser_core.versioned import MessageType, Plain, Shape, Versioned, narrowed
 
 _Levels = Annotated[int, Field(ge=0, le=1_000_000)]
 
@@ -74,7 +74,7 @@ class ValuesReplyV2(Versioned):
     def oldest(self) -> "ValuesReplyV1 | ValuesReplyV2":
         if self.due is not None:
             return self
-        return self.narrowed(ValuesReplyV1)
+        return narrowed(self, ValuesReplyV1)
 
 
 ValuesQuery: Final = MessageType("ValuesQuery", current=ValuesQueryV1)

@@ -115,9 +115,13 @@ class Versioned(Shape):
         """The same message in the oldest version that can say all of it: what is written."""
         return self
 
-    def narrowed(self, older: "type[VersionedT]") -> "VersionedT":
-        """What `older`, an earlier version, has of its fields."""
-        return older.model_construct(**{name: getattr(self, name) for name in older.model_fields})
+
+VersionedT = TypeVar("VersionedT", bound=Versioned)
+
+
+def narrowed(message: Versioned, older: type[VersionedT]) -> VersionedT:
+    """What `older`, an earlier version, has of the message's fields."""
+    return older.model_construct(**{name: getattr(message, name) for name in older.model_fields})
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +161,6 @@ def _positive(text: str) -> int:
 def reply_version(headers: Mapping[str, str]) -> int:
     """The newest version of the answer that whoever asked with these headers reads."""
     return _positive(headers.get(REPLY_VERSION, "")) or 1
-
-
-VersionedT = TypeVar("VersionedT", bound=Versioned)
 
 
 class MessageType(Generic[VersionedT]):
