@@ -121,7 +121,8 @@ VersionedT = TypeVar("VersionedT", bound=Versioned)
 
 def narrowed(message: Versioned, older: type[VersionedT]) -> VersionedT:
     """What `older`, an earlier version, has of the message's fields."""
-    return older.model_construct(**{name: getattr(message, name) for name in older.model_fields})
+    fields = {name: getattr(message, name) for name in older.model_fields}
+    return older.model_construct(**fields)  # type: ignore[return-value]  # the plugin has it so
 
 
 @dataclass(frozen=True, slots=True)
