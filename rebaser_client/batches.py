@@ -1,30 +1,92 @@
-"""Where a batch lies: inside its request when it is small, else in the bucket of batches."""
+"""A batch becomes a request: it lies inside when it is small, else in the bucket of batches."""
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from blake3 import blake3
+from pydantic import TypeAdapter, ValidationError
 
-from rebaser_client.errors import TooLarge
-from rebaser_core.ids import RequestId
-from rebaser_core.jetstream import ObjectStore
+from rebaser_client.errors import NotStored, TooLarge
+from rebaser_client.publishing import queue_full
+from rebaser_core.errors import MalformedMessage
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
+from rebaser_core.jetstream import Full, JetStreamError, ObjectStore
 from rebaser_core.limits import Limits, oversize
 from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesRequestV1,
     Inline,
     InObjectStore,
-    Updates,
     UpdatesAddress,
     UpdatesBatch,
     UpdatesBatchV2,
 )
-from rebaser_core.updates import AnyUpdate
+from rebaser_core.messages import Updates as Shipped
+from rebaser_core.updates import AnyUpdate, UpdateList
+from rebaser_core.versioned import brief
+
+Updates = Sequence[AnyUpdate | dict[str, Any]]
+"""Updates as classes of `rebaser_core.updates`, or as the wire has them."""
 
 INLINE_UPDATES: Final = 500
 """A batch of more updates is not inline, however short they are."""
 
 INLINE_BYTES: Final = 64 * 1024
 """A batch that takes more bytes is not inline."""
+
+_UPDATES: Final[TypeAdapter[list[AnyUpdate]]] = TypeAdapter(UpdateList)
+
+
+async def encode_request(
+    bucket: ObjectStore,
+    request_id: RequestId,
+    change_set: ChangeSet,
+    origin: ChangeSetId | None,
+    updates: Updates,
+    content_type: str,
+    limits: Limits,
+) -> tuple[dict[str, str], bytes]:
+    """Headers and payload of the request to apply `updates`, stored first if they are many.
+
+    Raises:
+        MalformedMessage: they are no updates; nothing was sent.
+        TooLarge: they are beyond a limit; nothing was sent.
+        NotStored, QueueFull: the batch is not stored, perhaps, or surely.
+    """
+    if len(updates) <= INLINE_UPDATES:
+        batch = _read(updates)
+    else:  # in a thread, since it would hold up the connection, too
+        batch = await asyncio.to_thread(_read, updates)
+    complaint = limits.complaint(batch, len(batch))
+    if complaint is not None:
+        raise TooLarge(f"request {request_id}: {complaint}")
+    request = EnqueueUpdatesRequestV1(
+        id=request_id,
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+        updates_address=Inline(inline=Shipped(updates=batch)),
+        from_change_set_id=origin,
+    )
+    if len(batch) <= INLINE_UPDATES:
+        encoded = EnqueueUpdatesRequest.encode(request, content_type)
+        if len(encoded[1]) <= INLINE_BYTES:  # so is the batch in it: most need no second look
+            return encoded
+    try:
+        address = await place_batch(bucket, request_id, batch, content_type, limits.batch_bytes)
+    except Full as error:
+        raise queue_full(f"the batch of request {request_id}", error) from error
+    except JetStreamError as error:
+        raise NotStored(f"the batch of request {request_id}: {error}") from error
+    request = request.model_copy(update={"updates_address": address})
+    return EnqueueUpdatesRequest.encode(request, content_type)
+
+
+def _read(updates: Updates) -> list[AnyUpdate]:
+    try:
+        return _UPDATES.validate_python(updates)
+    except ValidationError as error:
+        raise MalformedMessage(f"updates: {brief(error)}") from error
 
 
 async def place_batch(
@@ -46,7 +108,7 @@ async def place_batch(
     if len(updates) <= INLINE_UPDATES:
         payload = UpdatesBatch.encode(batch, content_type)[1]
         if len(payload) <= INLINE_BYTES:
-            return Inline(inline=Updates(updates=batch.updates))
+            return Inline(inline=Shipped(updates=batch.updates))
     else:  # in a thread, since it would hold up the connection, too
         payload = (await asyncio.to_thread(UpdatesBatch.encode, batch, content_type))[1]
     if len(payload) > at_most:

@@ -106,6 +106,10 @@ class Registry:
         """Have no record."""
         await self._bucket.purge(str(change_set))
 
+    async def forget_workspace(self, workspace_id: WorkspaceId) -> None:
+        """Likewise."""
+        await self._bucket.purge(str(workspace_id))
+
     async def require_room(self, workspace_id: WorkspaceId, most: int) -> None:
         """Raise `TooMany` if the workspace has that many change sets, the closed ones included."""
         config = {

@@ -6,54 +6,34 @@ the change set's own queue, so nothing here races with batches that others enque
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, Literal, NamedTuple
-
-from pydantic import TypeAdapter, ValidationError
+from typing import Final, Literal
 
 from rebaser_client.errors import NoSuchChangeSet, Refused
+from rebaser_client.records import Workspace, named, new_branch, new_workspace
 from rebaser_client.registry import Registry
 from rebaser_core.change_sets import (
     ChangeSetRecordV1,
     ChangeSetRequestV2,
     Kind,
-    RecordName,
     Standing,
     WorkspaceRecordV1,
-    now,
 )
 from rebaser_core.commits import Base
-from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.limits import Limits
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import brief
 
 Ask = Callable[[ChangeSetRequestV2], Awaitable[EnqueueUpdatesResponseV2]]
 """Sends the request; its final answer."""
 
 Action = Literal["refresh", "apply", "abandon", "delete"]
 
+CLOSED: Final = (Standing.APPLIED, Standing.ABANDONED, Standing.DELETED)
+
 _FIRST_LOOK: Final = 0.02  # seconds between two looks at a record, doubled up to
 _LAST_LOOK: Final = 1.0
-
-
-_NAME: Final = TypeAdapter(RecordName)
-
-
-def _named(name: str) -> str:
-    try:
-        return _NAME.validate_python(name)
-    except ValidationError as error:
-        raise MalformedMessage(f"name: {brief(error)}") from error
-
-
-class Workspace(NamedTuple):
-    """A workspace and its head, as they are registered."""
-
-    record: WorkspaceRecordV1
-    head: ChangeSetRecordV1
 
 
 class Workspaces:
@@ -83,31 +63,12 @@ class Workspaces:
         Raises:
             AlreadyThere: there is a workspace of that id with another head.
         """
-        workspace_id = workspace_id or WorkspaceId()
-        head = head or ChangeSetId()
-        moment = now()
-        # Ids made of what they name: so whoever asks again is recognised.
-        workspace = WorkspaceRecordV1(
-            id=RequestId.from_bytes(head.bytes),
-            workspace_id=workspace_id,
-            name=_named(name),
-            head=head,
-            created_at=moment,
-            by=self._author,
+        workspace = new_workspace(
+            name, workspace_id or WorkspaceId(), head or ChangeSetId(), self._author
         )
-        record = ChangeSetRecordV1(
-            id=RequestId.from_bytes(head.bytes),
-            workspace_id=workspace_id,
-            change_set_id=head,
-            name="head",
-            kind=Kind.HEAD,
-            head=head,
-            created_at=moment,
-            by=self._author,
-        )
-        await self.registry.create_workspace(workspace)
-        await self.registry.create_change_set(record)
-        return Workspace(workspace, record)
+        await self.registry.create_workspace(workspace.record)
+        await self.registry.create_change_set(workspace.head)
+        return workspace
 
     async def all(self) -> list[WorkspaceRecordV1]:
         """All workspaces."""
@@ -117,12 +78,11 @@ class Workspaces:
         self, workspace_id: WorkspaceId, *, closed: bool = False
     ) -> list[ChangeSetRecordV1]:
         """Those of the workspace that are open, the oldest first; with `closed` all."""
-        found = [
-            record
-            async for record in self.registry.change_sets(workspace_id)
-            if closed or record.standing in (Standing.OPEN, Standing.APPLYING)
-        ]
-        return sorted(found, key=lambda record: (record.kind != Kind.HEAD, record.created_at))
+        found = {  # one that changes meanwhile comes twice
+            record.change_set_id: record async for record in self.registry.change_sets(workspace_id)
+        }
+        wanted = (r for r in found.values() if closed or r.standing not in CLOSED)
+        return sorted(wanted, key=lambda record: (record.kind != Kind.HEAD, record.created_at))
 
     async def describe(
         self, workspace_id: WorkspaceId, change_set_id: ChangeSetId
@@ -157,17 +117,12 @@ class Workspaces:
         workspace = await self.registry.workspace(workspace_id)
         await self.registry.require_room(workspace_id, self._limits.change_sets)
         parent = await self.describe(workspace_id, base or workspace.head)
-        change_set_id = change_set_id or ChangeSetId()
-        record = ChangeSetRecordV1(
-            id=RequestId.from_bytes(change_set_id.bytes),
-            workspace_id=workspace_id,
-            change_set_id=change_set_id,
-            name=_named(name),
-            kind=Kind.BRANCH,
-            head=workspace.head,
-            base=await self._base(parent, commit),
-            created_at=now(),
-            by=self._author,
+        record = new_branch(
+            name,
+            workspace,
+            change_set_id or ChangeSetId(),
+            await self._base(parent, commit),
+            self._author,
         )
         await self.registry.create_change_set(record)
         return record
@@ -198,7 +153,7 @@ class Workspaces:
         """The record, which now has the name. Names need not be unique."""
         change_set = ChangeSet(workspace_id, change_set_id)
         return await self.registry.change(
-            change_set, lambda record: record.model_copy(update={"name": _named(name)})
+            change_set, lambda record: record.model_copy(update={"name": named(name)})
         )
 
     async def apply(
@@ -218,16 +173,18 @@ class Workspaces:
                 not have it; unless it was closed before, it is open as it was.
         """
         request = await self._act(workspace_id, change_set_id, "apply", reviewed=reviewed)
-        delay = _FIRST_LOOK
-        while True:
-            record = await self.describe(workspace_id, change_set_id)
-            known = record.application
-            if known and known.request == request and record.standing != Standing.APPLYING:
-                if record.standing == Standing.OPEN:
-                    raise Refused(record.problem or "head would not have it")
-                return record
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, _LAST_LOOK)
+        record = await self._registered(
+            workspace_id,
+            change_set_id,
+            lambda r: (
+                r.application is not None
+                and r.application.request == request
+                and r.standing != Standing.APPLYING
+            ),
+        )
+        if record.standing == Standing.OPEN:
+            raise Refused(record.problem or "head would not have it")
+        return record
 
     async def abandon(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> None:
         """Have the branch closed without effect on head. Its data stays; it can be forked.
@@ -236,14 +193,56 @@ class Workspaces:
             Refused: it is no branch, or closed.
         """
         await self._act(workspace_id, change_set_id, "abandon")
+        await self._registered(workspace_id, change_set_id, lambda r: r.standing in CLOSED)
 
     async def delete(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> None:
         """Have the branch closed for good, and its data gone after the retention time.
 
+        A head goes with its whole workspace: see `delete_workspace`.
+
         Raises:
-            Refused: it is no branch, on its way to head, or deleted already.
+            NoSuchChangeSet: it is not registered.
+            Refused: it is a head, on its way to head, or deleted already.
         """
+        if (await self.describe(workspace_id, change_set_id)).kind == Kind.HEAD:
+            raise Refused("a head is deleted with its workspace only")
+        await self._delete(workspace_id, change_set_id)
+
+    async def delete_workspace(self, workspace_id: WorkspaceId) -> None:
+        """Have all its change sets deleted, head last, and its record gone with head's data.
+
+        Asked again it goes on where it was. A branch that is forked meanwhile stays, and
+        can be deleted by itself.
+
+        Raises:
+            NoSuchChangeSet: there is no such workspace.
+            Refused: a branch is on its way to head.
+        """
+        head = (await self.registry.workspace(workspace_id)).head
+        for record in reversed(await self.change_sets(workspace_id, closed=True)):
+            if record.standing != Standing.DELETED and record.change_set_id != head:
+                await self._delete(workspace_id, record.change_set_id)
+        if (await self.describe(workspace_id, head)).standing != Standing.DELETED:
+            await self._delete(workspace_id, head)
+
+    async def _delete(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> None:
         await self._act(workspace_id, change_set_id, "delete")
+        await self._registered(
+            workspace_id, change_set_id, lambda r: r.standing == Standing.DELETED
+        )
+
+    async def _registered(
+        self,
+        workspace_id: WorkspaceId,
+        change_set_id: ChangeSetId,
+        until: Callable[[ChangeSetRecordV1], bool],
+    ) -> ChangeSetRecordV1:
+        """The record once it says so: it follows the log of the change set."""
+        delay = _FIRST_LOOK
+        while not until(record := await self.describe(workspace_id, change_set_id)):
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _LAST_LOOK)
+        return record
 
     async def find(self, workspace_id: WorkspaceId, name_or_id: str) -> ChangeSetRecordV1:
         """The change set of that id, or the one of that name among the open ones.

@@ -105,6 +105,11 @@ class Head(Shape):
         return self.dirty_sequence > self.clean_sequence
 
     @property
+    def deleted(self) -> bool:
+        """Whether it is, so that its data may be gone."""
+        return self.closing is not None and self.closing.standing == "deleted"
+
+    @property
     def unfinished(self) -> bool:
         """Whether somebody has to go on, though no request may be in line to tell of it."""
         return self.dvu_due or (self.closing is not None and self.closing.standing == "applying")

@@ -12,15 +12,21 @@ from rebaser_server.settings import Settings
 
 def add(commands: Any) -> None:
     """Declare the commands."""
-    workspaces = commands.add_parser("workspaces", help="create and list workspaces")
+    workspaces = commands.add_parser("workspaces", help="create, list and delete workspaces")
     ways = workspaces.add_subparsers(required=True, metavar="WHAT")
     listed = ways.add_parser("list", help="show all workspaces")
     created = ways.add_parser("create", help="have a new workspace, with its head")
     created.add_argument("name")
     created.add_argument("--head", help="a change set in use that is to be the head")
     created.add_argument("--workspace", help="the workspace that it is in")
+    deleted = ways.add_parser(
+        "delete", help="close all its change sets, and drop their data after the retention time"
+    )
+    deleted.add_argument("workspace", type=_workspace_id, help="a ULID")
+    deleted.add_argument("--yes", action="store_true", help="without asking")
     _ends(listed, _workspaces)
     _ends(created, _create)
+    _ends(deleted, _delete)
     _add_change_sets(commands)
 
     diff = commands.add_parser("diff", help="show what a branch would change in head")
@@ -123,6 +129,30 @@ async def _create(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
     show_workspaces([workspace.record], as_json=arguments.json)
 
 
+async def _delete(at: Any, _: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_server.commands.show_change_sets import show_change_sets
+
+    workspaces, which = at.client.workspaces, arguments.workspace
+    record = await workspaces.registry.workspace(which)
+    if not arguments.yes:
+        count = len(await workspaces.change_sets(which, closed=True))
+        question = f"Delete {record.name!r} and its {count} change sets?"
+        if not await _confirmed(question):
+            sys.stdout.write("not deleted\n")
+            return Exit.FAILED
+    await workspaces.delete_workspace(which)
+    found = await workspaces.change_sets(which, closed=True)
+    show_change_sets(found, [None] * len(found), as_json=arguments.json)
+    return Exit.OK
+
+
+async def _confirmed(question: str) -> bool:
+    sys.stdout.write(f"{question} [y/N] ")
+    sys.stdout.flush()
+    answer = await asyncio.to_thread(sys.stdin.readline)
+    return answer.strip().lower() in ("y", "yes")
+
+
 async def _list(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
     from rebaser_core.ids import ChangeSet
     from rebaser_server.commands.show_change_sets import show_change_sets
@@ -203,10 +233,7 @@ async def _apply(at: Any, settings: Settings, arguments: argparse.Namespace) -> 
     if not arguments.yes and reviewed is None:
         found = await _compare(at, settings, record)
         show_comparison(found, as_json=False, as_batch=False)
-        sys.stdout.write("Apply this to head? [y/N] ")
-        sys.stdout.flush()
-        answer = await asyncio.to_thread(sys.stdin.readline)
-        if answer.strip().lower() not in ("y", "yes"):
+        if not await _confirmed("Apply this to head?"):
             sys.stdout.write("not applied\n")
             return Exit.FAILED
         reviewed = found.digest

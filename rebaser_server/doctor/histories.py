@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
 
-from rebaser_core.change_sets import Standing
 from rebaser_core.errors import RebaserError
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.errors import NotRetained
@@ -42,7 +41,7 @@ async def history(archive: Archive, *, deep: bool) -> Finding | None:
     """What is wrong with one change set, if anything; of a deleted one there is nothing left."""
     name = str(archive.change_set)
     _, line = await archive.log.last()
-    if line is not None and line.head.closing and line.head.closing.standing == Standing.DELETED:
+    if line is not None and line.head.deleted:
         return None
     try:
         present = await archive.restored()

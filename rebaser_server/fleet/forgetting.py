@@ -9,7 +9,7 @@ from typing import Final, Never
 import structlog
 
 from rebaser_client.registry import Registry
-from rebaser_core.change_sets import ChangeSetRecordV1, Standing
+from rebaser_core.change_sets import ChangeSetRecordV1, Kind, Standing
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import Subjects
@@ -61,6 +61,9 @@ class Forgetting:
             change_set = ChangeSet(record.workspace_id, record.change_set_id)
             if change_set not in pinned:
                 await self._remove(change_set)
+                if record.kind == Kind.HEAD:
+                    await self._registry.forget_workspace(record.workspace_id)
+                await self._registry.forget(change_set)
                 gone.append(change_set)
         return gone
 
@@ -83,10 +86,9 @@ class Forgetting:
         return pinned
 
     async def _remove(self, change_set: ChangeSet) -> None:
-        """The log but for its last line, the checkpoints, and last of all the record."""
+        """The log but for its last line, and the checkpoints."""
         commits = CommitLog(self._js, self._subjects, change_set)
         last, _ = await commits.last()
         await commits.purge(last)
         directory = f"change_sets/{change_set.workspace_id}/{change_set.change_set_id}"
         await asyncio.to_thread(self._files.delete_directory, directory)
-        await self._registry.forget(change_set)

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rebaser_core.change_sets import Standing
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet, ChangeSetId
 from rebaser_server.errors import HistoryBroken, NotRetained
@@ -78,7 +77,8 @@ class Archive:
             try:
                 return await self.restore(until, past=at is not None)
             except HistoryBroken as error:
-                if await self._deleted():
+                _, line = await self.log.last()
+                if line is not None and line.head.deleted:
                     raise NotRetained(f"{self.change_set} was deleted") from error
                 # Its owner's checkpoint and purge look the same to who was slow to read.
                 before, (begins, last) = (begins, last), await self._extent()
@@ -90,12 +90,6 @@ class Archive:
         """The earliest commit whose state can be had, and the last."""
         last, _ = await self.log.last()
         return await self.begins(), last
-
-    async def _deleted(self) -> bool:
-        """Whether it is, so that its data may be gone (see `fleet.forgetting`)."""
-        _, last = await self.log.last()
-        closing = None if last is None else last.head.closing
-        return closing is not None and closing.standing == Standing.DELETED
 
     async def begins(self) -> int:
         """The earliest commit whose state can be had: 0, or a checkpoint's."""

@@ -95,9 +95,3 @@ class Branching:
     def in_vain(self) -> bool:
         """Whether it is in head's way, perhaps, instead."""
         return self._closer.in_vain
-
-    @property
-    def gone(self) -> bool:
-        """Whether it is deleted, so that nothing of it is worth storing."""
-        closing = self._own.state.head.closing
-        return closing is not None and closing.standing == Standing.DELETED

@@ -206,7 +206,7 @@ async def _until_quiet(
             else:
                 quiet = not own.state.head.dvu_due and not branching.busy
         await queue.deleted()
-        if not branching.gone:
+        if not own.state.head.deleted:
             await checkpointing.when_quiet()
     return quiet
 

@@ -40,9 +40,9 @@ async def since(archive: Archive, state: State, branch: Branch) -> Reached:
     Where head's log does not go back so far any more, what head is tells the same.
     """
     head, cursor = archive.of(branch.head), branch.cursor or 0
-    until, _ = await head.log.last()
-    if until <= cursor:
-        return Reached([], cursor)
+    until, last = await head.log.last()
+    if until <= cursor or last is None or last.head.deleted:  # with a workspace, before its branch
+        return Reached([], max(until, cursor))
     changes: list[AnyUpdate] = []
     try:
         async for _, line in head.log.lines(cursor, until):
@@ -117,7 +117,7 @@ def _objection(state: State, message: ChangeSetRequestV2) -> str | None:
         over = closing.standing in (Standing.APPLIED, Standing.ABANDONED)
         again = message.action == "delete" and over
         return None if again else closed(closing)
-    if state.edits is None and message.action in ("apply", "abandon", "delete"):
+    if state.edits is None and message.action in ("apply", "abandon"):
         return f"only a branch can be told to {message.action}"
     return None
 

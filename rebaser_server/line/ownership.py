@@ -65,7 +65,7 @@ class Ownership:
             except Overtaken:
                 continue
             try:
-                if mine.closing is not None and mine.closing.standing == "deleted":
+                if mine.deleted:
                     restored = Restored(State(head=mine, commit=sequence), 0)
                 else:
                     known = (

@@ -10,9 +10,10 @@ from typing import Any
 
 from nats.aio.client import Client
 
-from rebaser_client.client import RebaserClient, Reply
+from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NotStored
 from rebaser_client.errors import Unreachable as NoAnswer
+from rebaser_client.requests import Reply
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, JetStreamError, PubAck, Unreachable
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus

@@ -63,6 +63,8 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
         await done("change-sets", "describe", workspace, forked["changeSetId"], "--json")
     )
     again = await run(deployment, "change-sets", "abandon", workspace, forked["changeSetId"])
+    kept = await run(deployment, "workspaces", "delete", workspace, says="\n")
+    deleted = json.loads(await done("workspaces", "delete", workspace, "--yes", "--json"))
 
     assert [line.split()[-2:] for line in listed.splitlines()[1:]] == [
         [made[0]["createdAt"], "ada"],
@@ -77,6 +79,8 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
     assert described["standing"] == "applied"
     assert again.returncode == 1
     assert again.stderr.startswith("rebaser: change set is applied\n")
+    assert (kept.returncode, "Delete 'prices' and its 2 change sets?" in kept.stdout) == (1, True)
+    assert [record["standing"] for record in deleted] == ["deleted", "deleted"]
 
 
 async def test_what_is_not_registered_is_said(deployment: Deployment) -> None:

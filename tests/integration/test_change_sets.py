@@ -1,6 +1,7 @@
 """Branches of a workspace: forked, edited beside head, reached by it, reviewed, applied, closed."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet, ChangeSetId
 from rebaser_core.limits import Limits
 from rebaser_server.errors import HistoryBroken
+from rebaser_server.history.upkeep import Upkeep
 from rebaser_server.line.branching import Branching
 from rebaser_server.line.change_set import first_head
+from rebaser_server.line.checkpointing import Checkpointing
 from rebaser_server.line.ownership import Ownership
 from rebaser_server.questions.comparing import compare
 from tests.harness import NatsServer, eventually
 from tests.integration.deployment import Deployment, deployed, new_change_sets
+from tests.integration.owner import NOTHING
 from tests.integration.team import Team
 from tests.integration.values import new_id, put, set_to
 
@@ -362,7 +366,7 @@ async def test_with_a_single_slot_a_branch_gives_way_to_the_head_it_waits_for(
     assert await team.value(team.head, team.sum.one) == 40
 
 
-async def test_a_branch_that_lost_its_base_before_it_had_a_checkpoint_is_not_taken_for_empty(
+async def test_a_branch_that_lost_its_base_and_its_checkpoint_is_not_taken_for_empty(
     deployment: Deployment,
 ) -> None:
     daemon = await deployment.start()
@@ -372,7 +376,9 @@ async def test_a_branch_that_lost_its_base_before_it_had_a_checkpoint_is_not_tak
     daemon.kill()
     archive, registry = deployment.archive(branch), Registry(deployment.js, deployment.subjects)
     own = await Ownership.take(archive, "mortal", lambda: first_head(registry, branch))
-    await Branching(deployment.js, deployment.subjects, own, None, 60).begin()
+    checkpointing = Checkpointing(own, 10**9, NOTHING, Upkeep(archive.checkpoints, 0))
+    await Branching(deployment.js, deployment.subjects, own, None, checkpointing, 60).begin()
+    await asyncio.to_thread(shutil.rmtree, archive.checkpoints.uri(branch))
     head = deployment.archive(team.head).log
     last, _ = await head.last()
 

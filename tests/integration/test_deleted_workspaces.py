@@ -1,0 +1,76 @@
+"""A workspace is deleted with all that is in it; what was not in it yet can be deleted later."""
+
+import pytest
+
+from rebaser_client.errors import NoSuchChangeSet, Refused
+from rebaser_server.files import Files
+from rebaser_server.fleet.forgetting import Forgetting
+from rebaser_server.fleet.members import Members
+from tests.integration.deployment import Deployment
+from tests.integration.team import Team
+from tests.integration.values import set_to
+
+
+async def begun(deployment: Deployment) -> Team:
+    await deployment.start()
+    return await Team(deployment).begin()
+
+
+async def forget(deployment: Deployment) -> None:
+    """What a Rebaser does once the retention time is over."""
+    js, subjects = deployment.js, deployment.subjects
+    files = Files(deployment.settings.store.root)
+    await Forgetting(js, subjects, files, Members(deployment.nc, subjects, "me"), keep=0).forget()
+
+
+async def test_a_workspace_is_deleted_with_its_branches_and_then_forgotten(
+    deployment: Deployment,
+) -> None:
+    team = await begun(deployment)
+    open_one, applied = await team.fork("open"), await team.fork("applied")
+    await team.send(open_one, [set_to(team.sum.one, 40)])
+    await team.workspaces.apply(*applied)
+
+    await team.workspaces.delete_workspace(team.id)
+    await team.workspaces.delete_workspace(team.id)  # asked again it is as it was
+
+    for change_set in (team.head, open_one, applied):
+        status = await team.send(change_set, [set_to(team.sum.one, 50)])
+        assert status.error.message == "refused: change set is deleted"
+    await deployment.at_rest()
+    await forget(deployment)
+    assert await team.workspaces.all() == []
+    assert await team.workspaces.change_sets(team.id, closed=True) == []
+    with pytest.raises(NoSuchChangeSet):
+        await team.workspaces.delete_workspace(team.id)
+
+
+async def test_a_head_is_not_deleted_by_itself(deployment: Deployment) -> None:
+    team = await begun(deployment)
+
+    with pytest.raises(Refused, match="with its workspace only"):
+        await team.workspaces.delete(*team.head)
+
+    assert await team.value(team.head, team.sum.one) == 1
+
+
+async def test_a_branch_of_a_deleted_head_goes_on_by_itself_and_can_be_deleted(
+    deployment: Deployment,
+) -> None:
+    """As one that was forked while its workspace was being deleted."""
+    team = await begun(deployment)
+    branch = await team.fork()
+    await team.workspaces.ready(*branch)
+    await team.send(team.head, [set_to(team.sum.one, 7)])
+    await team.workspaces._act(*team.head, "delete")
+    await deployment.at_rest()
+    await forget(deployment)
+
+    await team.send(branch, [set_to(team.sum.two, 30)])
+    await team.workspaces.refresh(*branch)
+    with pytest.raises(Refused, match="deleted"):
+        await team.workspaces.apply(*branch)
+    await team.becomes(branch, team.sum.total, await team.value(branch, team.sum.one) + 30)
+
+    await team.workspaces.delete(*branch)
+    assert (await team.workspaces.describe(*branch)).standing == "deleted"
