@@ -49,12 +49,10 @@ def texts_of_numbers(numbers: NDArray[Any]) -> pa.StringArray:
     if not len(numbers):
         return pa.array([], pa.string())
     dumped = orjson.dumps(np.ascontiguousarray(numbers), option=_NUMBERS)
-    text = np.frombuffer(dumped, np.uint8)[1:-1]
-    is_comma = text == _COMMA
-    # Each comma before a text's end is gone from what is in front of that end.
-    ends = np.append(np.flatnonzero(is_comma), len(text)) - np.arange(len(numbers))
-    offsets = np.zeros(len(numbers) + 1, np.int32)
-    offsets[1:] = ends
-    return pa.StringArray.from_buffers(
-        len(numbers), pa.py_buffer(offsets), pa.py_buffer(text[~is_comma])
-    )
+    commas = np.flatnonzero(np.frombuffer(dumped, np.uint8) == _COMMA)
+    # Each comma before a text's end, and the bracket, are gone from what is in front of that end.
+    offsets = np.empty(len(numbers) + 1, np.int32)
+    offsets[0], offsets[-1] = 0, len(dumped) - 1 - len(numbers)
+    np.subtract(commas, np.arange(1, len(numbers)), out=offsets[1:-1], casting="same_kind")
+    text = pa.py_buffer(dumped.replace(b",", b"")).slice(1)
+    return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(offsets), text)

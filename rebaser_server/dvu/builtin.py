@@ -56,7 +56,7 @@ def _mean(*, values: list[Any]) -> float | None:
 
 def _total(items: list[Any]) -> int | float:
     # Floats without loss of digits, hence alike on every version of Python.
-    return fsum(items) if any(type(item) is float for item in items) else sum(items)
+    return fsum(items) if float in map(type, items) else sum(items)
 
 
 @builtin("min")

@@ -60,14 +60,14 @@ class Cells:
         self.bits = np.frombuffer(memory, np.int64)
         """Of an integer, a boolean as 0 or 1, or the 64 bits of a float; else 0."""
         self.floats = self.bits.view(np.float64)
-        self.objects: list[Any] = [NOTHING] * count
-        """Of cells that are boxed; NOTHING where there is no value."""
+        self.objects: list[Any] = []
+        """Of cells that are boxed; NOTHING where there is no value. Empty if none was ever."""
         self.box_bytes = bytearray(count)
         self.is_boxed = np.frombuffer(self.box_bytes, np.bool_)
         self.computed_texts: dict[int, str] = {}
         """Of cells computed one by one, instead of what is in `texts`."""
-        self._sources = np.arange(count)
-        """The cell whose text is that of each."""
+        self._sources: Places | None = None
+        """The cell whose text is that of each; None: its own is."""
         known = np.concatenate([blob.statuses == OK, blob.constant_known])
         self._load(np.flatnonzero(known))
 
@@ -80,10 +80,15 @@ class Cells:
         self.bits[places] = bits
 
     def box(self, places: Places) -> None:
-        """Have the `objects` of these cells made; those beyond the limits become NONE."""
+        """Have the `objects` of these cells made; those beyond the limits become NONE.
+
+        A cell may come twice.
+        """
+        if not self.objects:
+            self.objects = [NOTHING] * len(self.kinds)
         kinds = self.kinds[places]
         objects = self.objects
-        for kind in np.unique(kinds).tolist():
+        for kind in _met(kinds):
             chosen = places[kinds == kind]
             match kind:
                 case 0:
@@ -97,6 +102,7 @@ class Cells:
                 case 4:
                     made = self.floats[chosen].tolist()
                 case _:
+                    chosen = np.unique(chosen)
                     made = self._parsed(chosen)
             for place, item in zip(chosen.tolist(), made, strict=True):
                 objects[place] = item
@@ -122,11 +128,13 @@ class Cells:
 
     def choose(self, places: Places, chosen: Places) -> None:
         """Let cells have the texts of others; `kinds` and `bits` are the caller's."""
+        if self._sources is None:
+            self._sources = np.arange(len(self.kinds))
         self._sources[places] = self._sources[chosen]
 
     def texts_at(self, places: Places) -> pa.StringArray:
         """The texts of TEXT cells."""
-        sources = self._sources[places]
+        sources = places if self._sources is None else self._sources[places]
         texts = self.texts.take(sources)
         if not self.computed_texts:
             return texts
@@ -141,8 +149,10 @@ class Cells:
 
     def all_texts_at(self, places: Places) -> pa.StringArray:
         """The canonical texts of cells that have values."""
+        if not len(places):
+            return pa.array([], pa.string())
         kinds = self.kinds[places]
-        met = np.unique(kinds).tolist()
+        met = _met(kinds)
         if len(met) == 1:
             return self._texts_of_kind(met[0], places)
         parts = [np.flatnonzero(kinds == kind) for kind in met]
@@ -163,6 +173,10 @@ class Cells:
         return texts_of_numbers(self.bits[places].astype(np.bool_ if kind == BOOL else np.int64))
 
 
+def _met(kinds: Kinds) -> list[int]:
+    return np.flatnonzero(np.bincount(kinds)).tolist()
+
+
 def _read(texts: pa.StringArray) -> tuple[Kinds, Bits]:
     """The kinds and bits of canonical texts, none of them empty."""
     offsets, text = buffers_of(texts)
@@ -179,8 +193,7 @@ def _read(texts: pa.StringArray) -> tuple[Kinds, Bits]:
 
 def _read_numbers(texts: pa.StringArray, numbers: Places, kinds: Kinds, bits: Bits) -> None:
     written = texts if len(numbers) == len(texts) else texts.take(numbers)
-    is_float = pc.or_(pc.match_substring(written, "."), pc.match_substring(written, "e"))
-    is_float = is_float.to_numpy(zero_copy_only=False)
+    is_float = _have_fraction(written)
     floats, integers = numbers[is_float], numbers[~is_float]
     if len(floats):
         kinds[floats] = FLOAT
@@ -188,3 +201,15 @@ def _read_numbers(texts: pa.StringArray, numbers: Places, kinds: Kinds, bits: Bi
         bits[floats] = found.view(np.int64)
     if len(integers):
         bits[integers] = pc.cast(texts.take(integers), pa.int64()).to_numpy()
+
+
+def _have_fraction(numbers: pa.StringArray) -> NDArray[np.bool_]:
+    """Which of these texts are of floats."""
+    text = np.frombuffer(buffers_of(numbers)[1], np.uint8)
+    points = np.count_nonzero(text == ord("."))
+    if points == len(numbers):  # a number has one at the most
+        return np.ones(len(numbers), np.bool_)
+    if not points and not (text == ord("e")).any():
+        return np.zeros(len(numbers), np.bool_)
+    found = pc.or_(pc.match_substring(numbers, "."), pc.match_substring(numbers, "e"))
+    return found.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

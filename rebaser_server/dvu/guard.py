@@ -69,7 +69,8 @@ def _evaluate(blob: Blob, watch: Watch, pipe: int) -> None:
     """In the child: write what was found and end, without what a Python program does at its end."""
     try:
         try:
-            answer = _DONE + encode_outcome(evaluated(blob, watch, vectorised=False))
+            found = encode_outcome(evaluated(blob, watch, vectorised=False))
+            answer = _DONE + found.to_pybytes()
         except Exception as error:  # noqa: BLE001 - for the parent to raise
             answer = _BROKEN + f"{type(error).__name__}: {error}".encode(errors="replace")
         while answer:

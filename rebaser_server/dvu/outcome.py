@@ -72,19 +72,26 @@ class Outcome:
         ]
 
 
-def encode_outcome(outcome: Outcome) -> bytes:
+def encode_outcome(outcome: Outcome) -> pa.Buffer:
     told = {
         "recomputed": outcome.recomputed,
         "costs": [[*function, *cost] for function, cost in outcome.costs.items()],
     }
     table = outcome.table.replace_schema_metadata({METADATA: text_of(told)})
-    sink = pa.BufferOutputStream()
+    size = pa.MockOutputStream()
+    _write(table, size)
+    # Memory of Arrow's pool, which a stream that grows would take several times over.
+    encoded = pa.allocate_buffer(size.size())
+    _write(table, pa.FixedSizeBufferWriter(encoded))
+    return encoded
+
+
+def _write(table: pa.Table, sink: Any) -> None:
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def decode_outcome(data: bytes | pa.Buffer) -> Outcome:
+def decode_outcome(data: bytes | memoryview | pa.Buffer) -> Outcome:
     """The outcome; its table shares the memory of `data`."""
     table = pa.ipc.open_stream(data).read_all()
     told = data_of(table.schema.metadata[METADATA])

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from rebaser_server.dvu.blob import BLOCKED, FAILED, OK, Blob, Shape
+from rebaser_server.dvu.blob import BLOCKED, FAILED, OK, Blob
+from rebaser_server.dvu.calls import Call, call_of
 from rebaser_server.dvu.cells import BOOL, FLOAT, INT, NONE, NOTHING, NULL, TEXT, Cells, Places
 from rebaser_server.dvu.errors import FunctionMissing
 from rebaser_server.dvu.json_data import NotJson, read_only
@@ -24,29 +25,36 @@ _KINDS: Final[dict[type, int]] = {type(None): NULL, bool: BOOL, int: INT, float:
 
 
 class Rows:
-    """Which values come out changed is noted in `changed` and in the lists of results."""
+    """Which values come out changed is noted in `changed`.
+
+    What those are that have a value stands in the cells, what became of the others in the
+    lists of results.
+    """
 
     def __init__(
         self,
         blob: Blob,
         cells: Cells,
-        refs: Places,
+        wiring: tuple[Places, Places],
         changed: bytearray,
         functions: Sequence[Callable[..., Any]],
         watch: Watch,
     ) -> None:
+        """`wiring`: the place of each ref, and where the refs of each value begin and end."""
         self._blob = blob
         self._cells = cells
-        self._refs = refs
+        self._refs, self._starts = wiring
         self._changed = changed
         self._is_changed = np.frombuffer(changed, np.bool_)
-        self._functions = functions
         self._watch = watch
-        self._widths = blob.widths()
-        self._starts = np.cumsum(self._widths) - self._widths
-        self.recomputed = 0
+        self._place = watch.place
+        self._calls = [
+            (number, functions[number], call_of(functions[number], shape))
+            for number, shape in blob.signatures
+        ]
+        self.blocked = 0
         self.places: list[int] = []
-        """Of the results, and what they are."""
+        """Of those that come out without a value, and what they are."""
         self.statuses: list[int] = []
         self.texts: list[str] = []
         self.calls = [0] * len(functions)
@@ -58,8 +66,7 @@ class Rows:
         """Compute those values from `start` to `end` that are due, which is seen on the way."""
         for first in range(start, end, CHUNK):
             last = min(first + CHUNK, end)
-            begin, stop = self._starts[first], self._starts[last - 1] + self._widths[last - 1]
-            refs = self._refs[begin:stop]
+            refs = self._refs[self._starts[first] : self._starts[last]]
             if self._blob.forced[first:last].any() or self._is_changed[refs].any():
                 self._chunk(np.arange(first, last), refs, all_due=False)
 
@@ -70,104 +77,115 @@ class Rows:
             self._chunk(places[chunk], refs[chunk].ravel(), all_due=True)
 
     def _chunk(self, places: Places, refs: Places, *, all_due: bool) -> None:
-        self._cells.box(np.unique(refs[~self._cells.is_boxed[refs]]))
+        unboxed = refs[~self._cells.is_boxed[refs]]
+        if len(unboxed) or not self._cells.objects:
+            self._cells.box(unboxed)
         with self._watch.headroom():
             self._compute_all(places, refs.tolist(), all_due=all_due)
 
     def _compute_all(self, places: Places, refs: list[int], *, all_due: bool) -> None:
-        blob, changed, compute = self._blob, self._changed, self._compute
+        objects, compute = self._cells.objects, self._compute
+        is_changed = self._changed.__getitem__
         columns = zip(
             places.tolist(),
-            blob.calls[places].tolist(),
-            self._widths[places].tolist(),
-            blob.forced[places].tolist(),
-            blob.statuses[places].tolist(),
-            blob.texts.take(places).to_pylist(),
+            self._blob.calls[places].tolist(),
+            (self._starts[places + 1] - self._starts[places]).tolist(),
+            self._blob.forced[places].tolist(),
             strict=True,
         )
         end = 0
-        for place, call, width, forced, status_before, before in columns:
+        for place, call, width, forced in columns:
             start, end = end, end + width
             taken = refs[start:end]
-            if not (forced or all_due or any(map(changed.__getitem__, taken))):
+            if not (forced or all_due or any(map(is_changed, taken))):
                 continue
-            self.recomputed += 1
-            status, text, value = compute(place, call, taken)
-            if status != status_before or text != before:
-                self.places.append(place)
-                self.statuses.append(status)
-                self.texts.append(text)
-                changed[place] = OK in (status, status_before)
-                self._write(place, status, text, value)
+            given = [objects[ref] for ref in taken]
+            for cell in given:
+                if cell is NOTHING:
+                    self.blocked += 1
+                    blocking = taken[given.index(NOTHING)]
+                    self._write_nothing(place, BLOCKED, self._id_of(blocking))
+                    break
+            else:
+                compute(place, call, given)
 
-    def _write(self, place: int, status: int, text: str, value: Any) -> None:
+    def _compute(self, place: int, call: int, given: list[Any]) -> None:
+        number, function, make = self._calls[call]
+        watched = self._place
+        self.calls[number] += 1
+        try:
+            watched[0] = place
+            if place % _TIMED and self.timed[number]:
+                value = make(function, given)
+            else:
+                value = self._timed(number, function, make, given)
+            if type(value) is not float or value - value != 0:  # not so for what is not finite
+                value = read_only(value)
+            watched[0] = IDLE
+        except (Exception, SystemExit, TimeLimitExceeded) as error:  # noqa: BLE001 - its value's alone
+            watched[0] = IDLE
+            self._write_nothing(place, FAILED, self._message(error))
+            return
         cells = self._cells
         cells.objects[place] = value
         cells.box_bytes[place] = True
-        if status != OK:
-            cells.kind_bytes[place] = NONE
-            return
-        kind = cells.kind_bytes[place] = _KINDS.get(type(value), TEXT)
-        if kind == FLOAT:
-            cells.float_items[place] = value
-        else:
-            cells.int_items[place] = value if kind in (INT, BOOL) else 0
+        kind = _KINDS.get(type(value), TEXT)
+        is_new = cells.kind_bytes[place] != kind
         if kind == TEXT:
-            cells.computed_texts[place] = text
-
-    def _compute(self, place: int, call: int, refs: list[int]) -> tuple[int, str, Any]:
-        """Status, text and value."""
-        function, shape = self._blob.signatures[call]
-        objects = self._cells.objects
-        given = [objects[ref] for ref in refs]
-        for position, cell in enumerate(given):
-            if cell is NOTHING:
-                return BLOCKED, self._id_of(refs[position]), NOTHING
-        self.calls[function] += 1
-        arguments = _arguments(shape, given)
-        watched = self._watch.place
-        try:
-            watched[0] = place
-            if self.calls[function] % _TIMED == 1:
-                value = self._timed(function, arguments)
+            is_new = self._write_text(place, value) or is_new
+        else:
+            bits = cells.int_items
+            before = bits[place]
+            if kind == FLOAT:
+                cells.float_items[place] = value
             else:
-                value = read_only(self._functions[function](**arguments))
-            watched[0] = IDLE
-            return OK, text_of(value), value
-        except FunctionMissing as error:
-            message = str(error)
-        except (Exception, SystemExit, TimeLimitExceeded) as error:  # noqa: BLE001 - its value's alone
-            watched[0] = IDLE
-            message = self._watch.message(error) or _described(error)
-        watched[0] = IDLE
-        return FAILED, _bounded(message), NOTHING
+                bits[place] = value or 0  # of null, too
+            is_new = is_new or bits[place] != before
+        if is_new:
+            cells.kind_bytes[place] = kind
+            self._changed[place] = True
 
-    def _timed(self, function: int, arguments: dict[str, Any]) -> Any:
+    def _write_text(self, place: int, value: Any) -> bool:
+        cells = self._cells
+        text = text_of(value)
+        if cells.kind_bytes[place] == TEXT and text == cells.texts[place].as_py():
+            return False
+        cells.int_items[place] = 0
+        cells.computed_texts[place] = text
+        return True
+
+    def _timed(
+        self, number: int, function: Callable[..., Any], make: Call, given: list[Any]
+    ) -> Any:
         started = time.perf_counter()
         try:
-            return read_only(self._functions[function](**arguments))
+            return make(function, given)
         finally:
-            self.timed[function] += 1
-            self.seconds[function] += time.perf_counter() - started
+            self.timed[number] += 1
+            self.seconds[number] += time.perf_counter() - started
+
+    def _write_nothing(self, place: int, status: int, text: str) -> None:
+        text = _bounded(text)
+        cells, before = self._cells, int(self._blob.statuses[place])
+        cells.objects[place] = NOTHING
+        cells.box_bytes[place] = True
+        cells.kind_bytes[place] = NONE
+        if status != before or text != self._blob.texts[place].as_py():
+            self.places.append(place)
+            self.statuses.append(status)
+            self.texts.append(text)
+            self._changed[place] = before == OK
+
+    def _message(self, error: BaseException) -> str:
+        if isinstance(error, FunctionMissing):
+            return str(error)
+        return self._watch.message(error) or _described(error)
 
     def _id_of(self, ref: int) -> str:
         own = len(self._blob)
         column = self._blob.ids if ref < own else self._blob.constant_ids
         value_id: str = column[ref if ref < own else ref - own].as_py()
         return value_id
-
-
-def _arguments(shape: list[Shape], given: list[Any]) -> dict[str, Any]:
-    arguments = {}
-    start = 0
-    for name, count in shape:
-        if count is None:
-            arguments[name] = given[start]
-            start += 1
-        else:
-            arguments[name] = given[start : start + count]
-            start += count
-    return arguments
 
 
 def _described(error: BaseException) -> str:

@@ -9,28 +9,39 @@ from numpy.typing import NDArray
 WIDE: Final = 48
 """Values from which computing them at once costs less than one by one."""
 _WINDOW: Final = 2048
+_NARROW: Final = 16
 
 
-def highest_refs(refs: NDArray[Any], widths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The last of the own values that each takes; -1 if it takes none."""
-    highest = np.full(len(widths), -1, np.int64)
+def highest_refs(refs: NDArray[Any], widths: NDArray[np.int64]) -> NDArray[Any]:
+    """The last of the own values that each takes; below 0 if it takes none."""
+    count = len(widths)
+    width = int(widths[0]) if count else 0
+    if 0 < width <= _NARROW and len(refs) == count * width and (widths == width).all():
+        columns = refs.reshape(count, width)
+        found = columns[:, 0].copy()
+        for column in range(1, width):
+            np.maximum(found, columns[:, column], out=found)
+        return found
+    highest = np.full(count, -1, np.int64)
     takers = np.flatnonzero(widths)
     if len(takers):
         starts = np.cumsum(widths[takers]) - widths[takers]
         highest[takers] = np.maximum.reduceat(refs, starts)
-    return np.maximum(highest, -1)
+    return highest
 
 
-def runs(highest: NDArray[np.int64]) -> Iterator[tuple[int, int, bool]]:
+def runs(highest: NDArray[Any]) -> Iterator[tuple[int, int, bool]]:
     """From, to, and whether it is one wide run; narrow ones come together, to be taken in order."""
     count = len(highest)
     start = narrow_from = 0
+    usual = WIDE
     while start < count:
-        end = _end_of_run(highest, start, count)
+        end = _end_of_run(highest, start, count, usual)
         if end - start >= WIDE:
             if narrow_from < start:
                 yield narrow_from, start, False
             yield start, end, True
+            usual = end - start
             start = narrow_from = end
         else:
             start = _after_narrow(highest, end, count)
@@ -38,9 +49,9 @@ def runs(highest: NDArray[np.int64]) -> Iterator[tuple[int, int, bool]]:
         yield narrow_from, count, False
 
 
-def _end_of_run(highest: NDArray[np.int64], start: int, count: int) -> int:
-    """The first value after `start` that takes it or one after it."""
-    end, step = start + 1, WIDE
+def _end_of_run(highest: NDArray[Any], start: int, count: int, step: int) -> int:
+    """The first value after `start` that takes it or one after it; found best `step` after it."""
+    end = start + 1
     while end < count:
         beyond = highest[end : end + step] >= start
         met = int(beyond.argmax())
@@ -51,7 +62,7 @@ def _end_of_run(highest: NDArray[np.int64], start: int, count: int) -> int:
     return count
 
 
-def _after_narrow(highest: NDArray[np.int64], start: int, count: int) -> int:
+def _after_narrow(highest: NDArray[Any], start: int, count: int) -> int:
     """Where a run begins that may be wide, for less than looking at each with NumPy."""
     stop = min(start + _WINDOW, count)
     begin = start

@@ -46,6 +46,8 @@ class Argument:
     bits: NDArray[np.int64]
     places: Places
     is_list: bool
+    kind: int = NONE
+    """Of all cells, if it is known that they are of one."""
 
     @property
     def floats(self) -> NDArray[np.float64]:
@@ -59,13 +61,15 @@ class Argument:
         """Whether all cells are numbers or booleans of one kind, and integers below `limit`."""
         if not self.kinds.size:
             return True
-        kind = self.kinds[0, 0]
+        kind = self.kind or int(self.kinds[0, 0])
         if not BOOL <= kind <= FLOAT or not self.all_are(kind):
             return False
         return bool(kind != INT or (self.bits.max() < limit and self.bits.min() > -limit))
 
     def all_are(self, kind: int) -> bool:
         """Whether all cells of all calls are of this kind."""
+        if self.kind:
+            return self.kind == kind
         return bool((self.kinds == kind).all())
 
 
@@ -97,7 +101,18 @@ class Found:
         self.bits[where] = truths[where]
 
 
-Form = Callable[[dict[str, Argument], int], Found]
+@dataclass(slots=True)
+class Uniform:
+    """A result for each call, and all of one kind, which is not TEXT."""
+
+    kind: int
+    bits: Bits
+
+    def found(self) -> Found:
+        return Found(np.full(len(self.bits), self.kind, np.uint8), self.bits)
+
+
+Form = Callable[[dict[str, Argument], int], Found | Uniform]
 """Arguments and the number of calls → results. Raises `TypeError` for what it does not know."""
 
 
@@ -108,13 +123,19 @@ def arguments_of(
 
     None stands for all calls.
     """
-    kinds, bits = cells.kinds[refs], cells.bits[refs]
+    kinds, bits = cells.kinds.take(refs), cells.bits.take(refs)
+    kind = int(kinds[0, 0]) if kinds.size else NONE
+    if kind != NONE and not (kinds == kind).all():
+        kind = NONE
     arguments, start = {}, 0
     for name, count in shape:
         end = start + (1 if count is None else count)
-        part = slice(start, end)
-        arguments[name] = Argument(kinds[:, part], bits[:, part], refs[:, part], count is not None)
+        arguments[name] = Argument(
+            kinds[:, start:end], bits[:, start:end], refs[:, start:end], count is not None, kind
+        )
         start = end
+    if kind != NONE:
+        return arguments, None
     there = kinds != NONE
     return arguments, None if there.all() else all_of(there)
 
@@ -126,10 +147,15 @@ def form_of(function: Callable[..., Any]) -> Form | None:
         return None
     limit = getattr(function, "integers", INTEGERS)
 
-    def form(arguments: dict[str, Argument], count: int) -> Found:
+    def form(arguments: dict[str, Argument], count: int) -> Found | Uniform:
+        if all(argument.is_uniform(limit) for argument in arguments.values()):
+            arrays = {name: _array(each, each.bits) for name, each in arguments.items()}
+            return _taken(offered(**arrays), count)
         found = Found.nothing(count)
         for rows, arrays in _uniform(arguments, count, limit):
-            _take(found, rows, offered(**arrays))
+            part = _taken(offered(**arrays), len(rows))
+            part = part.found() if isinstance(part, Uniform) else part
+            found.kinds[rows], found.bits[rows] = part.kinds, part.bits
         return found
 
     return form
@@ -139,10 +165,6 @@ def _uniform(
     arguments: dict[str, Argument], count: int, limit: int
 ) -> Iterator[tuple[Places, dict[str, NDArray[Any]]]]:
     """The calls, by position, all of whose arguments are of one kind each, and of many calls."""
-    if all(argument.is_uniform(limit) for argument in arguments.values()):
-        rows = np.arange(count)
-        yield rows, {name: _array(each, each.bits) for name, each in arguments.items()}
-        return
     code = np.zeros(count, np.int64)
     fits = np.ones(count, np.bool_)
     for argument in arguments.values():
@@ -164,27 +186,29 @@ def _uniform(
 
 
 def _array(argument: Argument, bits: Bits, row: int = 0) -> NDArray[Any]:
-    kind = argument.kinds[row, 0] if bits.shape[1] else INT
+    kind = (argument.kind or argument.kinds[row, 0]) if bits.shape[1] else INT
     array: NDArray[Any] = bits.view(np.float64) if kind == FLOAT else bits
     if kind == BOOL:
         array = bits.astype(np.bool_)
     return array if argument.is_list else array[:, 0]
 
 
-def _take(found: Found, rows: Places, results: Any) -> None:
+def _taken(results: Any, count: int) -> Found | Uniform:
+    """What a vectorised function returned for so many calls."""
     mask, results = np.ma.getmask(results), np.ma.getdata(results)
-    if results.shape != rows.shape:
-        raise TypeError(f"{rows.shape} results expected, not {results.shape}")
-    if mask is not np.ma.nomask:
-        rows, results = rows[~mask], results[~mask]
+    if results.shape != (count,):
+        raise TypeError(f"{(count,)} results expected, not {results.shape}")
     match results.dtype.kind:
         case "b":
-            found.kinds[rows], found.bits[rows] = BOOL, results
+            kind, bits, sound = BOOL, results.astype(np.int64), None
         case "i":
-            found.kinds[rows], found.bits[rows] = INT, results
+            kind, bits, sound = INT, results.astype(np.int64, copy=False), None
         case "f":
-            sound = np.isfinite(results)
-            found.bits[rows] = results.astype(np.float64).view(np.int64)
-            found.kinds[rows] = np.where(sound, FLOAT, NONE)
+            floats = results.astype(np.float64, copy=False)
+            kind, bits, sound = FLOAT, floats.view(np.int64), np.isfinite(floats)
         case _:
             raise TypeError(f"results of {results.dtype} are no numbers and no booleans")
+    if mask is np.ma.nomask and (sound is None or sound.all()):
+        return Uniform(kind, bits)
+    done = ~mask if sound is None else sound & ~mask
+    return Found(np.where(done, kind, NONE).astype(np.uint8), np.where(done, bits, 0))

@@ -8,7 +8,7 @@ import cbor2
 import pyarrow as pa
 
 from rebaser_server.dvu.blob import Blob, size
-from rebaser_server.dvu.evaluate import evaluate
+from rebaser_server.dvu.evaluate import evaluate, outcome_of
 from rebaser_server.dvu.outcome import (
     SCHEMA,
     Outcome,
@@ -45,13 +45,13 @@ def done(ordered: bytes, shelf: Shelf | None, run: str) -> bytes:
     """Do as ordered; what `read_done` reads."""
     digest, blob, names = cbor2.loads(ordered)
     if shelf is None:
-        return cbor2.dumps([evaluate(blob), None])
+        return cbor2.dumps([evaluate(blob).to_pybytes(), None])
     if blob is None:
         blob = shelf.get_blob(digest)
     if not names and size(blob) <= FIRST:
         outcome = evaluate(blob)
         if len(outcome) <= INLINE:
-            return cbor2.dumps([outcome, None])
+            return cbor2.dumps([outcome.to_pybytes(), None])
         whole = decode_outcome(outcome)
         name = shelf.save(digest, 0, size(blob), whole)
         return _stored(Stored(whole.recomputed, [(name, len(whole))], whole.costs))
@@ -119,14 +119,14 @@ class _Work:
         if not self._names:
             encoded = encode_outcome(whole)
             if len(encoded) <= INLINE:
-                return cbor2.dumps([encoded, None])
+                return cbor2.dumps([encoded.to_pybytes(), None])
         self._save(whole)
         return _stored(_sum(self._names, self._all))
 
     def _step(self, count: int) -> None:
         start = self._pieces.done
         piece = self._pieces.next(count)
-        outcome = decode_outcome(evaluate(piece.encode()))
+        outcome = outcome_of(piece)
         table = shifted(outcome.table, start)
         self._pieces.settle(start + len(piece), table)
         self._unsaved.append(Outcome(outcome.recomputed, table, outcome.costs))

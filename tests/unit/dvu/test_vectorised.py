@@ -1,6 +1,7 @@
 """Values computed many at once are what they are computed one by one, to the last digit."""
 
 import math
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rebaser_server.dvu.limits import Watch
 from rebaser_server.dvu.outcome import Outcome
 from rebaser_server.dvu.runs import WIDE
 from tests.unit.dvu.graphs import UNHURRIED, install
+from tests.unit.dvu.independent import independently
 
 NUMBERS = [0, 1, -1, 3, 0.0, -0.0, 1.0, 0.5, -2.5, 1e16, 0.1, 1e308, 5e-324, 2**53 + 1, 2**62]
 EXTREMES = [2**63 - 1, -(2**63), -1e308, 2**31, 1e-300]
@@ -82,9 +84,44 @@ def require_same(blob: Blob) -> Outcome:
     return at_once
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(40 * int(os.environ.get("EXAMPLES", "1"))))
 def test_builtins_at_once_are_builtins_one_by_one(seed: int) -> None:
-    require_same(random_blob(random.Random(seed)))
+    blob = random_blob(random.Random(seed))
+
+    outcome = require_same(blob)
+
+    assert (rows_of(outcome), outcome.recomputed) == independently(blob)
+
+
+@pytest.mark.parametrize("code", ["identity", "coalesce"])
+def test_a_stored_value_that_is_too_deep_is_no_result_of_many_at_once_either(code: str) -> None:
+    deep: Any = 1
+    for _ in range(100):
+        deep = [deep]
+    shape: list[Shape] = [("value", None)] if code == "identity" else [("values", 1)]
+    values = [(f"v{n}", 0, "pending", None, True, [~(n % 2)]) for n in range(2 * WIDE)]
+
+    outcome = require_same(
+        Blob.of([("builtin", code)], [(0, shape)], values, [("deep", True, deep), ("b", True, "b")])
+    )
+
+    assert outcome.results[:2] == [("v0", "blocked", "deep"), ("v1", "ok", "b")]
+
+
+@pytest.mark.parametrize(
+    "before", [[0.5], [7], [1e22], [0.5, 7], [1e22, 7], [None, 7, True, "1.5"]]
+)
+def test_what_was_computed_before_is_known_by_its_text(before: list[Any]) -> None:
+    """Nothing has changed, so there is nothing to say."""
+    data = [before[n % len(before)] for n in range(2 * WIDE)]
+    values = [(f"v{n}", 0, "ok", each, True, [~n]) for n, each in enumerate(data)]
+    constants = [(f"c{n}", True, each) for n, each in enumerate(data)]
+
+    outcome = require_same(
+        Blob.of([("builtin", "identity")], [(0, [("value", None)])], values, constants)
+    )
+
+    assert (len(outcome), outcome.recomputed) == (0, 2 * WIDE)
 
 
 @UNHURRIED
