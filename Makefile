@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format unit slow chaos bench docs clean audit manifests
+.PHONY: demo test check format unit slow chaos bench docs clean audit manifests images
 
 demo: .venv/ready ## the main job, on real input
 	$(BIN)/rebaser demo $(DEMO)
@@ -44,6 +44,13 @@ manifests: .venv/ready ## deploy/ as kubectl and systemd read it
 	done
 	sed 's|^ExecStart=[^ ]*|ExecStart=/bin/true|' deploy/systemd/rebaser.service > .venv/rebaser.service
 	systemd-analyze verify .venv/rebaser.service
+
+images: .venv/ready ## both images, built and run as deploy/compose.yaml says; takes root, buildah, runc, iproute2 and Debian's prometheus
+	for each in thin daemon; do \
+	  buildah bud --format docker --layers $(if $(BASE),--build-arg BASE=$(BASE)) $(BUILD) --target $$each \
+	    --tag localhost/rebaser:$$(echo $$each | sed s/daemon/latest/) . || exit 1; \
+	done
+	$(BIN)/python -m tests.deploy.images
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .

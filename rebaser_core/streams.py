@@ -30,6 +30,8 @@ class StreamOptions:
     """Requests of all of them together that may wait."""
     requests_bytes: int | None = None
     """Bytes of all of them together, as the server stores them."""
+    batches_rollup: bool = True
+    """Whether who may write into the bucket of batches may also wipe it."""
 
 
 def nanoseconds(duration: timedelta) -> int:

@@ -53,6 +53,9 @@ class NatsSettings(Group):
     connect_timeout: Duration = timedelta(seconds=10)
     replicas: Annotated[int, Field(ge=1, le=5)] = 1
     """Replicas of each stream, where the daemon creates it."""
+    batches_rollup: bool = True
+    """Whether the bucket of batches is made so that object stores of other makes can put into it;
+    if not, no client can wipe what others have put there."""
 
     @model_validator(mode="after")
     def _one_way_to_the_api(self) -> Self:

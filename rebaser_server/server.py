@@ -175,7 +175,11 @@ def _fairness(settings: FairnessSettings) -> Fairness:
 def assets_of(js: JetStream, settings: Settings) -> Assets:
     queue = settings.queue
     options = StreamOptions(
-        settings.nats.replicas, queue.change_set_requests, queue.requests, queue.requests_bytes
+        settings.nats.replicas,
+        queue.change_set_requests,
+        queue.requests,
+        queue.requests_bytes,
+        settings.nats.batches_rollup,
     )
     return Assets(js, Subjects(settings.nats.prefix), options, settings.ack_wait)
 

@@ -120,12 +120,13 @@ class ObjectStore:
         """Store an object whose name stands for its bytes, as a digest of them does.
 
         It takes no more than the right to write: nothing is read and nothing deleted, so
-        that put again, failed or cancelled it leaves chunks that no object refers to.
+        that put again, failed or cancelled it leaves chunks that no object refers to. The
+        bucket may be one that refuses rollups, in which nobody wipes what others put.
         """
         info, chunks = await self._cut(name, payload)
         for chunk in chunks:
             await self._js.publish(self._js.view_subject(self._chunks(info.nuid)), chunk)
-        await self._put_meta(info)
+        await self._put_meta(info, {})
         return info
 
     async def get(
@@ -192,7 +193,9 @@ class ObjectStore:
         if info is None:
             return
         if not info.deleted:
-            await self._put_meta(ObjectInfo(info.bucket, name, info.nuid, 0, 0, "", deleted=True))
+            gone = ObjectInfo(info.bucket, name, info.nuid, 0, 0, "", deleted=True)
+            await self._put_meta(gone, {})
+            await self._js.purge(self._stream, subject=self._metas(name), keep=1)
         await self._js.purge(self._stream, subject=self._chunks(info.nuid))
 
     async def _cut(self, name: str, payload: bytes) -> tuple[ObjectInfo, list[bytes]]:
@@ -211,9 +214,9 @@ class ObjectStore:
         stored = await self._js.get_message(self._stream, last_by_subject=self._metas(name))
         return ObjectInfo.of(json.loads(stored.payload)) if stored else None
 
-    async def _put_meta(self, info: ObjectInfo) -> None:
+    async def _put_meta(self, info: ObjectInfo, headers: Mapping[str, str] = _ROLLUP) -> None:
         subject = self._js.view_subject(self._metas(info.name))
-        await self._js.publish(subject, info.to_json(), headers=_ROLLUP)
+        await self._js.publish(subject, info.to_json(), headers=headers or None)
 
     async def _drop_chunks(self, nuid: str) -> None:
         """Delete chunks that no object refers to; if that fails, they only take room."""

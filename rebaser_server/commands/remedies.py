@@ -5,9 +5,17 @@ from typing import Final
 from rebaser_client import errors as asking
 from rebaser_core.errors import MalformedMessage, NewerVersion
 from rebaser_core.jetstream import Full, JetStreamError, StreamNotFound, Unreachable
+from rebaser_server.commands.refusals import NotPermitted
 from rebaser_server.errors import HistoryBroken, NotRetained, OpsNotStarted
 
 _REMEDIES: Final[tuple[tuple[type[BaseException], str], ...]] = (
+    (
+        NotPermitted,
+        (
+            "Commands are an operator's: REBASER_NATS__USER and the rest must be of one that may. "
+            "docs/security.md has who may do what."
+        ),
+    ),
     (
         Unreachable,
         (

@@ -87,7 +87,7 @@ class Assets:
     async def differences(self) -> list[Drift]:
         """How they differ by now, what is missing included. Makes and changes nothing."""
         bucket = f"OBJ_{self.subjects.batches_bucket}"
-        found = await self._difference({"name": bucket, "num_replicas": self.options.replicas})
+        found = await self._difference({"name": bucket, **self._bucket()})
         for config in self._streams():
             found += await self._difference(config)
         wanted, stream = self._consumer(), self.subjects.tasks_stream
@@ -133,9 +133,13 @@ class Assets:
 
     async def _make_bucket(self) -> list[Drift]:
         bucket = ObjectStore(self.js, self.subjects.batches_bucket)
-        found = await bucket.ensure(num_replicas=self.options.replicas)
+        found = await bucket.ensure(**self._bucket())
         found += await Registry(self.js, self.subjects).ensure(self.options.replicas)
         return found + await PauseBook(self.js, self.subjects).ensure(self.options.replicas)
+
+    def _bucket(self) -> dict[str, Any]:
+        options = self.options
+        return {"num_replicas": options.replicas, "allow_rollup_hdrs": options.batches_rollup}
 
     def _streams(self) -> list[dict[str, Any]]:
         return streams(self.subjects, self.options)
@@ -167,6 +171,7 @@ def report(found: list[Drift]) -> None:
 _SETTINGS: Final = {
     "ack_wait": "REBASER_ACK_WAIT",
     "num_replicas": "REBASER_NATS__REPLICAS",
+    "allow_rollup_hdrs": "REBASER_NATS__BATCHES_ROLLUP",
     "max_msgs_per_subject": "REBASER_QUEUE__CHANGE_SET_REQUESTS",
     "discard_new_per_subject": "REBASER_QUEUE__CHANGE_SET_REQUESTS",
     "max_msgs": "REBASER_QUEUE__REQUESTS",

@@ -6,11 +6,13 @@ from typing import Final
 
 import structlog
 
+from rebaser_client.registry import Registry
 from rebaser_server.fleet.members import Members
 from rebaser_server.lifetimes import Shutdown, alongside
 from rebaser_server.line.change_set import Workshop
 from rebaser_server.line.slots import Slots
 from rebaser_server.ops.endpoint import Endpoint
+from rebaser_server.ops.names import Names
 from rebaser_server.ops.pulse import Pulse
 from rebaser_server.ops.queues import QueueWatch
 from rebaser_server.ops.status import Status
@@ -35,7 +37,8 @@ async def looked_at(
     nc, board = shop.js.nc, shop.announcer.board
     pulse = Pulse(nc, shutdown)
     queues = QueueWatch(shop.js, shop.subjects)
-    status = Status(shop.instance, nc, board, slots, queues, members, pulse)
+    names = Names(Registry(shop.js, shop.subjects))
+    status = Status(shop.instance, nc, board, slots, queues, members, pulse, names)
     watched = Watched(nc, shop.subjects, shutdown, board, slots, members, queues, pulse, status)
     async with alongside(pulse.beat()), Endpoint(settings, watched).served() as url:
         log.info("ops endpoint", url=url)

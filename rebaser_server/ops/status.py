@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -15,9 +16,10 @@ from rebaser_core.jetstream import JetStreamError
 from rebaser_server.board import Board
 from rebaser_server.fleet.members import Members
 from rebaser_server.line.slots import Slots
+from rebaser_server.ops.names import Names
 from rebaser_server.ops.peers import Peers, Report
 from rebaser_server.ops.pulse import Pulse
-from rebaser_server.ops.queues import QueueWatch
+from rebaser_server.ops.queues import Queues, QueueWatch
 
 HOLDINGS: Final = 30
 """Change sets that each Rebaser names; of the rest it tells how many."""
@@ -38,6 +40,7 @@ class Status:
         queues: QueueWatch,
         members: Members,
         pulse: Pulse,
+        names: Names,
     ) -> None:
         self._instance = instance
         self._nc = nc
@@ -46,6 +49,7 @@ class Status:
         self._queues = queues
         self._members = members
         self._pulse = pulse
+        self._names = names
         self._making = asyncio.Lock()
         self._made = float("-inf")
         self._status: dict[str, Any] = {}
@@ -86,6 +90,21 @@ class Status:
             queues, rebasers = await asyncio.gather(
                 self._queues.look(), peers.reports(max(1, self._members.alive()))
             )
+            rebasers = rebasers or [self.own()]
+            names = await self._names.of(_named(status, queues, rebasers))
         except (JetStreamError, nats.errors.Error, OSError) as error:
             return {**status, "problem": f"NATS: {error}", "rebasers": [self.own()]}
-        return {**status, "rebasers": rebasers or [self.own()], "queues": asdict(queues)}
+        return {**status, "rebasers": rebasers, "queues": asdict(queues), "names": names}
+
+
+def _named(
+    status: dict[str, Any], queues: Queues, rebasers: list[Report]
+) -> Iterator[dict[str, Any]]:
+    """All rows of the page that name a change set or a workspace, the most urgent first."""
+    holdings = [row for rebaser in rebasers for row in rebaser.get("holdings", ())]
+    yield from (row for row in holdings if row.get("update"))
+    yield from queues.latest_dead
+    yield from status["paused"]
+    yield from queues.deepest
+    yield from holdings
+    yield from (row for rebaser in rebasers for row in rebaser.get("failures", ()))

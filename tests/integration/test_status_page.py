@@ -169,6 +169,25 @@ async def test_the_last_update_of_a_change_set_can_be_looked_at_later_and_elsewh
     assert url_of(daemon) != url_of(other)
 
 
+async def test_change_sets_go_by_their_names_beside_their_ids(
+    deployment: Deployment, browser: Browser
+) -> None:
+    client = deployment.client
+    daemon = await started(deployment, QUIET_PERIOD="30")
+    workspace, head = await client.workspaces.create("prices")
+    where = ChangeSet(workspace.workspace_id, head.change_set_id)
+    _, reply = await client.enqueue_updates_with_reply(*where, Sum().define())
+    await reply
+    page = await opened(browser, daemon)
+
+    button = rows(page, "In work").get_by_role("button")
+    ids = f"{where.workspace_id} {where.change_set_id}"
+    await expect(button).to_contain_text(re.compile("^prices / head \\w{4}…"))
+    await expect(button).to_have_accessible_name(f"Show prices / head {ids}")
+    picture = page.get_by_role("region", name="What is recomputed")
+    await expect(picture).to_contain_text(f"Change set prices / head {ids}")
+
+
 async def test_everybody_can_read_it(deployment: Deployment, browser: Browser) -> None:
     """Failures and all: contrast by day and night, names, and nothing cut off if it is narrow."""
     good, bad = new_change_sets(2)

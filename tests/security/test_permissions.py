@@ -45,9 +45,11 @@ def nats_server(tmp_path: Path) -> Iterator[NatsServer]:
 
 
 @asynccontextmanager
-async def serving(server: NatsServer, directory: Path, *names: str) -> AsyncIterator[list[Daemon]]:
+async def serving(
+    server: NatsServer, directory: Path, *names: str, **more: str
+) -> AsyncIterator[list[Daemon]]:
     """Rebasers in the server's role, ready."""
-    common = SCALED | variables(server, "server") | {"OPS__PORT": "0"}
+    common = SCALED | variables(server, "server") | {"OPS__PORT": "0"} | more
     common |= {"STORE__ROOT": str(directory / "store"), "STORE__COLLECT_EVERY": "0.5"}
     daemons = [Daemon(name, directory, common | {"INSTANCE_ID": name}) for name in names]
     try:

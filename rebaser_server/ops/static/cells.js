@@ -1,6 +1,8 @@
 // Texts, tables and their cells: only what differs from what is shown is touched, so that a
 // refresh costs little, and who reads or has the focus somewhere is left alone.
 
+const LONGEST = 24; // characters of a name in a cell
+
 export const $ = (id) => document.getElementById(id);
 export const count = (number) => number.toLocaleString("en");
 
@@ -18,6 +20,17 @@ function set(element, name, value) {
 
 export function short(id) {
   return id.slice(0, 4) + "…" + id.slice(-6);
+}
+
+let names = {}; // of workspaces and change sets, by their ids, as the last status has them
+export function call(known) {
+  names = known ?? {};
+}
+
+// What people call a change set or a workspace, if anything; all of it, or what a cell has room for.
+export function called({ workspace, changeSet }, most = Infinity) {
+  const parts = [names[workspace], changeSet && names[`${workspace}.${changeSet}`]].filter(Boolean);
+  return parts.map((name) => (name.length > most ? `${name.slice(0, most - 1)}…` : name)).join(" / ");
 }
 
 // What an operator named it, or the end of a name made up; what follows the slash tells its starts apart.
@@ -55,13 +68,14 @@ export function bar(done, all, what) {
 
 const FILL = {
   code(element, { row }) {
-    put(element, row.workspace ? `${short(row.workspace)}/${short(row.changeSet)}` : row.changeSet);
-    set(element, "title", `${row.workspace} ${row.changeSet}`);
+    const ids = row.workspace ? `${short(row.workspace)}/${short(row.changeSet)}` : row.changeSet;
+    put(element, called(row) ? `${called(row, LONGEST)} ${short(row.changeSet)}` : ids);
+    set(element, "title", `${called(row)} ${row.workspace} ${row.changeSet}`.trim());
   },
   button(element, cell) {
     FILL.code(element, cell);
     set(element, "type", "button");
-    set(element, "aria-label", `Show ${cell.row.workspace} ${cell.row.changeSet}`);
+    set(element, "aria-label", `Show ${element.title}`);
     element.onclick = () => cell.choose(cell.row);
   },
   progress(element, { done, all, what }) {

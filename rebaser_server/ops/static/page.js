@@ -1,6 +1,6 @@
 // The status page: shows each status that the daemon sends, and says when none comes.
 
-import { $, bar, clock, count, instance, named, since, span, table, text } from "./cells.js";
+import { $, bar, call, called, clock, count, instance, named, since, span, table, text } from "./cells.js";
 import { graph, perSecond, plot } from "./drawing.js";
 
 const LISTED = 12; // rows of a table; of the rest it says how many
@@ -68,7 +68,7 @@ function tables(status, holdings, updates) {
     "No change set is in work.", LISTED, Math.max(inWork, holdings.length));
   const paused = status.paused ?? [];
   $("pausedpart").hidden = !paused.length;
-  table("paused", paused.map((p) => [p.changeSet ? named(p) : p.workspace ? `workspace ${p.workspace}` : "everything",
+  table("paused", paused.map((p) => [p.changeSet ? named(p) : p.workspace ? `workspace ${called(p)} ${p.workspace}` : "everything",
     clock(p.since, now), p.by ?? "", p.reason ?? ""]), "Nothing is paused.", LISTED);
 }
 
@@ -80,7 +80,7 @@ async function picture(holdings, updates) {
   const { row } = chosen;
   if (!row) return;
   const now = holdings.find((h) => same(h, row));
-  text("chosenid", `Change set ${row.workspace} ${row.changeSet}`);
+  text("chosenid", `Change set ${called(row)} ${row.workspace} ${row.changeSet}`);
   const update = now?.update;
   const how = update ? `Running: ${count(update.done)} of ${count(update.affected)} values are done.` : "Its latest update is over.";
   const drawn = now?.drawn ?? chosen.drawn?.at ?? null;
@@ -107,6 +107,7 @@ async function draw(row, at) {
 
 function show(status) {
   const seconds = perSecond(status);
+  call(status.names);
   // Longest held first, so that a row stays where it is while somebody reads it or has the focus there.
   const holdings = status.rebasers.flatMap((r) => r.holdings.map((h) => ({ ...h, instance: r.instance })))
     .sort((a, b) => a.since.localeCompare(b.since) || a.changeSet.localeCompare(b.changeSet));

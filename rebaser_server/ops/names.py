@@ -1,0 +1,62 @@
+"""What people call the workspaces and change sets that a status names: looked up now and then."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Iterable, Mapping
+from itertools import chain, islice
+from typing import Any, Final
+
+from rebaser_client.errors import NoSuchChangeSet
+from rebaser_client.registry import Registry
+from rebaser_core.errors import MessageError
+from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+
+FRESH: Final = 30.0  # seconds that a name is good for, or that there is none
+AT_ONCE: Final = 40
+"""Names looked up for one status; the others come with the next ones."""
+
+Row = Mapping[str, Any]
+
+
+class Names:
+    """By `<workspace>` and `<workspace>.<change set>`, as they are registered."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._known: dict[str, tuple[float, str | None]] = {}
+
+    async def of(self, rows: Iterable[Row]) -> dict[str, str]:
+        """The names there are of what these rows have as `workspace` and `changeSet`.
+
+        Raises:
+            Unreachable, ApiError: NATS does not answer.
+        """
+        wanted = dict.fromkeys(key for row in rows for key in _keys(row))
+        self._known = {key: known for key, known in self._known.items() if key in wanted}
+        old = time.monotonic() - FRESH
+        missing = (key for key in wanted if key not in self._known)
+        stale = (key for key, (looked, _) in self._known.items() if looked < old)
+        await asyncio.gather(*map(self._look_up, [*islice(chain(missing, stale), AT_ONCE)]))
+        return {key: name for key, (_, name) in self._known.items() if name is not None}
+
+    async def _look_up(self, key: str) -> None:
+        workspace, _, change_set = key.partition(".")
+        try:
+            found: Awaitable[Any] = (
+                self._registry.change_set(
+                    ChangeSet(WorkspaceId.from_str(workspace), ChangeSetId.from_str(change_set))
+                )
+                if change_set
+                else self._registry.workspace(WorkspaceId.from_str(workspace))
+            )
+            name = (await found).name
+        except (NoSuchChangeSet, MessageError, ValueError):
+            name = None
+        self._known[key] = time.monotonic(), name
+
+
+def _keys(row: Row) -> list[str]:
+    workspace, change_set = row.get("workspace"), row.get("changeSet")
+    if not workspace:
+        return []
+    return [workspace, f"{workspace}.{change_set}"] if change_set else [workspace]
