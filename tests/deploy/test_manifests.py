@@ -1,6 +1,8 @@
 """What deploy/ says fits together, fits what the daemon does, and is what Kubernetes takes."""
 
 import re
+import subprocess
+import sys
 from configparser import RawConfigParser
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,16 @@ def test_keda_watches_the_consumer_that_all_rebasers_share() -> None:
     assert scaled["spec"]["scaleTargetRef"]["name"] == "rebaser"
     assert (told["stream"], told["consumer"]) == (Subjects().tasks_stream, TASKS_CONSUMER)
     assert int(told["lagThreshold"]) < Settings.model_fields["concurrency"].default
+
+
+def test_compose_is_what_its_specification_takes() -> None:
+    """As `docker compose config` looks at it, but for what is filled in."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    done = subprocess.run(
+        [*command, DEPLOY / "compose.yaml"], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_compose_asks_for_secrets_and_shows_nothing_beyond_this_machine() -> None:
