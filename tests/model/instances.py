@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from tests.model import pausing
 from tests.model.built import Built
 from tests.model.explorer import Model
+from tests.model.pausing import Pausing
 from tests.model.reference import Reference
 from tests.model.shapes import Instance, Rules
 
@@ -20,7 +22,9 @@ REFERENCE: Final[Mapping[str, Model]] = {
     "reference-dvu": Reference(requests=2, dvus=True),
 }
 
-SMALL: Final[Mapping[str, Instance]] = {
+World = Instance | Pausing
+
+SMALL: Final[Mapping[str, World]] = {
     "no-faults": Instance(("dd",)),
     "no-faults-prompt": Instance(("dd",), rules=PROMPT),
     "two-clients-prompt": Instance(("d", "p"), rules=PROMPT),
@@ -39,6 +43,7 @@ SMALL: Final[Mapping[str, Instance]] = {
     "presumed-dead": Instance(("d",), presumptions=1),
     "presumed-dead-prompt": Instance(("d",), presumptions=1, rules=PROMPT),
     "presumed-dead-crash": Instance(("p",), presumptions=1, crashes=1),
+    "given-back-crash": Instance(("p",), presumptions=1, crashes=1, unowned=True),
     "ahead": Instance(("pd",), at_once=2, pipelined=True),
     "ahead-prompt": Instance(("pd",), at_once=2, pipelined=True, rules=PROMPT),
     "ahead-crash": Instance(("pp",), at_once=2, pipelined=True, crashes=1),
@@ -50,9 +55,11 @@ SMALL: Final[Mapping[str, Instance]] = {
     "pipelined-prompt": Instance(("p",), pipelined=True, crashes=1, rules=PROMPT),
     "turns": Instance(("dp",), turns=True),
     "turns-crash": Instance(("pd",), turns=True, crashes=1),
+    "pauses-prompt": Pausing(),
+    "pauses": Pausing(dies=True, pauses=2, rules=pausing.Rules(reconciler=True)),
 }
 
-BIG: Final[Mapping[str, Instance]] = {
+BIG: Final[Mapping[str, World]] = {
     "three-requests-two-crashes": Instance(("dpd",), crashes=2),
     "two-clients-crashes": Instance(("dp", "d"), crashes=1, client_crashes=1),
     "failures-crash": Instance(("dd",), failures=2, crashes=1),
@@ -72,11 +79,17 @@ BIG: Final[Mapping[str, Instance]] = {
     "two-survivors-crash": Instance(("p",), presumptions=2, survivors=2, crashes=1),
     "two-survivors-three-runs": Instance(("p",), presumptions=2, survivors=2, runs=3),
     "three-survivors": Instance(("p",), presumptions=3, survivors=3),
+    "given-back": Instance(("d",), presumptions=1, unowned=True),
+    "given-back-prompt": Instance(("d",), presumptions=1, unowned=True, rules=PROMPT),
+    "given-back-stop": Instance(("d",), presumptions=1, stops=1, unowned=True),
+    "given-back-zombie": Instance(("p",), presumptions=1, zombies=1, crashes=1, unowned=True),
     "ahead-dvus-crash": Instance(("dd",), at_once=2, pipelined=True, crashes=1),
     "ahead-three-crash": Instance(("ppp",), at_once=3, pipelined=True, crashes=1, strangers=1),
     "ahead-zombie-losses": Instance(("pp",), at_once=2, pipelined=True, zombies=1, losses=1),
     "ahead-zombie-crash": Instance(("pp",), at_once=2, pipelined=True, zombies=1, crashes=1),
     "pipelined-zombie": Instance(("d",), pipelined=True, zombies=1),
+    "many-pauses-prompt": Pausing(requests=4, rebasers=3, pauses=4),
+    "many-pauses": Pausing(3, 3, pauses=3, dies=True, rules=pausing.Rules(reconciler=True)),
     "turns-stale-results": Instance(("ddd",), turns=True, crashes=1),
     "turns-zombie": Instance(("dp",), turns=True, zombies=1),
     "ahead-turns-crash": Instance(("pd",), at_once=2, pipelined=True, turns=True, crashes=1),
@@ -88,7 +101,7 @@ class Flawed(NamedTuple):
 
     without: str
     """The rules, separated by blanks."""
-    world: Instance
+    world: World
     problem: str
     """How what is found without them begins."""
 
@@ -123,6 +136,10 @@ FLAWED: Final[Mapping[str, Flawed]] = {
     "X1": Flawed("pending_requests", Instance(("p",), client_crashes=1), "S1"),
     "X2": Flawed("pending_dvus", Instance(("d",), crashes=2, presumptions=1), "S5"),
     "F1": Flawed("presumed_once", Instance(("p",), presumptions=1), "L1"),
+    "P2": Flawed("asks", Pausing(), "S1"),
+    "P2-order": Flawed("asks_last", Pausing(), "S1"),
+    "P5": Flawed("pokes", Pausing(), "S1"),
+    "P5-order": Flawed("pokes_last", Pausing(), "S1"),
     "F1-ping-pong": Flawed("presumed_once blame", Instance(("p",), presumptions=1), "never rests"),
 }
 """By the rule of docs/protocol.md that is off."""
@@ -137,8 +154,9 @@ def model(name: str) -> Model:
         how, _, rule = name.partition("-")
         off, world, _ = FLAWED[rule]
         if how == "without":
-            world = replace(world, rules=replace(world.rules, **dict.fromkeys(off.split(), False)))
-    return Built(world)
+            rules: Any = world.rules
+            world = replace(world, rules=replace(rules, **dict.fromkeys(off.split(), False)))
+    return Built(world) if isinstance(world, Instance) else world
 
 
 def names() -> list[str]:

@@ -91,6 +91,8 @@ class Instance:
     """Tasks redelivered although their holder is alive."""
     presumptions: int = 0
     """Owners presumed dead, rightly or wrongly."""
+    unowned: bool = False
+    """F5: tasks whose change set nobody owns are given anew, too, whoever holds them."""
     losses: int = 0
     """Acks of publishes, messages to a consumer, unconfirmed publishes."""
     failures: int = 0

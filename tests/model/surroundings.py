@@ -175,8 +175,10 @@ def survivor(world: Instance, state: State, number: int) -> Iterator[Step]:
             yield Step(f"{whose} presumes a Rebaser dead and notes the task", seen, fault=once)
         return
     if doing == "reads head":
-        if state.head.owned:
+        if state.head.owned or world.unowned:
             words = f"{whose} reads the head: it names the one presumed dead"
+            if not state.head.owned:
+                words = f"{whose} reads the head: nobody owns it, so the task was given back"
             yield Step(words, then(state, "deletes", sees=sees))
         else:
             yield Step(f"{whose} reads the head: nobody owns it", then(state, "listens"))

@@ -14,6 +14,7 @@ from rebaser_core.jetstream.requests import Api
 from rebaser_core.jetstream.statuses import is_delivery
 from rebaser_core.messages import EnqueueUpdatesRequest, Inline
 from rebaser_server.fleet import crew, tasks
+from rebaser_server.fleet.pauses import Pauses
 from rebaser_server.fleet.reconciler import Reconciler
 from rebaser_server.graph import Graph
 from rebaser_server.line import applying, closing, handling, lifecycle
@@ -127,6 +128,15 @@ def without_reconcilers() -> AbstractContextManager[Any]:
     return mock.patch.object(Reconciler, "reconcile", _nothing)
 
 
+def believing_that_it_is_still_paused() -> AbstractContextManager[Any]:
+    """P2: a task that was poked on resuming is set aside with the one that was there."""
+
+    async def still(*_: Any) -> bool:
+        return True
+
+    return mock.patch.object(Pauses, "still", still)
+
+
 def passing_over_what_head_did() -> AbstractContextManager[Any]:
     """A branch moves its place in head's log, and takes over nothing."""
     real = lifecycle.since
@@ -177,6 +187,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     with_results_that_cover_all,
     settling_what_is_not_its_own,
     without_reconcilers,
+    believing_that_it_is_still_paused,
     without_tasks_from_clients,
     passing_over_what_head_did,
     going_to_head_under_a_new_id,

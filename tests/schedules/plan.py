@@ -72,6 +72,19 @@ class Act:
     cue: str
 
 
+@dataclass(frozen=True, slots=True)
+class Pausing:
+    """Something is paused, `pause` seconds after the one before ended; a `cue` is as an ask's."""
+
+    pause: float
+    breadth: int
+    """Of what is paused: 2 a change set, 1 the workspace, 0 everything."""
+    change_set: int
+    seconds: float
+    """Until it is resumed."""
+    cue: str
+
+
 @dataclass(slots=True)
 class Plan:
     """Everything that is decided beforehand."""
@@ -93,6 +106,7 @@ class Plan:
     horizon: float
     acts: list[Act]
     """None: there are no branches. Else the first change set is the head of a workspace."""
+    pausings: list[Pausing]
 
     @property
     def requests(self) -> int:
@@ -136,6 +150,7 @@ def plan_of(seed: object) -> Plan:
         store_fails=rng.choice((0.0, 0.0, 0.1)) if lossy else 0.0,
         horizon=horizon,
         acts=acts,
+        pausings=_pausings(seed, change_sets, horizon),
     )
 
 
@@ -172,6 +187,22 @@ def _acts(seed: object, horizon: float) -> list[Act]:
             cue=rng.choice(MOMENTS) if rng.random() < 0.4 else "",
         )
         for what in actions
+    ]
+
+
+def _pausings(seed: object, change_sets: int, horizon: float) -> list[Pausing]:
+    rng = random.Random(f"pausings {seed}")
+    if rng.random() < 0.5:
+        return []
+    return [
+        Pausing(
+            pause=rng.choice((0.0, horizon / 4)) * rng.random(),
+            breadth=rng.choice((0, 1, 2, 2)),
+            change_set=rng.randrange(change_sets),
+            seconds=rng.choice((0.0, 0.05, 1.0, 8.0)) * rng.random(),
+            cue=rng.choice(MOMENTS) if rng.random() < 0.6 else "",
+        )
+        for _ in range(rng.choice((1, 3, 8)))
     ]
 
 

@@ -29,6 +29,7 @@ from tests.schedules.lake import Lake
 from tests.schedules.leads import Lead
 from tests.schedules.loop import Loop, Stuck
 from tests.schedules.network import Weather
+from tests.schedules.operators import Operator, resume
 from tests.schedules.people import Asker
 from tests.schedules.plan import plan_of
 from tests.schedules.record import Record
@@ -108,6 +109,7 @@ class World:
         await self._until(self._nats_is_well)
         self._fates.relent()
         self.record.note("well")
+        await self._at_last(resume)
         await self._rest()
         if self._lead is not None:
             await self._at_last(self._lead.refresh)
@@ -148,6 +150,10 @@ class World:
             chance, acts = random.Random(f"lead {self._seed}"), self._plan.acts
             self._lead = Lead(self._loop, self._broker, "lead", acts, self._sheets, history, chance)
             self._fates.askers.append(self._lead)
+        if self._plan.pausings:
+            chance, pausings = random.Random(f"operator {self._seed}"), self._plan.pausings
+            operator = "operator", pausings, self._sheets, self.record.history, chance
+            self._fates.askers.append(Operator(self._loop, self._broker, *operator))
 
     def _nats_is_well(self) -> bool:
         return not self._broker.down and self._broker.leaderless_until <= self._loop.time()

@@ -1,0 +1,53 @@
+"""Who pauses change sets for a while, or everything, and may die before resuming them."""
+
+import asyncio
+import random
+from collections.abc import Collection
+from contextlib import suppress
+
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.pauses import Scope
+from rebaser_core.subjects import Subjects
+from rebaser_server.fleet.pauses import PauseBook
+from tests.chaos.history import History
+from tests.schedules.broker import Broker
+from tests.schedules.loop import Loop
+from tests.schedules.people import Asker
+from tests.schedules.plan import Pausing
+from tests.schedules.sheet import Sheet
+
+
+class Operator(Asker):
+    """A client that pauses and resumes as its list has it."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        broker: Broker,
+        name: str,
+        pausings: Collection[Pausing],
+        sheets: dict[ChangeSet, Sheet],
+        history: History,
+        rng: random.Random,
+    ) -> None:
+        self._pausings = pausings
+        super().__init__(loop, broker, name, [], sheets, history, rng)
+
+    async def _work(self) -> None:
+        book = PauseBook(self._js, Subjects())
+        for pausing in self._pausings:
+            await asyncio.sleep(pausing.pause)
+            await self._cued(pausing.cue)
+            scope = Scope(*list(self._sheets)[pausing.change_set][: pausing.breadth])
+            with suppress(JetStreamError):
+                await book.pause(scope)
+                await asyncio.sleep(pausing.seconds)
+                await book.resume(scope)
+
+
+async def resume(js: JetStream) -> None:
+    """Resume whatever is paused by now, as somebody does who looks for it."""
+    book = PauseBook(js, Subjects())
+    for scope in await book.all():
+        await book.resume(scope)
