@@ -9,7 +9,19 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import cold, dvu, evaluation, graph, peers, requests, runs, store, sweeps, trips
+from benchmarks import (
+    cold,
+    dvu,
+    evaluation,
+    graph,
+    large,
+    peers,
+    requests,
+    runs,
+    store,
+    sweeps,
+    trips,
+)
 from benchmarks.machine import Machine, load_average
 from benchmarks.sizes import FULL, QUICK
 
@@ -20,6 +32,7 @@ PARTS = {
     "graph": graph.run,
     "store": store.run,
     "dvu": dvu.run,
+    "large": large.run,
     "runs": runs.run,
     "evaluation": evaluation.run,
     "sweeps": sweeps.run,

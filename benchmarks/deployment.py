@@ -36,7 +36,7 @@ async def deployed(
 ) -> AsyncIterator[Deployment]:
     """A daemon and a client that reach `server` at `url`, warm; files are in `directory`."""
     subjects = Subjects()
-    with _daemon(url, directory) as daemon:
+    with running(url, directory) as daemon:
         await daemon.ready()
         async with (
             connected(ConnectOptions(servers=(server.url,), name="watcher")) as watching,
@@ -54,7 +54,8 @@ async def deployed(
 
 
 @contextmanager
-def _daemon(url: str, directory: Path) -> Iterator[Daemon]:
+def running(url: str, directory: Path) -> Iterator[Daemon]:
+    """A daemon at `url` that is starting, with store and all in `directory`."""
     variables = {
         "NATS__URL": url,
         "STORE__ROOT": str(directory / "store"),

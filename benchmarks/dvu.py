@@ -9,6 +9,7 @@ from benchmarks import debian
 from benchmarks.broker import broker
 from benchmarks.debian import InProcess
 from benchmarks.dvu_case import Case, set_pending
+from benchmarks.dvu_sizes import sizes_of
 from benchmarks.embedded import Rebaser, running
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table
@@ -28,6 +29,7 @@ async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
     if not sizes.whole_graph:
         packages = dependents.above(names)
     once, cases = _once(), []
+    by_size = await sizes_of(directory / "sizes", sizes, say)
     with broker(directory / "nats") as nats:
         async with running(directory, nats.url) as rebaser:
             beside = debian.InProcess(rebaser.slots)
@@ -43,7 +45,7 @@ async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
                     is_pending = state == AS_IT_IS
                     cases.append(Case(state, name, packages.own_id(name), is_pending))
                     await cases[-1].measure(rebaser, beside, sizes.dvu_rounds)
-        return [*_tables(cases, nats.durability, len(packages.names)), once]
+        return [by_size, *_tables(cases, nats.durability, len(packages.names)), once]
 
 
 def _all_fixed(packages: Packages) -> list[dict[str, Any]]:

@@ -7,6 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from nats.aio.client import Client
+
+from benchmarks.seeding import seed
 from benchmarks.trace import Timed, Trace, tracing
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
@@ -14,6 +17,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server import logs, server
 from rebaser_server.dvu.executor import SparkExecutor
 from rebaser_server.dvu.options import SparkOptions
+from rebaser_server.graph import Graph
 from rebaser_server.lifetimes import Shutdown
 from rebaser_server.settings import Settings
 from rebaser_server.up import embedded
@@ -24,13 +28,30 @@ _COLLECT_EVERY = (100_000, 20, 20)
 
 
 class Rebaser:
-    """One change set, with a trace of what becomes of a batch."""
+    """One change set, with a trace of what becomes of a batch: of one at a time, whosever."""
 
-    def __init__(self, client: RebaserClient, trace: Trace, slots: int) -> None:
+    def __init__(
+        self, nc: Client, client: RebaserClient, settings: Settings, trace: Trace, slots: int
+    ) -> None:
         [self.change_set] = new_change_sets(1)
+        self._nc = nc
         self._client = client
+        self._settings = settings
         self.trace = trace
         self.slots = slots
+
+    @asynccontextmanager
+    async def beside(self, graph: Graph) -> AsyncIterator["Rebaser"]:
+        """Another change set, which begins with a checkpoint of `graph`."""
+        other = Rebaser(self._nc, self._client, self._settings, self.trace, self.slots)
+        await seed(JetStream(self._nc), self._settings, other.change_set, graph)
+        async with other.traced():
+            yield other
+
+    @asynccontextmanager
+    async def traced(self) -> AsyncIterator[None]:
+        async with tracing(self._nc, Subjects(), self.change_set, self.trace):
+            yield
 
     async def update(self, updates: Sequence[dict[str, Any]]) -> tuple[int, int, int]:
         """Values affected, recomputed and changed by a batch, once all is committed."""
@@ -54,7 +75,7 @@ async def running(directory: Path, url: str) -> AsyncIterator[Rebaser]:
         async with asyncio.TaskGroup() as group:
             daemon = group.create_task(serving)
             try:
-                async with _asking(url, trace, options.slots) as rebaser:
+                async with _asking(settings, trace, options.slots) as rebaser:
                     yield rebaser
             finally:
                 daemon.cancel()
@@ -63,12 +84,11 @@ async def running(directory: Path, url: str) -> AsyncIterator[Rebaser]:
 
 
 @asynccontextmanager
-async def _asking(url: str, trace: Trace, slots: int) -> AsyncIterator[Rebaser]:
-    subjects = Subjects()
-    async with connected(ConnectOptions(servers=(url,))) as nc:
+async def _asking(settings: Settings, trace: Trace, slots: int) -> AsyncIterator[Rebaser]:
+    async with connected(ConnectOptions(servers=(str(settings.nats.url),))) as nc:
         js = JetStream(nc)
-        await server.prepare(js, Settings())
+        await server.prepare(js, settings)
         async with RebaserClient.on(nc, js) as client:
-            rebaser = Rebaser(client, trace, slots)
-            async with tracing(nc, subjects, rebaser.change_set, trace):
+            rebaser = Rebaser(nc, client, settings, trace, slots)
+            async with rebaser.traced():
                 yield rebaser

@@ -6,30 +6,24 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from benchmarks.blocks import BLOCK, blocks
 from benchmarks.processes import memory
 from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Cell, Table, median
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.updates import SetValue
 from rebaser_server.dvu.plan import plan
-from rebaser_server.graph import Func, Graph
-from rebaser_server.graph.columns import Columns
-from rebaser_server.graph.shapes import Shapes
+from rebaser_server.graph import Graph
 from rebaser_server.rebase.correcting import rebase
-from rebaser_server.store.checkpoints import Checkpoints, changes_of
-from rebaser_server.store.rows import LOADED, graph_of
+from rebaser_server.store.checkpoints import Checkpoints, changes_of, scanned
+from rebaser_server.store.rows import LOADED, graph_in
 
 CHANGE_SET = ChangeSet(WorkspaceId.from_int(1), ChangeSetId.from_int(2))
-BLOCK = 11
-"""Values that belong together: a source, and ten that depend on it."""
-_DIGITS = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
-_FUNC = "0000000000000000000000FVNC"
 
 
 async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Table]:
@@ -43,7 +37,7 @@ def _measured(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
     for count in sizes.graphs:
         say(f"graph: {count:,} values")
         checkpoints = Checkpoints(str(directory / str(count)))
-        changes = changes_of(_graph(count), 1, {}, whole=True)
+        changes = changes_of(blocks(count), 1, {}, whole=True)
         began = time.perf_counter()
         checkpoints.save(CHANGE_SET, changes)
         saved = time.perf_counter() - began
@@ -87,50 +81,15 @@ are planned. Many are a tenth of all sources at once, at most 100,000, planned f
 blobs encoded."""
 
 
-def _graph(count: int) -> Graph:
-    """As `count` values came in by requests, and were computed; made at once."""
-    place = np.arange(count) % BLOCK
-    shapes = Shapes()
-    both = shapes.of({"values": ["", ""]})
-    is_source = place == 0
-    index = np.arange(count)
-    columns = Columns(
-        count,
-        ids=_ids(count),
-        flags=np.zeros(count, np.uint8),
-        func=np.where(is_source, -1, 0).astype(np.int32),
-        text=index.astype(np.int32),
-        shape=np.where(is_source, 0, both).astype(np.int32),
-    )
-    dependents = index[~is_source]
-    above = np.random.default_rng(1).integers(0, place[dependents])
-    refs = np.stack([dependents - 1, dependents - place[dependents] + above], 1)
-    texts = pa.array(index * 7 % 100_003).cast(pa.large_string())
-    func = Func(_FUNC, "sum", "builtin", "sum")
-    return Graph(
-        columns, shapes, refs.astype(np.int32).reshape(-1),
-        func_ids=[_FUNC], funcs=[func], texts=texts,
-    )  # fmt: skip
-
-
-def _ids(count: int) -> np.ndarray[Any, Any]:
-    """ULIDs of one moment, in random order."""
-    numbers = np.random.default_rng(2).permutation(count)
-    text = np.full((count, 26), ord("0"), np.uint8)
-    for digit in range(8):
-        text[:, 25 - digit] = _DIGITS[numbers >> 5 * digit & 31]
-    return text.reshape(-1).view("S26")
-
-
 def _loaded(checkpoints: Checkpoints, count: int) -> tuple[Graph, list[Cell]]:
     gc.collect()
     pa.default_memory_pool().release_unused()
     before = memory(os.getpid())
     began = time.perf_counter()
-    rows = DeltaTable(checkpoints.uri(CHANGE_SET)).to_pyarrow_table(columns=LOADED)
+    rows = scanned(DeltaTable(checkpoints.uri(CHANGE_SET)), LOADED)
     read = time.perf_counter() - began
     began = time.process_time()
-    graph = graph_of(rows)
+    graph = graph_in(*rows)
     made = time.process_time() - began
     most = memory(os.getpid()) - before
     del rows

@@ -27,6 +27,10 @@ class Sizes:
     peer_rounds: int
     graphs: tuple[int, ...]
     """So many values in one change set."""
+    large: int
+    """Values in part `large`."""
+    large_put: int
+    """Of these come in by requests."""
     store_values: int
     """In the large change set of part `store`."""
     store_commits: int
@@ -48,6 +52,8 @@ FULL = Sizes(
     values=1_000_000,
     peer_rounds=3,
     graphs=(1_000, 100_000, 1_000_000, 10_000_000),
+    large=10_000_000,
+    large_put=1_100_000,
     store_values=1_000_000,
     store_commits=10_000,
     branches=10_000,
@@ -65,6 +71,8 @@ QUICK = Sizes(
     values=20_000,
     peer_rounds=1,
     graphs=(1_000, 100_000),
+    large=200_000,
+    large_put=100_000,
     store_values=20_000,
     store_commits=2_000,
     branches=200,

@@ -63,6 +63,9 @@ class Trace:
         times = [self._times[moment] for moment in MARKS]
         return [after - before for before, after in itertools.pairwise(times)]
 
+    def phase(self, name: str) -> float:
+        return self.phases()[PHASES.index(name)]
+
     async def follow_log(self, reader: OrderedConsumer) -> None:
         async for delivery in reader:
             came = time.perf_counter()

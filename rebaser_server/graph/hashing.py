@@ -71,6 +71,12 @@ class Slots:
         """Put in indices, none of which is in here, with their hashes."""
         self.put_unless(hashes, indices, lambda rows, _others: np.zeros(len(rows), np.bool_))
 
+    def renumber(self, chosen: NDArray[np.int64], count: int) -> None:
+        """Call each index, of `count` that there were, by its place in `chosen`; it is there."""
+        places = np.full(count + 1, -1, np.int32)  # the last for what is empty
+        places[chosen] = np.arange(len(chosen), dtype=np.int32)
+        self._slots = places[self._slots]
+
     def put_unless(
         self,
         hashes: Hashes,

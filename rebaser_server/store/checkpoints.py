@@ -17,16 +17,20 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from numpy.typing import NDArray
+from pyarrow.dataset import ParquetReadOptions
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.graph import Graph
 from rebaser_server.store.loading import InputsNeeded
-from rebaser_server.store.rows import LOADED, SCHEMA, graph_of, head_of, rows_of
+from rebaser_server.store.rows import LOADED, SCHEMA, graph_in, head_of, parted, rows_of
 
 APP_ID: Final = "rebaser"
 
 _PROPERTIES: Final = {"delta.logRetentionDuration": "interval 1 days"}
 """Delta's own versions are not what the past is read from: rows say which commit they are of."""
+
+_READ: Final = ParquetReadOptions(dictionary_columns=["kind", "func_id", "status", "arguments"])
+"""What says the same in most rows is read as numbers."""
 
 _TRIES: Final = 10
 """Of a save; each is lost to one of somebody else's, and two are already rare."""
@@ -199,13 +203,20 @@ def _widened(delta: DeltaTable) -> None:
 
 
 def _loaded(delta: DeltaTable, columns: list[str], at: int | None) -> Checkpoint | None:
-    rows = delta.to_pyarrow_table(columns=columns)
-    if at is not None:
-        rows = rows.filter(pc.less_equal(rows["commit"], at))
-    if not rows or not pc.any(pc.equal(rows["kind"], "head")).as_py():
+    values, others = scanned(delta, columns, at)
+    if not pc.any(pc.equal(others["kind"], "head")).as_py():
         return None
-    commit, small = head_of(rows)
-    return Checkpoint(commit, small, graph_of(rows))
+    commit, small = head_of(others)
+    return Checkpoint(commit, small, graph_in(values, others))
+
+
+def scanned(
+    delta: DeltaTable, columns: list[str], at: int | None = None
+) -> tuple[list[pa.RecordBatch], pa.Table]:
+    """The rows up to commit `at`, or all, as `rows.parted` gives them."""
+    dataset = delta.to_pyarrow_dataset(parquet_read_options=_READ)
+    wanted = None if at is None else pc.field("commit") <= at
+    return parted(dataset.to_batches(columns=columns, filter=wanted))
 
 
 @contextmanager

@@ -170,17 +170,46 @@ def head_of(rows: pa.Table) -> tuple[int, dict[str, Any]]:
     return heads["commit"][-1].as_py(), json.loads(heads["value"][-1].as_py())
 
 
-def graph_of(rows: pa.Table) -> Graph:
-    """The graph that `rows` make, in whichever order they are.
+def parted(batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], pa.Table]:
+    """The rows of values without their kind, and all others."""
+    values, others = [], []
+    for batch in batches:
+        is_value = pc.equal(batch["kind"], "value")
+        of_values = batch if pc.all(is_value).as_py() else batch.filter(is_value)
+        values.append(of_values.drop_columns(["kind"]))
+        if len(of_values) < len(batch):
+            others.append(_plain(batch.filter(pc.invert(is_value))))
+    return values, pa.Table.from_batches(others, None if others else SCHEMA)
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Without dictionaries."""
+    fields = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in batch.schema
+    ]
+    return batch.cast(pa.schema(fields))
+
+
+def graph_in(values: list[pa.RecordBatch], others: pa.Table) -> Graph:
+    """The graph that the rows make, in whichever order they are. Uses `values` up.
 
     `inputs` may be missing from them.
 
     Raises:
         InputsNeeded: but not from these rows.
     """
-    kinds = rows["kind"]
-    funcs = _latest_funcs(rows.filter(pc.equal(kinds, "func")))
-    return graph_from(rows.filter(pc.equal(kinds, "value")).drop_columns("kind"), funcs)
+    funcs = _latest_funcs(others.filter(pc.equal(others["kind"], "func")))
+    table = pa.Table.from_batches(values)
+    values.clear()
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    del table
+    return graph_from(columns, funcs)
+
+
+def graph_of(rows: pa.Table) -> Graph:
+    """As `graph_in`, of rows that are all there."""
+    return graph_in(*parted(rows.to_batches()))
 
 
 def _latest_funcs(rows: pa.Table) -> list[Func]:

@@ -5,15 +5,20 @@ changes no state that can be asked for. All calls block; run them in a thread.
 """
 
 import math
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from numpy.typing import NDArray
+from pyarrow.dataset import Dataset
 
 from rebaser_core.ids import ChangeSet
+from rebaser_server.graph.hashing import Slots, hashes_of
+from rebaser_server.graph.ids import raw_ids
 from rebaser_server.store.checkpoints import APP_ID, Checkpoints, translated
 
 MOST_FILES: Final = 40
@@ -26,6 +31,13 @@ _NEW_ROWS: Final = 1_000
 """More rows than the largest file has, and this many, are looked through for superseded ones."""
 
 _ONE_FILE: Final = 2**40  # octets, more than there will be
+
+_KEYS: Final = ["kind", "id", "commit", "removed"]
+
+_AT_ONCE: Final = 1 << 16
+"""Rows that are in memory as they are while a table is written anew."""
+
+_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 def tidy(
@@ -70,11 +82,12 @@ def drop_superseded(delta: DeltaTable, start: int) -> None:
     Raises:
         CommitFailedError: somebody else wrote at the same time.
     """
-    rows = latest(delta.to_pyarrow_table(filters=[("commit", "<=", start)]))
+    dataset = delta.to_pyarrow_dataset()
+    counts = _counting(pa.Table.from_batches(_batches(dataset, start, _KEYS)))
     known = delta.transaction_version(APP_ID)
     write_deltalake(
         delta,
-        rows.filter(pc.invert(rows["removed"])),
+        _packed(dataset.schema, _batches(dataset, start), counts),
         mode="overwrite",
         predicate=f"commit <= {start}",
         target_file_size=_ONE_FILE,
@@ -85,16 +98,47 @@ def drop_superseded(delta: DeltaTable, start: int) -> None:
     )
 
 
-def latest(rows: pa.Table) -> pa.Table:
-    """The row of the greatest commit for each kind and id, in the order they were in."""
-    order = pc.sort_indices(rows["commit"]).to_numpy()
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    keyed = pa.table({"kind": rows["kind"], "id": rows["id"], "place": place})
-    newest = keyed.group_by(["kind", "id"]).aggregate([("place", "max")])["place_max"]
-    counts = np.zeros(len(order), dtype=bool)
-    counts[order[newest.to_numpy()]] = True
-    return rows.filter(pa.array(counts))
+def _batches(
+    dataset: Dataset, start: int, columns: list[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows up to commit `start`, always in the same order."""
+    wanted = pc.field("commit") <= start
+    for fragment in dataset.get_fragments(wanted):
+        yield from fragment.to_batches(dataset.schema, columns, wanted, batch_size=_AT_ONCE)
+
+
+def _counting(rows: pa.Table) -> NDArray[np.bool_]:
+    """Whether each row is the one of the greatest commit of its kind and id, and says more."""
+    counts: NDArray[np.bool_] = ~rows["removed"].to_numpy()
+    commits, kinds = rows["commit"].to_numpy(), rows["kind"]
+    for kind in kinds.unique().to_pylist():
+        of_kind = np.flatnonzero(pc.equal(kinds, kind).to_numpy())
+        ids = raw_ids(rows["id"].take(of_kind))
+        counts[of_kind[_superseded(ids, commits[of_kind])]] = False
+    return counts
+
+
+def _superseded(ids: NDArray[Any], commits: NDArray[np.int64]) -> NDArray[np.int64]:
+    order = np.argsort(commits, kind="stable")
+    slots = Slots(len(ids))
+    dropped, _ = slots.put_unless(
+        hashes_of(ids)[order],
+        order.astype(np.int32),
+        lambda rows, met: ids[order[rows]] == ids[met],
+    )
+    return order[dropped]
+
+
+def _packed(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], counts: NDArray[np.bool_]
+) -> pa.RecordBatchReader:
+    """The rows that count, compressed: Delta's writer must not read Delta's files as it goes."""
+    sink, end = pa.BufferOutputStream(), 0
+    with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as writer:
+        for batch in batches:
+            start, end = end, end + len(batch)
+            writer.write_batch(batch.filter(pa.array(counts[start:end])))
+    return pa.ipc.open_stream(sink.getvalue())
 
 
 def clean(delta: DeltaTable, keep_replaced: float) -> list[str]:

@@ -1,0 +1,89 @@
+"""Change sets of any size made at once: blocks of a source and ten values that depend on it."""
+
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from rebaser_server.graph import Func, Graph
+from rebaser_server.graph.columns import Columns
+from rebaser_server.graph.shapes import Shapes
+
+BLOCK: Final = 11
+"""Values that belong together: a source, and ten that depend on it."""
+
+_DIGITS: Final = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
+_FUNC: Final = "0000000000000000000000FVNC"
+
+
+def blocks(count: int, in_all: int = 0) -> Graph:
+    """As `count` values came in by requests; the sources are every eleventh, from 0 on.
+
+    Each of the ten takes the one before it and one more of its block. Of `in_all` values,
+    if there are to be more, it has the ids of the first.
+    """
+    place = np.arange(count) % BLOCK
+    shapes = Shapes()
+    both = shapes.of({"values": ["", ""]})
+    is_source = place == 0
+    index = np.arange(count)
+    columns = Columns(
+        count,
+        ids=_ids(in_all or count)[:count].copy(),
+        flags=np.zeros(count, np.uint8),
+        func=np.where(is_source, -1, 0).astype(np.int32),
+        text=index.astype(np.int32),
+        shape=np.where(is_source, 0, both).astype(np.int32),
+    )
+    dependents = index[~is_source]
+    above = np.random.default_rng(1).integers(0, place[dependents])
+    refs = np.stack([dependents - 1, dependents - place[dependents] + above], 1)
+    texts = pa.array(index * 7 % 100_003).cast(pa.large_string())
+    func = Func(_FUNC, "sum", "builtin", "sum")
+    return Graph(
+        columns, shapes, refs.astype(np.int32).reshape(-1),
+        func_ids=[_FUNC], funcs=[func], texts=texts,
+    )  # fmt: skip
+
+
+@lru_cache(2)
+def _ids(count: int) -> np.ndarray[Any, Any]:
+    """ULIDs of one moment, in random order."""
+    numbers = np.random.default_rng(2).permutation(count)
+    text = np.full((count, 26), ord("0"), np.uint8)
+    for digit in range(8):
+        text[:, 25 - digit] = _DIGITS[numbers >> 5 * digit & 31]
+    return text.reshape(-1).view("S26")
+
+
+def put_blocks(start: int, stop: int, in_all: int) -> list[dict[str, Any]]:
+    """The same as updates, with names: blocks from `start` up to `stop`, the first with `sum`."""
+    ids = value_ids(start * BLOCK, stop * BLOCK, in_all * BLOCK)
+    above = np.random.default_rng(start).integers(0, np.arange(len(ids)) % BLOCK + 1).tolist()
+    updates: list[dict[str, Any]] = []
+    if start == 0:
+        func = {"funcId": _FUNC, "name": "sum", "runtime": "builtin", "code": "sum"}
+        updates.append({"putFunc": func})
+    for place, value_id in enumerate(ids):
+        number = start * BLOCK + place
+        value: dict[str, Any] = {"valueId": value_id, "name": f"block {number // BLOCK}/{number}"}
+        if place % BLOCK:
+            first = place - place % BLOCK
+            taken = [ids[place - 1], ids[first + above[place - 1]]]
+            value |= {"funcId": _FUNC, "inputs": {"values": taken}}
+        else:
+            value["value"] = number * 7 % 100_003
+        updates.append({"putValue": value})
+    return updates
+
+
+def set_source(block: int, in_all: int, value: int) -> dict[str, Any]:
+    """The update that sets the source of a block."""
+    [value_id] = value_ids(block * BLOCK, block * BLOCK + 1, in_all * BLOCK)
+    return {"setValue": {"valueId": value_id, "value": value}}
+
+
+def value_ids(start: int, stop: int, in_all: int) -> list[str]:
+    """ULIDs of one moment, in random order."""
+    return [str(raw, "ascii") for raw in _ids(in_all)[start:stop].tolist()]
