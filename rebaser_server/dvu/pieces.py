@@ -34,7 +34,7 @@ class Pieces:
         if start == 0 and stop == len(blob):
             return blob
         first, last = int(self._ends[start]), int(self._ends[stop])
-        refs, outside = _rebased(blob.refs[first:last], start)
+        refs, outside = _rebased(blob.refs[first:last], start, len(blob.constant_known))
         ids, known, texts = self._constants(outside)
         widths = np.diff(self._ends[start : stop + 1])
         return Blob(
@@ -44,7 +44,7 @@ class Pieces:
             blob.calls[start:stop],
             blob.statuses[start:stop],
             blob.texts[start:stop],
-            blob.forced[start:stop] | self._reached(blob.refs[first:last], widths),
+            self._due(blob.forced[start:stop], blob.refs[first:last], widths),
             refs,
             ids,
             known,
@@ -57,6 +57,9 @@ class Pieces:
 
         `changes` has columns as `outcome.SCHEMA` has them, with places of the whole blob.
         """
+        self.done = stop
+        if stop == len(self._blob):
+            return  # nothing is left that could take any of it
         places = changes.column("place").to_numpy()
         statuses = changes.column("status").to_numpy()
         self._changed[places] = (statuses == OK) | (self._statuses[places] == OK)
@@ -64,17 +67,18 @@ class Pieces:
         self._rows[places] = self._found_count + np.arange(len(places))
         self._found.append(strings(changes.column("text")))
         self._found_count += len(places)
-        self.done = stop
 
-    def _reached(self, refs: NDArray[np.int32], widths: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which values take one of an earlier piece that changed."""
-        hits = np.zeros(len(refs) + 1, np.int64)
-        earlier = (refs >= 0) & (refs < self.done)
-        hits[1:][earlier] = self._changed[refs[earlier]]
-        totals = hits.cumsum()
-        ends = np.concatenate([[0], widths.cumsum()])
-        reached: NDArray[np.bool_] = totals[ends[1:]] > totals[ends[:-1]]
-        return reached
+    def _due(
+        self, forced: NDArray[np.bool_], refs: NDArray[np.int32], widths: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Which values are forced, or take one of an earlier piece that changed."""
+        earlier = np.flatnonzero((refs >= 0) & (refs < self.done))
+        if not len(earlier) or forced.all():
+            return forced
+        hits = earlier[self._changed[refs[earlier]]]
+        due = forced.copy()
+        due[np.searchsorted(widths.cumsum(), hits, "right")] = True
+        return due
 
     def _constants(
         self, outside: NDArray[np.int32]
@@ -105,13 +109,20 @@ class Pieces:
         )
 
 
-def _rebased(refs: NDArray[np.int32], start: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _rebased(
+    refs: NDArray[np.int32], start: int, constants: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Refs as a piece that begins at `start` has them, and what its constants are, in order."""
     is_outside = refs < start
-    outside, places = np.unique(refs[is_outside], return_inverse=True)
+    taken = refs[is_outside] + np.int32(constants)
+    is_taken = np.zeros(constants + start, np.bool_)
+    is_taken[taken] = True
+    outside = np.flatnonzero(is_taken).astype(np.int32)
+    places = np.empty(len(is_taken), np.int32)
+    places[outside] = np.arange(len(outside))
     rebased = refs - np.int32(start)
-    rebased[is_outside] = ~places.astype(np.int32)
-    return rebased, outside
+    rebased[is_outside] = ~places[taken]
+    return rebased, outside - np.int32(constants)
 
 
 def shifted(changes: pa.Table, by: int) -> pa.Table:
