@@ -2,12 +2,10 @@
 
 import asyncio
 import random
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nats.aio.client import Client
 
@@ -16,18 +14,17 @@ from rebaser_client.errors import ClientError
 from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ConnectOptions, JetStream, JetStreamError, connected
-from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_core.subjects import Subjects
 from rebaser_server.fleet.members import PRESUMED_DEAD
 from rebaser_server.server import prepare
 from rebaser_server.settings import Settings
-from tests.chaos.branches import standing
 from tests.chaos.clients import RETRY_FOR, ChaosClient, WitnessedJetStream
 from tests.chaos.faults import Target, drawn
 from tests.chaos.fleet import nats_servers, seats
 from tests.chaos.history import History, Kind
 from tests.chaos.leads import ACTIONS, Leading
-from tests.chaos.recorder import Recorder, recording
-from tests.chaos.stuck import Progress, stuck
+from tests.chaos.recorder import recording
+from tests.chaos.resting import Resting
 from tests.chaos.workload import Values
 from tests.integration.deployment import SCALED, Deployment, new_change_sets
 from tests.schedules.sheet import Sheet
@@ -64,11 +61,11 @@ class _Round:
     rng: random.Random
     history: History
     deployment: Deployment
-    recorder: Recorder
     target: Target
     clients: list[ChaosClient]
     lead: RebaserClient
     leading: Leading
+    resting: Resting
 
     async def run(self) -> None:
         variables = {
@@ -89,14 +86,14 @@ class _Round:
         await self.leading.create(self.lead)
         await self.leading.define(self.lead)
         await self._break()
-        rested_after = await self._come_to_rest()
+        rested_after = await self.resting.come()
         for client, change_set in self._pairs():
             await client.die(change_set)  # nobody but the reconciler can find this one (X1)
-        await self._come_to_rest()
+        await self.resting.come()
         for client in self.clients:
             await client.settle()
         await self.leading.refresh(self.deployment.js)
-        await self._come_to_rest()
+        await self.resting.come()
         await self._write_down_the_end(rested_after)
 
     def _pairs(self) -> list[tuple[ChaosClient, ChangeSet]]:
@@ -136,65 +133,6 @@ class _Round:
                 async with asyncio.timeout(rng.uniform(0, 4 * self.size.pause)):
                     await over.wait()
 
-    async def _come_to_rest(self) -> float:
-        """Wait until nothing is left, as long as requests are settled. How long that took."""
-        began = time.monotonic()
-        progress = Progress(self.history, self.size.rest_within + 3 * self.size.lease)
-        left: dict[str, int] = {}
-        while True:
-            with suppress(JetStreamError):
-                left = await self._left()
-                if not any(left.values()) and await self._recorded():
-                    break
-            if progress.stopped(left):
-                await self._write_down_what_is_left(stuck=await self._stuck())
-                break
-            await asyncio.sleep(0.1)
-        return round(time.monotonic() - began, 2)
-
-    async def _stuck(self) -> dict[str, dict[str, Any]]:
-        js, subjects = self.deployment.js, self.deployment.subjects
-        return await stuck(js, subjects, self.history)
-
-    async def _left(self) -> dict[str, int]:
-        js, subjects = self.deployment.js, self.deployment.subjects
-        requests = (await js.stream_info(subjects.requests_stream))["state"]
-        tasks = (await js.stream_info(subjects.tasks_stream))["state"]
-        return {
-            "requests": requests["messages"],
-            "consumers": requests["consumer_count"],
-            "tasks": tasks["messages"],
-            "due": sum(self._heads_due()),
-        }
-
-    async def _recorded(self) -> bool:
-        return await self.recorder.caught_up() and not sum(self._heads_due())
-
-    def _heads_due(self) -> list[bool]:
-        heads = {}
-        for event in self.history.of(Kind.COMMIT):
-            heads[event.data["change_set"]] = event.data["commit"]["head"]
-        return [
-            head["dirtySequence"] > head["cleanSequence"] or standing(head) == "applying"
-            for head in heads.values()
-        ]
-
-    async def _write_down_what_is_left(self, **more: object) -> dict[str, int]:
-        js, subjects = self.deployment.js, self.deployment.subjects
-        left = await self._left()
-        info = await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)
-        state = (await js.stream_info(subjects.requests_stream))["state"]
-        streams = {"requests": subjects.requests_stream, "tasks": subjects.tasks_stream}
-        self.history.add(
-            Kind.REST,
-            **left,
-            held=info["num_ack_pending"],
-            last_sequence=state["last_seq"],
-            details={n: await js.stream_subjects(s) for n, s in streams.items() if left[n]},
-            **more,
-        )
-        return left
-
     async def _write_down_the_end(self, rested_after: float) -> None:
         for seat in self.target.seats:
             for daemon, event, exception in seat.unforeseen():
@@ -202,10 +140,8 @@ class _Round:
             for run in seat.runs():
                 self.history.add(Kind.RUN, **run)
         change_sets = [*self.clients[0].change_sets, self.leading.head, *self.leading.branches]
-        first_lines = {str(c): await self._first_line(c) for c in change_sets}
-        left = await self._write_down_what_is_left(
-            rested_after=rested_after, first_lines=first_lines
-        )
+        first_lines = {str(c): await self.resting.first_line(c) for c in change_sets}
+        left = await self.resting.write_down(rested_after=rested_after, first_lines=first_lines)
         if left["requests"] or left["due"]:
             return
         for change_set in change_sets:
@@ -218,14 +154,6 @@ class _Round:
         for branch in self.leading.branches:
             record = await Registry(self.deployment.js, self.deployment.subjects).change_set(branch)
             self.history.add(Kind.RECORD, change_set=str(branch), record=record.wire())
-
-    async def _first_line(self, change_set: ChangeSet) -> int:
-        """Where the log of the change set begins by now: the lines before were purged."""
-        js, subjects = self.deployment.js, self.deployment.subjects
-        message = await js.get_message(
-            subjects.commits_stream, sequence=1, next_by_subject=subjects.commits(change_set)
-        )
-        return message.sequence if message else 0
 
 
 async def run_round(seed: str, directory: Path, size: Size, history: History) -> None:
@@ -256,8 +184,10 @@ async def run_round(seed: str, directory: Path, size: Size, history: History) ->
             _client(seed, size.clients, options, history, change_sets, size)
         )
         leading = Leading(lead.js, history, chance, head, Sheet(chance))
-        parts = size, rng, history, deployment, recorder, target, clients
-        await _Round(*parts, lead.client, leading).run()
+        patience = size.rest_within + 3 * size.lease
+        resting = Resting(deployment, history, recorder, patience)
+        parts = size, rng, history, deployment, target, clients, lead.client, leading
+        await _Round(*parts, resting).run()
 
 
 def _replicas(size: Size) -> int:

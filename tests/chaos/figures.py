@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import median
 
+from tests.chaos.case import Violation
 from tests.chaos.history import Event, History, Kind
-from tests.chaos.judge import Violation
 
 TOGETHER = 1.0  # seconds within which daemons end that leave nobody to take over
 

@@ -3,74 +3,21 @@
 Pure: nothing but the history is looked at, so a failed run can be judged again from its file.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from tests.chaos.branches import Families, is_over, wrong_with
+from tests.chaos.case import Case, Line, Violation, holes
 from tests.chaos.history import History, Kind
 
 SHOWN = 3  # of many alike
 
 
-class Violation(NamedTuple):
-    rule: str
-    """S1 … S6; W15; VALUES; BRANCH; REPLY; RECORD where the history has a hole."""
-    change_set: str
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.rule} {self.change_set or '-'}: {self.what}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """One line of a commit log."""
-
-    sequence: int
-    previous: int
-    head: dict[str, Any]
-    handled: dict[str, Any] | None
-
-    @classmethod
-    def of(cls, data: dict[str, Any]) -> "_Line":
-        commit = data["commit"]
-        return cls(data["line"], commit["previous"], commit["head"], commit.get("handled"))
-
-    @property
-    def claim(self) -> dict[str, Any] | None:
-        return self.head.get("claim")
-
-
-class _Case:
-    """A history, sorted by what the rules ask for."""
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-        self.sent: dict[str, dict[str, Any]] = {}
-        for event in history.of(Kind.SENT):
-            if event.data["request"] is not None:
-                self.sent.setdefault(event.data["request"], event.data)
-        self.logs: dict[str, list[_Line]] = defaultdict(list)
-        for event in history.of(Kind.COMMIT):
-            self.logs[event.data["change_set"]].append(_Line.of(event.data))
-        self.complete = {c for c, log in self.logs.items() if not list(_holes(log))}
-        self.by_sequence: dict[int, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
-        self.outcomes: dict[str, Counter[str]] = defaultdict(Counter)
-        for change_set, log in self.logs.items():
-            for line in log:
-                if line.handled is not None:
-                    self.by_sequence[line.handled["sequence"]].append((change_set, line.handled))
-                    self.outcomes[line.handled["id"]][line.handled["outcome"]] += 1
-        self.rests = [event.data for event in history.of(Kind.REST)]
-        self.rest = self.rests[-1] if self.rests else None
-
-
 def judge(history: History) -> list[Violation]:
     """Every violation that the history shows; none if it keeps all promises."""
-    case = _Case(history)
+    case = Case(history)
     rules = (
         _recorded, _lost, _dead, _order, _once, _serial, _covered, _at_rest, _silent, _values,
         _branches, _replies,
@@ -78,22 +25,14 @@ def judge(history: History) -> list[Violation]:
     return [violation for rule in rules for violation in rule(case)]
 
 
-def _holes(log: list[_Line]) -> Iterator[_Line]:
-    known = 0
-    for line in log:
-        if line.previous > known:
-            yield line
-        known = line.sequence
-
-
-def _recorded(case: _Case) -> Iterator[Violation]:
+def _recorded(case: Case) -> Iterator[Violation]:
     for change_set in sorted(case.logs.keys() - case.complete):
-        line = next(_holes(case.logs[change_set]))
+        line = next(holes(case.logs[change_set]))
         what = f"line {line.sequence} follows {line.previous}, which was not recorded"
         yield Violation("RECORD", change_set, what)
 
 
-def _lost(case: _Case) -> Iterator[Violation]:
+def _lost(case: Case) -> Iterator[Violation]:
     """S1: whatever is stored is handled, as what it is."""
     gone = []
     for event in case.history.of(Kind.STORED):
@@ -121,7 +60,7 @@ def _lost(case: _Case) -> Iterator[Violation]:
 
 
 def _wrong_outcome(
-    case: _Case, stored: dict[str, Any], handled: dict[str, Any]
+    case: Case, stored: dict[str, Any], handled: dict[str, Any]
 ) -> Iterator[Violation]:
     expected = case.sent.get(stored["request"] or "", stored).get("expected", ["applied"])
     outcome = handled["outcome"]
@@ -135,7 +74,7 @@ def _wrong_outcome(
         yield Violation("S1", stored["change_set"], f"{what}: {handled.get('message')}")
 
 
-def _unaccounted(case: _Case) -> Iterator[Violation]:
+def _unaccounted(case: Case) -> Iterator[Violation]:
     """Sequences of the requests' stream that no log settles: whoever sent them, DVUs included."""
     if case.rest is None or case.complete != set(case.logs):
         return
@@ -144,7 +83,7 @@ def _unaccounted(case: _Case) -> Iterator[Violation]:
             yield Violation("S1", "", f"request {sequence} is gone, and no log settles it")
 
 
-def _dead(case: _Case) -> Iterator[Violation]:
+def _dead(case: Case) -> Iterator[Violation]:
     """S1: what a log calls dead is in the dead letters (L2), and nothing else is."""
     letters = {event.data["sequence"] for event in case.history.of(Kind.DEAD_LETTER)}
     for sequence, entries in case.by_sequence.items():
@@ -156,7 +95,7 @@ def _dead(case: _Case) -> Iterator[Violation]:
                 yield Violation("S1", change_set, what)
 
 
-def _order(case: _Case) -> Iterator[Violation]:
+def _order(case: Case) -> Iterator[Violation]:
     """S2: a log settles requests in the order in which they are stored."""
     for change_set, log in case.logs.items():
         sequences = [line.handled["sequence"] for line in log if line.handled is not None]
@@ -171,7 +110,7 @@ def _order(case: _Case) -> Iterator[Violation]:
                 yield Violation("S3", change_set, what)
 
 
-def _once(case: _Case) -> Iterator[Violation]:
+def _once(case: Case) -> Iterator[Violation]:
     """S3: no request takes effect twice, by its id and by its sequence."""
     for request, outcomes in case.outcomes.items():
         if outcomes["applied"] + outcomes["dead"] > 1:
@@ -181,7 +120,7 @@ def _once(case: _Case) -> Iterator[Violation]:
             yield Violation("S3", entries[0][0], f"{sequence} was settled {len(entries)} times")
 
 
-def _serial(case: _Case) -> Iterator[Violation]:
+def _serial(case: Case) -> Iterator[Violation]:
     """S4: results commit under the claim that stands, once for each, and cover ever more."""
     for change_set in sorted(case.complete):
         before = {"epoch": 0, "owner": "", "lastSequence": 0, "cleanSequence": 0}
@@ -193,7 +132,7 @@ def _serial(case: _Case) -> Iterator[Violation]:
             before = line.head
 
 
-def _wrong_step(before: dict[str, Any], line: _Line, committed: set[str]) -> Iterator[str]:
+def _wrong_step(before: dict[str, Any], line: Line, committed: set[str]) -> Iterator[str]:
     head, claim = line.head, before.get("claim")
     if head["epoch"] not in (before["epoch"], before["epoch"] + 1):
         yield f"epoch {head['epoch']} follows {before['epoch']}"
@@ -219,7 +158,7 @@ def _wrong_step(before: dict[str, Any], line: _Line, committed: set[str]) -> Ite
             committed.add(claim["id"])
 
 
-def _covered(case: _Case) -> Iterator[Violation]:
+def _covered(case: Case) -> Iterator[Violation]:
     """S5: after the last request that made it dirty an update was claimed, and committed."""
     for change_set in sorted(case.complete):
         log = case.logs[change_set]
@@ -242,7 +181,7 @@ def _covered(case: _Case) -> Iterator[Violation]:
             yield Violation("S5", change_set, f"no update was claimed after {dirty}")
 
 
-def _at_rest(case: _Case) -> Iterator[Violation]:
+def _at_rest(case: Case) -> Iterator[Violation]:
     """S6: in the end nothing is left, and nobody holds anything."""
     if case.rest is None:
         yield Violation("S6", "", "it never came to rest")
@@ -257,7 +196,7 @@ def _at_rest(case: _Case) -> Iterator[Violation]:
             yield Violation("S6", change_set, f"claim left at rest: {log[-1].claim}")
 
 
-def _silent(case: _Case) -> Iterator[Violation]:
+def _silent(case: Case) -> Iterator[Violation]:
     """W15: a run that knows that its task is not its own any more settles nothing.
 
     It settles only at its end, and says that this was one without a settling word; so there is
@@ -276,7 +215,7 @@ def _silent(case: _Case) -> Iterator[Violation]:
             yield Violation("W15", event.data["change_set"], f"{event.data['daemon']} said {said}")
 
 
-def _numbers_repeat(case: _Case) -> bool:
+def _numbers_repeat(case: Case) -> bool:
     """Whether a delivery that nobody took could be mistaken for one that somebody did.
 
     Numbers begin again with a new consumer, and go back when a server is killed. Of those taken
@@ -286,7 +225,7 @@ def _numbers_repeat(case: _Case) -> bool:
     return any("nats" in fault or "consumer" in fault for fault in faults)
 
 
-def _values(case: _Case) -> Iterator[Violation]:
+def _values(case: Case) -> Iterator[Violation]:
     """The end is what the requests make of it, one after the other, in the order of the log."""
     families = Families(case.logs, case.sent)
     for event in case.history.of(Kind.VALUES):
@@ -300,7 +239,7 @@ def _values(case: _Case) -> Iterator[Violation]:
             yield Violation("VALUES", change_set, f"{what} ({len(wrong)} in all)")
 
 
-def _branches(case: _Case) -> Iterator[Violation]:
+def _branches(case: Case) -> Iterator[Violation]:
     """Head comes to every open branch, a difference to head once and as a whole, nothing after."""
     families = Families(case.logs, case.sent)
     records = {e.data["change_set"]: e.data["record"] for e in case.history.of(Kind.RECORD)}
@@ -310,7 +249,7 @@ def _branches(case: _Case) -> Iterator[Violation]:
                 yield Violation("BRANCH", change_set, what)
 
 
-def _replies(case: _Case) -> Iterator[Violation]:
+def _replies(case: Case) -> Iterator[Violation]:
     """A reply says what the log says; whoever asks again learns it."""
     lines = {
         line.handled["id"]: (line.sequence, line.handled)
