@@ -19,8 +19,11 @@ log: Final = structlog.get_logger()
 STORE_DELAY: Final = 5.0  # seconds until a store is asked again that work cannot go on without
 
 MANY: Final = 50_000
-"""Values that, changed since the last checkpoint, are reason for the next, if they are a quarter
-of all: what is replayed from the log takes several times as long as what is loaded."""
+"""Values that, changed since the last checkpoint, are reason for the next, if they are a part
+of all: what is replayed from the log takes some fifty times as long as what is loaded."""
+
+PART: Final = 16
+"""Which part of all they have to be."""
 
 
 class Checkpointing:
@@ -56,7 +59,7 @@ class Checkpointing:
         So loading takes a bounded time longer than loading a checkpoint alone.
         """
         graph = self._own.state.graph
-        many = max(MANY, len(graph.values) // 4)
+        many = max(MANY, len(graph.values) // PART)
         if self._own.lines >= self._every or len(graph.touched) >= many:
             self._due.set()
 
