@@ -21,6 +21,11 @@ WORTH: Final = 1.25
 """A guess is only a guess: so many times shorter it has to promise to be."""
 _WEIGHT: Final = 0.3
 """Of the newest measurement against all before it."""
+_BESIDES: Final = ("", "")
+"""Stands for no function, but for what a run takes besides them."""
+_LONG: Final = 20
+"""Times what a run takes besides: what works for longer says nothing of that, since what it took
+is not known so well."""
 
 
 @dataclass(slots=True)
@@ -28,8 +33,11 @@ class CostBook:
     """Seconds for a value, by runtime and code; what was measured lately counts most."""
 
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
-    stage: float = STAGE
-    """Seconds that a run takes besides."""
+
+    @property
+    def stage(self) -> float:
+        """Seconds that a run takes besides."""
+        return self.seconds.get(_BESIDES, STAGE)
 
     def learn(self, costs: Costs) -> None:
         for function, (calls, spent) in costs.items():
@@ -45,8 +53,17 @@ class CostBook:
             self.learn(outcome.costs)
             spent = sum(spent for _, spent in outcome.costs.values()) + ROW * outcome.recomputed
             longest, total = max(longest, spent), total + spent
-        besides = max(seconds - max(longest, total / slots), 0.0)
-        self.stage += _WEIGHT * (besides - self.stage)
+        busy = max(longest, total / slots)
+        if busy < _LONG * self.stage:
+            besides = max(seconds - busy, 0.0)
+            self.seconds[_BESIDES] = self.stage + _WEIGHT * (besides - self.stage)
+
+    def knows(self, blob: Blob) -> bool:
+        """Whether all functions of a blob were measured that may be dear."""
+        return all(
+            runtime in (None, "builtin") or (runtime, code) in self.seconds
+            for runtime, code in blob.functions
+        )
 
     def of_values(self, blob: Blob) -> NDArray[np.float64]:
         """The seconds that each value of a blob takes if it is computed."""

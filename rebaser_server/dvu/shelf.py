@@ -9,7 +9,8 @@ the digest of its bytes:
 - `<digest>.blob`: the blob, where it is too large to travel with the job.
 - `progress/<run>-<digest>`: how many of its values are done.
 
-And `costs`, what the first attempt took functions to cost.
+And `costs`, what the first attempt took functions to cost, in all; in `sweeps`, as it was when
+that attempt cut blobs into sweeps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -87,15 +88,15 @@ class Shelf:
     def get_blob(self, digest: str) -> bytes:
         return bytes(self.files.get(self._path(f"{digest}.blob")))
 
-    def put_costs(self, seconds: Mapping[tuple[str, str], float]) -> None:
+    def put_costs(self, seconds: Mapping[tuple[str, str], float], name: str = _COSTS) -> None:
         """Have later attempts guess as this one: they cut the update into the same blobs."""
         rows = [[*function, cost] for function, cost in seconds.items()]
-        self.files.put(self._path(_COSTS), text_of(rows).encode())
+        self.files.put(self._path(name), text_of(rows).encode())
 
-    def costs(self) -> dict[tuple[str, str], float]:
+    def costs(self, name: str = _COSTS) -> dict[tuple[str, str], float]:
         """Seconds that calls take, as the first attempt guessed; nothing if it left no word."""
         try:
-            rows = data_of(bytes(self.files.get(self._path(_COSTS))))
+            rows = data_of(bytes(self.files.get(self._path(name))))
         except FileNotFoundError:
             return {}
         return {(runtime, code): cost for runtime, code, cost in rows}

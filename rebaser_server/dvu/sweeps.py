@@ -27,6 +27,9 @@ PARTS: Final = 2
 _HOPELESS: Final = 2
 """Times what a run takes besides: what takes no longer cannot win by splitting."""
 
+_GUESSES: Final = "sweeps"
+"""On the shelf: what functions were taken to cost when blobs were cut."""
+
 
 class SweepingExecutor:
     """An `Executor` that owns another, learns what functions cost, and tells each call's limits."""
@@ -58,7 +61,7 @@ class SweepingExecutor:
         on_progress: OnProgress | None = None,
     ) -> list[Outcome | Stored]:
         progress = _Progress(sum(map(size, blobs)), on_progress)
-        limited, sweeps = await asyncio.to_thread(self._planned, blobs)
+        limited, sweeps = await asyncio.to_thread(self._planned, blobs, shelf)
         rest = [blob for blob, sweep in zip(limited, sweeps, strict=True) if sweep is None]
         try:
             async with asyncio.TaskGroup() as group:
@@ -73,21 +76,44 @@ class SweepingExecutor:
         whole, split = iter(together.result()), iter([task.result() for task in swept])
         return [next(whole) if sweep is None else next(split) for sweep in sweeps]
 
-    def _planned(self, blobs: Sequence[bytes]) -> tuple[list[bytes], list["_Sweep | None"]]:
+    def _planned(
+        self, blobs: Sequence[bytes], shelf: Shelf | None
+    ) -> tuple[list[bytes], list["_Sweep | None"]]:
         decoded = [Blob.decode(blob) for blob in blobs]
         limited = [replace(blob, limits=self._limited(blob.limits)) for blob in decoded]
-        seconds = [float(self.book.of_values(blob).sum()) for blob in decoded]
-        fair = max(sum(seconds) / self._slots, _HOPELESS * self.book.stage)
-        sweeps = [
-            self._worthwhile(blob, each) if self._slots > 1 and each > fair else None
-            for blob, each in zip(limited, seconds, strict=True)
-        ]
+        sweeps = self._sweeps(limited, shelf)
         same = [now.limits == then.limits for now, then in zip(limited, decoded, strict=True)]
         encoded = [
             blob if is_same else now.encode()
             for blob, now, is_same in zip(blobs, limited, same, strict=True)
         ]
         return encoded, sweeps
+
+    def _sweeps(self, blobs: Sequence[Blob], shelf: Shelf | None) -> list["_Sweep | None"]:
+        """How to sweep those that it is worth it: as an earlier attempt at the update did."""
+        if self._slots <= 1:
+            return [None] * len(blobs)
+        book, is_known = self.book, False
+        dear = self._dear(blobs, book)
+        if shelf is not None and (any(dear) or not all(map(book.knows, blobs))):
+            before = shelf.costs(_GUESSES)
+            is_known = bool(before)
+            if is_known:
+                book = CostBook(before)
+                dear = self._dear(blobs, book)
+        sweeps = [
+            self._worthwhile(blob, book) if is_dear else None
+            for blob, is_dear in zip(blobs, dear, strict=True)
+        ]
+        if shelf is not None and any(sweeps) and not is_known:
+            shelf.put_costs(book.seconds, _GUESSES)
+        return sweeps
+
+    def _dear(self, blobs: Sequence[Blob], book: CostBook) -> list[bool]:
+        """Which keep one slot busy while others are idle."""
+        seconds = [float(book.of_values(blob).sum()) for blob in blobs]
+        fair = max(sum(seconds) / self._slots, _HOPELESS * book.stage)
+        return [each > fair for each in seconds]
 
     def _limited(self, own: Limits) -> Limits:
         return replace(
@@ -96,12 +122,11 @@ class SweepingExecutor:
             memory=self._limits.memory or own.memory,
         )
 
-    def _worthwhile(self, blob: Blob, seconds: float) -> "_Sweep | None":
+    def _worthwhile(self, blob: Blob, book: CostBook) -> "_Sweep | None":
         moved, order, ends = by_level(blob)
-        found, promised = bands(
-            self.book.of_values(moved), ends, self._slots, stage=self.book.stage
-        )
-        return _Sweep(moved, order, found) if promised * WORTH < seconds else None
+        costs = book.of_values(moved)
+        found, promised = bands(costs, ends, self._slots, stage=book.stage)
+        return _Sweep(moved, order, costs, found) if promised * WORTH < costs.sum() else None
 
     async def _run(
         self, blobs: Sequence[bytes], shelf: Shelf | None, progress: "_Progress"
@@ -118,7 +143,7 @@ class SweepingExecutor:
         done: list[Outcome] = []
         for band in sweep.bands:
             piece = pieces.next(band.stop - band.start)
-            parts = await asyncio.to_thread(self._parts, piece, band)
+            parts = await asyncio.to_thread(self._parts, sweep, piece, band)
             outcomes = await self._run([blob.encode() for _, blob in parts], shelf, progress)
             found = [
                 await asyncio.to_thread(_read, outcome, places + band.start, shelf)
@@ -130,14 +155,20 @@ class SweepingExecutor:
             done += found
         return await asyncio.to_thread(sweep.merged, done)
 
-    def _parts(self, piece: Blob, band: Band) -> list[tuple[NDArray[np.int64], Blob]]:
-        """What to run, and each value's place in the piece."""
+    def _parts(
+        self, sweep: "_Sweep", piece: Blob, band: Band
+    ) -> list[tuple[NDArray[np.int64], Blob]]:
+        """What to run, and each value's place in the piece.
+
+        By what was guessed at first, whatever was learnt since: so another attempt that begins
+        with the same guesses has the same parts, and finds on the shelf what became of them.
+        """
         if not band.is_split:
             return [(np.arange(len(piece)), piece)]
         due = np.flatnonzero(piece.forced)
         if not len(due):
             return []
-        until = self.book.of_values(piece)[due].cumsum()
+        until = sweep.costs[band.start : band.stop][due].cumsum()
         count = min(self._slots * PARTS, len(due))
         cuts = np.searchsorted(until, until[-1] * np.arange(1, count) / count, side="left")
         chosen = [part for part in np.split(due, cuts) if len(part)]
@@ -147,8 +178,15 @@ class SweepingExecutor:
 class _Sweep:
     """A blob in the order of its levels, and how to go through them."""
 
-    def __init__(self, blob: Blob, order: NDArray[np.int64], bands_: list[Band]) -> None:
+    def __init__(
+        self,
+        blob: Blob,
+        order: NDArray[np.int64],
+        costs: NDArray[np.float64],
+        bands_: list[Band],
+    ) -> None:
         self.blob = blob
+        self.costs = costs
         self.bands = bands_
         self._order = order
 

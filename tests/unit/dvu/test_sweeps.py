@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from rebaser_server.dvu.blob import Blob, Limits, size
-from rebaser_server.dvu.cost import Band, CostBook, bands
+from rebaser_server.dvu.cost import STAGE, Band, CostBook, bands
 from rebaser_server.dvu.evaluate import decode_outcome, evaluate, evaluated
 from rebaser_server.dvu.executor import OnProgress
 from rebaser_server.dvu.limits import Watch
-from rebaser_server.dvu.outcome import Outcome
+from rebaser_server.dvu.outcome import SCHEMA, Outcome
 from rebaser_server.dvu.shelf import Shelf, Stored
 from rebaser_server.dvu.sweeps import SweepingExecutor
 from tests.unit.dvu.test_vectorised import random_blob, rows_of
@@ -104,6 +104,19 @@ def test_what_functions_took_is_learnt() -> None:
     book.learn({("python", "f"): (10, 2.0)})
 
     assert 0.1 < book.seconds["python", "f"] < 0.2
+
+
+@pytest.mark.parametrize(("work", "seconds", "is_learnt"), [(0.1, 0.6, True), (20.0, 25.0, False)])
+def test_what_a_run_costs_is_learnt_from_those_that_do_little_else(
+    work: float, seconds: float, is_learnt: bool
+) -> None:
+    """A busy machine makes a long run longer by more than a run of its own ever costs."""
+    book = CostBook()
+    outcome = Outcome(0, SCHEMA.empty_table(), {("python", "f"): (10, work)})
+
+    book.learn_run(seconds, [outcome], slots=2)
+
+    assert (book.stage > STAGE) is is_learnt
 
 
 @pytest.mark.parametrize(
