@@ -1,12 +1,13 @@
 """What a Rebaser tells watchers while it works. Plain NATS messages: losing one harms nothing."""
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 
-from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.versioned import MessageType, Plain, Read, Versioned
+from rebaser_core import codecs
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.versioned import MESSAGE_ID, ContentInfo, MessageType, Plain, Read, Versioned
 
 
 class ActivityKind(StrEnum):
@@ -36,3 +37,26 @@ class ActivityV1(Versioned):
 
 
 Activity: Final = MessageType("Activity", current=ActivityV1)
+
+_HEADERS: Final = ContentInfo(codecs.CBOR, Activity.name, ActivityV1.VERSION).headers()
+
+
+def told(
+    change_set: ChangeSet, kind: ActivityKind, request_id: RequestId | None, details: dict[str, Any]
+) -> tuple[dict[str, str], bytes]:
+    """As `Activity.encode` of a new one, which is not made: there is one for each request.
+
+    Unchecked, since what we tell is ours, and whoever reads it checks it.
+    """
+    its_id = str(RequestId())
+    body: dict[str, Any] = {
+        "id": its_id,
+        "workspaceId": str(change_set.workspace_id),
+        "changeSetId": str(change_set.change_set_id),
+        "kind": kind.value,
+        "details": details,
+    }
+    if request_id is not None:
+        body["requestId"] = str(request_id)
+    payload = codecs.dumps(codecs.CBOR, {f"v{ActivityV1.VERSION}": body})
+    return {**_HEADERS, MESSAGE_ID: its_id}, payload

@@ -8,6 +8,7 @@ from pydantic_core import CoreSchema, core_schema
 from ulid import ULID
 
 _CANONICAL: Final = r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
+_is_canonical: Final = re.compile(_CANONICAL).fullmatch
 
 
 _DIGITS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -30,7 +31,7 @@ class _Id(ULID):
     @classmethod
     def from_str(cls, string: str) -> Self:
         """Raises `ValueError` for any other text, also for lower case."""
-        if not re.fullmatch(_CANONICAL, string):
+        if not _is_canonical(string):
             raise ValueError(f"{string[:80]!r} is no ULID in its canonical text")
         made = cls(int(string.translate(_TO_PYTHON), 32).to_bytes(16, "big"))
         made._text = string

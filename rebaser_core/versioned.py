@@ -30,6 +30,7 @@ AUTHOR: Final = "X-Author"
 REPLY_VERSION: Final = "X-Reply-Version"
 """Of a question: the newest version of its answer that the asker reads; without it, 1."""
 
+_is_version: Final = re.compile("v[1-9][0-9]{0,8}").fullmatch
 _DIGITS: Final = 10  # of a version; `int` of text without bounds is slow
 
 
@@ -254,7 +255,7 @@ class MessageType(Generic[VersionedT]):
         """The version that the body says it is of, and what it says."""
         body = codecs.loads(content_type, payload)
         tags = list(body) if isinstance(body, dict) else []
-        if len(tags) != 1 or not re.fullmatch("v[1-9][0-9]{0,8}", tags[0]):
+        if len(tags) != 1 or not _is_version(tags[0]):
             raise MalformedMessage(
                 f"{self.name}: the body is no object with its version as one key"
             )

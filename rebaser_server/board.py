@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from rebaser_core.activities import ActivityKind
+from rebaser_core.commits import Outcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server import metrics
 
@@ -18,6 +19,7 @@ FAILURES: Final = 50
 """How many of the latest are kept."""
 SKETCHES: Final = 200
 """How many of the latest are kept, one of a change set."""
+_SETTLED: Final = {outcome.value: metrics.REQUESTS.labels(outcome) for outcome in Outcome}
 _WAITS_KEPT: Final = 500
 """Latencies kept of each second; more would tell nothing else."""
 
@@ -80,10 +82,11 @@ class Board:
         self, change_set: ChangeSet, outcome: str, waited: float, corrected: int, *, is_result: bool
     ) -> None:
         """A request, or an update's result, was settled `waited` seconds after it was stored."""
-        metrics.REQUESTS.labels(outcome).inc()
+        _SETTLED[outcome].inc()
         if not is_result:
             metrics.REQUEST_SECONDS.observe(waited)
-        metrics.CORRECTIONS.inc(corrected)
+        if corrected:
+            metrics.CORRECTIONS.inc(corrected)
         now = int(time.time())
         if not self.seconds or self.seconds[-1].at != now:
             self.seconds.append(Second(now))

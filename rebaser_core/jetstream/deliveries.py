@@ -140,6 +140,11 @@ class Delivery:
         return self._subject.pending
 
     @property
+    def stored(self) -> float:
+        """When the stream stored it, in seconds of the epoch."""
+        return self._subject.timestamp / 1e9
+
+    @property
     def timestamp(self) -> datetime:
-        """When the stream stored it."""
-        return datetime.fromtimestamp(self._subject.timestamp / 1e9, UTC)
+        """The same."""
+        return datetime.fromtimestamp(self.stored, UTC)

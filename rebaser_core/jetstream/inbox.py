@@ -9,6 +9,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from rebaser_core.jetstream.link import POLL, Link, briefly, honest_cancellation, translated
+from rebaser_core.jetstream.quick import directly
 from rebaser_core.jetstream.statuses import is_delivery
 
 DRAIN_TIMEOUT: Final = 1.0  # seconds to learn that nothing more is under way
@@ -57,13 +58,17 @@ class Inbox:
     async def _subscribe(self, messages: deque[Msg], group: str) -> Subscription:
         loop = asyncio.get_running_loop()
 
-        async def received(message: Msg) -> None:
+        def receive(message: Msg) -> None:
             messages.append(message)
             self.heard = loop.time()
             self._news.set()
 
         return await self._link.nc.subscribe(
-            self.subject, queue=group, cb=received, pending_msgs_limit=0, pending_bytes_limit=0
+            self.subject,
+            queue=group,
+            cb=directly(receive),
+            pending_msgs_limit=0,
+            pending_bytes_limit=0,
         )
 
     async def wait(self, seconds: float | None) -> None:

@@ -14,8 +14,10 @@ from nats.aio.msg import Msg
 
 from rebaser_core.jetstream.asked import said
 from rebaser_core.jetstream.errors import JetStreamError, Unreachable, Unsendable
+from rebaser_core.jetstream.quick import directly
 
 POLL: Final = 0.25  # seconds between looks at a connection whose callbacks are not ours
+_FEW: Final = 1_000
 _ATTRIBUTE: Final = "_jetstream_link"
 _CALLERS_FAULT: Final = (
     nats.errors.BadSubjectError,
@@ -33,6 +35,8 @@ class Link:
         """Whether `changed` is called; otherwise waits look every `POLL` seconds."""
         self._listeners: set[Callable[[], None]] = set()
         self._answers: dict[str, asyncio.Future[Msg | None]] = {}
+        self._many = _FEW
+        """Answers expected from which on those that nobody waits for any more are looked for."""
         self._tokens = itertools.count()
         self._inbox: str | None = None
         self._opening = asyncio.Lock()
@@ -53,10 +57,16 @@ class Link:
     def up(self) -> bool:
         return bool(self.nc.is_connected)
 
+    @property
+    def _ready(self) -> bool:
+        """Whether what is asked now is sent without waiting for anything."""
+        return self.up and self._inbox is not None
+
     async def changed(self) -> None:
         """Tell everyone who waits that the connection came up, went down or was closed."""
         if not self.up:
-            for answer in tuple(self._answers.values()):
+            answers, self._answers = self._answers, {}
+            for answer in answers.values():
                 if not answer.done():
                     answer.set_result(None)
         for listener in tuple(self._listeners):
@@ -97,10 +107,14 @@ class Link:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Hand a message to the connection; while it is down, it is sent after the reconnect."""
-        with honest_cancellation(), translated():
-            await self.nc.publish(
-                subject, payload, reply=reply, headers=dict(headers) if headers else None
-            )
+        task = asyncio.current_task()
+        before = task.cancelling() if task else 0
+        try:  # by hand what the two below do: it is most of what is ever done here
+            await self.nc.publish(subject, payload, reply, dict(headers) if headers else None)
+        except (nats.errors.Error, OSError) as error:
+            raise _translated(error) from error
+        if task and task.cancelling() > before:
+            raise asyncio.CancelledError
 
     async def request(
         self,
@@ -118,11 +132,20 @@ class Link:
             Unreachable: nobody listens, `timeout` seconds passed, or the connection went down.
             Unsendable: nothing was sent.
         """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
         try:
-            async with asyncio.timeout(timeout):
-                message = await (await self.asked(subject, payload, headers=headers))
+            async with contextlib.nullcontext() if self._ready else asyncio.timeout_at(end):
+                answer = await self.asked(subject, payload, headers=headers)
         except TimeoutError:
-            raise Unreachable(f"no answer on {subject} within {timeout} s") from None
+            raise _late(subject, timeout) from None
+        timer = loop.call_at(end, _nothing_came, answer)  # a timeout's context costs as much again
+        try:
+            message = await answer
+        finally:
+            timer.cancel()
+        if message is None and loop.time() >= end:
+            raise _late(subject, timeout)
         return said(subject, message)
 
     async def asked(
@@ -142,7 +165,9 @@ class Link:
         token = str(next(self._tokens))
         answer: asyncio.Future[Msg | None] = asyncio.get_running_loop().create_future()
         self._answers[token] = answer
-        answer.add_done_callback(lambda _: self._answers.pop(token, None))
+        if len(self._answers) > self._many:
+            self._answers = {t: each for t, each in self._answers.items() if not each.done()}
+            self._many = max(_FEW, 2 * len(self._answers))
         try:
             await self.publish(subject, payload, reply=inbox + token, headers=headers)
         except BaseException:
@@ -176,13 +201,16 @@ class Link:
                 inbox = self.nc.new_inbox() + "."
                 with honest_cancellation(), translated():
                     await self.nc.subscribe(
-                        inbox + "*", cb=self._answered, pending_msgs_limit=0, pending_bytes_limit=0
+                        inbox + "*",
+                        cb=directly(self._answered),
+                        pending_msgs_limit=0,
+                        pending_bytes_limit=0,
                     )
                 self._inbox = inbox
             return self._inbox
 
-    async def _answered(self, message: Msg) -> None:
-        answer = self._answers.get(message.subject.rpartition(".")[2])
+    def _answered(self, message: Msg) -> None:
+        answer = self._answers.pop(message.subject.rpartition(".")[2], None)
         if answer is not None and not answer.done():
             answer.set_result(message)
 
@@ -202,10 +230,22 @@ def translated() -> Iterator[None]:
     """Turn what nats-py raises into errors of this package."""
     try:
         yield
-    except _CALLERS_FAULT as error:
-        raise Unsendable(f"{type(error).__name__}: {error}") from error
     except (nats.errors.Error, OSError) as error:
-        raise Unreachable(f"{type(error).__name__}: {error}") from error
+        raise _translated(error) from error
+
+
+def _translated(error: Exception) -> JetStreamError:
+    kind = Unsendable if isinstance(error, _CALLERS_FAULT) else Unreachable
+    return kind(f"{type(error).__name__}: {error}")
+
+
+def _late(subject: str, timeout: float) -> Unreachable:
+    return Unreachable(f"no answer on {subject} within {timeout} s")
+
+
+def _nothing_came(answer: "asyncio.Future[Msg | None]") -> None:
+    if not answer.done():
+        answer.set_result(None)
 
 
 @contextlib.asynccontextmanager

@@ -2,10 +2,10 @@
 
 # ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+import orjson
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
@@ -81,7 +81,7 @@ class Api:
             ApiError: the server refused; see its subclasses. Nothing was done.
             Unreachable: no answer; it may have been done.
         """
-        payload = b"" if body is None else json.dumps(body).encode()
+        payload = b"" if body is None else orjson.dumps(body)
         message = await self.link.request(
             f"{self.prefix}.{verb}", payload, timeout=timeout or self.timeout
         )
@@ -148,7 +148,7 @@ class Api:
     async def request_ahead(self, verb: str, body: Mapping[str, Any]) -> Asked[dict[str, Any]]:
         """As `request`, but return before the answer, which is awaited later."""
         subject = f"{self.prefix}.{verb}"
-        future = await self.link.asked(subject, json.dumps(body).encode())
+        future = await self.link.asked(subject, orjson.dumps(body))
         return Asked(subject, future, _reply)
 
 
@@ -167,7 +167,7 @@ def _reply(message: Msg) -> dict[str, Any]:
 
 def _decoded(answer: bytes) -> dict[str, Any]:
     try:
-        reply = json.loads(answer)
+        reply = orjson.loads(answer)
     except ValueError:
         reply = None
     if not isinstance(reply, dict):

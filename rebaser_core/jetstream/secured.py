@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import nats.errors
 import nkeys
-from nats.aio.client import Client
 
 from rebaser_core.jetstream.errors import Unreachable
+from rebaser_core.jetstream.quick import QuickClient
 
 _MARKS: Final = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
 
@@ -21,7 +21,7 @@ class NotEncrypted(nats.errors.Error):
         return "TLS is wanted and the server does not require it"
 
 
-class SecuredClient(Client):
+class SecuredClient(QuickClient):
     """With TLS wanted it says nothing without, and with it only to a server it can verify.
 
     nats-py itself goes on in plain text, password and all, if the server's greeting

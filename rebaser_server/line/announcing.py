@@ -8,7 +8,7 @@ import structlog
 from nats.aio.client import Client
 
 from rebaser_core import codecs, tracing
-from rebaser_core.activities import Activity, ActivityKind, ActivityV1
+from rebaser_core.activities import ActivityKind, told
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
 from rebaser_core.subjects import Subjects
@@ -51,16 +51,7 @@ class Announcer:
     ) -> None:
         """Tell watchers of the change set, and note it on the board."""
         self.board.activity(change_set, kind, request_id, details)
-        # Unchecked: it is ours, told at each request, and checked by whoever reads it.
-        message = ActivityV1.model_construct(
-            id=RequestId(),
-            workspace_id=change_set.workspace_id,
-            change_set_id=change_set.change_set_id,
-            kind=kind,
-            request_id=request_id,
-            details=details,
-        )
-        headers, payload = Activity.encode(message)
+        headers, payload = told(change_set, kind, request_id, details)
         await self._publish(self._subjects.activities(change_set), payload, headers)
 
     async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:

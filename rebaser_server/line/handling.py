@@ -1,9 +1,9 @@
 """Handle one request: apply it, answer it again or bury it; then delete and reply (W4 to W9)."""
 
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final
 
 import structlog
@@ -32,6 +32,9 @@ DEATHS: Final = 2
 """Times `attempts` that runs may die before the request they died at is buried untried: a
 process is more often killed for other reasons than an attempt fails for them."""
 
+
+_Done = tuple[Delivery, RequestId, Settled | None]
+"""A request, its id, and what became of it; None if nobody knows any more."""
 
 _TOLD: Final = {
     Outcome.DEAD: ActivityKind.REQUEST_DEAD,
@@ -73,38 +76,39 @@ class Handler:
             self.own.traces.drop("not settled")
 
     async def _handle(self, requests: Sequence[Delivery]) -> None:
-        done: list[tuple[Delivery, Settled | None]] = []
+        done: list[_Done] = []
         failed = None
         async with self.own.lock:
             for request in requests:
-                self.own.traces.begin(id_of(request), request)
+                request_id = id_of(request)
+                self.own.traces.begin(request_id, request)
                 try:
-                    done.append((request, await self._settled(request)))
+                    done.append((request, request_id, await self._settled(request, request_id)))
                 except RetryLater as error:
                     failed = error
                     break
             await self.own.flush()
-            done = [(request, self._committed(what)) for request, what in done]
+            done = [(request, its_id, self._committed(what)) for request, its_id, what in done]
             self._note_owed(done)
-        for request, _ in done:
+        for request, _, _ in done:
             await self.queue.delete(request.stream_sequence)
-        for request, what in done:
+        for request, request_id, what in done:
             if what is not None:
-                await self._tell(request, what)
+                await self._tell(request, request_id, what)
         if failed is not None:
             raise failed
 
-    async def _settled(self, request: Delivery) -> Settled | None:
+    async def _settled(self, request: Delivery, request_id: RequestId) -> Settled | None:
         if request.stream_sequence > self.own.head.last_sequence:
             return await self._decide(request)
-        return await settled(self.own, id_of(request))  # handled before, and never again (W5)
+        return await settled(self.own, request_id)  # handled before, and never again (W5)
 
-    def _note_owed(self, done: Sequence[tuple[Delivery, Settled | None]]) -> None:
+    def _note_owed(self, done: Sequence[_Done]) -> None:
         if not self.own.state.head.dvu_due:
             return
-        for request, what in done:
+        for _, request_id, what in done:
             if what and what.handled.outcome is Outcome.APPLIED and what.handled.covers is None:
-                self.own.owed.add(self.own.traces.of(id_of(request)))
+                self.own.owed.add(self.own.traces.of(request_id))
 
     def _committed(self, what: Settled | None) -> Settled | None:
         """With its commit, now that it is written."""
@@ -183,9 +187,9 @@ class Handler:
         log.error("request is dead", request=str(handled.id), reason=reason, attempts=attempts)
         return Settled(handled, self.own.state.commit)
 
-    async def _tell(self, request: Delivery, what: Settled) -> None:
+    async def _tell(self, request: Delivery, request_id: RequestId, what: Settled) -> None:
         outcome = what.handled.outcome
-        waited = (datetime.now(UTC) - request.timestamp).total_seconds()
+        waited = time.time() - request.stored
         corrected = len(what.handled.corrections)
         is_result = what.handled.covers is not None or outcome is Outcome.STALE
         self.announcer.board.request(
@@ -202,9 +206,9 @@ class Handler:
         inbox = request.headers.get(REPLY_INBOX)
         if inbox:
             content_type = request.headers.get(CONTENT_TYPE)
-            with self.own.traces.replying(id_of(request)):
+            with self.own.traces.replying(request_id):
                 await self.announcer.reply(inbox, response_to(self.change_set, what), content_type)
-        self.own.traces.end(id_of(request), outcome=outcome.value, commit=what.commit)
+        self.own.traces.end(request_id, outcome=outcome.value, commit=what.commit)
 
 
 def id_of(request: Delivery) -> RequestId:

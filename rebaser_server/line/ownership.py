@@ -41,6 +41,8 @@ class Ownership:
         self.wishes: set[str] = set()
         """What requests asked of the run itself since it looked."""
         self._staged: list[CommitV1] = []
+        self._settling: set[RequestId] = set()
+        """By the staged lines."""
         self.former = ""
         """The owner before, if it never released the change set."""
 
@@ -87,12 +89,14 @@ class Ownership:
 
     def has_staged(self, request_id: RequestId) -> bool:
         """Whether a staged line settles that request."""
-        return any(line.handled and line.handled.id == request_id for line in self._staged)
+        return request_id in self._settling
 
     def stage(self, handled: Handled | None = None, **changes: Any) -> None:
         """Put a line with `changes` to the head behind those to be written together."""
         head = self.head.model_copy(update=changes)
         previous = self.state.commit + len(self._staged)  # if nobody else writes meanwhile
+        if handled is not None:
+            self._settling.add(handled.id)
         self._staged.append(CommitV1(id=RequestId(), previous=previous, head=head, handled=handled))
 
     async def flush(self) -> None:
@@ -103,6 +107,7 @@ class Ownership:
                 lines may have been written; the state is worthless.
         """
         lines, self._staged = self._staged, []
+        self._settling.clear()
         with self.traces.committing(lines):
             sequences = await self.archive.log.append(lines) if lines else []
         for line, sequence in zip(lines, sequences, strict=True):

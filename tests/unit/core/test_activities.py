@@ -3,8 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
-from rebaser_core.activities import Activity, ActivityKind, ActivityV1
+from rebaser_core.activities import Activity, ActivityKind, ActivityV1, told
 from rebaser_core.errors import MalformedMessage
+from rebaser_core.ids import ChangeSet
 from tests.wire.samples import REQUEST, WHERE
 
 
@@ -25,3 +26,16 @@ def test_an_unknown_kind_is_malformed_and_told_the_known_ones():
 def test_details_are_plain_data():
     with pytest.raises(ValidationError, match="object is not JSON"):
         ActivityV1(id=REQUEST, **WHERE, kind=ActivityKind.TAKEN, details={"a": object()})
+
+
+def test_what_is_told_is_an_activity_as_it_would_be_encoded():
+    details = {"commit": 7, "outcome": "applied"}
+    change_set = ChangeSet(**WHERE)
+
+    headers, payload = told(change_set, ActivityKind.REQUEST_APPLIED, REQUEST, details)
+
+    said = Activity.decode(headers, payload)
+    kind = ActivityKind.REQUEST_APPLIED
+    assert said == ActivityV1(id=said.id, **WHERE, kind=kind, request_id=REQUEST, details=details)
+    assert Activity.encode(said)[0] == headers
+    assert Activity.decode(*told(change_set, kind, None, {})).request_id is None

@@ -1,0 +1,148 @@
+"""Messages by the shorter way: the same octets and the same messages as by nats-py's own."""
+
+import asyncio
+
+import nats.errors
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from rebaser_core.jetstream.quick import QuickClient, directly
+
+WORDS = st.text(st.sampled_from("abc.ABC$_-"), min_size=1, max_size=20)
+VALUES = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20)
+HEADERS = st.dictionaries(st.sampled_from(["Nats-Msg-Id", "X-A", "x"]), VALUES, min_size=1)
+STATUS = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 7\r\n\r\n"
+LINES = st.sampled_from([b"PONG\r\n", b"+OK\r\n"])
+
+
+def lines_of(message: tuple[str, str, bytes, bytes]) -> bytes:
+    subject, reply, block, payload = message
+    words = f"{subject} 1 {reply}".strip()
+    if not block:
+        return f"MSG {words} {len(payload)}\r\n".encode() + payload + b"\r\n"
+    sizes = f"{len(block)} {len(block) + len(payload)}"
+    return f"HMSG {words} {sizes}\r\n".encode() + block + payload + b"\r\n"
+
+
+def block_of(headers: dict[str, str]) -> bytes:
+    lines = [f"{name}: {value}\r\n".encode() for name, value in headers.items()]
+    return b"NATS/1.0\r\n" + b"".join(lines) + b"\r\n"
+
+
+BLOCKS = st.one_of(st.just(b""), st.just(STATUS), HEADERS.map(block_of))
+MESSAGES = st.tuples(WORDS, st.one_of(st.just(""), WORDS), BLOCKS, st.binary(max_size=40))
+STREAMS = st.lists(st.one_of(MESSAGES.map(lines_of), LINES), max_size=8).map(b"".join)
+
+
+def offline(client: Client) -> Client:
+    """As after `connect`, but nothing is ever written: what is published stays to be seen."""
+    client._status = Client.CONNECTED
+    client._max_payload = 100
+    client._flush_queue = asyncio.Queue()
+    client._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
+    return client
+
+
+async def heard(client: Client, pieces: list[bytes]) -> list[tuple]:
+    found = []
+
+    def receive(message: Msg) -> None:
+        found.append((message.subject, message.reply, message.data, message.headers))
+
+    callback = directly(receive)
+    client._subs[1] = Subscription(client, 1, ">", cb=callback)
+    client._subs[1]._start(None)
+    for piece in pieces:
+        await client._ps.parse(piece)
+    await client._subs[1]._pending_queue.join()
+    client._subs[1]._stop_processing()
+    return found
+
+
+def cut(stream: bytes, places: list[int]) -> list[bytes]:
+    ends = sorted({place % (len(stream) + 1) for place in places})
+    return [stream[a:b] for a, b in zip([0, *ends], [*ends, len(stream)], strict=True)]
+
+
+@settings(deadline=None)
+@given(STREAMS, st.lists(st.integers(0, 2_000), max_size=6))
+def test_what_is_read_is_the_same_however_it_is_cut(stream, places):
+    async def both() -> None:
+        expected = await heard(offline(Client()), [stream])
+        assert await heard(offline(QuickClient()), cut(stream, places)) == expected
+
+    asyncio.run(both())
+
+
+@settings(deadline=None)
+@given(WORDS, st.one_of(st.just(""), WORDS), st.binary(max_size=40), st.none() | HEADERS)
+def test_what_is_published_means_the_same(subject, reply, payload, headers):
+    async def both() -> None:
+        sent = []
+        for client in (offline(Client()), offline(QuickClient())):
+            await client.publish(subject, payload, reply, headers)
+            [command] = client._pending
+            head, _, body = command.partition(b"\r\n")
+            parsed = Client._parse_header_lines(body[: len(body) - len(payload)])
+            sent.append((head.split()[:-2], parsed, body.endswith(payload + b"\r\n")))
+        assert sent[0] == sent[1]
+
+    asyncio.run(both())
+
+
+async def test_what_nats_py_refuses_is_refused():
+    client = offline(QuickClient())
+    for subject, reply, payload, headers, error in (
+        ("", "", b"", None, nats.errors.BadSubjectError),
+        ("a b", "", b"", None, nats.errors.BadSubjectError),
+        ("a", "b\r\nc", b"", None, nats.errors.BadSubjectError),
+        ("a", "", bytes(101), None, nats.errors.MaxPayloadError),
+        ("a", "", b"", {"a b": "c"}, nats.errors.BadHeaderError),
+    ):
+        with pytest.raises(error):
+            await client.publish(subject, payload, reply, headers)
+    assert not client._pending
+
+
+async def test_a_line_that_is_no_message_ends_the_reading():
+    for line in (b"MSG a\r\n", b"MSG a 1 x\r\n", b"MSG a b 1\r\nx\r\n", b"HMSG a 1 2\r\n"):
+        with pytest.raises(nats.errors.ProtocolError):
+            await offline(QuickClient())._ps.parse(line)
+
+
+async def test_an_error_of_whoever_receives_is_reported_and_the_next_message_comes():
+    client, errors, found = offline(QuickClient()), [], []
+
+    async def report(error: Exception) -> None:
+        errors.append(error)
+
+    def receive(message: Msg) -> None:
+        found.append(message.data)
+        if message.data == b"1":
+            raise ValueError("not this one")
+
+    client._error_cb = report
+    client._subs[1] = Subscription(client, 1, ">", cb=directly(receive))
+    await client._ps.parse(b"MSG a 1 1\r\n1\r\nMSG a 1 1\r\n2\r\n")
+
+    assert found == [b"1", b"2"]
+    assert [str(error) for error in errors] == ["not this one"]
+
+
+async def test_what_is_left_of_a_connection_that_was_given_up_is_not_read_into_the_next():
+    client, found = offline(QuickClient()), []
+
+    def receive(message: Msg) -> None:
+        found.append(message.data)
+        client._ps.reset()  # as `force_reconnect` does
+
+    client._subs[1] = Subscription(client, 1, ">", cb=directly(receive))
+    await client._ps.parse(b"MSG a 1 1\r\n1\r\nMSG a 1 1\r\n2\r\nMSG a 1")
+    assert found == [b"1"]
+
+    await client._ps.parse(b"MSG a 1 1\r\n3\r\n")
+    assert found == [b"1", b"3"]
