@@ -96,8 +96,8 @@ async def serve(
         inspection = Inspection(assets, settings.alert_after, period, pauses.holds)
         lease = Lease(settings.ack_wait.total_seconds(), settings.progress_every.total_seconds())
         log.info("ready", nats=options.shown, concurrency=settings.concurrency)
-        members = Members(nc, shop.subjects, shop.instance)
-        takeover = Takeover(shop.js, shop.subjects, members)
+        members = Members(nc, shop.subjects, shop.instance, lambda: work.busy)
+        takeover = Takeover(shop.js, shop.subjects, members, shop.announcer.board.held.__contains__)
         forgetting = Forgetting(
             shop.js,
             shop.subjects,
@@ -110,6 +110,7 @@ async def serve(
             shop.subjects.tasks_stream,
             settings.concurrency,
             _fairness(settings.fairness),
+            members.busy_elsewhere,
         )
         async with (
             looked_at(shop, settings, work, members, shutdown) as page,

@@ -5,6 +5,7 @@ fence is the commit log. Who is presumed dead and lives finds itself overtaken.
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Never
 
@@ -27,20 +28,27 @@ _LEFT: Final = b"left"
 class Members:
     """The Rebasers of a deployment, this one among them."""
 
-    def __init__(self, nc: Client, subjects: Subjects, instance: str) -> None:
-        """`instance` must be new for each start of a process: it is who owns change sets (F4)."""
+    def __init__(
+        self, nc: Client, subjects: Subjects, instance: str, busy: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`instance` must be new for each start of a process: it is who owns change sets (F4).
+
+        `busy` counts the tasks that this one has in hand, for the others to know.
+        """
         self._nc = nc
         self._subject = subjects.subject("rebaser.members")
         self._instance = instance
         self._clock = asyncio.get_running_loop().time
         self._heard: dict[str, float] = {}
+        self._own_busy = busy
+        self._busy: dict[str, int | None] = {}
 
     async def beat(self) -> Never:
         """Tell the others again and again that this one lives, until cancelled."""
         subscription = await self._nc.subscribe(f"{self._subject}.*", cb=self._hear)
         try:
             while True:
-                await self._say(b"")
+                await self._say(b"%d" % self._own_busy())
                 await asyncio.sleep(BEAT_EVERY)
         finally:
             with suppress(nats.errors.Error):
@@ -57,6 +65,7 @@ class Members:
             self._heard.pop(member, None)
         else:
             self._heard[member] = self._clock()
+            self._busy[member] = int(message.data) if message.data.isdigit() else None
 
     def silent(self) -> set[str]:
         """Members presumed dead; none while this one does not even hear itself."""
@@ -79,7 +88,23 @@ class Members:
         """How many there are, this one included."""
         return len((self._heard.keys() | {self._instance}) - self.silent())
 
+    def busy_elsewhere(self) -> int | None:
+        """Tasks that the others had in hand half a second ago; None if one of them does not say."""
+        counts = [self._busy[m] for m in self._heard.keys() - self.silent() - {self._instance}]
+        told = [count for count in counts if count is not None]
+        return sum(told) if len(told) == len(counts) else None
+
+    def eldest(self) -> bool:
+        """Whether none of those alive was started before this one, as their clocks have it."""
+        alive = self._heard.keys() - self.silent() - {self._instance}
+        return all(_started(self._instance) < _started(member) for member in alive)
+
     def rank(self) -> int:
         """Place of this one among those alive: they act one after the other, not all at once."""
         alive = sorted(self._heard.keys() - self.silent() - {self._instance})
         return sum(member < self._instance for member in alive)
+
+
+def _started(member: str) -> str:
+    """The time that a process was started begins the id behind the name of its instance."""
+    return member.rpartition("/")[2]

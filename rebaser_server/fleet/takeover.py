@@ -1,4 +1,4 @@
-"""Hand over at once the tasks of a Rebaser that is presumed dead, without waiting for its lease."""
+"""Hand over at once the tasks that nobody works on any more, without waiting for a lease."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from rebaser_client.publishing import publish_task
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
-from rebaser_core.subjects import Subjects
+from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server import metrics
 from rebaser_server.errors import LeftForNewer
 from rebaser_server.fleet.members import BEAT_EVERY, PRESUMED_DEAD, Members
@@ -32,10 +32,18 @@ class Takeover:
     may be alive: all that is lost then is its work in hand.
     """
 
-    def __init__(self, js: JetStream, subjects: Subjects, members: Members) -> None:
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        members: Members,
+        holds: Callable[[ChangeSet], bool] = lambda _: False,
+    ) -> None:
+        """`holds`: whether a change set is worked on in this process."""
         self._js = js
         self._subjects = subjects
         self._members = members
+        self._holds = holds
 
     async def run(self) -> Never:
         """Watch until cancelled; each silence is acted on once (F1).
@@ -64,34 +72,50 @@ class Takeover:
                 log.warning("not handed over yet", error=str(error))
 
     async def _renew_tasks_of_strangers(self) -> None:
-        """Once, after listening for a while: owners not heard died before this one started (F3).
+        """Once, after listening for a while: what was delivered before and nobody works on.
 
-        Nothing is presumed while this one does not hear even itself.
+        Owners not heard died before this one started (F3). What nobody owns was given back:
+        it comes by itself, unless NATS was stopped, too, and has forgotten; then it would
+        come when the lease ends. The eldest has it come at once (F5). Nothing is presumed
+        while this one does not hear even itself.
         """
         up_to = None
         while up_to is None or not self._members.hears_itself():
             with suppress(JetStreamError):
-                up_to = up_to or await self._last_task()
+                up_to = up_to or await self._last_delivered()
             await asyncio.sleep(PRESUMED_DEAD)
+        eldest = self._members.eldest()
+
+        def lost(owner: str) -> bool:
+            return not self._members.heard(owner) if owner else eldest
+
         try:
-            renewed = await self.renew_tasks(
-                up_to, lambda owner: bool(owner) and not self._members.heard(owner)
-            )
+            renewed = await self.renew_tasks(up_to, lost, but=self._holds)
         except JetStreamError as error:
             log.warning("owners not looked for", error=str(error))  # their leases end
         else:
             if renewed:
-                log.warning("owners not heard of", tasks=renewed)
+                log.warning("nobody worked on them", tasks=renewed)
 
     async def _last_task(self) -> int:
         info = await self._js.stream_info(self._subjects.tasks_stream)
         return int(info["state"]["last_seq"])
 
-    async def renew_tasks(self, up_to: int, dead: Callable[[str], bool]) -> int:
+    async def _last_delivered(self) -> int:
+        """Of the tasks; those behind it come by themselves, whoever died."""
+        info = await self._js.consumer_info(self._subjects.tasks_stream, TASKS_CONSUMER)
+        return int(info["delivered"]["stream_seq"])
+
+    async def renew_tasks(
+        self,
+        up_to: int,
+        dead: Callable[[str], bool],
+        but: Callable[[ChangeSet], bool] = lambda _: False,
+    ) -> int:
         """Replace each task whose change set's owner is `dead`; how many that were.
 
         Only tasks up to sequence `up_to`, which were there when it fell silent: a later
-        one is a healthy successor's. May be repeated.
+        one is a healthy successor's. None of those `but` is true of. May be repeated.
         """
         stream, renewed = self._subjects.tasks_stream, 0
 
@@ -103,7 +127,9 @@ class Takeover:
                 return  # the reconciler says so
             # The task first, then the head (F2): the other way round it might be a successor's.
             task = await self._js.get_message(stream, last_by_subject=subject)
-            if task is None or task.sequence > up_to or not dead(await self._owner(change_set)):
+            if task is None or task.sequence > up_to or but(change_set):
+                return
+            if not dead(await self._owner(change_set)):
                 return
             try:
                 await self._js.delete_message(stream, task.sequence)

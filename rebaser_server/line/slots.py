@@ -1,11 +1,11 @@
 """So many change sets at once, and no workspace or change set at the cost of the others."""
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final, Never
+from typing import Any, Final, Never
 
 import structlog
 
@@ -22,6 +22,9 @@ LOOK_EVERY: Final = 0.25
 
 SHORTEST_IDLE: Final = 0.25
 """Seconds that a change set is left its slot after its last request, whoever waits."""
+
+BELIEVED: Final = 4
+"""Looks in a row that must show tasks given back before room is made for them."""
 
 RETURNS: Final = 50
 """Tasks a second that come back after they were put off: what a crowd may cost this process."""
@@ -103,7 +106,15 @@ class Turn(Wish):
 class Slots:
     """The slots of a process and who has them."""
 
-    def __init__(self, js: JetStream, tasks_stream: str, count: int, fairness: Fairness) -> None:
+    def __init__(
+        self,
+        js: JetStream,
+        tasks_stream: str,
+        count: int,
+        fairness: Fairness,
+        busy_elsewhere: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        """`busy_elsewhere` counts the tasks in hand of other Rebasers; None if that is unknown."""
         self._js = js
         self._stream = tasks_stream
         self._count = count
@@ -113,6 +124,8 @@ class Slots:
         self._put_off: Counter[WorkspaceId] = Counter()
         """Tasks since the last look."""
         self._last_return = 0.0
+        self._busy_elsewhere = busy_elsewhere
+        self._given_back: deque[int] = deque(maxlen=BELIEVED)
         self._freed = asyncio.Event()
 
     @property
@@ -169,13 +182,27 @@ class Slots:
             for workspace, count in put_off.items():
                 self._ask((turn for turn in self._turns if turn.workspace == workspace), count)
             if self.free:
+                self._given_back.clear()
                 continue
             try:
                 info = await self._js.consumer_info(self._stream, TASKS_CONSUMER)
             except JetStreamError as error:
                 log.warning("waiting tasks not counted", error=str(error))
             else:
-                self._ask(self._turns, info["num_pending"])
+                self._ask(self._turns, info["num_pending"] + self._returned(info))
+
+    def _returned(self, info: Mapping[str, Any]) -> int:
+        """Tasks that wait though they were delivered once: given back, and nobody has them.
+
+        The server counts them among those in hand. Others' counts of these are half a
+        second old, so what was so for a while is believed, and no more.
+        """
+        elsewhere = self._busy_elsewhere()
+        in_hand = self.busy + (elsewhere or 0)
+        self._given_back.append(
+            0 if elsewhere is None else max(0, info["num_ack_pending"] - in_hand)
+        )
+        return min(self._given_back) if len(self._given_back) == BELIEVED else 0
 
     def _ask(self, turns: Iterable[Turn], count: int) -> None:
         idle, tired = [], []

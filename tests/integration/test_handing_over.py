@@ -1,0 +1,57 @@
+"""What a Rebaser that leaves had in hand goes on elsewhere, also where nobody can hear of it."""
+
+import signal
+
+from rebaser_core.ids import ChangeSet
+from rebaser_core.subjects import TASKS_CONSUMER
+from tests.harness import eventually
+from tests.integration.deployment import Deployment, Recorder, new_change_sets, recording
+from tests.integration.values import Sum, set_to
+
+LEASE = {"ACK_WAIT": "120", "PROGRESS_EVERY": "15", "QUIET_PERIOD": "100"}
+"""Nothing comes back by itself while a test lasts, and nothing is quiet."""
+
+
+async def test_what_was_given_back_before_nats_stopped_is_taken_up_by_the_first_who_comes(
+    deployment: Deployment,
+) -> None:
+    """F5: a server forgets over its own stop that a task was given back."""
+    [change_set], values = new_change_sets(1), Sum()
+    await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+    async with recording(deployment) as recorder:
+        first = await deployment.start(**LEASE)
+        await deployment.client.enqueue_updates(*change_set, values.define())
+        await handled(recorder, change_set, 1)
+        first.send(signal.SIGTERM)
+        await first.ended()
+        deployment.nats.stop()
+        deployment.nats.start()
+        await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 5)])
+
+        second = await deployment.start(**LEASE)
+
+        await handled(recorder, change_set, 2)
+    assert second.said("nobody worked on them")
+
+
+async def test_what_one_that_leaves_gives_back_finds_room_where_all_slots_are_taken(
+    deployment: Deployment,
+) -> None:
+    """The server counts a task that was given back among those in hand."""
+    [one, other], values = new_change_sets(2), Sum()
+    await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+    async with recording(deployment) as recorder:
+        first = await deployment.start("first", CONCURRENCY="1", **LEASE)
+        await deployment.client.enqueue_updates(*one, values.define())
+        await handled(recorder, one, 1)
+        await deployment.start("second", CONCURRENCY="1", **LEASE)
+        await deployment.client.enqueue_updates(*other, Sum().define())
+        await handled(recorder, other, 1)
+
+        first.send(signal.SIGTERM)
+
+        await eventually(lambda: recorder.owners(one) == ["first", "second"], within=30)
+
+
+async def handled(recorder: Recorder, change_set: ChangeSet, count: int) -> None:
+    await eventually(lambda: len(recorder.handled(change_set)) >= count, within=30)
