@@ -168,7 +168,7 @@ class Settings(BaseSettings):
     """A request that waits for longer is told of as an error, by each daemon, until it is done."""
     shutdown_grace: Duration = timedelta(seconds=25)
     """Time for requests in hand to finish; keep it under the supervisor's own limit."""
-    checkpoint_every: Annotated[int, Field(ge=1)] = 500
+    checkpoint_every: Annotated[int, Field(ge=1)] = 2_000
     """Lines of a commit log after which a checkpoint is written while requests go on."""
     attempts: Annotated[int, Field(ge=1)] = 5
     """Failed attempts after which a request goes to the dead letters."""

@@ -10,7 +10,7 @@ from rebaser_core.ids import ChangeSet, ChangeSetId
 from rebaser_server.errors import HistoryBroken, NotRetained
 from rebaser_server.history.batches import Batches, MissingBatch
 from rebaser_server.history.commit_log import CommitLog
-from rebaser_server.history.performing import perform
+from rebaser_server.history.performing import performed
 from rebaser_server.history.retention import Kept
 from rebaser_server.history.state import Origin, State
 from rebaser_server.rebase.edits import Edits
@@ -176,6 +176,6 @@ class Archive:
             return
         try:
             batch = await self.batches.fetch(handled.updates, handled.id)
-            await asyncio.to_thread(perform, state, handled.sequence, batch, handled.covers)
+            await performed(state, handled.sequence, batch, handled.covers)
         except MissingBatch as error:
             raise HistoryBroken(f"{self.change_set}: {error}, which the log refers to") from error

@@ -1,12 +1,26 @@
 """Apply a batch to a state: live, and again in the same order when the log is replayed."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.history.batches import Batch
 from rebaser_server.history.state import State
 from rebaser_server.rebase.correcting import Rebased, fold, rebase
 from rebaser_server.rebase.definitions import Before
+
+IN_THREAD: Final = 200
+"""Updates from which a rebase leaves the event loop, lest it hold up progress and others."""
+
+
+async def performed(
+    state: State, sequence: int, batch: Batch, covers: int | None = None
+) -> Rebased:
+    """As `perform`, which it does in a thread if there is much to do."""
+    if len(batch.updates) < IN_THREAD and not batch.names:
+        return perform(state, sequence, batch, covers)
+    return await asyncio.to_thread(perform, state, sequence, batch, covers)
 
 
 def perform(state: State, sequence: int, batch: Batch, covers: int | None = None) -> Rebased:

@@ -1,8 +1,7 @@
 """Apply one request to the owned state: negotiate, fetch its batch, rebase, commit (W7, D5)."""
 
-import asyncio
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.commits import AUTHOR_LENGTH, Handled, Outcome
@@ -18,15 +17,12 @@ from rebaser_core.messages import (
 from rebaser_core.versioned import AUTHOR, MESSAGE_TYPE
 from rebaser_server import metrics
 from rebaser_server.history.batches import Batch, OversizedBatch
-from rebaser_server.history.performing import perform
+from rebaser_server.history.performing import IN_THREAD, performed
 from rebaser_server.history.state import State
 from rebaser_server.line.lifecycle import change, closed
 from rebaser_server.line.ownership import Ownership
 from rebaser_server.line.refusing import refused
 from rebaser_server.line.responses import Settled, settled
-
-IN_THREAD: Final = 200
-"""Updates from which a rebase leaves the event loop, lest it hold up progress and others."""
 
 
 class Unprocessable(RebaserError):
@@ -142,11 +138,9 @@ async def _rebased(
         if why_not is not None:
             handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.REFUSED)
             return refused(handled, why_not), {}
-    if len(batch.updates) < IN_THREAD and not batch.names:
-        done = perform(state, sequence, batch, covers)
-    else:
-        done = await asyncio.to_thread(perform, state, sequence, batch, covers)
-    metrics.DVU_VALUES.labels("failed").inc(done.failed)
+    done = await performed(state, sequence, batch, covers)
+    if done.failed:
+        metrics.DVU_VALUES.labels("failed").inc(done.failed)
     address = message.updates_address
     if done.corrections and not batch.names:
         address = await batches.place(message.id, done.updates)
