@@ -1,7 +1,6 @@
 """A subscription that feeds a queue from which nothing is lost by cancelling whoever waits."""
 
 import asyncio
-import contextlib
 from collections import deque
 from typing import Final
 
@@ -80,9 +79,14 @@ class Inbox:
             return
         if not self._link.observed:
             seconds = POLL if seconds is None else min(seconds, POLL)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
+        timer = None
+        if seconds is not None:
+            timer = asyncio.get_running_loop().call_later(seconds, self._news.set)
+        try:
+            await self._news.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
         self._news.clear()  # not before: what was announced since the caller looked would be missed
 
     def wake(self) -> None:

@@ -55,6 +55,40 @@ async def test_a_wait_is_over_at_once_when_a_stop_was_asked_for_before():
             raise AssertionError("the body is not entered")
 
 
+async def waiting(shutdown):
+    async with shutdown.interrupts():
+        await asyncio.Event().wait()
+
+
+async def test_whoever_waits_is_interrupted_and_nobody_else_is():
+    shutdown = Shutdown()
+    waits, ends = asyncio.create_task(waiting(shutdown)), asyncio.create_task(waiting(shutdown))
+    await asyncio.sleep(0)
+    ends.cancel()
+    await asyncio.wait([ends])
+
+    shutdown.ask()
+    shutdown.ask()
+
+    with pytest.raises(Interrupted):
+        await waits
+    assert ends.cancelled()
+    assert not waits.cancelling()
+
+
+async def test_who_is_cancelled_and_interrupted_at_once_is_cancelled():
+    for first, second in (("ask", "cancel"), ("cancel", "ask")):
+        shutdown = Shutdown()
+        task = asyncio.create_task(waiting(shutdown))
+        await asyncio.sleep(0)
+
+        for each_one in (first, second):
+            (shutdown.ask if each_one == "ask" else task.cancel)()
+
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
 async def test_each_is_done_so_many_at_a_time():
     at_work, most, done = 0, 0, []
 
