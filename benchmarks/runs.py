@@ -32,7 +32,12 @@ async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
         say("runs: start Spark")
         await executor.start()
         runs = _Runs(executor, Files(str(directory / "store")), say)
-        return [await runs.few(sizes), await runs.many(sizes), await runs.cancelled(sizes)]
+        return [
+            await runs.few(sizes),
+            await runs.many(sizes),
+            await runs.beside(sizes),
+            await runs.cancelled(sizes),
+        ]
     finally:
         await executor.close()
 
@@ -101,6 +106,43 @@ class _Runs:
             rows,
             ["Results go to files, whose names the driver hears. `sum` of three, all changed."],
         )
+
+    async def beside(self, sizes: Sizes) -> Table:
+        """Small runs, one after another, while large ones go on, and alone."""
+        self._say(f"runs: {FEW} values beside {sizes.values:,}")
+        [few] = _blobs(SHAPES[1], FEW, 1)
+        many = await asyncio.to_thread(_blobs, SHAPES[0], sizes.values, 2 * self._executor.slots)
+        alone = [await self._seconds([few], self._shelf()) for _ in range(3 * sizes.dvu_rounds)]
+        large_alone = [await self._emptied(many) for _ in range(3)]
+        beside: list[float] = []
+        large: list[float] = []
+        for _ in range(sizes.rounds):
+            going = asyncio.create_task(self._emptied(many))
+            await asyncio.sleep(0.1)
+            while not going.done():
+                beside.append(await self._seconds([few], self._shelf()))
+            large.append(await going)
+        row: list[Cell] = [
+            *(sizes.values, len(beside), median(alone) * MILLI, median(beside) * MILLI),
+            *(max(beside) * MILLI, median(beside) / median(alone)),
+            *(median(large_alone), median(large), median(large) / median(large_alone)),
+        ]
+        return Table(
+            f"Runs of {FEW} values while one of many goes on, in one session",
+            [
+                *("of many", "small runs", "alone p50, ms", "beside p50, ms", "slowest, ms"),
+                *("ratio", "the large one alone, s", "beside, s", "ratio "),
+            ],
+            [row],
+            ["The large one has two tasks for each slot; a small one waits for the next to end."],
+        )
+
+    async def _emptied(self, blobs: Sequence[bytes]) -> float:
+        shelf = self._shelf()
+        try:
+            return await self._seconds(blobs, shelf)
+        finally:
+            shelf.clear()
 
     async def cancelled(self, sizes: Sizes) -> Table:
         self._say("runs: cancel")

@@ -1,12 +1,19 @@
 """Results that are too many for a message lie in files, and survive whoever computed them."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, Never
 
 import pytest
 
+from rebaser_client.watching import watching
+from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import CommitV1
+from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import InStore
+from rebaser_server.lifetimes import alongside
 from rebaser_server.store.results import shelf_in
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets, recording
@@ -81,7 +88,10 @@ def _is_result(line: CommitV1) -> bool:
 async def test_what_a_killed_daemon_computed_is_not_computed_again(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One long component, killed in its middle: its successor goes on from what was saved."""
+    """One long component, killed in its middle: its successor goes on from what was saved.
+
+    How far it is it tells while it goes on.
+    """
     (tmp_path / "site").mkdir()
     install(tmp_path / "site", "noting", NOTING, {"noting": "noting:noting"})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
@@ -105,8 +115,9 @@ async def test_what_a_killed_daemon_computed_is_not_computed_again(
     first.kill()
     await asyncio.to_thread(first.process.wait)
     saved = max(int(path.name.split("-")[2]) for path in _saved(deployment))
-    await deployment.start()
-    await deployment.at_rest()
+    async with _progress(deployment, change_set) as told:
+        await deployment.start()
+        await deployment.at_rest()
 
     graph = await deployment.graph(change_set)
     assert [graph.values[value].value for value in dependents] == list(range(1, 801))
@@ -114,6 +125,28 @@ async def test_what_a_killed_daemon_computed_is_not_computed_again(
     assert set(noted) == set(range(800))
     assert [noted.count(value) for value in range(saved)] == [1] * saved
     assert len(noted) < 800 + 800 - saved + 1
+    assert {each["of"] for each in told} == {800}
+    assert [each for each in told if saved < each["done"] < 800] != []
+
+
+@asynccontextmanager
+async def _progress(
+    deployment: Deployment, change_set: ChangeSet
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """What is told of the progress of the change set's updates while the body runs."""
+    told: list[ActivityV1] = []
+    progress: list[dict[str, Any]] = []
+
+    async def listen() -> Never:
+        while True:
+            told.append(await anext(activities))
+
+    async with (
+        watching(deployment.js, deployment.subjects, change_set) as activities,
+        alongside(listen()),
+    ):
+        yield progress
+    progress += [each.details for each in told if each.kind is ActivityKind.DVU_PROGRESS]
 
 
 def _saved(deployment: Deployment) -> list[Path]:
