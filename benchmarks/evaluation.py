@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import evaluation_peers as peers
+from benchmarks import evaluation_wall
 from benchmarks.evaluation_peers import Ready, mean
 from benchmarks.shapes import SHAPES, made
 from benchmarks.sizes import Sizes
@@ -40,7 +41,8 @@ a Series; NumPy: by level with arrays of indices kept ready. None of these reads
 
 
 async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Table]:
-    return await asyncio.to_thread(_tables, directory, sizes, say)
+    by_processor = await asyncio.to_thread(_tables, directory, sizes, say)
+    return [*by_processor, *await evaluation_wall.run(directory, sizes, say)]
 
 
 def _tables(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Table]:
