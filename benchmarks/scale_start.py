@@ -28,6 +28,13 @@ IMPORTS = {
     "`rebaser serve`": "import rebaser_server.daemon",
 }
 
+STEPS = {
+    "starting": "interpreter, imports, settings",
+    "connected": "connection",
+    "ready": "streams, consumer, buckets",
+}
+"""Event of the log → what comes before it."""
+
 Say = Callable[[str], None]
 
 
@@ -57,10 +64,10 @@ async def run(directory: Path, rounds: int, say: Say) -> list[Table]:
 
 
 _NOTE = """\
-*ready* is from `exec` to the log line, with streams to be made; *again* is with streams that are
-there. A request's time is from the call of `enqueue_updates` to the reply: for the first change
-set of the process, for others that nobody had in hand before, for one that has a checkpoint and
-is taken up again, and for one in hand."""
+*ready* is from `exec` to the log line, with streams to be made, and before it its parts; *again* is
+with streams that are there. A request's time is from the call of `enqueue_updates` to the reply:
+for the first change set of the process, for others that nobody had in hand before, for one that has
+a checkpoint and is taken up again, and for one in hand. Spark starts a second after *ready*."""
 
 
 async def _start(server: Broker, files: Path) -> dict[str, float]:
@@ -70,13 +77,22 @@ async def _start(server: Broker, files: Path) -> dict[str, float]:
         daemon = Daemon(step.replace(" ", "-"), files, _variables(server, files))
         try:
             await daemon.ready(within=120)
-            [said] = daemon.said("ready")
-            found[step] = datetime.fromisoformat(said["timestamp"]).timestamp() - began
+            before = began
+            for mark, what in STEPS.items():
+                moment = _when(daemon, mark)
+                found[f"{step}: {what}"] = moment - before
+                before = moment
+            found[step] = before - began
             if step == "ready again":
                 await _requests(server, found)
         finally:
             daemon.kill()
     return found
+
+
+def _when(daemon: Daemon, event: str) -> float:
+    [said] = daemon.said(event)
+    return datetime.fromisoformat(said["timestamp"]).timestamp()
 
 
 async def _requests(server: Broker, found: dict[str, float]) -> None:

@@ -21,6 +21,7 @@ from rebaser_server.settings import Settings
 
 log: Final = structlog.get_logger()
 
+WARM_AFTER: Final = 1.0  # seconds from when tasks are taken
 _COLLECT_EVERY: Final = 100_000
 """Allocations between two garbage collections. A graph is a million objects without a cycle
 among them: at the default of 700, looking for one takes half of the time of large batches."""
@@ -44,9 +45,15 @@ async def run(
         SweepingExecutor(spark, spark.slots, limits=limits),
         large_from=settings.spark_min_affected,
     )
+    begins = asyncio.Event()
+
+    def is_ready(page: str | None) -> None:
+        ready(page)
+        begins.set()
+
     try:
-        async with alongside(_warm(executor) if settings.spark.warm else _nothing()):
-            await server.serve(settings, executor, shutdown, slots=spark.slots, ready=ready)
+        async with alongside(_warm(executor, begins) if settings.spark.warm else _nothing()):
+            await server.serve(settings, executor, shutdown, slots=spark.slots, ready=is_ready)
     finally:
         await executor.close()
 
@@ -64,8 +71,13 @@ def spark_options(settings: Settings) -> SparkOptions:
     )
 
 
-async def _warm(executor: Executor) -> Never:
-    """Start what updates run on; if that fails, the first update will, and say so."""
+async def _warm(executor: Executor, begins: asyncio.Event) -> Never:
+    """Start what updates run on; if that fails, the first update will, and say so.
+
+    Not before tasks are taken: what it imports would keep that waiting for as long.
+    """
+    await begins.wait()
+    await asyncio.sleep(WARM_AFTER)
     try:
         await executor.start()
     except (DvuError, OSError) as error:

@@ -79,6 +79,7 @@ async def serve(
     """
     options = connect_options(settings)
     async with connected(options) as nc:
+        log.info("connected", nats=options.shown)
         assets = assets_of(jetstream(nc, settings.nats), settings)
         try:
             async with shutdown.interrupts():
@@ -95,7 +96,7 @@ async def serve(
         reconciler = Reconciler(shop.js, shop.subjects, period, pauses.holds)
         inspection = Inspection(assets, settings.alert_after, period, pauses.holds)
         lease = Lease(settings.ack_wait.total_seconds(), settings.progress_every.total_seconds())
-        log.info("ready", nats=options.shown, concurrency=settings.concurrency)
+        log.info("ready", concurrency=settings.concurrency)
         members = Members(nc, shop.subjects, shop.instance, lambda: work.busy)
         takeover = Takeover(shop.js, shop.subjects, members, shop.announcer.board.held.__contains__)
         forgetting = Forgetting(

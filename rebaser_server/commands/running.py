@@ -5,12 +5,16 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Never
+from typing import Any, Final, Never
+
+import structlog
 
 from rebaser_server import logs
 from rebaser_server.commands.arguments import add_json
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
+
+log: Final = structlog.get_logger()
 
 
 def add(commands: Any) -> None:
@@ -41,6 +45,7 @@ def _serve(settings: Settings, _: argparse.Namespace) -> int:
     from rebaser_server.lifetimes import Shutdown, on_signals
 
     logs.configure(settings.instance_id, settings.log_format)
+    log.info("starting")
 
     async def body() -> None:
         shutdown = Shutdown()

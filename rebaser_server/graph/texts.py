@@ -14,7 +14,7 @@ _FEW: Final = 32
 _SPARE: Final = 1 << 16
 """Bytes that nobody refers to and that are not worth looking for."""
 _KIND: Final = pa.large_string()
-EMPTY: Final = pa.array([], _KIND)
+EMPTY: Final = pa.nulls(0, _KIND)  # `pa.array` imports pandas, half a second at each start
 
 
 class Texts:

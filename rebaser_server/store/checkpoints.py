@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from numpy.typing import NDArray
-from pyarrow.dataset import ParquetReadOptions
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.graph import Graph
@@ -29,8 +28,8 @@ APP_ID: Final = "rebaser"
 _PROPERTIES: Final = {"delta.logRetentionDuration": "interval 1 days"}
 """Delta's own versions are not what the past is read from: rows say which commit they are of."""
 
-_READ: Final = ParquetReadOptions(dictionary_columns=["kind", "func_id", "status", "arguments"])
-"""What says the same in most rows is read as numbers."""
+_AS_NUMBERS: Final = ["kind", "func_id", "status", "arguments"]
+"""Columns that say the same in most rows are read so."""
 
 _TRIES: Final = 10
 """Of a save; each is lost to one of somebody else's, and two are already rare."""
@@ -214,7 +213,11 @@ def scanned(
     delta: DeltaTable, columns: list[str], at: int | None = None
 ) -> tuple[list[pa.RecordBatch], pa.Table]:
     """The rows up to commit `at`, or all, as `rows.parted` gives them."""
-    dataset = delta.to_pyarrow_dataset(parquet_read_options=_READ)
+    # This imports pandas, which takes as long as half of a start: not before it is needed.
+    from pyarrow.dataset import ParquetReadOptions  # noqa: PLC0415
+
+    how = ParquetReadOptions(dictionary_columns=_AS_NUMBERS)
+    dataset = delta.to_pyarrow_dataset(parquet_read_options=how)
     wanted = None if at is None else pc.field("commit") <= at
     return parted(dataset.to_batches(columns=columns, filter=wanted))
 

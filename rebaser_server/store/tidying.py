@@ -6,7 +6,7 @@ changes no state that can be asked for. All calls block; run them in a thread.
 
 import math
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +14,14 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from numpy.typing import NDArray
-from pyarrow.dataset import Dataset
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.graph.hashing import Slots, hashes_of
 from rebaser_server.graph.ids import raw_ids
 from rebaser_server.store.checkpoints import APP_ID, Checkpoints, translated
+
+if TYPE_CHECKING:
+    from pyarrow.dataset import Dataset  # which imports pandas: see `checkpoints.scanned`
 
 MOST_FILES: Final = 40
 """Appending gets slow with live files, by about a millisecond each (measured: 70 at 1,000)."""
@@ -99,7 +101,7 @@ def drop_superseded(delta: DeltaTable, start: int) -> None:
 
 
 def _batches(
-    dataset: Dataset, start: int, columns: list[str] | None = None
+    dataset: "Dataset", start: int, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows up to commit `start`, always in the same order."""
     wanted = pc.field("commit") <= start

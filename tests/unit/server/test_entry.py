@@ -20,3 +20,13 @@ def test_what_is_missing_is_named_with_what_to_do(module: str) -> None:
     assert f"the module {module!r} is not installed" in done.stderr
     assert "pip install --upgrade 'rebaser[server]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_takes_long_to_import_waits_until_it_is_needed():
+    """Each of these takes as long as half of a start."""
+    code = (
+        "import sys, rebaser_server.daemon; print({'pandas', 'pyspark', 'scipy'} & {*sys.modules})"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert run.stdout == "set()\n"
