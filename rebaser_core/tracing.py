@@ -82,6 +82,14 @@ def injected(headers: Mapping[str, str]) -> Mapping[str, str]:
     return carrier
 
 
+def current() -> dict[str, str]:
+    """The current span in hexadecimal digits, by OpenTelemetry's names; empty without one."""
+    span = trace.get_current_span().get_span_context()
+    if not span.is_valid:
+        return {}
+    return {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
+
+
 def _attributes(change_set: ChangeSet, more: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "messaging.system": "nats",

@@ -6,6 +6,8 @@ from typing import Literal
 
 import structlog
 
+from rebaser_core import tracing
+
 Form = Literal["auto", "json", "pretty"]
 """`auto`: pretty in a terminal, JSON elsewhere."""
 
@@ -17,6 +19,7 @@ def configure(instance_id: str, form: Form = "auto", *, only_warnings: bool = Fa
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _with_trace,
             structlog.processors.add_log_level,
             *(_for_people(colors=terminal) if pretty else _for_programs()),
         ],
@@ -29,6 +32,14 @@ def configure(instance_id: str, form: Form = "auto", *, only_warnings: bool = Fa
     structlog.contextvars.clear_contextvars()
     if not pretty:  # where lines of several come together
         structlog.contextvars.bind_contextvars(instance=instance_id)
+
+
+def _with_trace(
+    _: object, __: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Says which span of a trace the line belongs to, where these are traced."""
+    event.update(tracing.current())
+    return event
 
 
 def _for_programs() -> list[structlog.typing.Processor]:

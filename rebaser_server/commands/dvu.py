@@ -89,7 +89,7 @@ async def _status(at: "Deployment", settings: Settings, arguments: argparse.Name
     show(failed["values"][: arguments.limit], _FAILED, as_json=False, nothing="no value failed")
     if failed["failed"]:
         sys.stdout.write(
-            f"{failed['failed']:,} values failed, {failed['blocked']:,} are blocked by them; "
+            f"failed: {failed['failed']:,}, and blocked by them: {failed['blocked']:,}; "
             "once the cause is mended: `rebaser dvu run WORKSPACE CHANGE_SET --failed`\n"
         )
 

@@ -70,6 +70,8 @@ def composed(told: dict[str, Any], volumes: Path) -> Spec:
     spec.command = told.get("command", spec.command)
     spec.environment |= {n: filled_in(v) for n, v in told.get("environment", {}).items()}
     spec.read_only, spec.tmpfs = told.get("read_only", False), told.get("tmpfs", [])
+    if told["image"] != "nats:2.12-alpine":  # its check is a program of that image
+        spec.health = told.get("healthcheck", {}).get("test", ["CMD", *(spec.health or [])])[1:]
     spec.capabilities = told.get("cap_drop") != ["ALL"]
     for volume in told.get("volumes", []):
         name, there, *mode = volume.split("#")[0].strip().split(":")
@@ -104,6 +106,8 @@ def up(net: Network, directory: Path) -> Iterator[dict[str, list[Container]]]:
                 running.setdefault(name, []).append(began)
             if name == "nats":
                 answered(f"http://{net.names[name][0]}:8222/healthz", began)
+            elif name == "spark":
+                began.healthy()
         yield running
 
 
@@ -141,6 +145,8 @@ def operated(net: Network, directory: Path, *command: str) -> str:
 
 def of_the_daemon(net: Network, directory: Path) -> Container:
     """The daemon's own image in the place of the thin ones, with Spark and its JVM in it."""
-    told = compose()["services"]["rebaser"] | {"image": "rebaser:latest"}
+    services = compose()["services"]
+    spark = services["spark"]
+    told = services["rebaser"] | {"image": spark["image"], "tmpfs": spark["tmpfs"]}
     del told["environment"]["REBASER_SPARK__REMOTE"]
     return Container("rebaser-daemon", composed(told, directory), net.join("daemon"), directory)

@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +30,11 @@ DIFFER = "<!-- numbers differ -->"
 SETTLES_WITHIN = 20.0
 """Seconds for a change set to go quiet and whatever else becomes true by itself."""
 
-_ASKING = tuple(f"rebaser {c}" for c in ("doctor", "log", "queue", "tasks", "values", "diff"))
+_QUESTIONS = (
+    *("doctor", "log", "queue", "tasks", "values", "diff", "dead-letters list", "dvu status"),
+    *("pauses", "change-sets list"),
+)
+_ASKING = tuple(f"rebaser {c}" for c in _QUESTIONS)
 
 _FENCE = re.compile(
     r'^(?P<before>[^\n]*)\n```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<body>.*?)^```$',
@@ -101,7 +106,8 @@ class Session:
 
     def _environment(self) -> dict[str, str]:
         mine = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
-        return mine | dict(self.variables) | {"COLUMNS": "120", "LOGNAME": "ada"}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{mine['PATH']}"
+        return mine | dict(self.variables) | {"COLUMNS": "120", "LOGNAME": "ada", "PATH": path}
 
     def agrees(self, said: list[str], command: Command) -> bool:
         """Whether a command printed what the page says; what it calls things is taken down."""

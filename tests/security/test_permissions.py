@@ -23,7 +23,9 @@ from rebaser_core.messages import (
 )
 from rebaser_core.outcomes import RequestState
 from rebaser_core.subjects import Subjects
+from rebaser_core.versioned import MESSAGE_ID
 from rebaser_server.cli import main
+from rebaser_server.line.requests import RequestQueue
 from rebaser_server.server import prepare
 from rebaser_server.settings import Settings
 from tests.harness import NatsServer, eventually
@@ -111,6 +113,30 @@ async def test_what_rebasers_do_on_their_own_is_allowed(
         await eventually(one_dead)
         await at_rest(operator)
 
+    assert violations(nats_server) == []
+
+
+async def test_a_rebaser_hears_at_once_of_a_request_to_a_change_set_that_was_idle(
+    nats_server: NatsServer,
+) -> None:
+    """Which has no consumer then: of a request that is not heard nobody knows until it is quiet."""
+    [change_set] = new_change_sets(1)
+    async with connected_as(nats_server, "server") as server:
+        await prepare(server, Settings())
+        async with RequestQueue(server, SUBJECTS, change_set, idle=0.05) as queue:
+            waiting = asyncio.create_task(queue.next(60))
+
+            async def is_idle() -> bool:
+                found = await server.stream_info(SUBJECTS.requests_stream)
+                return queue._consumer is not None and not found["state"]["consumer_count"]
+
+            await eventually(is_idle)
+            async with client_of(nats_server) as client:
+                request = await client.enqueue_updates(*change_set, many(1))
+            heard = await asyncio.wait_for(waiting, 10)
+
+    assert heard is not None
+    assert heard.headers[MESSAGE_ID] == str(request)
     assert violations(nats_server) == []
 
 

@@ -22,9 +22,9 @@ export function short(id) {
   return id.slice(0, 4) + "…" + id.slice(-6);
 }
 
-let names = {}; // of workspaces and change sets, by their ids, as the last status has them
+const names = {}; // of workspaces and change sets, by their ids
 export function call(known) {
-  names = known ?? {};
+  Object.assign(names, known);
 }
 
 // What people call a change set or a workspace, if anything; all of it, or what a cell has room for.

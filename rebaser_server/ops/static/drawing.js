@@ -1,10 +1,11 @@
 // What is drawn as SVG: two plots over the last five minutes, and part of a graph.
 
-import { count } from "./cells.js";
+import { count, short } from "./cells.js";
 
 const WINDOW = 300; // seconds that the plots go back
 const BOX = { width: 132, height: 24, across: 164, down: 32, top: 34, left: 4 };
 const LONGEST = 19; // characters of a label
+const ID = /^[0-7][0-9A-Z]{25}$/; // of a value without a name
 
 function svg(name, attributes, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -69,7 +70,8 @@ export function graph(sketch) {
   });
   const boxes = sketch.values.map((value, place) => {
     const { x, y } = places[place];
-    const label = value.name.length > LONGEST ? `${value.name.slice(0, LONGEST - 1)}…` : value.name;
+    const whole = ID.test(value.name) ? short(value.name) : value.name;
+    const label = whole.length > LONGEST ? `${whole.slice(0, LONGEST - 1)}…` : whole;
     const kind = !value.function && value.forced && !(sketch.sources && value.column) ? "source" : value.forced ? "forced" : "perhaps";
     return svg("g", { class: `box ${kind}` },
       svg("title", {}, value.function ? `${value.name} = ${value.function}` : value.name),

@@ -15,6 +15,8 @@ function choose(row) {
   $("chosen").scrollIntoView({ block: "nearest" });
 }
 
+const many = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
+
 const same = (a, b) => a && b && a.workspace === b.workspace && a.changeSet === b.changeSet;
 
 function glance(status, seconds, updates) {
@@ -32,7 +34,7 @@ function glance(status, seconds, updates) {
     $("deadcard").dataset.tone = queues.dead_letters ? "bad" : "";
   }
   text("rate", rate.toFixed(rate < 10 ? 1 : 0));
-  text("latency", last ? `median ${span(last.p50)}` : "none in five minutes");
+  text("latency", last ? `median ${span(last.p50)}` : "none in 5 min");
   text("held", count(sum((r) => r.slots.busy)));
   text("slots", `${count(sum((r) => r.slots.free))} slots free`);
   text("updates", count(updates.length));
@@ -99,9 +101,9 @@ async function draw(row, at) {
     return $("drawing").replaceChildren();
   }
   const left = sketch.levels - sketch.sizes.length + (sketch.sources ? 1 : 0);
-  chosen.drawn.note = `${count(sketch.affected)} values in ${count(sketch.levels)} levels`
+  chosen.drawn.note = `${count(sketch.affected)} values in ${many(sketch.levels, "level")}`
     + `${sketch.sources ? ` depend on ${count(sketch.sources)} changed` : ""}; ${sketch.values.length} are drawn`
-    + `${left > 0 ? `, ${count(left)} levels left out` : ""}. Dashed: computed only if an input comes out changed.`;
+    + `${left > 0 ? `, ${many(left, "level")} left out` : ""}. Dashed: computed only if an input comes out changed.`;
   $("drawing").replaceChildren(graph(sketch));
 }
 

@@ -1,8 +1,14 @@
-"""When traces are sent, and what an update owes to whom."""
+"""When traces are sent, what log lines say of them, and what an update owes to whom."""
+
+import json
+from collections.abc import Iterator
 
 import pytest
+import structlog
+from opentelemetry import trace
 
 from rebaser_core.tracing import MOST_LINKS, context_of, injected, is_on
+from rebaser_server import logs
 from rebaser_server.line.owed import Owed
 from rebaser_server.tracing import exported, is_wanted
 
@@ -71,3 +77,26 @@ def test_traces_kept_are_bounded() -> None:
         owed.add(context.get_span_context())
 
     assert len(owed.traces) == MOST_LINKS + 1
+
+
+@pytest.fixture
+def _as_it_was() -> Iterator[None]:
+    before = structlog.get_config()
+    yield
+    structlog.contextvars.clear_contextvars()
+    structlog.configure(**before)
+
+
+@pytest.mark.usefixtures("_as_it_was")
+def test_a_log_line_says_which_span_it_belongs_to(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("one", "json")
+    parent = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    span = trace.get_current_span(context_of(parent))
+    with trace.use_span(span):
+        structlog.get_logger().info("inside")
+    structlog.get_logger().info("outside")
+
+    inside, outside = map(json.loads, capsys.readouterr().err.splitlines())
+    assert inside["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
+    assert inside["span_id"] == "b7ad6b7169203331"
+    assert not {"trace_id", "span_id"} & {*outside}
