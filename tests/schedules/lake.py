@@ -14,6 +14,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from deltalake.exceptions import TableNotFoundError
 
 from rebaser_server.store import checkpoints, tidying
@@ -49,6 +50,10 @@ class Table:
         for column, comparison, wanted in filters or ():
             rows = rows.filter(_COMPARED[comparison](rows[column], wanted))
         return rows
+
+    def to_pyarrow_dataset(self, **how: Any) -> ds.Dataset:
+        """There are no files that could be read in one way or another."""
+        return ds.dataset(pa.concat_tables(self.versions[-1].files))
 
     def _names(self) -> list[str]:
         return [field.name for field in self.schema().fields]
@@ -118,7 +123,7 @@ class Lake:
     def write(
         self,
         table: Table,
-        rows: pa.Table,
+        rows: pa.Table | pa.RecordBatchReader,
         *,
         mode: str,
         commit_properties: Any,
@@ -132,7 +137,8 @@ class Lake:
         if mode == "overwrite":
             limit = int(predicate.removeprefix("commit <= "))
             others = [old.filter(pc.greater(old["commit"], limit)) for old in before.files]
-        files = [*(old for old in others if old), rows]
+        new = rows.read_all() if isinstance(rows, pa.RecordBatchReader) else rows
+        files = [*(old for old in others if old), new]
         table.versions.append(_Version(files, before.transactions | transactions))
         self._unsynced[table.uri] = Process.current().name
 
