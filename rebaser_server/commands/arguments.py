@@ -95,8 +95,6 @@ def runs(
 
 async def _connected(body: Body, settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.deployment import deployment
-    from rebaser_server.commands.refusals import permitted
 
     async with deployment(settings) as at:
-        code = await permitted(body(at, settings, arguments), settings.nats.user)
-        return int(code or Exit.OK)
+        return int(await body(at, settings, arguments) or Exit.OK)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import JetStream, ObjectStore, connected
 from rebaser_core.subjects import Subjects
+from rebaser_server.commands.refusals import permitted
 from rebaser_server.connection import connect_options, jetstream
 from rebaser_server.history.batches import Batches
 from rebaser_server.settings import Settings
@@ -29,6 +30,7 @@ async def deployment(settings: Settings) -> AsyncIterator[Deployment]:
 
     Raises:
         Unreachable: there is no NATS.
+        NotPermitted: NATS refuses something that the body asks.
     """
     prefix = settings.nats.prefix
     async with connected(connect_options(settings)) as nc:
@@ -38,4 +40,5 @@ async def deployment(settings: Settings) -> AsyncIterator[Deployment]:
             bucket = ObjectStore(js, subjects.batches_bucket)
             results = Results(settings.store.root, settings.store.options)
             batches = Batches(bucket, results)
-            yield Deployment(js, subjects, client, batches)
+            with permitted(settings.nats.user):
+                yield Deployment(js, subjects, client, batches)

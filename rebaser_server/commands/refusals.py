@@ -3,14 +3,12 @@
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import connection
-
-T = TypeVar("T")
 
 _VIOLATION: Final = re.compile(r'permissions violation for (\w+) to "([^"]+)"', re.IGNORECASE)
 
@@ -20,46 +18,40 @@ class NotPermitted(RebaserError):
 
 
 class _Listening(logging.Handler):
-    """Hears what the connection logs."""
+    """Hears what the connection logs, and stops who waits for an answer that will not come."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: "asyncio.Task[object]") -> None:
         super().__init__(logging.INFO)
-        self.refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._task = task
+        self.refused: str | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         found = _VIOLATION.search(record.getMessage())
-        if found and not self.refused.done():
+        if found and self.refused is None:
             verb = "subscribe to" if found[1].lower().startswith("subs") else "publish to"
-            self.refused.set_result(f"{verb} {found[2]!r}")
+            self.refused = f"{verb} {found[2]!r}"
+            self._task.cancel()
 
 
 @contextmanager
-def _heard() -> Iterator["asyncio.Future[str]"]:
-    handler, before = _Listening(), connection.log.level
-    connection.log.addHandler(handler)
-    connection.log.setLevel(logging.INFO)
-    try:
-        yield handler.refused
-    finally:
-        connection.log.removeHandler(handler)
-        connection.log.setLevel(before)
-
-
-async def permitted(body: Awaitable[T], user: str | None) -> T:
-    """What `body` returns, unless NATS refuses something to this user meanwhile.
+def permitted(user: str | None) -> Iterator[None]:
+    """The body ends as soon as NATS refuses something to this user, as with a timeout.
 
     Raises:
-        NotPermitted: it does; nobody waits for an answer that will not come.
+        NotPermitted: it did.
     """
-    with _heard() as refused:
-        work = asyncio.ensure_future(body)
-        try:
-            both: list[asyncio.Future[Any]] = [work, refused]
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if refused.done() and not (work.done() and work.exception() is None):
-                who = f"user {user!r}" if user else "this user"
-                raise NotPermitted(f"NATS does not let {who} {refused.result()}")
-            return await work
-        finally:
-            work.cancel()
-            await asyncio.wait([work])
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - called in a coroutine
+    listening, before = _Listening(task), connection.log.level
+    connection.log.addHandler(listening)
+    connection.log.setLevel(logging.INFO)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if listening.refused is None or task.uncancel():
+            raise
+        who = f"user {user!r}" if user else "this user"
+        raise NotPermitted(f"NATS does not let {who} {listening.refused}") from None
+    finally:
+        connection.log.removeHandler(listening)
+        connection.log.setLevel(before)

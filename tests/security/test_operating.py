@@ -95,6 +95,9 @@ async def test_clients_and_rebasers_may_not_and_are_told_so(
     [change_set] = new_change_sets(1)
     refused = [words for words in OPERATING if words[0] in ("pause", "resume", "dvu")]
     async with serving(nats_server, tmp_path, "one"):
+        code, said = await run("client", "queue")
+        assert code == Exit.FAILED
+        assert "NATS does not let user 'client' publish to " in said
         for role, commands in (("client", refused), ("server", refused[:2])):
             for words in commands:
                 code, said = await run(role, *given(words, change_set))
