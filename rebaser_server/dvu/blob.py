@@ -168,7 +168,7 @@ class Blob:
         return joined([fixed, header, *sections])
 
     @classmethod
-    def decode(cls, data: bytes) -> Self:
+    def decode(cls, data: bytes | memoryview) -> Self:
         """The blob; its columns share the memory of `data` and are read-only.
 
         Raises:
@@ -196,7 +196,7 @@ class Blob:
         )
 
 
-def size(blob: bytes) -> int:
+def size(blob: bytes | memoryview) -> int:
     """How many values an encoded blob holds, for the price of its first bytes."""
     if len(blob) < _FIXED.size or blob[0] != VERSION:
         raise ValueError(f"not a blob of version {VERSION}")

@@ -28,7 +28,7 @@ from rebaser_server.dvu.wide import Wide
 __all__ = ["MAX_MESSAGE", "Outcome", "Result", "decode_outcome", "evaluate", "evaluated"]
 
 
-def evaluate(blob: bytes) -> pa.Buffer:
+def evaluate(blob: bytes | memoryview) -> pa.Buffer:
     """The `Outcome` of an encoded `Blob`, encoded.
 
     A function that raises fails its value and blocks what depends on it, and nothing else;

@@ -85,8 +85,8 @@ class Shelf:
     def put_blob(self, digest: str, blob: bytes) -> None:
         self.files.put(self._path(f"{digest}.blob"), blob)
 
-    def get_blob(self, digest: str) -> bytes:
-        return bytes(self.files.get(self._path(f"{digest}.blob")))
+    def get_blob(self, digest: str) -> memoryview:
+        return memoryview(self.files.get(self._path(f"{digest}.blob"))).cast("B")
 
     def put_costs(self, seconds: Mapping[tuple[str, str], float], name: str = _COSTS) -> None:
         """Have later attempts guess as this one: they cut the update into the same blobs."""

@@ -87,7 +87,7 @@ def _stored(stored: Stored) -> bytes:
 class _Work:
     """One blob on its way."""
 
-    def __init__(self, shelf: Shelf, run: str, digest: str, blob: bytes) -> None:
+    def __init__(self, shelf: Shelf, run: str, digest: str, blob: bytes | memoryview) -> None:
         self._shelf = shelf
         self._run = run
         self._digest = digest
