@@ -35,7 +35,7 @@ def java(directory: Path, name: str, main: str, *arguments: str, **settings: str
     home = find_java(directory, os.environ)
     properties = [f"-D{key}={value}" for key, value in settings.items()]
     scratch = directory / f"{name}-files"
-    scratch.mkdir()
+    scratch.mkdir(parents=True)
     with (directory / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             [

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rebaser_server.dvu import remote
 from rebaser_server.dvu.errors import RunFailed, SessionFailed
 from rebaser_server.dvu.executor import SparkExecutor
 from rebaser_server.dvu.options import SparkOptions
@@ -72,10 +73,13 @@ async def test_a_connect_server_does_what_a_jvm_of_ours_does(port: int, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED")  # which pyspark warns of before it raises
 async def test_a_server_that_was_started_again_is_found(
     tmp_path: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Who asks while it is gone is told so before long."""
     monkeypatch.setenv("PYTHONPATH", str(installed))
+    monkeypatch.setattr(remote, "TRIES", 5)
     number = free_port()
     executor = executor_at(number, tmp_path)
     blobs = plan(wide(100).graph, slots=2).blobs
@@ -88,5 +92,6 @@ async def test_a_server_that_was_started_again_is_found(
         with connect_server(tmp_path / "second", number):
             await listening(number)
             assert sum(outcome.recomputed for outcome in await executor.run(blobs)) == 100
+            await executor.close()  # while there is somebody to tell
     finally:
         await executor.close()
