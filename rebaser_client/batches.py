@@ -23,8 +23,8 @@ from rebaser_core.messages import (
     UpdatesBatchV2,
 )
 from rebaser_core.messages import Updates as Shipped
+from rebaser_core.shapes import brief
 from rebaser_core.updates import AnyUpdate, UpdateList
-from rebaser_core.versioned import brief
 
 Updates = Sequence[AnyUpdate | dict[str, Any]]
 """Updates as classes of `rebaser_core.updates`, or as the wire has them."""

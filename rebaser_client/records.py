@@ -17,7 +17,7 @@ from rebaser_core.change_sets import (
 from rebaser_core.commits import Base
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.versioned import brief
+from rebaser_core.shapes import brief
 
 _NAME: Final = TypeAdapter(RecordName)
 

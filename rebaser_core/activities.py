@@ -7,7 +7,8 @@ from pydantic import Field
 
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.versioned import MESSAGE_ID, ContentInfo, MessageType, Plain, Read, Versioned
+from rebaser_core.shapes import Plain, Read
+from rebaser_core.versioned import MESSAGE_ID, ContentInfo, MessageType, Versioned
 
 
 class ActivityKind(StrEnum):

@@ -13,7 +13,8 @@ from pydantic import Field, StringConstraints
 
 from rebaser_core.commits import Base
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.versioned import MessageType, Read, Shape, Versioned, narrowed
+from rebaser_core.shapes import Read, Shape
+from rebaser_core.versioned import MessageType, Versioned, narrowed
 
 RecordName = Annotated[
     str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")

@@ -12,7 +12,8 @@ from pydantic import StringConstraints
 
 from rebaser_core.ids import ChangeSetId, RequestId
 from rebaser_core.messages import Correction, UpdatesAddress
-from rebaser_core.versioned import MessageType, Read, Shape, Versioned
+from rebaser_core.shapes import Read, Shape
+from rebaser_core.versioned import MessageType, Versioned
 
 AUTHOR_LENGTH: Final = 200
 """Characters of an author that are kept."""

@@ -5,7 +5,8 @@ from typing import Annotated, ClassVar, Final
 
 from rebaser_core.ids import ChangeSetId, WorkspaceId
 from rebaser_core.messages import EnqueueUpdatesResponseV2
-from rebaser_core.versioned import MessageType, Read, Versioned
+from rebaser_core.shapes import Read
+from rebaser_core.versioned import MessageType, Versioned
 
 
 class RequestState(StrEnum):

@@ -5,8 +5,9 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field
 
 from rebaser_core.ids import ChangeSetId, FuncId, ValueId, WorkspaceId
+from rebaser_core.shapes import Plain, Shape
 from rebaser_core.updates import Inputs
-from rebaser_core.versioned import MessageType, Plain, Shape, Versioned, narrowed
+from rebaser_core.versioned import MessageType, Versioned, narrowed
 
 _Levels = Annotated[int, Field(ge=0, le=1_000_000)]
 

@@ -1,0 +1,90 @@
+"""What messages are made of: strict shapes, in camelCase on the wire; mistakes told in words."""
+
+from functools import cache
+from typing import Annotated, Any, Final, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from rebaser_core import codecs
+from rebaser_core.errors import MalformedMessage
+
+
+def _plain(value: Any) -> Any:
+    try:
+        codecs.require_plain(value)
+    except MalformedMessage as error:
+        raise PydanticCustomError("plain", "{why}", {"why": str(error)}) from None
+    return value
+
+
+Plain = Annotated[Any, AfterValidator(_plain)]
+"""What JSON can say, nested as deep as a value may be: checked before it is ever written."""
+
+Read = Field(strict=False)
+"""For what is no JSON of its own, an enumeration or a tuple: it may be made from its JSON."""
+
+
+class Shape(BaseModel):
+    """Part of a message: fields in camelCase on the wire, no unknown ones, never changed.
+
+    Strict: `"1"`, `1.0` and `true` are no integers.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, strict=True
+    )
+
+    @classmethod
+    def from_wire(cls, data: Any) -> Self:
+        """Read plain data, whose names are those of the wire and no others.
+
+        Raises:
+            ValidationError: it is not of this shape.
+        """
+        return cls.model_validate(data, by_alias=True, by_name=False)
+
+    def wire(self) -> dict[str, Any]:
+        """As plain data: what is None and need not be said is left out.
+
+        By hand, since a large batch is most of what is ever written; shares what is
+        plain already.
+        """
+        said = {}
+        values = self.__dict__
+        for name, alias, required in _fields(type(self)):
+            value = values[name]
+            if required or value is not None:
+                said[alias] = value if type(value) in _AS_IT_IS else _wire(value)
+        return said
+
+
+@cache
+def _fields(shape: type[Shape]) -> list[tuple[str, str, bool]]:
+    fields = shape.model_fields.items()
+    return [(name, info.alias or name, info.is_required()) for name, info in fields]
+
+
+def _wire(value: Any) -> Any:
+    if type(value) in _AS_IT_IS:
+        return value
+    if isinstance(value, Shape):
+        return value.wire()
+    if isinstance(value, list | tuple):
+        return [_wire(item) for item in value]
+    return str(value)  # an id or an enumeration
+
+
+_AS_IT_IS: Final = frozenset({str, int, float, bool, type(None), dict})
+
+
+def brief(error: ValidationError) -> str:
+    """Where the first mistake is, what it is, and how many more there are. Shows no data."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where: list[str] = []
+    for part in map(str, first["loc"]):
+        if where[-1:] != [part]:  # a tagged part comes twice: as the tag, and as the field
+            where.append(part)
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{'.'.join(where)[:200] or 'the body'}: {first['msg']}{more}"
