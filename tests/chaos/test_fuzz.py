@@ -97,7 +97,7 @@ async def test_answers_that_are_none_are_nobodys(bench: Bench) -> None:
     async with RebaserClient.on(bench.nc, bench.js) as client, asyncio.timeout(30):
         request_id = RequestId()
         batch = values.define(rng)
-        inbox = client._replies.inbox(request_id)
+        inbox = client._requests._replies.inbox(request_id)
         for number in range(50):
             headers, payload = fuzzed(rng, change_set, values)
             if number % 2:

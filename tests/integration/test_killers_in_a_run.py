@@ -15,13 +15,13 @@ ROOT = Path(__file__).parents[2]
 
 DEADLY = """
 import os, signal, sys
-from rebaser_server.line import applying
-real = applying.perform
+from rebaser_server.history import performing
+real = performing.perform
 def perform(state, sequence, batch, *rest):
     if "deadly" in repr(batch.updates):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(state, sequence, batch, *rest)
-applying.perform = perform
+performing.perform = perform
 sys.argv = ["rebaser", "serve"]
 from rebaser_server.entry import run
 run()
