@@ -16,6 +16,7 @@ from tests.chaos.judge import judge
 
 
 def main() -> int:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have it ignored behind `&`
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # cleans up
     arguments = _arguments()
     if arguments.judge:
