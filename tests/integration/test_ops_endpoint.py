@@ -110,11 +110,14 @@ async def test_the_sketch_of_an_update_outlives_the_work_on_its_change_set(
         query = f"workspace={which.workspace_id}&changeSet={which.change_set_id}"
         return json.loads((await get(f"{url_of(other)}sketch?{query}"))[1])["sketch"]
 
-    async def is_known() -> bool:
-        return await sketch_of(change_set) is not None
+    sketch = None
 
-    await eventually(is_known)  # once the one has heard of the other
-    sketch = await sketch_of(change_set)
+    async def is_known() -> bool:
+        nonlocal sketch
+        sketch = await sketch_of(change_set)
+        return sketch is not None
+
+    await eventually(is_known)  # surely once the one has heard of the other, by chance before
     assert (sketch["affected"], sketch["levels"], len(sketch["values"])) == (1, 1, 1)
     assert await sketch_of(stranger) is None
     assert (await get(url_of(other) + "sketch?workspace=x&changeSet=y"))[0] == 400
