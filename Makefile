@@ -29,7 +29,7 @@ bench: .venv/ready ## what it costs, beside the limits measured in the same run
 	$(BIN)/python -m benchmarks
 
 docs: .venv/ready ## the documentation as a site, in build/docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/properdocs build --strict
 
 audit: .venv/ready ## known vulnerabilities in what is installed; needs the internet
 	$(PYTHON) -m venv .venv/audit

@@ -1,4 +1,4 @@
-"""For mkdocs: what stands in pages for readers of the repository, or for tests."""
+"""For ProperDocs: what stands in pages for readers of the repository, or for tests."""
 
 import re
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Any
 
 _OUT = re.compile(r"\[([^\]]+)\]\((\.\./[^)#\s]+)(?:#[^)]*)?\)")
 
-_WORD = re.compile(r"^(```\w+) [\w-]+$", re.MULTILINE)
-"""Of a fence, behind its language: by which a test finds it."""
+_FENCE = re.compile(r'^(```\w+)(?: title="(?P<title>[^"]+)"| [\w-]+)$', re.MULTILINE)
+"""With a title, or with a word by which a test finds it."""
 
 
 def on_page_markdown(markdown: str, *, config: Any, **_: Any) -> str:
@@ -22,4 +22,7 @@ def on_page_markdown(markdown: str, *, config: Any, **_: Any) -> str:
         path = (docs / link[2]).resolve(strict=True).relative_to(docs.parent.resolve())
         return link[1] if link[1].strip("`") == str(path) else f"{link[1]} (`{path}`)"
 
-    return _OUT.sub(named, _WORD.sub(r"\1", markdown))
+    def titled(fence: re.Match[str]) -> str:
+        return f"`{fence['title']}`:\n\n{fence[1]}" if fence["title"] else fence[1]
+
+    return _OUT.sub(named, _FENCE.sub(titled, markdown))
