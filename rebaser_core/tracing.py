@@ -73,12 +73,25 @@ def context_of(headers: Mapping[str, str]) -> Context:
     return _W3C.extract({name.lower(): value for name, value in headers.items()}, Context())
 
 
+def named_in(headers: Mapping[str, str]) -> SpanContext | None:
+    """The span that the headers of a message say it belongs to, if any."""
+    named = trace.get_current_span(context_of(headers)).get_span_context()
+    return named if named.is_valid else None
+
+
 def injected(headers: Mapping[str, str]) -> Mapping[str, str]:
     """The headers, with those that say which span is current, if one is."""
     if not is_on():
         return headers
     carrier = dict(headers)
     _W3C.inject(carrier)
+    return carrier
+
+
+def naming(span: SpanContext) -> dict[str, str]:
+    """Headers that say that a message belongs to that span."""
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier, under(span))
     return carrier
 
 

@@ -1,12 +1,12 @@
 """The commit log of one change set: append under compare-and-swap, read, purge (protocol 4.1)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from rebaser_core.commits import Commit, CommitV1
 from rebaser_core.errors import NewerVersion
-from rebaser_core.ids import ChangeSet
+from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import (
     ApiError,
     Delivery,
@@ -24,9 +24,16 @@ DVU_DUE: Final = "X-DVU-DUE"
 """Header of a line after which an update of dependent values is due, or a branch on its way to
 head: the reconciler reads no more."""
 
+TRACE: Final = frozenset(("traceparent", "tracestate"))
+"""Headers of such a line where traces are on: that to which the update belongs that is due."""
+
+Marks = Mapping[RequestId, Mapping[str, str]]
+"""Headers of lines besides their own, by their ids."""
+
 MOST_AT_ONCE: Final = 64
 """Lines on their way to the stream that nothing is known of yet."""
 
+_UNMARKED: Final[Marks] = {}
 _RETRY_DELAY: Final = 0.2  # seconds between tries of an append whose outcome is unknown
 
 
@@ -52,10 +59,16 @@ class CommitLog:
 
     async def last(self) -> tuple[int, CommitV1 | None]:
         """The last line and its sequence, as the leader has it (S-4), or (0, None)."""
+        sequence, line, _ = await self.last_marked()
+        return sequence, line
+
+    async def last_marked(self) -> tuple[int, CommitV1 | None, Mapping[str, str]]:
+        """As `last`, with the headers that were its mark as it was appended."""
         message = await self._js.get_message(self._stream, last_by_subject=self._subject)
         if message is None:
-            return 0, None
-        return message.sequence, _decoded(message)
+            return 0, None, {}
+        mark = {name: message.headers[name] for name in TRACE & message.headers.keys()}
+        return message.sequence, _decoded(message), mark
 
     async def line(self, sequence: int) -> CommitV1 | None:
         """The line of that sequence, or None if it was purged."""
@@ -81,7 +94,7 @@ class CommitLog:
         """
         return min(1 + self._alone // 4, MOST_AT_ONCE) if self._chains else 1
 
-    async def append(self, lines: Sequence[CommitV1]) -> list[int]:
+    async def append(self, lines: Sequence[CommitV1], marks: Marks = _UNMARKED) -> list[int]:
         """Write `lines` behind `lines[0].previous`; their sequences.
 
         Where the server's answer is lost it is asked again until it gives one, for as
@@ -92,16 +105,16 @@ class CommitLog:
                 the others are not in the log.
         """
         first, last = lines[0].previous + 1, lines[0].previous + len(lines)
-        if len(lines) > 1 and await self._chained(lines):
+        if len(lines) > 1 and await self._chained(lines, marks):
             sequences = [*range(first, last + 1)]
         else:
-            sequences = await self._one_by_one(lines)
+            sequences = await self._one_by_one(lines, marks)
             if sequences[-1] == last and len(lines) > 1:  # refused, and not for another's line
                 self._chains = False
         self._alone = self._alone + len(lines) if sequences[-1] == last else 0
         return sequences
 
-    async def _chained(self, lines: Sequence[CommitV1]) -> bool:
+    async def _chained(self, lines: Sequence[CommitV1], marks: Marks) -> bool:
         """Write them without awaiting one receipt before the next; whether all are there.
 
         Each but the first is stored only if the stream's last message is the one before
@@ -114,7 +127,7 @@ class CommitLog:
             receipts.append(
                 await self._js.publish_ahead(
                     self._subject,
-                    **_encoded(line),
+                    **_encoded(line, marks),
                     expected_last_subject_sequence=line.previous,
                     expected_last_message_id=before,
                 )
@@ -128,14 +141,14 @@ class CommitLog:
                 complete = False
         return complete
 
-    async def _one_by_one(self, lines: Sequence[CommitV1]) -> list[int]:
+    async def _one_by_one(self, lines: Sequence[CommitV1], marks: Marks) -> list[int]:
         """Write those that are not there yet, each when the one before it has its sequence."""
         last, sequences = lines[0].previous, list[int]()
         while left := lines[len(sequences) :]:
             line = left[0].model_copy(update={"previous": last})
             try:
                 ack = await self._js.publish(
-                    self._subject, **_encoded(line), expected_last_subject_sequence=last
+                    self._subject, **_encoded(line, marks), expected_last_subject_sequence=last
                 )
             except WrongLastSequence:
                 sequences += await self._own(left)
@@ -210,9 +223,10 @@ def _decoded(message: StoredMessage | Delivery) -> CommitV1:
         raise LeftForNewer(error) from error
 
 
-def _encoded(line: CommitV1) -> dict[str, Any]:
+def _encoded(line: CommitV1, marks: Marks) -> dict[str, Any]:
     """Arguments for publishing it."""
     headers, payload = Commit.encode(line)
+    headers |= marks.get(line.id, {})
     if line.head.unfinished:
         headers[DVU_DUE] = "1"
     return {"payload": payload, "message_id": headers.pop(MESSAGE_ID), "headers": headers}

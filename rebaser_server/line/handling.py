@@ -81,20 +81,21 @@ class Handler:
         async with self.own.lock:
             for request in requests:
                 request_id = id_of(request)
-                self.own.traces.begin(request_id, request)
                 try:
-                    done.append((request, request_id, await self._settled(request, request_id)))
+                    with self.own.traces.begin(request_id, request):
+                        what = await self._settled(request, request_id)
+                    done.append((request, request_id, what))
                 except RetryLater as error:
                     failed = error
                     break
             await self.own.flush()
             done = [(request, its_id, self._committed(what)) for request, its_id, what in done]
-            self._note_owed(done)
         for request, _, _ in done:
             await self.queue.delete(request.stream_sequence)
         for request, request_id, what in done:
             if what is not None:
-                await self._tell(request, request_id, what)
+                with self.own.traces.within(request_id):
+                    await self._tell(request, request_id, what)
         if failed is not None:
             raise failed
 
@@ -102,13 +103,6 @@ class Handler:
         if request.stream_sequence > self.own.head.last_sequence:
             return await self._decide(request)
         return await settled(self.own, request_id)  # handled before, and never again (W5)
-
-    def _note_owed(self, done: Sequence[_Done]) -> None:
-        if not self.own.state.head.dvu_due:
-            return
-        for _, request_id, what in done:
-            if what and what.handled.outcome is Outcome.APPLIED and what.handled.covers is None:
-                self.own.owed.add(self.own.traces.of(request_id))
 
     def _committed(self, what: Settled | None) -> Settled | None:
         """With its commit, now that it is written."""
@@ -145,7 +139,8 @@ class Handler:
         except (MessageError, Unprocessable) as error:
             return await self._bury(request, f"{type(error).__name__}: {error}", before.count + 1)
         except Exception as error:
-            log.exception("request failed", sequence=request.stream_sequence)
+            sequence = request.stream_sequence
+            log.exception("request failed", request=str(id_of(request)), sequence=sequence)
             reason = f"{type(error).__name__}: {error}"
             failed = before.model_copy(update={"count": before.count + 1})
             raise await self._put_off(request, reason, failed) from error

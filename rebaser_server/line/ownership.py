@@ -55,7 +55,7 @@ class Ownership:
         `first` is asked for the head of a change set that has no line yet.
         """
         while True:
-            previous, last = await archive.log.last()
+            previous, last, mark = await archive.log.last_marked()
             head = await first() if last is None else last.head
             own_id = RequestId()
             mine = head.model_copy(
@@ -63,7 +63,7 @@ class Ownership:
             )
             try:
                 line = CommitV1(id=own_id, previous=previous, head=mine)
-                [sequence] = await archive.log.append([line])
+                [sequence] = await archive.log.append([line], {own_id: mark})
             except Overtaken:
                 continue
             try:
@@ -80,6 +80,7 @@ class Ownership:
                 await _confirm(archive, mine.epoch)
                 raise
             own.former = head.owner
+            own.owed.inherit(mark)
             return own
 
     @property
@@ -108,9 +109,13 @@ class Ownership:
         """
         lines, self._staged = self._staged, []
         self._settling.clear()
+        if not lines:
+            return
+        marks = self.owed.marks(lines, self.traces.of)
         with self.traces.committing(lines):
-            sequences = await self.archive.log.append(lines) if lines else []
+            sequences = await self.archive.log.append(lines, marks)
         for line, sequence in zip(lines, sequences, strict=True):
+            self.owed.add(line, self.traces.of)
             self.state.advance(line, sequence)
             self.lines += 1
             self.handled += line.handled is not None

@@ -114,13 +114,10 @@ class SerialDvu:
         if claimed is None:
             return
         claim, planned, base, shelf = claimed
-        owed = self._own.owed.take()
-        with owed.update(self._change_set, claim.id, planned.affected):
+        with self._own.owed.update(self._change_set, claim.id, planned.affected) as owed:
             await self._carry_out(claim, planned, base, shelf)
-        if self._own.state.head.clean_sequence >= claim.covers:
-            owed.paid()
-        else:
-            self._own.owed.put_back(owed)
+            if self._own.state.head.clean_sequence >= claim.covers:
+                owed.paid()
 
     async def _carry_out(self, claim: Claim, planned: Plan, base: int, shelf: Shelf) -> None:
         self._announcer.board.sketched(self._change_set, planned.sketch)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from opentelemetry import trace
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
 from rebaser_core import tracing
@@ -20,8 +21,8 @@ class Traces:
         self._change_set = change_set
         self._open: dict[RequestId, Span] = {}
 
-    def begin(self, request_id: RequestId, request: Delivery) -> None:
-        """It is in hand: begin its span, in the trace that its headers name."""
+    def begin(self, request_id: RequestId, request: Delivery) -> AbstractContextManager[Any]:
+        """It is in hand: begin its span, in the trace that its headers name, and see `within`."""
         if tracing.is_on():
             self._open[request_id] = tracing.begun(
                 "rebaser handle",
@@ -31,6 +32,14 @@ class Traces:
                 request=str(request_id),
                 sequence=request.stream_sequence,
             )
+        return self.within(request_id)
+
+    def within(self, request_id: RequestId) -> AbstractContextManager[Any]:
+        """What the body logs and what it sends belongs to the request."""
+        span = self._open.get(request_id)
+        if span is None:
+            return nullcontext()
+        return trace.use_span(span, set_status_on_exception=False)
 
     def of(self, request_id: RequestId) -> SpanContext | None:
         """What follows from the request belongs there."""
@@ -53,11 +62,9 @@ class Traces:
 
     def replying(self, request_id: RequestId) -> AbstractContextManager[Any]:
         """The body answers the caller."""
-        span = self._open.get(request_id)
-        if span is None:
+        if request_id not in self._open:
             return nullcontext()
-        parent = tracing.under(span)
-        return tracing.span("rebaser reply", self._change_set, SpanKind.PRODUCER, parent=parent)
+        return tracing.span("rebaser reply", self._change_set, SpanKind.PRODUCER)
 
     def end(self, request_id: RequestId, **attributes: Any) -> None:
         """It is out of hand; `attributes` say how."""

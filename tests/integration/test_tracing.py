@@ -13,10 +13,12 @@ import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from rebaser_client.publishing import publish_task
 from rebaser_core.ids import ChangeSet
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.values import Sum, new_id, put
+from tests.integration.doomed import AFTER_COMMIT, BEFORE_COMMIT, BEFORE_RESULT, doomed
+from tests.integration.values import Batch, Sum, new_id, put
 
 OTEL = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_TRACES_EXPORTER", "OTEL_SDK_DISABLED")
 
@@ -40,6 +42,7 @@ class Collector:
                         "links": [link.trace_id.hex() for link in span.links],
                         "lasted": span.end_time_unix_nano - span.start_time_unix_nano,
                         "service": told["service.name"],
+                        "instance": told["service.instance.id"],
                         "told": {a.key: a.value.string_value for a in span.attributes},
                     }
                     for span in scope.spans
@@ -48,6 +51,11 @@ class Collector:
 
     def named(self, name: str) -> list[dict[str, Any]]:
         return [span for span in self.spans if span["name"] == name]
+
+    def by(self, instance: str) -> list[str]:
+        """What it did, by the names of its spans."""
+        mine = [span["name"] for span in self.spans if span["instance"] == instance]
+        return sorted(name.removeprefix("rebaser ") for name in mine)
 
 
 @pytest.fixture
@@ -79,6 +87,33 @@ async def enqueue(deployment: Deployment, change_set: ChangeSet, file: Path) -> 
     out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
     return out.decode()
+
+
+async def ask(
+    deployment: Deployment,
+    change_set: ChangeSet,
+    batch: Batch,
+    trace: str,
+    header: str = "traceparent",
+) -> None:
+    """As a client in another language does that is part of a trace."""
+    request, js, subjects = new_id(), deployment.js, deployment.subjects
+    body = {
+        "id": request,
+        "workspaceId": str(change_set.workspace_id),
+        "changeSetId": str(change_set.change_set_id),
+        "updatesAddress": {"inline": {"updates": batch}},
+    }
+    headers = {
+        "X-CONTENT-TYPE": "application/json",
+        "X-MESSAGE-TYPE": "EnqueueUpdatesRequest",
+        "X-MESSAGE-VERSION": "1",
+        "X-Reply-Inbox": "_INBOX.nobody",
+        header: f"00-{trace}-{7:016x}-01",
+    }
+    payload = json.dumps({"v1": body}).encode()
+    await js.publish(subjects.requests(change_set), payload, headers=headers, message_id=request)
+    await publish_task(js, subjects, change_set)
 
 
 async def test_one_trace_spans_enqueue_handle_commit_update_and_reply(
@@ -126,26 +161,9 @@ async def test_an_update_for_several_requests_is_linked_to_all_of_them(
 ) -> None:
     """Traced by their callers, whose headers may have any case: clients of other languages do."""
     [change_set], values = new_change_sets(1), Sum()
-    js, subjects = deployment.js, deployment.subjects
     traces = [f"{number:032x}" for number in (1, 2, 3)]
     for trace, header in zip(traces, ("traceparent", "Traceparent", "TRACEPARENT"), strict=True):
-        request, parent = new_id(), f"00-{trace}-{7:016x}-01"
-        body = {
-            "id": request,
-            "workspaceId": str(change_set.workspace_id),
-            "changeSetId": str(change_set.change_set_id),
-            "updatesAddress": {"inline": {"updates": values.define()}},
-        }
-        headers = {
-            "X-CONTENT-TYPE": "application/json",
-            "X-MESSAGE-TYPE": "EnqueueUpdatesRequest",
-            "X-MESSAGE-VERSION": "1",
-            header: parent,
-        }
-        payload = json.dumps({"v1": body}).encode()
-        subject = subjects.requests(change_set)
-        await js.publish(subject, payload, headers=headers, message_id=request)
-    await js.publish(subjects.task(change_set))
+        await ask(deployment, change_set, values.define(), trace, header)
     await deployment.start()
 
     def all_linked() -> bool:
@@ -154,6 +172,51 @@ async def test_an_update_for_several_requests_is_linked_to_all_of_them(
 
     await eventually(all_linked, within=30)
     assert {span["trace"] for span in collector.named("rebaser commit")} == set(traces)
+
+
+UPDATE = ("dvu", "enqueue", "handle", "commit")
+
+
+@pytest.mark.parametrize(
+    ("step", "successor"),
+    [
+        (BEFORE_COMMIT, ("handle", "commit", "reply", *UPDATE)),
+        (AFTER_COMMIT, ("handle", "reply", *UPDATE)),
+        (BEFORE_RESULT, UPDATE),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+async def test_who_takes_over_goes_on_in_the_trace_of_the_request(
+    deployment: Deployment, collector: Collector, step: str, successor: tuple[str, ...]
+) -> None:
+    """Killed at that step, the first one left nothing but what is stored."""
+    [change_set], trace = new_change_sets(1), f"{5:032x}"
+    first = await deployment.start("doomed", doomed(step))
+    await ask(deployment, change_set, Sum().define(), trace)
+    assert await first.ended() == -signal.SIGKILL
+
+    await deployment.start("successor")
+
+    await eventually(lambda: collector.by("successor") == sorted(successor), within=30)
+    assert {span["trace"] for span in collector.spans} == {trace}
+
+
+async def test_a_log_line_of_a_request_leads_to_its_trace_and_back(
+    deployment: Deployment, collector: Collector
+) -> None:
+    [change_set], trace = new_change_sets(1), f"{6:032x}"
+    daemon = await deployment.start()
+
+    await ask(deployment, change_set, [{"nonsense": {}}], trace)
+
+    await eventually(lambda: bool(collector.named("rebaser handle")), within=30)
+    [line], [span] = daemon.said("request is dead"), collector.named("rebaser handle")
+    assert (line["trace_id"], line["span_id"]) == (trace, span["id"])
+    assert (line["request"], line["instance"]) == (
+        span["told"]["rebaser.request"],
+        span["instance"],
+    )
+    assert not [other for other in daemon.said("taken") if "trace_id" in other]
 
 
 async def test_without_being_asked_for_nothing_is_traced_and_no_header_sent(

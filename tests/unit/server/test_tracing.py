@@ -6,11 +6,15 @@ from collections.abc import Iterator
 import pytest
 import structlog
 from opentelemetry import trace
+from opentelemetry.trace import SpanContext
 
-from rebaser_core.tracing import MOST_LINKS, context_of, injected, is_on
+from rebaser_core.commits import Claim, CommitV1, Handled, Head, Outcome
+from rebaser_core.ids import RequestId
+from rebaser_core.tracing import MOST_LINKS, context_of, injected, is_on, named_in
 from rebaser_server import logs
 from rebaser_server.line.owed import Owed
 from rebaser_server.tracing import exported, is_wanted
+from tests.integration.deployment import new_change_sets
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 
@@ -55,26 +59,78 @@ def test_a_header_that_makes_no_sense_begins_no_trace(garbage: str) -> None:
     assert not context_of({"traceparent": garbage})
 
 
+def line(sequence: int, dirty: int, clean: int = 0, claim: Claim | None = None) -> CommitV1:
+    handled = Handled(id=RequestId.from_int(sequence), sequence=sequence, outcome=Outcome.APPLIED)
+    head = Head(dirty_sequence=dirty, clean_sequence=clean, claim=claim)
+    return CommitV1(id=RequestId(), previous=0, head=head, handled=handled)
+
+
+def span_of(request: RequestId) -> SpanContext | None:
+    return named_in({"traceparent": f"00-{int(request):032x}-{1:016x}-01"})
+
+
+def carried_out(owed: Owed, *, paid: bool) -> Owed:
+    [change_set] = new_change_sets(1)
+    with owed.update(change_set, RequestId(), 1) as taken:
+        if paid:
+            taken.paid()
+    return taken
+
+
 def test_an_update_that_came_to_nothing_leaves_its_debt_to_the_next() -> None:
     owed = Owed()
-    owed.add(None)
-    first = owed.take()
-    owed.add(None)
-    second = owed.since
+    owed.add(line(1, dirty=1), span_of)
+    since = owed.since
 
-    owed.put_back(first)
+    carried_out(owed, paid=False)
+    owed.add(line(2, dirty=2), span_of)
 
-    assert owed.since == first.since
-    assert second is not None
-    assert first.since is not None
-    assert first.since <= second
+    assert owed.since == since is not None
+    assert [trace.trace_id for trace in owed.traces] == [1, 2]
+
+
+def test_a_request_that_left_nothing_to_recompute_is_owed_nothing() -> None:
+    """However long ago that was when one comes that does: the update's time is counted from it."""
+    owed = Owed()
+    owed.add(line(1, dirty=1), span_of)
+    [change_set] = new_change_sets(1)
+
+    with owed.update(change_set, RequestId(), 1) as taken:
+        owed.add(line(2, dirty=1), span_of)
+        taken.paid()
+
+    assert owed.since is None
+    assert owed.traces == []
+
+
+def test_a_line_names_the_trace_of_the_update_that_is_due_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rebaser_core.tracing.is_on", lambda: True)
+    claim = Claim(id=RequestId(), covers=1)
+    owed = Owed()
+
+    def marked(*lines: CommitV1) -> list[int]:
+        marks = owed.marks(lines, span_of)
+        for each in lines:
+            owed.add(each, span_of)
+        named = (named_in(marks.get(each.id, {})) for each in lines)
+        return [span.trace_id if span else 0 for span in named]
+
+    assert marked(line(1, dirty=0), line(2, dirty=2), line(3, dirty=3)) == [0, 2, 2]
+    [change_set] = new_change_sets(1)
+    with owed.update(change_set, RequestId(), 1) as taken:
+        assert marked(line(4, dirty=4, claim=claim)) == [2]
+        assert marked(line(5, dirty=4, clean=3)) == [4], "the result: what is still due came later"
+        taken.paid()
+    assert marked(line(6, dirty=4, clean=3)) == [4]
+    assert marked(line(7, dirty=4, clean=4)) == [0]
 
 
 def test_traces_kept_are_bounded() -> None:
     owed = Owed()
-    [context] = context_of({"traceparent": f"00-{1:032x}-{2:016x}-01"}).values()
-    for _ in range(10 * MOST_LINKS):
-        owed.add(context.get_span_context())
+    for sequence in range(1, 10 * MOST_LINKS):
+        owed.add(line(sequence, dirty=sequence), span_of)
 
     assert len(owed.traces) == MOST_LINKS + 1
 
