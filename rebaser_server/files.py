@@ -1,11 +1,12 @@
 """Whole files under a root that Rebasers and Spark's workers share, on disk or an object store."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
+from pyarrow import NativeFile
 from pyarrow.fs import FileInfo, FileSelector, FileType, LocalFileSystem
 
 from rebaser_server.filesystems import filesystem_of
@@ -31,8 +32,8 @@ class Files:
     def __reduce__(self) -> tuple[type["Files"], tuple[str, dict[str, str]]]:
         return Files, (self.root, self._options)
 
-    def put(self, path: str, payload: bytes) -> None:
-        """Store the bytes whole or not at all; the same path again replaces them."""
+    def put(self, path: str, payload: bytes | Callable[[NativeFile], None]) -> None:
+        """Store the bytes, or those that it writes, whole or not at all; again replaces them."""
         where = self._root / path
         # An object store shows an object only when it is complete, and renames by copying;
         # a file system needs the rename, from a file that nobody else writes at the same time.
@@ -76,6 +77,9 @@ class Files:
         if self._files.get_file_info(where).type is not FileType.NotFound:
             self._files.delete_dir(where)
 
-    def _write(self, where: PurePosixPath, payload: bytes) -> None:
+    def _write(self, where: PurePosixPath, payload: bytes | Callable[[NativeFile], None]) -> None:
         with self._files.open_output_stream(str(where)) as file:
-            file.write(payload)
+            if callable(payload):
+                payload(file)
+            else:
+                file.write(payload)

@@ -1,6 +1,6 @@
 """How a function is called, again and again, with what stands in the cells of its arguments."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -8,27 +8,68 @@ from rebaser_server.dvu.blob import Shape
 
 Call = Callable[[Callable[..., Any], list[Any]], Any]
 """Calls a function with what its refs refer to, argument after argument."""
+Loop = Callable[[Callable[..., Any], memoryview, Callable[[Any], None], Iterable[Any]], None]
+"""Calls a function for each row of a place and its arguments: notes the place in the first item
+of the memory, and hands on what comes out."""
 
 
 def call_of(function: Callable[..., Any], shape: list[Shape]) -> Call:
     """A call that writes the arguments' names down costs half of one that hands a dict over."""
-    code = getattr(function, "__code__", None)
-    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ()
+    if not _can_be_written(function, shape):
+        return lambda function, given: function(**_named(shape, given))
     arguments, start = [], 0
     for name, count in shape:
         end = start + (1 if count is None else count)
         arguments.append(f"{name}=given[{start if count is None else f'{start}:{end}'}]")
         start = end
-    if all(name in own for name, _ in shape):
-        return _written(", ".join(arguments))
-    return lambda function, given: function(**_named(shape, given))
+    return _written(", ".join(arguments))
+
+
+def loop_of(function: Callable[..., Any], shape: list[Shape]) -> Loop:
+    """Many calls without anything between them that could be done before or after."""
+    names = tuple(name for name, _ in shape)
+    if _can_be_written(function, shape):
+        return _written_loop(names)
+
+    def loop(
+        function: Callable[..., Any],
+        watched: memoryview,
+        found: Callable[[Any], None],
+        rows: Iterable[Any],
+    ) -> None:
+        for place, *given in rows:
+            watched[0] = place
+            found(function(**dict(zip(names, given, strict=True))))
+
+    return loop
+
+
+def _can_be_written(function: Callable[..., Any], shape: list[Shape]) -> bool:
+    """Whether all names are of parameters, as installed code has them, and not just anybody's."""
+    code = getattr(function, "__code__", None)
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ()
+    return all(name in own for name, _ in shape)
 
 
 @cache
 def _written(arguments: str) -> Call:
-    # All that is not ours in it are names of parameters, as installed code has them.
     call: Call = eval(f"lambda function, given: function({arguments})")  # noqa: S307 - see above
     return call
+
+
+@cache
+def _written_loop(names: tuple[str, ...]) -> Loop:
+    given = "".join(f", given{n}" for n in range(len(names)))
+    arguments = ", ".join(f"{name}=given{n}" for n, name in enumerate(names))
+    written: dict[str, Loop] = {}
+    exec(  # noqa: S102 - see above
+        "def loop(function, watched, found, rows):\n"
+        f"    for place{given or ','} in rows:\n"
+        "        watched[0] = place\n"
+        f"        found(function({arguments}))\n",
+        written,
+    )
+    return written["loop"]
 
 
 def _named(shape: list[Shape], given: list[Any]) -> dict[str, Any]:

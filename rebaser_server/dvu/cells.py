@@ -86,6 +86,7 @@ class Cells:
         """
         if not self.objects:
             self.objects = [NOTHING] * len(self.kinds)
+        places = np.unique(places)
         kinds = self.kinds[places]
         objects = self.objects
         for kind in _met(kinds):
@@ -102,11 +103,25 @@ class Cells:
                 case 4:
                     made = self.floats[chosen].tolist()
                 case _:
-                    chosen = np.unique(chosen)
                     made = self._parsed(chosen)
             for place, item in zip(chosen.tolist(), made, strict=True):
                 objects[place] = item
         self.is_boxed[places] = True
+
+    def put_objects(self, places: Places, objects: list[Any]) -> None:
+        """Have these be the objects of cells at ascending places."""
+        self.is_boxed[places] = True
+        first, last = int(places[0]), int(places[-1])
+        if last - first + 1 == len(places):
+            self.objects[first : last + 1] = objects
+            return
+        for place, item in zip(places.tolist(), objects, strict=True):
+            self.objects[place] = item
+
+    def forget_objects(self) -> None:
+        """Free their memory; what is asked for again is made again."""
+        self.objects = []
+        self.is_boxed[:] = False
 
     def _parsed(self, places: Places) -> list[Any]:
         try:

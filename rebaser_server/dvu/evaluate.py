@@ -21,11 +21,20 @@ from rebaser_server.dvu.outcome import (
     decode_outcome,
     encode_outcome,
 )
-from rebaser_server.dvu.rows import MAX_MESSAGE, Rows
+from rebaser_server.dvu.results import MAX_MESSAGE
+from rebaser_server.dvu.rows import Rows
 from rebaser_server.dvu.runs import highest_refs, runs
 from rebaser_server.dvu.wide import Wide
 
-__all__ = ["MAX_MESSAGE", "Outcome", "Result", "decode_outcome", "evaluate", "evaluated"]
+__all__ = [
+    "MAX_MESSAGE",
+    "Evaluation",
+    "Outcome",
+    "Result",
+    "decode_outcome",
+    "evaluate",
+    "evaluated",
+]
 
 
 def evaluate(blob: bytes | memoryview) -> pa.Buffer:
@@ -54,54 +63,80 @@ def evaluated(blob: Blob, watch: Watch, *, vectorised: bool = True) -> Outcome:
     `vectorised`: whether functions may be called for many values at once, which changes
     nothing but how long it takes.
     """
-    with watch.watching():
-        return _Evaluation(blob, watch, vectorised=vectorised).run()
+    evaluation = Evaluation(blob, watch, vectorised=vectorised)
+    evaluation.advance(len(blob))
+    return evaluation.found()
 
 
-class _Evaluation:
-    def __init__(self, blob: Blob, watch: Watch, *, vectorised: bool) -> None:
+class Evaluation:
+    """A blob's values, computed from the first on as far as is asked for."""
+
+    def __init__(self, blob: Blob, watch: Watch, *, vectorised: bool = True) -> None:
         self._blob = blob
+        self._watch = watch
         count = len(blob)
-        functions = [_callable(runtime, code) for runtime, code in blob.functions]
-        forms = [
+        self._functions = [_callable(runtime, code) for runtime, code in blob.functions]
+        self._forms = [
             form_of(runtime, code) if runtime and vectorised else None
             for runtime, code in blob.functions
         ]
-        self._widths = blob.widths()
+        widths = blob.widths()
+        self._highest = highest_refs(blob.refs, widths)
         starts = np.zeros(count + 1, np.int64)
-        np.cumsum(self._widths, out=starts[1:])
+        np.cumsum(widths, out=starts[1:])
         refs = blob.refs.astype(np.int64)
         np.subtract(count - 1, refs, out=refs, where=refs < 0)
+        self._wiring = refs, starts
         self._cells = Cells(blob)
-        changed = bytearray(count + len(blob.constant_known))
-        self._changed = np.frombuffer(changed, np.bool_)
-        wiring = refs, starts
-        self._rows = Rows(blob, self._cells, wiring, changed, functions, watch)
-        self._wide = Wide(blob, self._cells, wiring, self._changed, forms, self._rows, watch)
+        self._changed_bytes = bytearray(count + len(blob.constant_known))
+        self._changed = np.frombuffer(self._changed_bytes, np.bool_)
+        self.done = 0
+        """Values computed, or found not to be due."""
+        self._begin()
 
-    def run(self) -> Outcome:
-        for start, end, is_wide in runs(highest_refs(self._blob.refs, self._widths)):
-            if is_wide:
-                self._wide.run(start, end)
-            else:
-                self._rows.in_order(start, end)
-        recomputed = self._wide.recomputed + self._rows.blocked + sum(self._rows.calls)
-        return Outcome(recomputed, self._table(), self._costs())
+    def _begin(self) -> None:
+        self._found = self.done
+        blob, wiring = self._blob, self._wiring
+        self._rows = Rows(
+            blob, self._cells, wiring, self._changed_bytes, self._functions, self._watch
+        )
+        self._wide = Wide(
+            blob, self._cells, wiring, self._changed, self._forms, self._rows, self._watch
+        )
 
-    def _table(self) -> pa.Table:
-        rows, cells, ids = self._rows, self._cells, self._blob.ids
-        count = len(self._blob)
-        places = np.flatnonzero(self._changed[:count] & (cells.kinds[:count] != NONE))
+    def advance(self, count: int) -> None:
+        """Compute the next `count` values, or as many as there are."""
+        stop = min(self.done + count, len(self._blob))
+        with self._watch.watching():
+            for start, end, is_wide in runs(self._highest, self.done, stop):
+                if is_wide:
+                    self._wide.run(start, end)
+                else:
+                    self._rows.in_order(start, end)
+        self.done = stop
+
+    def found(self) -> Outcome:
+        """What became of the values computed since this was asked last."""
+        recomputed = self._wide.recomputed + self._rows.results.blocked + sum(self._rows.calls)
+        outcome = Outcome(recomputed, self._table(self._found, self.done), self._costs())
+        self._cells.forget_objects()
+        self._begin()
+        return outcome
+
+    def _table(self, start: int, stop: int) -> pa.Table:
+        results, cells, ids = self._rows.results, self._cells, self._blob.ids
+        is_found = self._changed[start:stop] & (cells.kinds[start:stop] != NONE)
+        places = np.flatnonzero(is_found) + start
         statuses = np.full(len(places), OK, np.uint8)
         texts = cells.all_texts_at(places)
-        if rows.places:
-            places = np.concatenate([places, np.array(rows.places, np.int64)])
-            statuses = np.concatenate([statuses, np.array(rows.statuses, np.uint8)])
+        if results.places:
+            places = np.concatenate([places, np.array(results.places, np.int64)])
+            statuses = np.concatenate([statuses, np.array(results.statuses, np.uint8)])
             order = np.argsort(places)
-            texts = pa.concat_arrays([texts, pa.array(rows.texts, pa.string())]).take(order)
+            texts = pa.concat_arrays([texts, pa.array(results.texts, pa.string())]).take(order)
             places, statuses = places[order], statuses[order]
-        columns = [ids if len(places) == count else ids.take(places), statuses, texts]
-        return pa.table([*columns, places.astype(np.int32)], schema=SCHEMA)
+        ids = ids[start:stop] if len(places) == stop - start else ids.take(places)
+        return pa.table([ids, statuses, texts, places.astype(np.int32)], schema=SCHEMA)
 
     def _costs(self) -> Costs:
         rows, wide, costs = self._rows, self._wide, Costs()

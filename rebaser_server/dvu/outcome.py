@@ -72,23 +72,24 @@ class Outcome:
         ]
 
 
-def encode_outcome(outcome: Outcome) -> pa.Buffer:
+def write_outcome(outcome: Outcome, sink: Any) -> None:
+    """Write it, encoded, to what Arrow can write to."""
     told = {
         "recomputed": outcome.recomputed,
         "costs": [[*function, *cost] for function, cost in outcome.costs.items()],
     }
     table = outcome.table.replace_schema_metadata({METADATA: text_of(told)})
-    size = pa.MockOutputStream()
-    _write(table, size)
-    # Memory of Arrow's pool, which a stream that grows would take several times over.
-    encoded = pa.allocate_buffer(size.size())
-    _write(table, pa.FixedSizeBufferWriter(encoded))
-    return encoded
-
-
-def _write(table: pa.Table, sink: Any) -> None:
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
+
+
+def encode_outcome(outcome: Outcome) -> pa.Buffer:
+    size = pa.MockOutputStream()
+    write_outcome(outcome, size)
+    # Memory of Arrow's pool, which a stream that grows would take several times over.
+    encoded = pa.allocate_buffer(size.size())
+    write_outcome(outcome, pa.FixedSizeBufferWriter(encoded))
+    return encoded
 
 
 def decode_outcome(data: bytes | memoryview | pa.Buffer) -> Outcome:

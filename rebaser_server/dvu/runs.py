@@ -30,10 +30,13 @@ def highest_refs(refs: NDArray[Any], widths: NDArray[np.int64]) -> NDArray[Any]:
     return highest
 
 
-def runs(highest: NDArray[Any]) -> Iterator[tuple[int, int, bool]]:
-    """From, to, and whether it is one wide run; narrow ones come together, to be taken in order."""
-    count = len(highest)
-    start = narrow_from = 0
+def runs(highest: NDArray[Any], start: int, count: int) -> Iterator[tuple[int, int, bool]]:
+    """The runs from value `start` up to `count`: from, to, and whether it is one wide run.
+
+    Narrow ones come together, to be taken in order.
+    """
+    highest = highest[:count]
+    narrow_from = start
     usual = WIDE
     while start < count:
         end = _end_of_run(highest, start, count, usual)

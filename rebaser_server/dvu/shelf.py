@@ -16,13 +16,13 @@ that attempt cut blobs into sweeps.
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 from uuid import uuid4
 
 from blake3 import blake3
 
-from rebaser_server.dvu.outcome import Costs, Outcome, decode_outcome, encode_outcome
+from rebaser_server.dvu.outcome import Costs, Outcome, decode_outcome, write_outcome
 from rebaser_server.files import Files
 from rebaser_server.json_text import data_of, text_of
 
@@ -75,7 +75,7 @@ class Shelf:
     def save(self, digest: str, start: int, stop: int, outcome: Outcome) -> str:
         """The name under which `outcome` lies there now."""
         name = f"{digest}-{start}-{stop}-{uuid4().hex}"
-        self.files.put(self._path(name), encode_outcome(outcome))
+        self.files.put(self._path(name), partial(write_outcome, outcome))
         return name
 
     def read(self, name: str) -> Outcome:

@@ -1,11 +1,12 @@
-"""A blob evaluated piece by piece comes to the same as at once, wherever it is cut."""
+"""A blob evaluated in pieces or in steps comes to the same as at once, wherever that is cut."""
 
 from random import Random
 
 import pytest
 
 from rebaser_server.dvu.blob import Blob
-from rebaser_server.dvu.evaluate import evaluate
+from rebaser_server.dvu.evaluate import Evaluation, evaluate
+from rebaser_server.dvu.limits import Watch
 from rebaser_server.dvu.outcome import Outcome, decode_outcome
 from rebaser_server.dvu.pieces import Pieces, shifted
 
@@ -40,6 +41,18 @@ def random_blob(rng: Random) -> Blob:
     return Blob.of(FUNCTIONS, signatures, values, constants)
 
 
+def step_by_step(blob: Blob, rng: Random) -> tuple[int, list[object]]:
+    """By one evaluation, which is asked now and then what it has found since."""
+    evaluation, rows, recomputed = Evaluation(blob, Watch(blob.limits)), [], 0
+    while evaluation.done < len(blob):
+        evaluation.advance(rng.randint(1, 12))
+        if rng.random() < 0.5 or evaluation.done == len(blob):
+            outcome = evaluation.found()
+            recomputed += outcome.recomputed
+            rows += outcome.table.to_pylist()
+    return recomputed, rows
+
+
 def in_pieces(blob: Blob, rng: Random) -> tuple[int, list[object]]:
     pieces, rows, recomputed = Pieces(blob), [], 0
     while pieces.done < len(blob):
@@ -61,4 +74,6 @@ def test_pieces_come_to_the_same_as_the_whole(seed: int) -> None:
 
         whole: Outcome = decode_outcome(evaluate(blob.encode()))
 
-        assert in_pieces(blob, rng) == (whole.recomputed, whole.table.to_pylist())
+        expected = (whole.recomputed, whole.table.to_pylist())
+        assert in_pieces(blob, rng) == expected
+        assert step_by_step(blob, rng) == expected
