@@ -11,11 +11,12 @@ from typing import Any, Final
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 _SORTED: Final = orjson.OPT_SORT_KEYS
 _NUMBERS: Final = orjson.OPT_SERIALIZE_NUMPY
-_COMMA: Final = ord(",")
+_AT_ONCE: Final = 2**16
 
 
 def text_of(data: Any) -> str:
@@ -48,11 +49,14 @@ def texts_of_numbers(numbers: NDArray[Any]) -> pa.StringArray:
     """The canonical texts of integers of 64 bits, of finite floats or of booleans."""
     if not len(numbers):
         return pa.array([], pa.string())
-    dumped = orjson.dumps(np.ascontiguousarray(numbers), option=_NUMBERS)
-    commas = np.flatnonzero(np.frombuffer(dumped, np.uint8) == _COMMA)
-    # Each comma before a text's end, and the bracket, are gone from what is in front of that end.
-    offsets = np.empty(len(numbers) + 1, np.int32)
-    offsets[0], offsets[-1] = 0, len(dumped) - 1 - len(numbers)
-    np.subtract(commas, np.arange(1, len(numbers)), out=offsets[1:-1], casting="same_kind")
-    text = pa.py_buffer(dumped.replace(b",", b"")).slice(1)
-    return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(offsets), text)
+    numbers = np.ascontiguousarray(numbers)
+    # In parts: new memory for all at once takes longer than to write them.
+    starts = range(0, len(numbers), _AT_ONCE)
+    return pa.concat_arrays([_texts_of(numbers[start : start + _AT_ONCE]) for start in starts])
+
+
+def _texts_of(numbers: NDArray[Any]) -> pa.StringArray:
+    dumped = orjson.dumps(numbers, option=_NUMBERS)
+    brackets = pa.py_buffer(np.array([1, len(dumped) - 1], np.int32))
+    together = pa.StringArray.from_buffers(1, brackets, pa.py_buffer(dumped))
+    return pc.split_pattern(together, ",").values

@@ -71,3 +71,11 @@ def test_every_float_reads_back_bit_by_bit(octets: bytes) -> None:
     (number,) = struct.unpack("<d", octets)
     if np.isfinite(number):
         assert struct.pack("<d", data_of(text_of(number))) == octets
+
+
+def test_more_numbers_than_are_written_at_once_stay_in_order() -> None:
+    count = 2**17 + 3
+
+    texts = texts_of_numbers(np.arange(count) - 5)
+
+    assert texts.to_pylist() == [str(number - 5) for number in range(count)]
