@@ -7,8 +7,10 @@ from typing import Final
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.history.batches import Batch
 from rebaser_server.history.state import State
-from rebaser_server.rebase.correcting import Rebased, fold, rebase
+from rebaser_server.rebase.correcting import rebase
 from rebaser_server.rebase.definitions import Before
+from rebaser_server.rebase.folding import fold
+from rebaser_server.rebase.rebased import Rebased
 
 IN_THREAD: Final = 200
 """Updates from which a rebase leaves the event loop, lest it hold up progress and others."""

@@ -18,7 +18,8 @@ from rebaser_server.dvu.json_data import read_only
 from rebaser_server.dvu.plan import plan
 from rebaser_server.graph import Graph
 from rebaser_server.history.state import State
-from rebaser_server.rebase.correcting import Rebased, rebase
+from rebaser_server.rebase.correcting import rebase
+from rebaser_server.rebase.rebased import Rebased
 from rebaser_server.store.checkpoints import changes_of
 from rebaser_server.store.rows import graph_of, head_of
 from tests.unit.server.model import plain

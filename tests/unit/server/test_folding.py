@@ -11,7 +11,8 @@ from rebaser_server.dvu.blob import BLOCKED, FAILED, OK
 from rebaser_server.dvu.outcome import SCHEMA, Outcome
 from rebaser_server.history.batches import Batches, MissingBatch
 from rebaser_server.json_text import text_of
-from rebaser_server.rebase.correcting import fold, rebase
+from rebaser_server.rebase.correcting import rebase
+from rebaser_server.rebase.folding import fold
 from rebaser_server.store.results import Results
 from tests.unit.server.batches import batches, contents, examples, histories
 from tests.unit.server.replaying import after
