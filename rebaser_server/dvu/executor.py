@@ -53,7 +53,10 @@ class Executor(Protocol):
 
 
 class SparkExecutor:
-    """An `Executor` with one Spark job a run, whose jobs take turns.
+    """An `Executor` with Spark jobs, most often one a run; those of several runs take turns.
+
+    A task gives way after some seconds of work, and the rest of its blob is asked for in
+    another job: so a small run waits for seconds at most, however long a large one takes.
 
     The session is started by the first run, and by a later one if it was lost: whatever ends
     the JVM fails the runs in hand and no others.
@@ -93,7 +96,7 @@ class SparkExecutor:
             while on_progress is not None and not ending.done():
                 await asyncio.wait([ending], timeout=PROGRESS_EVERY)
                 if not ending.done():
-                    on_progress(await asyncio.to_thread(self._done, run), run.size)
+                    on_progress(await asyncio.to_thread(run.done), run.size)
             outcomes = await ending
             if on_progress is not None:
                 on_progress(run.size, run.size)
@@ -111,20 +114,18 @@ class SparkExecutor:
     def _evaluate(self, run: Run, is_cancelled: Event) -> list[Outcome | Stored]:
         from rebaser_server.dvu import stage  # noqa: PLC0415 - imports pyarrow: slow
 
-        orders = run.orders()
-        if not orders:
-            return run.outcomes([])
-        with self._session.job(run.id) as spark:
-            if is_cancelled.is_set():
-                return []  # for nobody
-            try:
-                return run.outcomes(stage.evaluate_on(spark, orders, run.shelf, run.id))
-            except Exception as error:  # whatever it is, and there is no list, the run is over
-                cause = self._session.end() or cause_of(error)
-                raise RunFailed(f"Spark could not complete the run: {cause}") from error
-
-    def _done(self, run: Run) -> int:
-        return max(run.done_at_least(self._session.tasks_done(run.id)), run.told())
+        while orders := run.orders():
+            with self._session.job(run.id) as spark:
+                if is_cancelled.is_set():
+                    return []  # for nobody
+                try:
+                    answers = stage.evaluate_on(spark, [*orders.values()], run.shelf, run.id)
+                except Exception as error:  # whatever it is, and there is no list, the run is over
+                    cause = self._session.end() or cause_of(error)
+                    raise RunFailed(f"Spark could not complete the run: {cause}") from error
+            for number, answer in zip(orders, answers, strict=True):
+                run.answered(number, answer)
+        return run.outcomes()
 
     def _cancel(self, run: Run, job: Future[Any]) -> None:
         give_up = time.monotonic() + CANCEL_GRACE

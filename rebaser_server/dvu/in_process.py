@@ -43,14 +43,15 @@ class InProcessExecutor:
         on_progress: OnProgress | None = None,
     ) -> list[Outcome | Stored]:
         run = Run(f"beside-{uuid4()}", blobs, shelf)
-        answers: list[bytes] = []
-        async with alongside(_report(run, answers, on_progress)):
-            for order in await asyncio.to_thread(run.orders):
-                async with self._turn:
-                    answers.append(await self._answer(pickle.dumps((order, shelf, run.id))))
-                if on_progress is not None:
-                    on_progress(run.done_in_order(len(answers)), run.size)
-        return run.outcomes(answers)
+        async with alongside(_report(run, on_progress)):
+            while orders := await asyncio.to_thread(run.orders):
+                for number, order in orders.items():
+                    async with self._turn:
+                        answer = await self._answer(pickle.dumps((order, shelf, run.id)))
+                    run.answered(number, answer)
+                    if on_progress is not None:
+                        on_progress(await asyncio.to_thread(run.done), run.size)
+        return run.outcomes()
 
     async def close(self) -> None:
         if self._child is not None:
@@ -91,12 +92,11 @@ class InProcessExecutor:
         await child.wait()
 
 
-async def _report(run: Run, answers: list[bytes], on_progress: OnProgress | None) -> Never:
+async def _report(run: Run, on_progress: OnProgress | None) -> Never:
     while True:
         await asyncio.sleep(PROGRESS_EVERY)
         if on_progress is not None:
-            told = await asyncio.to_thread(run.told)
-            on_progress(max(told, run.done_in_order(len(answers))), run.size)
+            on_progress(await asyncio.to_thread(run.done), run.size)
 
 
 async def _ask(child: Process, question: bytes) -> bytes:

@@ -63,17 +63,6 @@ class RunningSpark:
         with suppress(Py4JError, OSError):  # no JVM, no jobs
             self._java_context.cancelJobGroupAndFutureJobs(run)
 
-    def tasks_done(self, run: str) -> int:
-        done = 0
-        with suppress(Py4JError, OSError):
-            tracker = self.spark.sparkContext.statusTracker()
-            for job_id in tracker.getJobIdsForGroup(run):
-                job = tracker.getJobInfo(job_id)
-                for stage_id in job.stageIds if job else ():
-                    stage = tracker.getStageInfo(stage_id)
-                    done += stage.numCompletedTasks if stage else 0
-        return done
-
     def stop(self) -> None:
         """Return when the JVM has ended, of itself or by force, and its files are gone."""
         if self.is_usable():

@@ -6,7 +6,7 @@ from typing import Final
 from rebaser_server.dvu.blob import size
 from rebaser_server.dvu.outcome import Outcome
 from rebaser_server.dvu.shelf import Saved, Shelf, Stored, chain, digest_of
-from rebaser_server.dvu.work import FIRST, order, read_done, stored_in
+from rebaser_server.dvu.work import FIRST, TURN, order, read_done, stored_in
 
 BESIDE: Final = 256 * 1024
 """Octets of a blob that travels with the job; a larger one lies on the shelf, where there is one:
@@ -14,62 +14,65 @@ in a job it would be held several times over by driver, scheduler and worker."""
 
 
 class Run:
-    """Its methods block."""
+    """Asked for in rounds: workers give way to other runs' now and then, and are asked again.
 
-    def __init__(self, run_id: str, blobs: Sequence[bytes], shelf: Shelf | None) -> None:
+    Its methods block.
+    """
+
+    def __init__(
+        self, run_id: str, blobs: Sequence[bytes], shelf: Shelf | None, *, turn: float = TURN
+    ) -> None:
+        """`turn`: seconds, see `work.TURN`."""
         self.id: Final = run_id
         self.shelf: Final = shelf
+        self._turn = turn
         self._blobs = blobs
+        self._digests = [digest_of(blob) if shelf else "" for blob in blobs]
         self._sizes = list(map(size, blobs))
         self.size: Final = sum(self._sizes)
-        self._known: dict[int, Stored] = {}
-        self._known_size = 0
-        self._asked: list[int] = []
+        self._stops = [0] * len(blobs)
+        """Of each blob, how many values are done for sure."""
+        self._ended: dict[int, Outcome | Stored] = {}
 
-    def orders(self) -> list[bytes]:
-        """What is to be asked for: all but the blobs that an earlier run has completed."""
-        if self.shelf is None:
-            self._expect(range(len(self._blobs)))
-            return [order("", blob, ()) for blob in self._blobs]
-        names = self.shelf.names() if self.size > FIRST else []
-        orders, asked = [], []
-        for place, (blob, count) in enumerate(zip(self._blobs, self._sizes, strict=True)):
-            digest = digest_of(blob)
-            found = chain(names, digest)
-            if found and found[-1].stop == count:
-                self._known[place] = stored_in(self.shelf, found)
+    def orders(self) -> dict[int, bytes]:
+        """What is to be asked for now, by the number of its blob; nothing once all is done."""
+        names = self.shelf.names() if self.shelf and self.size > FIRST else []
+        orders = {}
+        for number, digest in enumerate(self._digests):
+            if number in self._ended:
                 continue
-            orders.append(self._order(digest, blob, found, names))
-            asked.append(place)
-        self._expect(asked)
+            found = chain(names, digest)
+            self._stops[number] = found[-1].stop if found else 0
+            if self.shelf and found and found[-1].stop == self._sizes[number]:
+                self._ended[number] = stored_in(self.shelf, found)
+            else:
+                orders[number] = self._order(number, found, names)
         return orders
 
-    def _order(self, digest: str, blob: bytes, found: list[Saved], names: list[str]) -> bytes:
+    def _order(self, number: int, found: list[Saved], names: list[str]) -> bytes:
         there = [saved.name for saved in found]
+        digest, blob = self._digests[number], self._blobs[number]
         if self.shelf is None or len(blob) <= BESIDE:
-            return order(digest, blob, there)
+            return order(digest, blob, there, turn=self._turn)
         if f"{digest}.blob" not in names:
             self.shelf.put_blob(digest, blob)
-        return order(digest, None, there)
+        return order(digest, None, there, turn=self._turn)
 
-    def _expect(self, asked: Sequence[int]) -> None:
-        self._asked = [self._sizes[place] for place in asked]
-        self._known_size = sum(self._sizes[place] for place in self._known)
+    def answered(self, number: int, answer: bytes) -> None:
+        """Take note of what was done about the order for a blob."""
+        ended = read_done(answer)
+        if ended is not None:
+            self._ended[number] = ended
+            self._stops[number] = self._sizes[number]
 
-    def outcomes(self, done: Sequence[bytes]) -> list[Outcome | Stored]:
-        """Of each blob, from what was done about each order."""
-        new = map(read_done, done)
-        known = self._known
-        return [known[n] if n in known else next(new) for n in range(len(self._blobs))]
+    def outcomes(self) -> list[Outcome | Stored]:
+        """Of each blob, once there is nothing to ask for any more."""
+        return [self._ended[number] for number in range(len(self._blobs))]
 
-    def done_in_order(self, count: int) -> int:
-        """Values done when the first `count` orders are."""
-        return self._known_size + sum(self._asked[:count])
-
-    def done_at_least(self, count: int) -> int:
-        """Likewise when any `count` are: the smallest, perhaps."""
-        return self._known_size + sum(sorted(self._asked)[:count])
-
-    def told(self) -> int:
-        """Values done by what workers tell, who do so only in blobs that take long."""
-        return 0 if self.shelf is None else self._known_size + self.shelf.progress(self.id)
+    def done(self) -> int:
+        """Values done, at least: workers tell only of blobs that take long."""
+        told = self.shelf.progress(self.id) if self.shelf else {}
+        return sum(
+            max(stop, told.get(digest, 0))
+            for stop, digest in zip(self._stops, self._digests, strict=True)
+        )

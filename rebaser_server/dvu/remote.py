@@ -65,9 +65,6 @@ class RemoteSpark:
         with suppress(*_LOST, ValueError):  # of a channel that was closed meanwhile
             self.spark.interruptTag(run)
 
-    def tasks_done(self, _run: str) -> int:
-        return 0  # the server tells of operations, not of runs
-
     def stop(self) -> None:
         """Let the server forget the session, and what runs in it; if it is there at all."""
         if self._is_lost:

@@ -92,11 +92,6 @@ class Session:
         if running is not None:
             running.cancel(run)
 
-    def tasks_done(self, run: str) -> int:
-        """How many tasks of the run's jobs have succeeded, at least."""
-        running = self._running
-        return 0 if running is None else running.tasks_done(run)
-
     def close(self) -> None:
         """End the session; whatever runs in it fails, and `job` from now on."""
         self._is_closed = True

@@ -107,14 +107,14 @@ class Shelf:
     def tell_progress(self, run: str, digest: str, done: int) -> None:
         self.files.put(self._path(f"{_PROGRESS}/{run}-{digest}"), str(done).encode())
 
-    def progress(self, run: str) -> int:
-        """Values done in all blobs of the run that take long enough to tell."""
-        done = 0
+    def progress(self, run: str) -> dict[str, int]:
+        """Values done of each of the run's blobs that take long enough to tell."""
+        done = {}
         for name in self.files.names(self._path(_PROGRESS)):
-            if name.startswith(run):
+            if name.startswith(f"{run}-"):
                 with suppress(FileNotFoundError):
                     told = self.files.get(self._path(f"{_PROGRESS}/{name}"))
-                    done += int(told.to_pybytes())
+                    done[name.removeprefix(f"{run}-")] = int(told.to_pybytes())
         return done
 
     def clear(self, keep: Sequence[str] = ()) -> None:

@@ -24,44 +24,54 @@ FIRST: Final = 16
 GROWTH: Final = 16
 PIECE_SECONDS: Final = 1.0
 """What a piece is meant to take: so often progress is told."""
-SAVE_EVERY: Final = 2.0
-"""Seconds of work that a crash may cost."""
+TURN: Final = 2.0
+"""Seconds of work after which a worker keeps what it has and gives way, so that small runs need
+not wait for a large one to end, and a crash costs no more than that."""
+_WORTH: Final = 10
+"""Times what it took to begin; a turn is not shorter."""
 INLINE: Final = 64 * 1024
 """Octets of an outcome that travels back with the job; a larger one lies on the shelf."""
 
 
-def order(digest: str, blob: bytes | None, names: Sequence[str]) -> bytes:
+def order(digest: str, blob: bytes | None, names: Sequence[str], *, turn: float = TURN) -> bytes:
     """What a worker is told of a blob.
 
     Args:
         digest: of the blob.
         blob: None if it lies on the shelf.
         names: of the files on the shelf that tell of it already.
+        turn: seconds; see `TURN`.
     """
-    return cbor2.dumps([digest, blob, list(names)])
+    return cbor2.dumps([digest, blob, list(names), turn])
 
 
 def done(ordered: bytes, shelf: Shelf | None, run: str) -> bytes:
     """Do as ordered; what `read_done` reads."""
-    digest, blob, names = cbor2.loads(ordered)
+    began = time.monotonic()
+    digest, blob, names, turn = cbor2.loads(ordered)
     if shelf is None:
         return cbor2.dumps([evaluate(blob).to_pybytes(), None])
     if blob is None:
         blob = shelf.get_blob(digest)
     if not names and size(blob) <= FIRST:
         outcome = evaluate(blob)
+        if time.monotonic() - began >= PIECE_SECONDS:
+            shelf.tell_progress(run, digest, size(blob))
         if len(outcome) <= INLINE:
             return cbor2.dumps([outcome.to_pybytes(), None])
         whole = decode_outcome(outcome)
         name = shelf.save(digest, 0, size(blob), whole)
         return _stored(Stored(whole.recomputed, [(name, len(whole))], whole.costs))
-    return _Work(shelf, run, digest, blob).done(chain(names, digest))
+    return _Work(shelf, run, digest, blob).done(chain(names, digest), began, turn)
 
 
-def read_done(data: bytes) -> Outcome | Stored:
+def read_done(data: bytes) -> Outcome | Stored | None:
+    """What became of the blob; None: its worker gave way, and what it did lies on the shelf."""
     outcome, stored = cbor2.loads(data)
     if outcome is not None:
         return decode_outcome(outcome)
+    if stored is None:
+        return None
     recomputed, files, costs = stored
     by_function = {(runtime, code): (calls, spent) for runtime, code, calls, spent in costs}
     return Stored(recomputed, [(name, count) for name, count in files], by_function)
@@ -93,60 +103,54 @@ class _Work:
         self._digest = digest
         self._blob = Blob.decode(blob)
         self._pieces = Pieces(self._blob)
-        self._names: list[str] = []
-        self._all: list[Outcome] = []
-        self._unsaved: list[Outcome] = []
-        self._unsaved_from = 0
-        self._saved_at = self._told_at = time.monotonic()
+        self._told_at = time.monotonic()
         self._has_told = False
 
-    def done(self, found: Sequence[Saved]) -> bytes:
-        for saved in found:
-            outcome = self._shelf.read(saved.name)
+    def done(self, found: Sequence[Saved], began: float, turn: float) -> bytes:
+        """Go on behind what was found, until all is done or the turn is over."""
+        names = [saved.name for saved in found]
+        outcomes = list(map(self._shelf.read, names))
+        for saved, outcome in zip(found, outcomes, strict=True):
             self._pieces.settle(saved.stop, outcome.table)
-            self._names.append(saved.name)
-            self._all.append(outcome)
-        self._unsaved_from = self._pieces.done
-        count = FIRST
-        while self._pieces.done < len(self._blob):
-            began = time.monotonic()
-            self._step(count)
-            now = time.monotonic()
-            speed = PIECE_SECONDS / max(now - began, 1e-6)
-            count = max(1, int(count * min(speed, GROWTH)))
-            self._keep(now)
-        whole = _merged(self._unsaved)
-        if not self._names:
-            encoded = encode_outcome(whole)
+        start = self._pieces.done
+        outcome = _merged(self._turn(began, turn))
+        stop = self._pieces.done
+        if start == 0 and stop == len(self._blob):
+            encoded = encode_outcome(outcome)
             if len(encoded) <= INLINE:
                 return cbor2.dumps([encoded.to_pybytes(), None])
-        self._save(whole)
-        return _stored(_sum(self._names, self._all))
+        names.append(self._shelf.save(self._digest, start, stop, outcome))
+        if stop < len(self._blob):
+            return cbor2.dumps([None, None])
+        return _stored(_sum(names, [*outcomes, outcome]))
 
-    def _step(self, count: int) -> None:
+    def _turn(self, began: float, turn: float) -> list[Outcome]:
+        now = time.monotonic()
+        until = now + max(turn, _WORTH * (now - began))
+        outcomes: list[Outcome] = []
+        count, usual = FIRST, min(PIECE_SECONDS, turn)
+        while self._pieces.done < len(self._blob) and (now < until or not outcomes):
+            before = now
+            outcomes.append(self._step(count))
+            now = time.monotonic()
+            count = max(1, int(count * min(usual / max(now - before, 1e-6), GROWTH)))
+            self._tell(now)
+        return outcomes
+
+    def _step(self, count: int) -> Outcome:
         start = self._pieces.done
         piece = self._pieces.next(count)
         outcome = outcome_of(piece)
         table = shifted(outcome.table, start)
         self._pieces.settle(start + len(piece), table)
-        self._unsaved.append(Outcome(outcome.recomputed, table, outcome.costs))
+        return Outcome(outcome.recomputed, table, outcome.costs)
 
-    def _keep(self, now: float) -> None:
-        """Save, and tell, what it is time to."""
-        if now - self._saved_at >= SAVE_EVERY:
-            self._save(_merged(self._unsaved))
-            self._saved_at = now
+    def _tell(self, now: float) -> None:
+        """How far it is, now and then, and of what took long when it is done."""
         is_last = self._pieces.done == len(self._blob)
         if now - self._told_at >= PIECE_SECONDS or (is_last and self._has_told):
             self._shelf.tell_progress(self._run, self._digest, self._pieces.done)
             self._told_at, self._has_told = now, True
-
-    def _save(self, outcome: Outcome) -> None:
-        start, stop = self._unsaved_from, self._pieces.done
-        if start < stop:
-            self._names.append(self._shelf.save(self._digest, start, stop, outcome))
-            self._all.append(outcome)
-            self._unsaved, self._unsaved_from = [], stop
 
 
 def _merged(outcomes: Sequence[Outcome]) -> Outcome:

@@ -16,6 +16,8 @@ from rebaser_server.dvu.evaluate import decode_outcome, evaluate
 from rebaser_server.dvu.executor import SparkExecutor
 from rebaser_server.dvu.isolation import run_isolated
 from rebaser_server.dvu.plan import plan
+from rebaser_server.dvu.shelf import Shelf
+from rebaser_server.files import Files
 from tests.unit.dvu.graphs import Builder, eventually, is_running, pids_in
 
 pytestmark = pytest.mark.spark
@@ -157,6 +159,40 @@ async def test_many_runs_share_one_session(executor: SparkExecutor) -> None:
     assert recomputed == list(range(300, 312))
 
 
+async def test_a_small_run_does_not_wait_for_a_large_one(
+    executor: SparkExecutor, tmp_path: Path
+) -> None:
+    """Which has a task in every slot, each with a minute of work."""
+    build = Builder()
+    build.source("one", 1)
+    build.source("seconds", 0.01)
+    for n in range(2 * 6_000):
+        arguments = {"value": f"{n - 2}" if n > 1 else "one", "seconds": "seconds"}
+        build.dependent(f"{n}", "slow", arguments, runtime="python")
+    blobs = plan(build.graph, slots=2).blobs
+    progress: list[int] = []
+    large = asyncio.create_task(
+        executor.run(
+            blobs,
+            shelf=Shelf(Files(str(tmp_path / "store")), "ab" * 32),
+            on_progress=lambda done, _of: progress.append(done),
+        )
+    )
+    await eventually(lambda: progress and progress[-1])
+
+    small = plan(python("slow", value=1, seconds=0).graph, slots=2).blobs
+    (outcome,) = await asyncio.wait_for(executor.run(small), 20)
+
+    assert outcome.results == [("it", "ok", 1)]
+    assert len(blobs) == 2
+    assert not large.done()
+    await eventually(lambda: progress[-1] > 500)  # it has gone on meanwhile
+    large.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await large
+    assert progress == sorted(progress)
+
+
 async def test_the_session_leaves_signal_handlers_alone(executor: SparkExecutor) -> None:
     """pyspark takes Ctrl-C over when it starts on the main thread, which this is."""
     await executor.start()
@@ -201,6 +237,8 @@ from rebaser_server.dvu.executor import SparkExecutor
 from rebaser_server.dvu.isolation import run_isolated
 from rebaser_server.dvu.options import SparkOptions
 from rebaser_server.dvu.plan import plan
+from rebaser_server.dvu.shelf import Shelf
+from rebaser_server.files import Files
 from tests.unit.dvu.graphs import Builder, eventually, is_running, pids_in
 
 async def main():

@@ -12,6 +12,8 @@ from rebaser_server.dvu.errors import RunFailed
 from rebaser_server.dvu.evaluate import decode_outcome, evaluate
 from rebaser_server.dvu.in_process import InProcessExecutor
 from rebaser_server.dvu.plan import plan
+from rebaser_server.dvu.shelf import Shelf
+from rebaser_server.files import Files
 from tests.unit.dvu.graphs import Builder, eventually, install, is_running, pids_in
 
 FUNCTIONS = """
@@ -26,6 +28,10 @@ def hang(path):
 def crash(): os.abort()
 
 def prints(): print("not an answer", flush=True)
+
+def slow(value):
+    time.sleep(0.01)
+    return value
 """
 
 
@@ -33,9 +39,8 @@ def prints(): print("not an answer", flush=True)
 async def executor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[InProcessExecutor]:
-    install(
-        tmp_path, "odd", FUNCTIONS, {name: f"odd:{name}" for name in ("hang", "crash", "prints")}
-    )
+    names = ("hang", "crash", "prints", "slow")
+    install(tmp_path, "odd", FUNCTIONS, {name: f"odd:{name}" for name in names})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     executor = InProcessExecutor()
     yield executor
@@ -86,6 +91,27 @@ async def test_a_broken_blob_fails_its_run_and_not_the_next(executor: InProcessE
 
     (outcome,) = await executor.run(blobs("identity", "builtin", value=1))
     assert outcome.results == [("it", "ok", 1)]
+
+
+async def test_a_small_run_does_not_wait_for_a_large_one(
+    executor: InProcessExecutor, tmp_path: Path
+) -> None:
+    """Which has a minute of work."""
+    build = Builder()
+    build.source("value", 1)
+    for n in range(6_000):
+        build.dependent(f"{n}", "slow", {"value": f"{n - 1}" if n else "value"}, "python")
+    shelf = Shelf(Files(str(tmp_path / "store")), "ab" * 32)
+    large = asyncio.create_task(executor.run(plan(build.graph, slots=1).blobs, shelf=shelf))
+    await eventually(lambda: "progress" in shelf.names())
+
+    (outcome,) = await asyncio.wait_for(executor.run(blobs("slow", value=1)), 20)
+
+    assert outcome.results == [("it", "ok", 1)]
+    assert not large.done()
+    large.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await large
 
 
 async def test_cancellation_ends_a_function_that_never_returns(

@@ -31,8 +31,17 @@ def chain(count: int) -> bytes:
 
 
 def run(shelf: Shelf | None, *blobs: bytes) -> list[Outcome | Stored]:
-    it = Run("run", blobs, shelf)
-    return it.outcomes([work.done(order, shelf, it.id) for order in it.orders()])
+    return completed(Run("run", blobs, shelf))[0]
+
+
+def completed(it: Run) -> tuple[list[Outcome | Stored], int]:
+    """What a run comes to, and in how many rounds."""
+    rounds = 0
+    while orders := it.orders():
+        rounds += 1
+        for number, order in orders.items():
+            it.answered(number, work.done(order, it.shelf, it.id))
+    return it.outcomes(), rounds
 
 
 def rows(shelf: Shelf, outcome: Outcome | Stored) -> list[object]:
@@ -69,7 +78,8 @@ def test_a_blob_that_is_done_is_not_asked_for_again(shelf: Shelf) -> None:
     again = Run("again", [new, done], shelf)
 
     assert len(again.orders()) == 1
-    first, second = again.outcomes([work.done(work.order("", new, ()), None, "")])
+    again.answered(0, work.done(work.order("", new, ()), None, ""))
+    first, second = again.outcomes()
     assert len(first) == 10
     assert isinstance(second, Stored)
     assert second.files == before.files  # type: ignore[union-attr]
@@ -142,3 +152,31 @@ def test_clearing_keeps_what_is_referred_to_and_the_batch_that_does(shelf: Shelf
     shelf.clear()
     assert shelf.names() == []
     shelf.clear()  # once more
+
+
+def test_what_takes_long_gives_way_and_is_asked_for_again(shelf: Shelf) -> None:
+    blob = chain(3_000)
+
+    [outcome], rounds = completed(Run("run", [blob], shelf, turn=0.001))
+
+    assert rounds > 1
+    assert rows(shelf, outcome) == decode_outcome(evaluate(blob)).results
+    assert outcome.recomputed == 3_000
+
+
+def test_progress_counts_what_is_kept_and_what_workers_tell(shelf: Shelf) -> None:
+    large, small = chain(3_000), chain(10)
+    it = Run("run", [large, small], shelf, turn=0.001)
+    assert it.done() == 0
+
+    orders = it.orders()
+    it.answered(0, work.done(orders[0], shelf, it.id))
+    it.answered(1, work.done(orders[1], shelf, it.id))
+    it.orders()
+    kept = it.done()
+    shelf.tell_progress(it.id, digest_of(large), 2_000)
+    shelf.tell_progress("another", digest_of(small), 9)
+
+    assert 10 < kept < 2_010 == it.done()
+    completed(it)
+    assert it.done() == 3_010
