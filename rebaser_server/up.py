@@ -1,5 +1,6 @@
 """Everything in one process tree, with its data in one directory: for trying out and developing."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -12,24 +13,31 @@ from rebaser_server.settings import Settings
 
 _READY = """\
 Rebaser is up.
-  NATS    {url}
+  NATS    {nats}
   data    {data}
-  Spark   {master}, starting
+  Spark   {spark}, starting
   page    {page}
 Enqueue with rebaser_client; Ctrl-C stops it and keeps the data.
 """
 
 
-async def up(settings: Settings, data: Path, port: int) -> None:
-    """Run NATS, a Rebaser and Spark until told to stop; started again it goes on from there."""
+async def up(settings: Settings, data: Path, port: int, *, as_json: bool = False) -> None:
+    """Run NATS, a Rebaser and Spark until told to stop; started again it goes on from there.
+
+    Where they are it says on stderr for people, or in one line on stdout as JSON.
+    """
     shutdown = Shutdown()
     with on_signals(shutdown):
         async with nats_server(data / "nats", port) as url:
             await deliver_again(url, settings.nats.prefix)
 
             def ready(page: str | None) -> None:
-                facts = {"url": url, "data": data, "master": settings.spark.master}
-                sys.stderr.write(_READY.format(**facts, page=page or "switched off"))
+                facts = {"nats": url, "data": str(data), "spark": settings.spark.master}
+                if as_json:
+                    sys.stdout.write(json.dumps({**facts, "page": page}) + "\n")
+                    sys.stdout.flush()
+                else:
+                    sys.stderr.write(_READY.format(**facts, page=page or "switched off"))
 
             await daemon.run(embedded(settings, data, url), shutdown, ready)
 

@@ -3,11 +3,13 @@
 import argparse
 import asyncio
 import sys
-from typing import Any
+from typing import Any, Final
 
-from rebaser_server.commands.arguments import add_json, ulid
+from rebaser_server.commands.arguments import runs, ulid
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
+
+_ANSWERS: Final = {"delete": ("--yes",), "apply": ("--yes", "--reviewed DIGEST")}
 
 
 def add(commands: Any) -> None:
@@ -24,16 +26,16 @@ def add(commands: Any) -> None:
     )
     deleted.add_argument("workspace", type=_workspace_id, help="a ULID")
     deleted.add_argument("--yes", action="store_true", help="without asking")
-    _ends(listed, _workspaces)
-    _ends(created, _create)
-    _ends(deleted, _delete)
+    runs(listed, _workspaces)
+    runs(created, _create)
+    runs(deleted, _delete, complaint=_answer_missing)
     _add_change_sets(commands)
 
     diff = commands.add_parser("diff", help="show what a branch would change in head")
     _which(diff)
     diff.add_argument("--computed", action="store_true", help="also what is computed otherwise")
     diff.add_argument("--batch", action="store_true", help="only the updates, as a JSON array")
-    _ends(diff, _diff)
+    runs(diff, _diff)
 
 
 def _add_change_sets(commands: Any) -> None:
@@ -45,33 +47,33 @@ def _add_change_sets(commands: Any) -> None:
     listed = ways.add_parser("list", help="show the open change sets of a workspace")
     listed.add_argument("workspace", type=_workspace_id)
     listed.add_argument("--all", action="store_true", help="the closed ones, too")
-    _ends(listed, _list)
+    runs(listed, _list)
 
     fork = ways.add_parser("fork", help="have a branch of head, or of another change set")
     fork.add_argument("workspace", type=_workspace_id)
     fork.add_argument("name")
     fork.add_argument("--base", help="name or id of the change set to fork; head")
     fork.add_argument("--commit", type=int, help="as of that commit; the last")
-    _ends(fork, _fork)
+    runs(fork, _fork)
 
     described = ways.add_parser("describe", help="show all that is registered of a change set")
     _which(described)
-    _ends(described, _describe)
+    runs(described, _describe)
 
     rename = ways.add_parser("rename", help="give a change set another name")
     _which(rename)
     rename.add_argument("name")
-    _ends(rename, _rename)
+    runs(rename, _rename)
 
     refresh = ways.add_parser("refresh", help="have head's changes reach a branch now")
     _which(refresh)
-    _ends(refresh, _act)
+    runs(refresh, _act)
 
     apply = ways.add_parser("apply", help="show what a branch changes and, if told so, apply it")
     _which(apply)
     apply.add_argument("--yes", action="store_true", help="without showing it and asking")
     apply.add_argument("--reviewed", metavar="DIGEST", help="only the difference of that digest")
-    _ends(apply, _apply)
+    runs(apply, _apply, complaint=_answer_missing)
 
     for action, what in (
         ("abandon", "close a branch without effect on head"),
@@ -79,7 +81,7 @@ def _add_change_sets(commands: Any) -> None:
     ):
         way = ways.add_parser(action, help=what)
         _which(way)
-        _ends(way, _act)
+        runs(way, _act)
 
 
 def _workspace_id(text: str) -> Any:
@@ -93,22 +95,11 @@ def _which(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("change_set", help="its name or ULID")
 
 
-def _ends(parser: argparse.ArgumentParser, run: Any) -> None:
-    """Every one of them is a coroutine of the deployment, its settings and the arguments."""
-    add_json(parser)
-
-    def command(settings: Settings, arguments: argparse.Namespace) -> int:
-        return asyncio.run(_connected(run, settings, arguments))
-
-    action = parser.prog.rpartition(" ")[2]
-    parser.set_defaults(command=command, action=action)
-
-
-async def _connected(run: Any, settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.deployment import deployment
-
-    async with deployment(settings) as at:
-        return int(await run(at, settings, arguments) or Exit.OK)
+def _answer_missing(arguments: argparse.Namespace) -> str | None:
+    """A program cannot be asked."""
+    if arguments.json and not arguments.yes and not getattr(arguments, "reviewed", None):
+        return f"with --json nothing is asked: say {' or '.join(_ANSWERS[arguments.action])}"
+    return None
 
 
 async def _workspaces(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
@@ -138,7 +129,7 @@ async def _delete(at: Any, _: Settings, arguments: argparse.Namespace) -> int:
         count = len(await workspaces.change_sets(which, closed=True))
         question = f"Delete {record.name!r} and its {count} change sets?"
         if not await _confirmed(question):
-            sys.stdout.write("not deleted\n")
+            sys.stderr.write("not deleted\n")
             return Exit.FAILED
     await workspaces.delete_workspace(which)
     found = await workspaces.change_sets(which, closed=True)
@@ -147,8 +138,8 @@ async def _delete(at: Any, _: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _confirmed(question: str) -> bool:
-    sys.stdout.write(f"{question} [y/N] ")
-    sys.stdout.flush()
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
     answer = await asyncio.to_thread(sys.stdin.readline)
     return answer.strip().lower() in ("y", "yes")
 
@@ -234,7 +225,7 @@ async def _apply(at: Any, settings: Settings, arguments: argparse.Namespace) -> 
         found = await _compare(at, settings, record)
         show_comparison(found, as_json=False, as_batch=False)
         if not await _confirmed("Apply this to head?"):
-            sys.stdout.write("not applied\n")
+            sys.stderr.write("not applied\n")
             return Exit.FAILED
         reviewed = found.digest
     record = await workspaces.apply(record.workspace_id, record.change_set_id, reviewed=reviewed)

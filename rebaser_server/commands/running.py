@@ -24,6 +24,7 @@ def add(commands: Any) -> None:
         "--data", type=Path, default=Path("rebaser-data"), help="where everything is kept"
     )
     up.add_argument("--port", type=int, default=4222, help="of NATS, on loopback")
+    add_json(up)
     up.set_defaults(command=_up)
 
     serve = commands.add_parser("serve", help="run the daemon against an existing NATS")
@@ -64,7 +65,7 @@ def _up(settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_server.up import up
 
     logs.configure(settings.instance_id, settings.log_format)
-    asyncio.run(up(settings, arguments.data.absolute(), arguments.port))
+    asyncio.run(up(settings, arguments.data.absolute(), arguments.port, as_json=arguments.json))
     return Exit.OK
 
 

@@ -41,7 +41,8 @@ class QueueWatch:
         self._looking = asyncio.Lock()
         self._looked = float("-inf")
         self._queues = Queues()
-        self._dead_sequence = 0
+        self._dead = (0, 0)
+        """Of the letters listed: the last one's number, and how many there were."""
 
     async def look(self) -> Queues:
         """The queues as of the last second.
@@ -95,13 +96,13 @@ class QueueWatch:
     async def _latest_dead(self, state: dict[str, Any]) -> list[dict[str, Any]]:
         if state["messages"] == 0:
             return []
-        last = state["last_seq"]
-        if last == self._dead_sequence:
+        last, looked_at = state["last_seq"], (state["last_seq"], state["messages"])
+        if looked_at == self._dead:
             return self._queues.latest_dead
         numbers = range(last, max(state["first_seq"] - 1, last - SHOWN), -1)
         stream = self._subjects.dead_letters_stream
         letters = await asyncio.gather(*(self._js.get_message(stream, sequence=n) for n in numbers))
-        self._dead_sequence = last
+        self._dead = looked_at
         return [
             {
                 **_named(self._subjects, letter.subject),

@@ -32,7 +32,7 @@ SETTLES_WITHIN = 20.0
 
 _QUESTIONS = (
     *("doctor", "log", "queue", "tasks", "values", "diff", "dead-letters list", "dvu status"),
-    *("pauses", "change-sets list"),
+    *("pauses", "change-sets list", "change-sets describe", "workspaces list"),
 )
 _ASKING = tuple(f"rebaser {c}" for c in _QUESTIONS)
 
@@ -70,7 +70,7 @@ class Command:
     @property
     def asks(self) -> bool:
         """Whether it changes nothing, so that one may ask until all has come to rest."""
-        return self.typed.startswith(_ASKING)
+        return self.typed.startswith(_ASKING) and not self.typed.startswith("rebaser values set")
 
 
 @dataclass
@@ -113,15 +113,15 @@ class Session:
         """Whether a command printed what the page says; what it calls things is taken down."""
         known: list[str] = []
         differ = command.numbers_differ
-        pattern = "\n".join(self._line(line, known, differ) for line in command.printed)
-        found = re.fullmatch(pattern, "\n".join(said))
+        pattern = "".join(self._line(line, known, differ) for line in command.printed)
+        found = re.fullmatch(pattern, "".join(f"{line}\n" for line in said))
         if found:
             self.ids |= zip(known, found.groups(), strict=True)
         return bool(found)
 
     def _line(self, line: str, known: list[str], differ: bool) -> str:
         if line.strip() == "…":
-            return r"(?:.*\n?)*?.*"
+            return r"(?:.*\n)*?"
         made, end = "", 0
         for varying in _VARIES.finditer(line):
             made += re.escape(line[end : varying.start()])
@@ -136,11 +136,18 @@ class Session:
                 if kind == "ulid":
                     known.append(varying[0])
                 made += _PATTERNS[kind]
-        return made + re.escape(line[end:])
+        return made + re.escape(line[end:]) + "\n"
 
     def learn(self, said: list[str]) -> None:
         """As they came in lines that a page is going to show from now on."""
         self.ids |= {each: each for each in _ULID.findall("\n".join(said))}
+
+
+def shown(page: str) -> Iterator[str]:
+    """What is typed on a page, also what nobody runs."""
+    for fence in _FENCE.finditer(page):
+        if fence["kind"] == "console":
+            yield from (command.typed for command in _commands(fence["body"], 0))
 
 
 def steps(page: str, write: Callable[[str, str], None]) -> Iterator[Command]:

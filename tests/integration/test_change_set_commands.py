@@ -58,6 +58,7 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
     diff = await done("diff", workspace, "what if", "--computed")
     as_batch = json.loads(await done("diff", workspace, "what if", "--batch"))
     refused = await run(deployment, "change-sets", "apply", workspace, "what if", says="n\n")
+    unasked = await run(deployment, "change-sets", "apply", workspace, "what if", "--json")
     applied = await done("change-sets", "apply", workspace, "what if", says="y\n")
     described = json.loads(
         await done("change-sets", "describe", workspace, forked["changeSetId"], "--json")
@@ -74,12 +75,14 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
     assert f"{values.one}" in diff
     assert as_batch == edit
     assert refused.returncode == 1
-    assert "not applied" in refused.stdout
+    assert refused.stderr == "Apply this to head? [y/N] not applied\n"
+    assert (unasked.returncode, unasked.stdout) == (2, "")
+    assert "say --yes or --reviewed DIGEST" in unasked.stderr
     assert "head's commit" in applied
     assert described["standing"] == "applied"
     assert again.returncode == 1
     assert again.stderr.startswith("rebaser: change set is applied\n")
-    assert (kept.returncode, "Delete 'prices' and its 2 change sets?" in kept.stdout) == (1, True)
+    assert (kept.returncode, "Delete 'prices' and its 2 change sets?" in kept.stderr) == (1, True)
     assert [record["standing"] for record in deleted] == ["deleted", "deleted"]
 
 

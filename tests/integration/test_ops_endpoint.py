@@ -147,20 +147,29 @@ async def test_each_rebaser_shows_what_all_of_them_hold(deployment: Deployment) 
     assert shown["queues"]["tasks_in_hand"] == 4
 
 
-async def test_dead_letters_are_shown_with_their_reason(deployment: Deployment) -> None:
-    [change_set] = new_change_sets(1)
+async def test_dead_letters_are_shown_with_their_reason_until_they_are_gone(
+    deployment: Deployment,
+) -> None:
+    change_sets = new_change_sets(2)
     daemon = await started(deployment)
-    await deployment.js.publish(deployment.subjects.requests(change_set), b"\xff")
-    await publish_task(deployment.js, deployment.subjects, change_set)  # a reconciler may, too
-    await deployment.at_rest()
+    for each in change_sets:
+        await deployment.js.publish(deployment.subjects.requests(each), b"\xff")
+        await publish_task(deployment.js, deployment.subjects, each)  # a reconciler may, too
+        await deployment.at_rest()
+    listed: list[dict[str, Any]] = []
 
-    async def shown() -> bool:
-        return bool((await status_of(daemon))["queues"]["latest_dead"])
+    async def shows(count: int) -> bool:
+        listed[:] = (await status_of(daemon))["queues"]["latest_dead"]
+        return len(listed) == count
 
-    await eventually(shown)
-    [letter] = (await status_of(daemon))["queues"]["latest_dead"]
-    assert letter["changeSet"] == str(change_set.change_set_id)
-    assert "MalformedMessage" in letter["reason"]
+    await eventually(lambda: shows(2))
+    _, first = listed
+    await deployment.js.delete_message(deployment.subjects.dead_letters_stream, first["sequence"])
+
+    await eventually(lambda: shows(1))
+    assert first["changeSet"] == str(change_sets[0].change_set_id)
+    assert listed[0]["changeSet"] == str(change_sets[1].change_set_id)
+    assert "MalformedMessage" in listed[0]["reason"]
 
 
 async def test_the_settings_in_force_are_shown_without_secrets(deployment: Deployment) -> None:

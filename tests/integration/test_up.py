@@ -4,11 +4,10 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rebaser_client.client import RebaserClient, connect
-from tests.harness import eventually
 from tests.integration.deployment import new_change_sets
 from tests.integration.test_command_line import REBASER
 from tests.integration.values import new_id, put, set_to
@@ -21,21 +20,17 @@ async def upped(directory: Path) -> AsyncIterator[RebaserClient]:
     own = {"REBASER_SPARK__WARM": "false", "REBASER_OPS__PORT": "0"}
     with (directory / "up.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            *(REBASER, "up", "--data", directory, "--port", "-1"),
-            stdout=log,
+            *(REBASER, "up", "--data", directory, "--port", "-1", "--json"),
+            stdout=asyncio.subprocess.PIPE,
             stderr=log,
             env=inherited | own,
         )
-
-    def url() -> str | None:
-        with suppress(OSError, ValueError, KeyError):
-            [ports] = (directory / "nats").glob("*.ports")
-            return str(json.loads(ports.read_text())["nats"][0])
-        return None
-
+    assert process.stdout is not None
     try:
-        await eventually(lambda: url() is not None, within=60)
-        async with connect(str(url())) as client:
+        async with asyncio.timeout(60):
+            told = json.loads(await process.stdout.readline())
+        assert (told["data"], told["page"][:17]) == (str(directory), "http://127.0.0.1:")
+        async with connect(told["nats"]) as client:
             yield client
     finally:
         process.terminate()

@@ -32,6 +32,8 @@ function glance(status, seconds, updates) {
     text("dead", count(queues.dead_letters));
     text("deadnote", queues.dead_letters ? "see below" : "none");
     $("deadcard").dataset.tone = queues.dead_letters ? "bad" : "";
+    if (queues.dead_letters) $("deadnote").setAttribute("href", "#h-letters");
+    else $("deadnote").removeAttribute("href");
   }
   text("rate", rate.toFixed(rate < 10 ? 1 : 0));
   text("latency", last ? `median ${span(last.p50)}` : "none in 5 min");
