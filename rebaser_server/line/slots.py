@@ -123,7 +123,8 @@ class Slots:
         self._held: Counter[WorkspaceId] = Counter()
         self._put_off: Counter[WorkspaceId] = Counter()
         """Tasks since the last look."""
-        self._last_return = 0.0
+        self._returns: dict[WorkspaceId, float] = {}
+        """When the last task of each comes back, as far as that is not over."""
         self._busy_elsewhere = busy_elsewhere
         self._given_back: deque[int] = deque(maxlen=BELIEVED)
         self._freed = asyncio.Event()
@@ -155,13 +156,15 @@ class Slots:
         """For how many seconds a task that got no slot is given back.
 
         One after the other, however many, so that looking for what else there is in the
-        stream is quick, and what comes back is no flood.
+        stream is quick, and what comes back is no flood; and the workspaces in turns, so that
+        none waits for another's crowd.
         """
         self._put_off[workspace] += 1
         now = asyncio.get_running_loop().time()
-        soonest = max(self._last_return + 1 / RETURNS, now + LOOK_EVERY)
-        self._last_return = min(soonest, now + LONGEST_PUT_OFF)
-        return self._last_return - now
+        last = max(self._returns.setdefault(workspace, now), now)
+        soonest = max(last + len(self._returns) / RETURNS, now + LOOK_EVERY)
+        self._returns[workspace] = min(soonest, now + LONGEST_PUT_OFF)
+        return self._returns[workspace] - now
 
     def give_back(self, turn: Turn) -> None:
         if turn in self._turns:
@@ -178,6 +181,8 @@ class Slots:
         """
         while True:
             await asyncio.sleep(LOOK_EVERY)
+            now = asyncio.get_running_loop().time()
+            self._returns = {whose: at for whose, at in self._returns.items() if at > now}
             put_off, self._put_off = self._put_off, Counter()
             for workspace, count in put_off.items():
                 self._ask((turn for turn in self._turns if turn.workspace == workspace), count)

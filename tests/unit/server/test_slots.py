@@ -71,6 +71,27 @@ async def test_tasks_put_off_come_back_one_after_the_other():
     assert max(delays) <= LONGEST_PUT_OFF
 
 
+async def test_a_crowd_that_was_put_off_is_not_before_another_workspace_s_task():
+    process = slots(1)
+    crowd = [process.put_off(BUSY) for _ in range(1_000)]
+
+    assert process.put_off(OTHER) < 1 < crowd[-1]
+
+    busy, other = process.put_off(BUSY), process.put_off(OTHER)
+    assert other < 1 < crowd[-1] < busy
+
+
+async def test_crowds_of_several_workspaces_are_no_larger_flood_than_one():
+    process = slots(1)
+    crowds = [BUSY, OTHER] * 500 + [WorkspaceId() for _ in range(1_000)]
+
+    delays = sorted(process.put_off(workspace) for workspace in crowds)
+
+    for seconds in (1, 5, 20):
+        assert sum(delay <= seconds for delay in delays) <= 2 * RETURNS * seconds
+    assert delays[-1] <= LONGEST_PUT_OFF
+
+
 async def test_in_a_workspace_the_idle_give_way_and_then_those_whose_turn_is_over():
     process = slots(10, turn=0.0)
     idle, working = process.take(BUSY), process.take(BUSY)
