@@ -28,10 +28,13 @@ from tests.integration.deployment import Daemon
 REQUESTS = 5
 """For each change set."""
 AT_ONCE = 32
+SLOTS = 500
+"""Of each daemon: with fewer than change sets these would have to make room for each other."""
 
 _SHARED = """\
-{change_sets} change sets, {requests} requests each, enqueued at once; shares are of the change sets
-taken, in percent of an even share. The daemons have the machine's cores together."""
+{change_sets} change sets, {requests} requests each, 32 of them at any time, each awaited; shares
+are of the change sets taken, in percent of an even share. The daemons have the machine's cores
+together, and a slot for every change set each."""
 _MOVED = """\
 From `ready` of the new one until it takes the first change set, with requests for new ones going
 on; from SIGTERM of one with change sets in hand until another has taken each of them."""
@@ -190,6 +193,7 @@ class Bench:
                     "STORE__ROOT": str(self._files / "store"),
                     "SPARK__STATE": str(self._files / "spark"),
                     "SPARK__WARM": "false",
+                    "CONCURRENCY": str(SLOTS),
                     "INSTANCE_ID": name,
                     "NATS__CONNECT_TIMEOUT": "60",
                 }
