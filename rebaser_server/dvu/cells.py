@@ -118,11 +118,6 @@ class Cells:
         for place, item in zip(places.tolist(), objects, strict=True):
             self.objects[place] = item
 
-    def forget_objects(self) -> None:
-        """Free their memory; what is asked for again is made again."""
-        self.objects = []
-        self.is_boxed[:] = False
-
     def _parsed(self, places: Places) -> list[Any]:
         try:
             return list(map(read_only, all_data_of(self.texts_at(places))))

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from rebaser_server.dvu.blob import OK, Blob
+from rebaser_server.dvu.blob import OK, Blob, size
 from rebaser_server.dvu.cells import NONE, Cells
 from rebaser_server.dvu.culprits import FAILED_RUNTIME
 from rebaser_server.dvu.errors import FunctionMissing
@@ -25,6 +25,9 @@ from rebaser_server.dvu.results import MAX_MESSAGE
 from rebaser_server.dvu.rows import Rows
 from rebaser_server.dvu.runs import highest_refs, runs
 from rebaser_server.dvu.wide import Wide
+
+if TYPE_CHECKING:
+    from rebaser_server.dvu.guard import GuardedEvaluation
 
 __all__ = [
     "MAX_MESSAGE",
@@ -45,16 +48,18 @@ def evaluate(blob: bytes | memoryview) -> pa.Buffer:
     input comes out changed, which is to say: with another value, or with one where there was
     none, or the other way round.
     """
-    return encode_outcome(outcome_of(Blob.decode(blob)))
+    evaluation = evaluation_of(Blob.decode(blob))
+    evaluation.advance(size(blob))
+    return encode_outcome(evaluation.found())
 
 
-def outcome_of(blob: Blob) -> Outcome:
-    """`evaluate` without the bytes."""
+def evaluation_of(blob: Blob) -> "Evaluation | GuardedEvaluation":
+    """Of this blob; in processes that may end if it asks for that."""
     if blob.limits.is_guarded:
-        from rebaser_server.dvu.guard import evaluated_guarded  # noqa: PLC0415 - it imports this
+        from rebaser_server.dvu.guard import GuardedEvaluation  # noqa: PLC0415 - it imports this
 
-        return evaluated_guarded(blob)
-    return evaluated(blob, Watch(blob.limits))
+        return GuardedEvaluation(blob)
+    return Evaluation(blob, Watch(blob.limits))
 
 
 def evaluated(blob: Blob, watch: Watch, *, vectorised: bool = True) -> Outcome:
@@ -75,8 +80,8 @@ class Evaluation:
         self._blob = blob
         self._watch = watch
         count = len(blob)
-        self._functions = [_callable(runtime, code) for runtime, code in blob.functions]
-        self._forms = [
+        functions = [_callable(runtime, code) for runtime, code in blob.functions]
+        forms = [
             form_of(runtime, code) if runtime and vectorised else None
             for runtime, code in blob.functions
         ]
@@ -86,23 +91,14 @@ class Evaluation:
         np.cumsum(widths, out=starts[1:])
         refs = blob.refs.astype(np.int64)
         np.subtract(count - 1, refs, out=refs, where=refs < 0)
-        self._wiring = refs, starts
+        wiring = refs, starts
         self._cells = Cells(blob)
-        self._changed_bytes = bytearray(count + len(blob.constant_known))
-        self._changed = np.frombuffer(self._changed_bytes, np.bool_)
+        changed = bytearray(count + len(blob.constant_known))
+        self._changed = np.frombuffer(changed, np.bool_)
+        self._rows = Rows(blob, self._cells, wiring, changed, functions, watch)
+        self._wide = Wide(blob, self._cells, wiring, self._changed, forms, self._rows, watch)
         self.done = 0
         """Values computed, or found not to be due."""
-        self._begin()
-
-    def _begin(self) -> None:
-        self._found = self.done
-        blob, wiring = self._blob, self._wiring
-        self._rows = Rows(
-            blob, self._cells, wiring, self._changed_bytes, self._functions, self._watch
-        )
-        self._wide = Wide(
-            blob, self._cells, wiring, self._changed, self._forms, self._rows, self._watch
-        )
 
     def advance(self, count: int) -> None:
         """Compute the next `count` values, or as many as there are."""
@@ -116,17 +112,13 @@ class Evaluation:
         self.done = stop
 
     def found(self) -> Outcome:
-        """What became of the values computed since this was asked last."""
+        """What became of the values so far."""
         recomputed = self._wide.recomputed + self._rows.results.blocked + sum(self._rows.calls)
-        outcome = Outcome(recomputed, self._table(self._found, self.done), self._costs())
-        self._cells.forget_objects()
-        self._begin()
-        return outcome
+        return Outcome(recomputed, self._table(), self._costs())
 
-    def _table(self, start: int, stop: int) -> pa.Table:
+    def _table(self) -> pa.Table:
         results, cells, ids = self._rows.results, self._cells, self._blob.ids
-        is_found = self._changed[start:stop] & (cells.kinds[start:stop] != NONE)
-        places = np.flatnonzero(is_found) + start
+        places = np.flatnonzero(self._changed[: self.done] & (cells.kinds[: self.done] != NONE))
         statuses = np.full(len(places), OK, np.uint8)
         texts = cells.all_texts_at(places)
         if results.places:
@@ -135,8 +127,8 @@ class Evaluation:
             order = np.argsort(places)
             texts = pa.concat_arrays([texts, pa.array(results.texts, pa.string())]).take(order)
             places, statuses = places[order], statuses[order]
-        ids = ids[start:stop] if len(places) == stop - start else ids.take(places)
-        return pa.table([ids, statuses, texts, places.astype(np.int32)], schema=SCHEMA)
+        columns = [ids if len(places) == len(ids) else ids.take(places), statuses, texts]
+        return pa.table([*columns, places.astype(np.int32)], schema=SCHEMA)
 
     def _costs(self) -> Costs:
         rows, wide, costs = self._rows, self._wide, Costs()

@@ -11,11 +11,14 @@ import signal
 import time
 from typing import Final
 
+import pyarrow as pa
+
 from rebaser_server.dvu.blob import Blob
 from rebaser_server.dvu.culprits import MOST_CULPRITS, TOO_MANY, failing
 from rebaser_server.dvu.evaluate import evaluated
 from rebaser_server.dvu.limits import IDLE, PATIENCE, Watch
-from rebaser_server.dvu.outcome import Outcome, decode_outcome, encode_outcome
+from rebaser_server.dvu.outcome import SCHEMA, Outcome, costs_of, decode_outcome, encode_outcome
+from rebaser_server.dvu.pieces import Pieces, shifted
 
 LOOK_EVERY: Final = 0.1
 """Seconds."""
@@ -23,12 +26,37 @@ _DONE: Final = b"\0"
 _BROKEN: Final = b"\1"
 
 
-def evaluated_guarded(blob: Blob) -> Outcome:
-    """What became of the blob.
+class GuardedEvaluation:
+    """Like `Evaluation`, but each time that it advances in a child of its own."""
 
-    Raises:
-        RuntimeError: it cannot be told of any value that it is its fault, or of too many.
-    """
+    def __init__(self, blob: Blob) -> None:
+        self._pieces = Pieces(blob)
+        self._outcomes: list[Outcome] = []
+
+    @property
+    def done(self) -> int:
+        return self._pieces.done
+
+    def advance(self, count: int) -> None:
+        """As `Evaluation.advance`.
+
+        Raises:
+            RuntimeError: it cannot be told of any value that it is its fault, or of too many.
+        """
+        start = self.done
+        piece = self._pieces.next(count)
+        outcome = _evaluated(piece)
+        table = shifted(outcome.table.replace_schema_metadata(), start)
+        self._pieces.settle(start + len(piece), table)
+        self._outcomes.append(Outcome(outcome.recomputed, table, outcome.costs))
+
+    def found(self) -> Outcome:
+        tables = [SCHEMA.empty_table(), *(outcome.table for outcome in self._outcomes)]
+        recomputed = sum(outcome.recomputed for outcome in self._outcomes)
+        return Outcome(recomputed, pa.concat_tables(tables), costs_of(self._outcomes))
+
+
+def _evaluated(blob: Blob) -> Outcome:
     culprits: dict[int, str] = {}
     while True:
         found = _in_child(failing(blob, culprits))

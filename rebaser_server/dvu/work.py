@@ -1,4 +1,4 @@
-"""What a Spark worker does with a blob: evaluate it piece by piece, and keep what it has."""
+"""What a Spark worker does with a blob: evaluate it step by step, and keep what it has."""
 
 import time
 from collections.abc import Sequence
@@ -7,10 +7,9 @@ from typing import Final
 import cbor2
 import pyarrow as pa
 
-from rebaser_server.dvu.blob import Blob, size
-from rebaser_server.dvu.evaluate import evaluate, outcome_of
+from rebaser_server.dvu.blob import Blob
+from rebaser_server.dvu.evaluate import evaluate, evaluation_of
 from rebaser_server.dvu.outcome import (
-    SCHEMA,
     Outcome,
     costs_of,
     decode_outcome,
@@ -20,10 +19,10 @@ from rebaser_server.dvu.pieces import Pieces, shifted
 from rebaser_server.dvu.shelf import Saved, Shelf, Stored, chain
 
 FIRST: Final = 16
-"""Values of the first piece; each further one has up to `GROWTH` times as many."""
+"""Values of the first step; each further one has up to `GROWTH` times as many."""
 GROWTH: Final = 16
-PIECE_SECONDS: Final = 1.0
-"""What a piece is meant to take: so often progress is told."""
+STEP_SECONDS: Final = 1.0
+"""What a step is meant to take: so often progress is told."""
 TURN: Final = 2.0
 """Seconds of work after which a worker keeps what it has and gives way, so that small runs need
 not wait for a large one to end, and a crash costs no more than that."""
@@ -50,19 +49,10 @@ def done(ordered: bytes, shelf: Shelf | None, run: str) -> bytes:
     began = time.monotonic()
     digest, blob, names, turn = cbor2.loads(ordered)
     if shelf is None:
-        return cbor2.dumps([evaluate(blob).to_pybytes(), None])
+        return _inline(evaluate(blob))
     if blob is None:
         blob = shelf.get_blob(digest)
-    if not names and size(blob) <= FIRST:
-        outcome = evaluate(blob)
-        if time.monotonic() - began >= PIECE_SECONDS:
-            shelf.tell_progress(run, digest, size(blob))
-        if len(outcome) <= INLINE:
-            return cbor2.dumps([outcome.to_pybytes(), None])
-        whole = decode_outcome(outcome)
-        name = shelf.save(digest, 0, size(blob), whole)
-        return _stored(Stored(whole.recomputed, [(name, len(whole))], whole.costs))
-    return _Work(shelf, run, digest, blob).done(chain(names, digest), began, turn)
+    return _Work(shelf, run, digest, blob, chain(names, digest)).done(began, turn)
 
 
 def read_done(data: bytes) -> Outcome | Stored | None:
@@ -89,73 +79,70 @@ def _sum(names: list[str], outcomes: Sequence[Outcome]) -> Stored:
     return Stored(recomputed, files, costs_of(outcomes))
 
 
+def _inline(encoded: pa.Buffer) -> bytes:
+    return cbor2.dumps([encoded.to_pybytes(), None])
+
+
 def _stored(stored: Stored) -> bytes:
     costs = [[*function, *cost] for function, cost in stored.costs.items()]
     return cbor2.dumps([None, [stored.recomputed, stored.files, costs]])
 
 
 class _Work:
-    """One blob on its way."""
+    """One blob on its way, of which something may have been found already."""
 
-    def __init__(self, shelf: Shelf, run: str, digest: str, blob: bytes | memoryview) -> None:
+    def __init__(
+        self, shelf: Shelf, run: str, digest: str, blob: bytes | memoryview, found: Sequence[Saved]
+    ) -> None:
         self._shelf = shelf
         self._run = run
         self._digest = digest
-        self._blob = Blob.decode(blob)
-        self._pieces = Pieces(self._blob)
+        self._names = [saved.name for saved in found]
+        self._outcomes = list(map(shelf.read, self._names))
+        rest = Blob.decode(blob)
+        self._size = len(rest)
+        self._start = found[-1].stop if found else 0
+        if found:
+            pieces = Pieces(rest)
+            for saved, outcome in zip(found, self._outcomes, strict=True):
+                pieces.settle(saved.stop, outcome.table)
+            rest = pieces.next(self._size)
+        self._evaluation = evaluation_of(rest)
         self._told_at = time.monotonic()
         self._has_told = False
 
-    def done(self, found: Sequence[Saved], began: float, turn: float) -> bytes:
-        """Go on behind what was found, until all is done or the turn is over."""
-        names = [saved.name for saved in found]
-        outcomes = list(map(self._shelf.read, names))
-        for saved, outcome in zip(found, outcomes, strict=True):
-            self._pieces.settle(saved.stop, outcome.table)
-        start = self._pieces.done
-        outcome = _merged(self._turn(began, turn))
-        stop = self._pieces.done
-        if start == 0 and stop == len(self._blob):
-            encoded = encode_outcome(outcome)
-            if len(encoded) <= INLINE:
-                return cbor2.dumps([encoded.to_pybytes(), None])
-        names.append(self._shelf.save(self._digest, start, stop, outcome))
-        if stop < len(self._blob):
-            return cbor2.dumps([None, None])
-        return _stored(_sum(names, [*outcomes, outcome]))
+    @property
+    def _done(self) -> int:
+        return self._start + self._evaluation.done
 
-    def _turn(self, began: float, turn: float) -> list[Outcome]:
+    def done(self, began: float, turn: float) -> bytes:
+        """Go on behind what was found, until all is done or the turn is over."""
+        self._take_turn(began, turn)
+        outcome = self._evaluation.found()
+        if not self._names and self._done == self._size and outcome.table.nbytes <= INLINE:
+            return _inline(encode_outcome(outcome))
+        if self._start:
+            table = shifted(outcome.table, self._start)
+            outcome = Outcome(outcome.recomputed, table, outcome.costs)
+        name = self._shelf.save(self._digest, self._start, self._done, outcome)
+        if self._done < self._size:
+            return cbor2.dumps([None, None])
+        return _stored(_sum([*self._names, name], [*self._outcomes, outcome]))
+
+    def _take_turn(self, began: float, turn: float) -> None:
         now = time.monotonic()
         until = now + max(turn, _WORTH * (now - began))
-        outcomes: list[Outcome] = []
-        count, usual = FIRST, min(PIECE_SECONDS, turn)
-        while self._pieces.done < len(self._blob) and (now < until or not outcomes):
+        count, usual = FIRST, min(STEP_SECONDS, turn)
+        while self._done < self._size and (now < until or not self._evaluation.done):
             before = now
-            outcomes.append(self._step(count))
+            self._evaluation.advance(count)
             now = time.monotonic()
             count = max(1, int(count * min(usual / max(now - before, 1e-6), GROWTH)))
             self._tell(now)
-        return outcomes
-
-    def _step(self, count: int) -> Outcome:
-        start = self._pieces.done
-        piece = self._pieces.next(count)
-        outcome = outcome_of(piece)
-        table = shifted(outcome.table, start)
-        self._pieces.settle(start + len(piece), table)
-        return Outcome(outcome.recomputed, table, outcome.costs)
 
     def _tell(self, now: float) -> None:
         """How far it is, now and then, and of what took long when it is done."""
-        is_last = self._pieces.done == len(self._blob)
-        if now - self._told_at >= PIECE_SECONDS or (is_last and self._has_told):
-            self._shelf.tell_progress(self._run, self._digest, self._pieces.done)
+        is_last = self._done == self._size
+        if now - self._told_at >= STEP_SECONDS or (is_last and self._has_told):
+            self._shelf.tell_progress(self._run, self._digest, self._done)
             self._told_at, self._has_told = now, True
-
-
-def _merged(outcomes: Sequence[Outcome]) -> Outcome:
-    if len(outcomes) == 1:
-        return outcomes[0]
-    tables = [SCHEMA.empty_table(), *(outcome.table for outcome in outcomes)]
-    table = pa.concat_tables([table.replace_schema_metadata() for table in tables])
-    return Outcome(sum(outcome.recomputed for outcome in outcomes), table, costs_of(outcomes))
