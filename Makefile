@@ -37,13 +37,14 @@ audit: .venv/ready ## known vulnerabilities in what is installed; needs the inte
 	$(BIN)/pip freeze --disable-pip-version-check --exclude-editable > .venv/audited.txt
 	.venv/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement .venv/audited.txt
 
-manifests: .venv/ready ## deploy/ as kubectl and systemd read it
+manifests: .venv/ready ## deploy/ as kubectl, systemd, Grafana and KEDA read it; takes npm, too
 	for each in base overlays/connect overlays/keda; do \
 	  kubectl kustomize deploy/kubernetes/$$each > .venv/rendered.yaml || exit 1; \
 	  $(BIN)/python -m tests.deploy .venv/rendered.yaml || exit 1; \
 	done
 	sed 's|^ExecStart=[^ ]*|ExecStart=/bin/true|' deploy/systemd/rebaser.service > .venv/rebaser.service
 	systemd-analyze verify .venv/rebaser.service
+	$(BIN)/pytest -q -m slow tests/deploy/test_types.py
 
 images: .venv/ready ## both images, built and run as deploy/compose.yaml says; takes root, buildah, runc, iproute2 and Debian's prometheus
 	for each in thin daemon; do \
