@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from configparser import RawConfigParser
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,20 @@ def test_nobody_is_root_or_writes_where_nothing_is_kept() -> None:
     for name in ("rebaser", "spark"):
         service = compose()["services"][name]
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+
+
+def test_images_say_what_is_in_them_and_how_they_are_and_run_as_nobody() -> None:
+    stages = re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
+    build, _, base, *targets = stages
+    [sbom] = re.findall(r'rebaser\.sbom="([^"]+)"', base)
+    [probe] = re.findall(r'HEALTHCHECK.*\n  CMD \["python3", "-m", "([\w.]+)"\]', base)
+
+    assert f"--output-file {sbom}" in build
+    assert find_spec(probe)
+    assert "STOPSIGNAL SIGTERM" in base
+    assert [re.findall(r"^USER (.+)", base + each, re.MULTILINE)[-1] for each in targets] == [
+        "10001:10001"
+    ] * 2
 
 
 def test_what_selects_pods_selects_those_there_are() -> None:

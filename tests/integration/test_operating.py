@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import os
+import signal
 from typing import Any
 
+import nats.errors
 import pytest
 
 from rebaser_core.ids import ChangeSet
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.test_command_line import rebaser
+from tests.integration.test_command_line import REBASER, rebaser
 from tests.integration.values import Sum, new_id, set_to
 
 
@@ -146,3 +149,40 @@ async def test_a_letter_that_cannot_be_read_is_kept_and_can_be_purged(
     assert len(await operator.read("dead-letters", "list")) == 1
     await operator.tell("dead-letters", "purge", letter["sequence"])
     assert await operator.read("dead-letters", "list") == []
+
+
+async def test_what_happens_to_a_change_set_is_told_until_one_has_seen_enough(
+    deployment: Deployment,
+) -> None:
+    [change_set] = new_change_sets(1)
+    process = await asyncio.create_subprocess_exec(
+        *(REBASER, "watch", *map(str, change_set), "--json"),
+        env=os.environ | {"REBASER_NATS__URL": deployment.nats.url},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    subject = deployment.subjects.activities(change_set)
+    await eventually(lambda: heard_by_anyone(deployment, subject), within=30)
+    await deployment.start()
+    await deployment.client.enqueue_updates(*change_set, Sum().define())
+
+    told: list[str] = []
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        while "quiet" not in told:
+            told.append(json.loads(await process.stdout.readline())["kind"])
+    process.send_signal(signal.SIGINT)
+
+    assert await process.wait() == 130
+    wanted = ["taken", "requestApplied", "dvuStarted", "dvuFinished", "quiet"]
+    assert [kind for kind in dict.fromkeys(told) if kind in wanted] == wanted
+
+
+async def heard_by_anyone(deployment: Deployment, subject: str) -> bool:
+    """Whether a message there has a subscriber: with none a request is refused at once."""
+    try:
+        await deployment.nc.request(subject, b"", timeout=0.05)
+    except nats.errors.NoRespondersError:
+        return False
+    except nats.errors.TimeoutError:
+        return True
+    return True
