@@ -1,6 +1,7 @@
 """One run of a plan's blobs: what of it is done already, what to ask for, and how far it is."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from rebaser_server.dvu.blob import size
@@ -11,6 +12,8 @@ from rebaser_server.dvu.work import FIRST, TURN, order, read_done, stored_in
 BESIDE: Final = 256 * 1024
 """Octets of a blob that travels with the job; a larger one lies on the shelf, where there is one:
 in a job it would be held several times over by driver, scheduler and worker."""
+_PUT_AT_ONCE: Final = 4
+"""Large blobs written to the shelf at a time."""
 
 
 class Run:
@@ -27,7 +30,7 @@ class Run:
         self.shelf: Final = shelf
         self._turn = turn
         self._blobs = blobs
-        self._digests = [digest_of(blob) if shelf else "" for blob in blobs]
+        self._digests = [""] * len(blobs)
         self._sizes = list(map(size, blobs))
         self.size: Final = sum(self._sizes)
         self._stops = [0] * len(blobs)
@@ -37,6 +40,8 @@ class Run:
     def orders(self) -> dict[int, bytes]:
         """What is to be asked for now, by the number of its blob; nothing once all is done."""
         names = self.shelf.names() if self.shelf and self.size > FIRST else []
+        if self.shelf and "" in self._digests:
+            self._digests = list(map(digest_of, self._blobs))
         orders = {}
         for number, digest in enumerate(self._digests):
             if number in self._ended:
@@ -46,17 +51,28 @@ class Run:
             if self.shelf and found and found[-1].stop == self._sizes[number]:
                 self._ended[number] = stored_in(self.shelf, found)
             else:
-                orders[number] = self._order(number, found, names)
+                orders[number] = self._order(number, found)
+        if self.shelf:
+            self._put_large(self.shelf, orders, names)
         return orders
 
-    def _order(self, number: int, found: list[Saved], names: list[str]) -> bytes:
+    def _order(self, number: int, found: list[Saved]) -> bytes:
+        blob = None if self._lies_on_shelf(number) else self._blobs[number]
         there = [saved.name for saved in found]
-        digest, blob = self._digests[number], self._blobs[number]
-        if self.shelf is None or len(blob) <= BESIDE:
-            return order(digest, blob, there, turn=self._turn)
-        if f"{digest}.blob" not in names:
-            self.shelf.put_blob(digest, blob)
-        return order(digest, None, there, turn=self._turn)
+        return order(self._digests[number], blob, there, turn=self._turn)
+
+    def _lies_on_shelf(self, number: int) -> bool:
+        return self.shelf is not None and len(self._blobs[number]) > BESIDE
+
+    def _put_large(self, shelf: Shelf, numbers: Iterable[int], names: list[str]) -> None:
+        missing = {
+            self._digests[number]: self._blobs[number]
+            for number in numbers
+            if self._lies_on_shelf(number) and f"{self._digests[number]}.blob" not in names
+        }
+        if missing:
+            with ThreadPoolExecutor(_PUT_AT_ONCE) as pool:
+                list(pool.map(shelf.put_blob, missing.keys(), missing.values()))
 
     def answered(self, number: int, answer: bytes) -> None:
         """Take note of what was done about the order for a blob."""
