@@ -44,9 +44,9 @@ from rebaser_server.history.retention import Retention
 from rebaser_server.history.upkeep import Upkeep
 from rebaser_server.lifetimes import Shutdown, alongside
 from rebaser_server.line.announcing import Announcer
-from rebaser_server.line.change_set import Rules, Workshop
 from rebaser_server.line.outcomes import Outcomes
 from rebaser_server.line.slots import Fairness, Slots
+from rebaser_server.line.workshop import Rules, Workshop
 from rebaser_server.ops.serving import looked_at
 from rebaser_server.questions.answering import Answering
 from rebaser_server.settings import FairnessSettings, Settings

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from rebaser_core.jetstream.deliveries import Delivery
+from rebaser_core.jetstream.ephemeral import Ephemeral
 from rebaser_core.jetstream.errors import StreamNotFound, Unavailable, Unreachable
 from rebaser_core.jetstream.inbox import Inbox
 from rebaser_core.jetstream.lifetime import Reader
-from rebaser_core.jetstream.link import briefly
 from rebaser_core.jetstream.place import Place
 from rebaser_core.jetstream.statuses import Status, is_delivery
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-RELEASE_TIMEOUT: Final = 1.0  # seconds to delete a consumer; else it dies by itself
 INACTIVE_THRESHOLD: Final = 5.0  # seconds it lives without us
 MISSES: Final = 3  # heartbeats missed until it is believed (ADR-15)
 _RETRY: Final = (0.05, 2.0)  # seconds, first and longest
@@ -35,11 +34,9 @@ class OrderedReader(Reader):
         filter_subject: one subject or several, wildcards allowed.
         start_sequence: the first stream sequence of interest.
         deliver_policy: instead of it `all`, `new`, `last`, `last_per_subject` or
-            `by_start_time`; in force until the first message, or until the server
-            has told which sequence it means.
-        start_time: for `by_start_time`, RFC 3339.
-        heartbeat: seconds between signs of life.
-        misses: how many missed ones are an alarm.
+            `by_start_time`, with `start_time` (RFC 3339); in force until the first
+            message, or until the server has told which sequence it means.
+        heartbeat: seconds between signs of life; `misses` of them missed are an alarm.
         headers_only: leave the payloads out; `Nats-Msg-Size` tells their size.
         inactive_threshold: seconds that the server's consumer outlives a lost reader.
     """
@@ -63,13 +60,11 @@ class OrderedReader(Reader):
         self._place = Place(filter_subject, start_sequence, deliver_policy, start_time)
         self._heartbeat = heartbeat
         self._silence = misses * heartbeat
-        self._headers_only = headers_only
-        self._inactive = inactive_threshold
         self._inbox = Inbox(js.link)
-        self._name: str | None = None
-        self._owed: list[str] = []
-        self._live = False
-        self._closed = False
+        self._consumer = Ephemeral(
+            js, stream, headers_only=headers_only, inactive_threshold=inactive_threshold
+        )
+        self._live = self._closed = False
         self._fruitless = 0
         self._opened = 0.0
         self._sequence = 0
@@ -180,16 +175,16 @@ class OrderedReader(Reader):
 
     async def _nothing_left(self) -> bool:
         """Whether the leader has nothing behind the cursor. If it has, that is due."""
+        read, after = self._js.get_message, self.cursor + 1
         try:
-            for subject in self._place.subjects:
-                if await self._js.get_message(
-                    self._stream, sequence=self.cursor + 1, next_by_subject=subject
-                ):
-                    break
-            else:
-                return self._live and not self._inbox.queue
+            found = [
+                await read(self._stream, sequence=after, next_by_subject=subject)
+                for subject in self._place.subjects
+            ]
         except (Unreachable, Unavailable):
             return False
+        if not any(found):
+            return self._live and not self._inbox.queue
         await self._inbox.wait(self._heartbeat)
         if not self._inbox.queue and self._inbox.current:
             self._reset("a stored message was not delivered")
@@ -233,51 +228,23 @@ class OrderedReader(Reader):
         await self._inbox.open()  # before the consumer: no delivery without a listener
         self._sequence = 0
         self._started()
-        self._name = f"o{self._inbox.subject.rpartition('.')[2]}"
-        info = await self._js.create_consumer(self._stream, self._config())
+        name = f"o{self._inbox.subject.rpartition('.')[2]}"
+        info = await self._consumer.make(name, {**self._place.config(), **self._mode()})
         self.pending = info["num_pending"]
         self._place.told(info)
         self._live = True
         self._opened = asyncio.get_running_loop().time()
 
-    def _config(self) -> Mapping[str, Any]:
-        return {
-            "name": self._name,
-            **self._place.config(),
-            "ack_policy": "none",
-            "max_deliver": 1,
-            "replay_policy": "instant",
-            "headers_only": self._headers_only,
-            "mem_storage": True,
-            "num_replicas": 1,
-            "inactive_threshold": round(self._inactive * 1e9),
-            **self._mode(),
-        }
-
     async def _release(self) -> None:
-        """Delete the consumers that were ours.
-
-        What cannot be told now is told next time: the server takes a client whose
-        connection went deaf for a listener, and would keep its consumer for minutes.
-        """
         await self._inbox.close()
-        if self._name:
-            self._owed.append(self._name)
-            self._name = None
-        if self._js.link.up:
-            async with briefly(RELEASE_TIMEOUT):
-                while self._owed:
-                    await self._js.delete_consumer(self._stream, self._owed[-1])
-                    self._owed.pop()
+        await self._consumer.release()
 
     async def pause(self) -> None:
         """Have no consumer at the server until `next` is called again, which loses nothing."""
-        self._live = False
-        self._fruitless = 0
+        self._live, self._fruitless = False, 0
         await self._release()
 
     async def close(self) -> None:
-        """Have no consumer at the server. Takes milliseconds, or two seconds if it is deaf."""
-        self._closed = True
-        self._live = False
+        """As `pause`, for good. Takes milliseconds, or two seconds if the server is deaf."""
+        self._closed, self._live = True, False
         await self._release()

@@ -15,7 +15,7 @@ from rebaser_core.jetstream.errors import (
     Unreachable,
 )
 from rebaser_core.jetstream.inbox import Inbox
-from rebaser_core.jetstream.link import briefly
+from rebaser_core.jetstream.lifetime import briefly
 from rebaser_core.jetstream.pulls import ordinary, requests
 from rebaser_core.jetstream.statuses import CONTROL, NO_RESPONDERS, Status, is_delivery
 

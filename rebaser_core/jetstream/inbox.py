@@ -7,7 +7,9 @@ from typing import Final
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from rebaser_core.jetstream.link import POLL, Link, briefly, honest_cancellation, translated
+from rebaser_core.jetstream.honest import honest_cancellation, translated
+from rebaser_core.jetstream.lifetime import briefly
+from rebaser_core.jetstream.link import POLL, Link
 from rebaser_core.jetstream.quick import directly
 from rebaser_core.jetstream.statuses import is_delivery
 

@@ -5,7 +5,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import nats.errors
@@ -13,17 +13,13 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream.asked import said
-from rebaser_core.jetstream.errors import JetStreamError, Unreachable, Unsendable
+from rebaser_core.jetstream.errors import Unreachable
+from rebaser_core.jetstream.honest import honest_cancellation, translated, translation
 from rebaser_core.jetstream.quick import directly
 
 POLL: Final = 0.25  # seconds between looks at a connection whose callbacks are not ours
 _FEW: Final = 1_000
 _ATTRIBUTE: Final = "_jetstream_link"
-_CALLERS_FAULT: Final = (
-    nats.errors.BadSubjectError,
-    nats.errors.BadHeaderError,
-    nats.errors.MaxPayloadError,
-)
 
 
 class Link:
@@ -112,7 +108,7 @@ class Link:
         try:  # by hand what the two below do: it is most of what is ever done here
             await self.nc.publish(subject, payload, reply, dict(headers) if headers else None)
         except (nats.errors.Error, OSError) as error:
-            raise _translated(error) from error
+            raise translation(error) from error
         if task and task.cancelling() > before:
             raise asyncio.CancelledError
 
@@ -215,30 +211,6 @@ class Link:
             answer.set_result(message)
 
 
-@contextlib.contextmanager
-def honest_cancellation() -> Iterator[None]:
-    """Raise `CancelledError` after a body that swallowed it, as nats-py's flush does."""
-    task = asyncio.current_task()
-    before = task.cancelling() if task else 0
-    yield
-    if task and task.cancelling() > before:
-        raise asyncio.CancelledError
-
-
-@contextlib.contextmanager
-def translated() -> Iterator[None]:
-    """Turn what nats-py raises into errors of this package."""
-    try:
-        yield
-    except (nats.errors.Error, OSError) as error:
-        raise _translated(error) from error
-
-
-def _translated(error: Exception) -> JetStreamError:
-    kind = Unsendable if isinstance(error, _CALLERS_FAULT) else Unreachable
-    return kind(f"{type(error).__name__}: {error}")
-
-
 def _late(subject: str, timeout: float) -> Unreachable:
     return Unreachable(f"no answer on {subject} within {timeout} s")
 
@@ -246,12 +218,3 @@ def _late(subject: str, timeout: float) -> Unreachable:
 def _nothing_came(answer: "asyncio.Future[Msg | None]") -> None:
     if not answer.done():
         answer.set_result(None)
-
-
-@contextlib.asynccontextmanager
-async def briefly(seconds: float) -> AsyncIterator[None]:
-    """Run a last word on the way out: at most so long, and without a word if it fails."""
-    # Whatever was raised before, a cancellation among it, must not be replaced by what it says.
-    with contextlib.suppress(TimeoutError, JetStreamError):
-        async with asyncio.timeout(seconds):
-            yield

@@ -20,7 +20,7 @@ from rebaser_core.jetstream.errors import (
     ObjectTooLarge,
     Unreachable,
 )
-from rebaser_core.jetstream.link import briefly
+from rebaser_core.jetstream.lifetime import briefly
 from rebaser_core.jetstream.ordered import ordered_reader
 
 if TYPE_CHECKING:

@@ -77,7 +77,7 @@ class OrderedPullConsumer(OrderedReader):
         missing = limit - self._pulls.messages
         if missing < limit // 2:
             return
-        subject = f"{self._js.prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
+        subject = f"{self._js.prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer.name}"
         pull, times = {"batch": missing}, {"expires": _EXPIRES, "heartbeat": self._heartbeat}
         for request in requests(self._js, pull, **times):
             self._pulls.made(request)  # before: if cancelled, it may have been sent

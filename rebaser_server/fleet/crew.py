@@ -17,8 +17,9 @@ from rebaser_server.errors import HistoryBroken, Interrupted, LeaseLost, Overtak
 from rebaser_server.fleet.pauses import Pauses
 from rebaser_server.fleet.tasks import Lease, held, remove
 from rebaser_server.lifetimes import Shutdown
-from rebaser_server.line.change_set import Workshop, look_again, process
+from rebaser_server.line.change_set import look_again, process
 from rebaser_server.line.slots import Slots, Turn
+from rebaser_server.line.workshop import Workshop
 
 log: Final = structlog.get_logger()
 

@@ -4,8 +4,6 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Final, Never
 
 import structlog
@@ -16,18 +14,10 @@ from rebaser_client.registry import Registry
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import Branch, Head
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
-from rebaser_core.limits import Limits
-from rebaser_core.subjects import Subjects
-from rebaser_server.dvu.executor import Executor
+from rebaser_core.jetstream import Delivery, JetStreamError
 from rebaser_server.errors import Overtaken, SlotWanted
-from rebaser_server.history.archive import Archive
-from rebaser_server.history.batches import Batches
 from rebaser_server.history.commit_log import CommitLog
-from rebaser_server.history.retention import Retention
-from rebaser_server.history.upkeep import Upkeep
 from rebaser_server.lifetimes import Shutdown, alongside
-from rebaser_server.line.announcing import Announcer
 from rebaser_server.line.branching import Branching
 from rebaser_server.line.checkpointing import Checkpointing
 from rebaser_server.line.handling import Handler
@@ -37,52 +27,11 @@ from rebaser_server.line.requests import RequestQueue
 from rebaser_server.line.serial_dvu import SerialDvu
 from rebaser_server.line.slots import Turn
 from rebaser_server.line.winding_up import wound_up
-from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.line.workshop import Workshop
 
 log: Final = structlog.get_logger()
 
 RELEASE_TIMEOUT: Final = 2.0  # seconds
-
-TAKE_UPS: Final = 64
-"""Change sets that a process takes up at once: of thousands that come together, as after a
-restart, each call would wait for all the others', until none is answered in time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The settings that rule the work on one change set."""
-
-    quiet_period: float
-    """Seconds."""
-    confirm_every: float
-    """Seconds between two looks whether the change set is still ours."""
-    attempts: int
-    checkpoint_every: int
-    retention: Retention
-    dvu_deadline: timedelta
-    dvu_attempts: int
-    slots: int
-    limits: Limits = field(default_factory=Limits)
-
-
-@dataclass(frozen=True, slots=True)
-class Workshop:
-    """What all change sets of a process are worked on with."""
-
-    instance: str
-    js: JetStream
-    subjects: Subjects
-    batches: Batches
-    checkpoints: Checkpoints
-    executor: Executor
-    announcer: Announcer
-    upkeep: Upkeep
-    rules: Rules
-    taking_up: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TAKE_UPS))
-
-    def archive(self, change_set: ChangeSet) -> Archive:
-        log_of = CommitLog(self.js, self.subjects, change_set)
-        return Archive(change_set, log_of, self.batches, self.checkpoints)
 
 
 async def process(shop: Workshop, change_set: ChangeSet, shutdown: Shutdown, turn: Turn) -> bool:

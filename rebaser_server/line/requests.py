@@ -19,7 +19,7 @@ from rebaser_core.jetstream import (
     Unreachable,
 )
 from rebaser_core.jetstream.inbox import Inbox
-from rebaser_core.jetstream.link import briefly
+from rebaser_core.jetstream.lifetime import briefly
 from rebaser_core.subjects import Subjects
 from rebaser_server.errors import HistoryBroken
 

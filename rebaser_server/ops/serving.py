@@ -9,8 +9,8 @@ import structlog
 from rebaser_client.registry import Registry
 from rebaser_server.fleet.members import Members
 from rebaser_server.lifetimes import Shutdown, alongside
-from rebaser_server.line.change_set import Workshop
 from rebaser_server.line.slots import Slots
+from rebaser_server.line.workshop import Workshop
 from rebaser_server.ops.endpoint import Endpoint
 from rebaser_server.ops.names import Names
 from rebaser_server.ops.pulse import Pulse
