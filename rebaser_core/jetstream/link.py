@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 from rebaser_core.jetstream.asked import said
 from rebaser_core.jetstream.errors import Unreachable
 from rebaser_core.jetstream.honest import honest_cancellation, translated, translation
-from rebaser_core.jetstream.quick import directly
+from rebaser_core.jetstream.quick import QuickClient, directly
 
 POLL: Final = 0.25  # seconds between looks at a connection whose callbacks are not ours
 _FEW: Final = 1_000
@@ -130,11 +130,16 @@ class Link:
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
-        try:
-            async with contextlib.nullcontext() if self._ready else asyncio.timeout_at(end):
-                answer = await self.asked(subject, payload, headers=headers)
-        except TimeoutError:
-            raise _late(subject, timeout) from None
+        if self._ready:
+            answer = await self.asked(subject, payload, headers=headers)
+        else:
+            try:
+                async with asyncio.timeout_at(end):
+                    answer = await self.asked(subject, payload, headers=headers)
+            except TimeoutError:
+                raise _late(subject, timeout) from None
+        if isinstance(self.nc, QuickClient):
+            self.nc.hurry()
         timer = loop.call_at(end, _nothing_came, answer)  # a timeout's context costs as much again
         try:
             message = await answer

@@ -1,7 +1,7 @@
 """nats-py's connection with a shorter way for messages, which are most of what goes over it.
 
 They are cut out of what was read and handed over at once, without a queue and a task for each
-subscription; what is published is put together in one go. Everything else is nats-py's doing.
+subscription; what is published is put together in one go. All else is nats-py's doing.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.transport import TcpTransport
-from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
+
+from rebaser_core.jetstream.cutting import Cutter
 
 _VERSION: Final = "NATS/1.0\r\n"
 _END: Final = b"\r\n"
@@ -23,8 +24,8 @@ _BLANK: Final = re.compile(r"[ \t\r\n]")
 _SPACE: Final = " \t\r\n\v\f"
 _CONTROL: Final = re.compile(r"[\r\n]")
 _DIRECTLY: Final = "_directly"
-_WORDS: Final = {b"MSG": (4, 5), b"HMSG": (5, 6)}
-"""How many the line before a message has, without and with a reply."""
+_FEW: Final = 3
+"""Messages: what a request in hand makes its Rebaser write at a time."""
 
 _ROOM: Final = 64 * 1024
 """Octets that may wait for the socket before who writes more has to wait."""
@@ -50,9 +51,13 @@ class QuickClient(Client):
 
     def __init__(self) -> None:
         super().__init__()
-        self._ps = _QuickParser(self)
+        self._ps = self._cutter = Cutter(self)
         self._flushes = False
         """Whether `_flush` is about to be called."""
+        self._hurried = False
+        """Whether something was written in this turn of the loop."""
+        self._calm = True
+        """Whether few were written together when it last ended."""
 
     async def publish(
         self,
@@ -84,9 +89,23 @@ class QuickClient(Client):
             self._flushes = True
             asyncio.get_running_loop().call_soon(self._flush)
 
+    def hurry(self) -> None:
+        """Write what was published now: for a question that somebody waits for.
+
+        Once in a turn of the loop, and not while there is much to write: one call for all costs
+        less than it saves to be a turn earlier.
+        """
+        if self._calm and not self._hurried:
+            self._hurried = True
+            self._write()
+
     def _flush(self) -> None:
+        self._flushes = self._hurried = False
+        self._calm = len(self._pending) <= _FEW
+        self._write()
+
+    def _write(self) -> None:
         """Write what was published in this turn of the loop, or have nats-py wait with it."""
-        self._flushes = False
         transport = self._transport
         if self._status != Client.CONNECTED or not self._pending:
             return  # it is written after the reconnect
@@ -96,75 +115,51 @@ class QuickClient(Client):
         elif self._flush_queue is not None and self._flush_queue.empty():
             self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
 
+    async def _read_loop(self) -> None:
+        """As nats-py's, which gets what cannot be handed over as soon as it was read."""
+        transport = self._transport
+        reader = transport._io_reader if isinstance(transport, TcpTransport) else None  # noqa: SLF001
+        if reader is not None:
+            self._cutter.shorten(reader)
+        await super()._read_loop()
+
+    def handed_over(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
+    ) -> bool:
+        """Whether a message that came for subscription `sid` was one for `directly`."""
+        subscription = self._subs.get(sid)
+        receive = getattr(subscription and subscription._cb, _DIRECTLY, None)  # noqa: SLF001
+        said = _parsed(headers) if headers else None
+        if receive is None or (said is None and headers):  # a status, perhaps: nats-py reads it
+            return False
+        self._receive(receive, Msg(self, subject.decode(), reply.decode(), data, said))
+        return True
+
     async def received(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
     ) -> None:
-        """Hand over a message that came for subscription `sid`."""
+        """Hand over one that was not."""
         subscription = self._subs.get(sid)
         receive = getattr(subscription and subscription._cb, _DIRECTLY, None)  # noqa: SLF001
         if receive is None:
             await self._process_msg(sid, subject, reply, data, headers or b"")
             return
+        said = await self._process_headers(headers)
+        self._receive(receive, Msg(self, subject.decode(), reply.decode(), data, said))
+
+    def _receive(self, receive: Callable[[Msg], None], message: Msg) -> None:
         self.stats["in_msgs"] += 1
-        self.stats["in_bytes"] += len(data)
-        said = _parsed(headers) if headers else None
-        if said is None and headers:  # a status, perhaps
-            said = await self._process_headers(headers)
+        self.stats["in_bytes"] += len(message.data)
         try:
-            receive(Msg(self, subject.decode(), reply.decode(), data, said))
+            receive(message)
         except Exception as error:  # noqa: BLE001 - of a callback; it must not end the reading
-            await self._error_cb(error)
+            told = {"message": f"message on {message.subject} not received", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(told)
 
 
 def _has_room(transport: TcpTransport) -> bool:
     writer = transport._io_writer  # noqa: SLF001 - whose public face has only `drain`
     return writer is not None and writer.transport.get_write_buffer_size() < _ROOM
-
-
-class _QuickParser(Parser):
-    """Takes whole messages out of what was read; leaves other lines to nats-py's parser."""
-
-    nc: QuickClient
-
-    async def parse(self, data: bytes = b"") -> None:
-        if self.state != AWAITING_CONTROL_LINE:
-            await super().parse(data)
-            return
-        rest = self.buf
-        if rest:
-            data = bytes(rest) + data
-            rest.clear()
-        at = 0
-        while (line_end := data.find(_END, at)) >= 0:
-            words = data[at:line_end].split()
-            start = line_end + 2
-            if words and len(words) in _WORDS.get(words[0], ()):
-                end = start + _number(words[-1])
-                if end + 2 > len(data):
-                    break
-                at = end + 2
-                has_headers = words[0] == b"HMSG"
-                body = start + _number(words[-2]) if has_headers else start
-                await self.nc.received(
-                    _number(words[2]),
-                    words[1],
-                    words[3] if len(words) == _WORDS[words[0]][1] else b"",
-                    data[body:end],
-                    data[start:body] if has_headers else None,
-                )
-            else:
-                line, at = data[at:start], start
-                await super().parse(line)
-            if self.buf is not rest:
-                return  # begun anew meanwhile: the connection is another one
-        rest.extend(data[at:])
-
-
-def _number(text: bytes) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise nats.errors.ProtocolError("nats: malformed MSG") from None
 
 
 def _block(headers: Mapping[str, str]) -> bytes:

@@ -1,6 +1,7 @@
 """Messages by the shorter way: the same octets and the same messages as by nats-py's own."""
 
 import asyncio
+import itertools
 
 import nats.errors
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
+from nats.aio.transport import TcpTransport
 
 from rebaser_core.jetstream.quick import QuickClient, directly
 
@@ -47,7 +49,10 @@ def offline(client: Client) -> Client:
     return client
 
 
-async def heard(client: Client, pieces: list[bytes]) -> list[tuple]:
+async def heard(
+    client: Client, pieces: list[bytes], pauses: list[bool] | None = None
+) -> list[tuple]:
+    """What is received of `pieces`; with `pauses` as a connection reads them, which waits there."""
     found = []
 
     def receive(message: Msg) -> None:
@@ -56,11 +61,30 @@ async def heard(client: Client, pieces: list[bytes]) -> list[tuple]:
     callback = directly(receive)
     client._subs[1] = Subscription(client, 1, ">", cb=callback)
     client._subs[1]._start(None)
-    for piece in pieces:
-        await client._ps.parse(piece)
+    if pauses is None:
+        for piece in pieces:
+            await client._ps.parse(piece)
+    else:
+        await read(client, pieces, pauses)
     await client._subs[1]._pending_queue.join()
     client._subs[1]._stop_processing()
     return found
+
+
+async def read(client: Client, pieces: list[bytes], pauses: list[bool]) -> None:
+    client._transport = TcpTransport()
+    client._transport._io_reader = reader = asyncio.StreamReader()
+    client._transport._io_writer = client
+    reading = asyncio.create_task(client._read_loop())
+    await asyncio.sleep(0)
+    for piece, pause in zip(pieces, itertools.chain(pauses, itertools.repeat(False)), strict=False):
+        reader.feed_data(piece)
+        if pause:
+            await asyncio.sleep(0)
+    for _ in range(5):  # turns of the loop, more than it takes
+        await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait([reading])
 
 
 def cut(stream: bytes, places: list[int]) -> list[bytes]:
@@ -74,6 +98,18 @@ def test_what_is_read_is_the_same_however_it_is_cut(stream, places):
     async def both() -> None:
         expected = await heard(offline(Client()), [stream])
         assert await heard(offline(QuickClient()), cut(stream, places)) == expected
+
+    asyncio.run(both())
+
+
+@settings(deadline=None)
+@given(STREAMS, st.lists(st.integers(0, 2_000), max_size=6), st.lists(st.booleans(), max_size=6))
+def test_messages_keep_their_order_whatever_has_to_wait_for_its_turn(stream, places, pauses):
+    """Most are handed over as soon as they come, and lines and statuses wait for a task."""
+
+    async def both() -> None:
+        expected = await heard(offline(Client()), [stream])
+        assert await heard(offline(QuickClient()), cut(stream, places), pauses) == expected
 
     asyncio.run(both())
 
@@ -117,15 +153,15 @@ async def test_a_line_that_is_no_message_ends_the_reading():
 async def test_an_error_of_whoever_receives_is_reported_and_the_next_message_comes():
     client, errors, found = offline(QuickClient()), [], []
 
-    async def report(error: Exception) -> None:
-        errors.append(error)
+    def report(_: object, told: dict[str, object]) -> None:
+        errors.append(told["exception"])
 
     def receive(message: Msg) -> None:
         found.append(message.data)
         if message.data == b"1":
             raise ValueError("not this one")
 
-    client._error_cb = report
+    asyncio.get_running_loop().set_exception_handler(report)
     client._subs[1] = Subscription(client, 1, ">", cb=directly(receive))
     await client._ps.parse(b"MSG a 1 1\r\n1\r\nMSG a 1 1\r\n2\r\n")
 
@@ -143,6 +179,20 @@ async def test_what_is_left_of_a_connection_that_was_given_up_is_not_read_into_t
     client._subs[1] = Subscription(client, 1, ">", cb=directly(receive))
     await client._ps.parse(b"MSG a 1 1\r\n1\r\nMSG a 1 1\r\n2\r\nMSG a 1")
     assert found == [b"1"]
+
+    await client._ps.parse(b"MSG a 1 1\r\n3\r\n")
+    assert found == [b"1", b"3"]
+
+
+async def test_what_still_comes_of_a_connection_that_was_given_up_is_for_nobody():
+    client, found = offline(QuickClient()), []
+    client._subs[1] = Subscription(client, 1, ">", cb=directly(lambda m: found.append(m.data)))
+    client._transport = TcpTransport()
+    client._transport._io_reader = reader = asyncio.StreamReader()
+    client._cutter.shorten(reader)
+    reader.feed_data(b"MSG a 1 1\r\n1\r\nMSG a")
+    client._ps.reset()
+    reader.feed_data(b" 1 1\r\n2\r\n")
 
     await client._ps.parse(b"MSG a 1 1\r\n3\r\n")
     assert found == [b"1", b"3"]
