@@ -6,7 +6,8 @@ Rules C1 and C2 of the protocol; whoever enqueues, a client or a Rebaser, does i
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Final, TypeVar
+from dataclasses import dataclass
+from typing import Final, Self, TypeVar
 
 from opentelemetry.trace import SpanKind
 
@@ -42,8 +43,11 @@ async def publish_request(
     payload: bytes,
     *,
     retry_for: float = RETRY_FOR,
+    tasks: "Tasks | None" = None,
 ) -> int:
     """Store a request and see to it that a task for it exists; its stream sequence.
+
+    `tasks` is for who may store several for one change set at a time.
 
     Repeated with the same `Nats-Msg-Id` it is stored once. Cancelled or failed, the
     request may be stored, with or without its task; the reconcilers find it.
@@ -55,7 +59,8 @@ async def publish_request(
     request_id = headers[MESSAGE_ID]
     with tracing.span("rebaser enqueue", change_set, SpanKind.PRODUCER, request=request_id):
         headers = tracing.injected(headers)
-        return await _publish(js, subjects, change_set, headers, payload, retry_for)
+        tasks = tasks or Tasks.on(js, subjects, retry_for)
+        return await _publish(js, subjects, change_set, headers, payload, retry_for, tasks)
 
 
 async def _publish(
@@ -65,6 +70,7 @@ async def _publish(
     headers: Mapping[str, str],
     payload: bytes,
     retry_for: float,
+    tasks: "Tasks",
 ) -> int:
     async def store() -> int:
         subject = subjects.requests(change_set)
@@ -84,7 +90,7 @@ async def _publish(
         # Stored or not, a task harms nothing and the request may need it (C2).
         await publish_task(js, subjects, change_set, retry_for=_LONGEST_DELAY)
         raise NotStored(f"request {headers[MESSAGE_ID]}: {error}") from error
-    if not await publish_task(js, subjects, change_set, retry_for=retry_for):
+    if not await tasks.see_to(change_set):
         raise NotStored(f"request {headers[MESSAGE_ID]} is stored, but its task is not confirmed")
     return sequence
 
@@ -135,6 +141,67 @@ async def publish_task(
         return await persistently(poke, retry_for)
     except JetStreamError:
         return False
+
+
+class Tasks:
+    """Sees to the tasks of change sets; those who ask for the same one at a time share a publish.
+
+    Each is answered by one that began after he asked (C2), so while one is under way all
+    who come wait for the next.
+    """
+
+    def __init__(self, publish: Callable[[ChangeSet], Awaitable[bool]]) -> None:
+        self._publish = publish
+        self._rounds: dict[ChangeSet, _Rounds] = {}
+
+    @classmethod
+    def on(cls, js: JetStream, subjects: Subjects, retry_for: float) -> Self:
+        """By `publish_task`."""
+
+        async def publish(change_set: ChangeSet) -> bool:
+            return await publish_task(js, subjects, change_set, retry_for=retry_for)
+
+        return cls(publish)
+
+    async def see_to(self, change_set: ChangeSet) -> bool:
+        """Have one published; its answer. May be cancelled, which is nobody else's concern."""
+        rounds = self._rounds.setdefault(change_set, _Rounds())
+        rounds.askers += 1
+        needed = rounds.begun + 1
+        try:
+            while rounds.ended < needed:
+                if rounds.end is None:
+                    await self._begin(change_set, rounds)
+                else:
+                    await rounds.end.wait()
+            return rounds.answer
+        finally:
+            rounds.askers -= 1
+            if not rounds.askers:
+                del self._rounds[change_set]
+
+    async def _begin(self, change_set: ChangeSet, rounds: "_Rounds") -> None:
+        rounds.begun += 1
+        rounds.end = end = asyncio.Event()
+        try:
+            rounds.answer = await self._publish(change_set)
+            rounds.ended = rounds.begun  # else it was cancelled: another of those who wait begins
+        finally:
+            rounds.end = None
+            end.set()
+
+
+@dataclass(slots=True)
+class _Rounds:
+    """The publishes of one change set's task, one after the other, while anybody waits for one."""
+
+    askers: int = 0
+    begun: int = 0
+    ended: int = 0
+    """The last that was answered."""
+    answer: bool = False
+    end: asyncio.Event | None = None
+    """Of the one under way."""
 
 
 async def persistently(call: Callable[[], Awaitable[T]], retry_for: float) -> T:

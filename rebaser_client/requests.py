@@ -7,7 +7,7 @@ from itertools import chain, repeat
 from typing import Final
 
 from rebaser_client.errors import OutcomeUnknown, Unreachable
-from rebaser_client.publishing import publish_request, publish_task
+from rebaser_client.publishing import Tasks, publish_request, publish_task
 from rebaser_client.replies import Replies
 from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.ids import ChangeSet, RequestId
@@ -52,11 +52,18 @@ class Requests:
         self._content_type = content_type
         self._retry_for = retry_for
         self._author = author
+        self._tasks = Tasks.on(js, subjects, retry_for)
 
     async def store(self, change_set: ChangeSet, headers: dict[str, str], payload: bytes) -> None:
         """As `publish_request`."""
         await publish_request(
-            self._js, self._subjects, change_set, headers, payload, retry_for=self._retry_for
+            self._js,
+            self._subjects,
+            change_set,
+            headers,
+            payload,
+            retry_for=self._retry_for,
+            tasks=self._tasks,
         )
 
     async def store_with_reply(

@@ -1,8 +1,11 @@
-"""What is tried again, for how long, and what is not."""
+"""What is tried again, for how long, and what is not; who shares the publish of a task."""
+
+import asyncio
 
 import pytest
 
-from rebaser_client.publishing import persistently
+from rebaser_client.publishing import Tasks, persistently
+from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import SubjectFull, Unavailable, Unreachable
 
 
@@ -55,3 +58,110 @@ async def test_what_waiting_cannot_mend_is_told_at_once(kind):
         await persistently(call, retry_for=60)
 
     assert left == ["never"]
+
+
+class Publishes:
+    """Publishes of tasks that are under way until they are answered."""
+
+    def __init__(self):
+        self.begun = []
+
+    async def __call__(self, change_set):
+        answer = asyncio.get_running_loop().create_future()
+        self.begun.append(answer)
+        return await answer
+
+
+@pytest.fixture
+def publishes():
+    return Publishes()
+
+
+@pytest.fixture
+async def ask(publishes):
+    """Have somebody ask for a task, as far as they get by themselves."""
+    tasks, everyone = Tasks(publishes), []
+    one = ChangeSet(WorkspaceId(), ChangeSetId())
+
+    async def ask(change_set=one):
+        everyone.append(asyncio.create_task(tasks.see_to(change_set)))
+        await settled()
+        return everyone[-1]
+
+    yield ask
+    for task in everyone:
+        task.cancel()
+    await asyncio.wait(everyone)
+
+
+async def settled():
+    for _ in range(5):  # turns of the loop, more than anything takes that waits for nothing else
+        await asyncio.sleep(0)
+
+
+async def test_who_asks_while_a_task_is_published_is_answered_by_the_next_publish(ask, publishes):
+    """That one may have been refused before their request was stored (C2)."""
+    first, second, third = await ask(), await ask(), await ask()
+    publishes.begun[0].set_result(True)
+    await settled()
+
+    assert first.result() is True
+    assert not second.done()
+    assert not third.done()
+
+    publishes.begun[1].set_result(True)
+    await settled()
+
+    assert second.result() is third.result() is True
+    assert len(publishes.begun) == 2
+
+
+async def test_a_failure_is_told_to_all_who_share_it(ask, publishes):
+    await ask()
+    second, third = await ask(), await ask()
+    publishes.begun[0].set_result(True)
+    await settled()
+    publishes.begun[1].set_result(False)
+    await settled()
+
+    assert second.result() is third.result() is False
+
+
+async def test_who_gives_up_fails_nobody_else(ask, publishes):
+    first, second = await ask(), await ask()
+    first.cancel()
+    await settled()
+    publishes.begun[1].set_result(True)
+    await settled()
+
+    assert second.result() is True
+
+
+async def test_who_gives_up_in_the_midst_of_a_shared_publish_leaves_it_to_another(ask, publishes):
+    await ask()
+    second, third = await ask(), await ask()
+    publishes.begun[0].set_result(True)
+    await settled()
+    second.cancel()
+    await settled()
+    publishes.begun[2].set_result(True)
+    await settled()
+
+    assert third.result() is True
+
+
+async def test_change_sets_do_not_wait_for_each_other(ask, publishes):
+    await ask()
+    await ask(ChangeSet(WorkspaceId(), ChangeSetId()))
+
+    assert len(publishes.begun) == 2
+
+
+async def test_who_asks_later_has_a_publish_of_their_own(ask, publishes):
+    await ask()
+    publishes.begun[0].set_result(True)
+    await settled()
+    later = await ask()
+
+    assert not later.done()
+    assert len(publishes.begun) == 2
