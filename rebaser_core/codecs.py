@@ -63,10 +63,14 @@ def require_plain(data: Any, max_depth: int = MAX_DEPTH) -> None:
         containers = False
         for item in level:
             kind = type(item)
-            if kind is dict:
+            if kind is str:
+                if not item.isascii():  # most is, and there is much of it
+                    _require_text(item)
+            elif kind is dict:
                 containers = True
                 for key in item:
-                    _require_key(key)
+                    if type(key) is not str or not key.isascii():
+                        _require_key(key)
                 below.extend(item.values())
             elif kind is list:
                 containers = True

@@ -145,7 +145,9 @@ class CommitLog:
         """Write those that are not there yet, each when the one before it has its sequence."""
         last, sequences = lines[0].previous, list[int]()
         while left := lines[len(sequences) :]:
-            line = left[0].model_copy(update={"previous": last})
+            line = left[0]
+            if line.previous != last:
+                line = line.model_copy(update={"previous": last})
             try:
                 ack = await self._js.publish(
                     self._subject, **_encoded(line, marks), expected_last_subject_sequence=last

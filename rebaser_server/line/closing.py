@@ -61,13 +61,14 @@ class Closer:
 
     def ask(self) -> None:
         """Have the head looked at: something was committed."""
-        self._asked.set()
+        if self.busy:
+            self._asked.set()
 
     async def run(self) -> Never:
         """Finish what the head says is closing, until cancelled."""
         while True:
             closing = self._own.state.head.closing
-            if closing is not None and self._told != closing.standing:
+            if closing is not None and self.busy:
                 await self._go_on(closing)
                 continue
             await self._asked.wait()

@@ -79,7 +79,8 @@ class SerialDvu:
 
     def ask(self) -> None:
         """Have the head looked at: something was committed."""
-        self._asked.set()
+        if self._own.state.head.dvu_due:  # else its task would wake up for each request
+            self._asked.set()
         self._settling.look()
 
     def hurry(self) -> None:
