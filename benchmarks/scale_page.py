@@ -21,6 +21,7 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
 from tests.browser import browsing, chromium
+from tests.harness import eventually
 from tests.integration.deployment import Daemon
 
 AT_ONCE: Final = 64
@@ -56,6 +57,8 @@ async def run(directory: Path, counts: Sequence[int], rounds: int, say: Say) -> 
             say(f"page: {count} change sets")
             world = await stack.enter_async_context(_world(directory / str(count), count))
             worlds.append(world)
+        for world in worlds:
+            await eventually(lambda world=world: asyncio.to_thread(_is_at_rest, world), within=60)
         for number in range(rounds):
             say(f"page: round {number + 1} of {rounds}")
             for world in worlds if number % 2 else reversed(worlds):
@@ -71,11 +74,13 @@ async def _status(world: World) -> None:
         body = await asyncio.to_thread(_get, world.url + "status")
         world.add("status", time.perf_counter() - began)
         world.add("octets", len(body))
-    shown = json.loads(body)
-    held = shown["rebasers"][0]["slots"]["busy"]
-    waiting = shown["queues"]["change_sets_waiting"]
-    if (held, waiting) != (world.count, world.count):
-        raise RuntimeError(f"{held} in hand and {waiting} waiting, not {world.count}")
+
+
+def _is_at_rest(world: World) -> bool:
+    """No result of an update is in line any more."""
+    shown = json.loads(_get(world.url + "status"))
+    held, waiting = shown["rebasers"][0]["slots"]["busy"], shown["queues"]["change_sets_waiting"]
+    return bool(held == waiting == world.count)
 
 
 def _get(url: str) -> bytes:
@@ -148,6 +153,8 @@ async def _world(files: Path, count: int) -> AsyncIterator[World]:
             "FAIRNESS__SHARE": "1000000",
             "QUIET_PERIOD": "3600",
             "RECONCILE_EVERY": "3600",
+            "ACK_WAIT": "3600",
+            "PROGRESS_EVERY": "900",  # in one measurement and not in the next they would be noise
             "OPS__PORT": "0",
         }
         daemon = Daemon("daemon", files, variables)
