@@ -112,6 +112,7 @@ async def serve(
             settings.concurrency,
             _fairness(settings.fairness),
             members.busy_elsewhere,
+            members.moving,
         )
         async with (
             looked_at(shop, settings, work, members, shutdown) as page,

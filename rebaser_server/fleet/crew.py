@@ -18,7 +18,8 @@ from rebaser_server.fleet.pauses import Pauses
 from rebaser_server.fleet.tasks import Lease, held, remove
 from rebaser_server.lifetimes import Shutdown
 from rebaser_server.line.change_set import look_again, process
-from rebaser_server.line.slots import Slots, Turn
+from rebaser_server.line.slots import Slots
+from rebaser_server.line.turns import Turn
 from rebaser_server.line.workshop import Workshop
 
 log: Final = structlog.get_logger()
@@ -42,9 +43,9 @@ class Crew:
             return self._throw_away(task, error)
         if self.pauses.holds(change_set):
             return self._set_aside(task, change_set)
-        turn = self.slots.take(change_set.workspace_id)
+        turn = self.slots.take(change_set)
         if turn is None:
-            return self._put_off(task, self.slots.put_off(change_set.workspace_id))
+            return self._put_off(task, self.slots.put_off(change_set))
         return self._work_on(task, change_set, turn)
 
     async def _throw_away(self, task: Delivery, error: UnknownSubject) -> None:

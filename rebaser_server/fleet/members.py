@@ -16,6 +16,9 @@ from nats.aio.msg import Msg
 from rebaser_core.subjects import Subjects
 
 BEAT_EVERY: Final = 0.5  # seconds
+BEAT_MOVING: Final = 0.1
+"""Seconds, after somebody left: what he had is on its way, and the others must know to whom."""
+MOVING: Final = 3.0  # seconds that this may take
 PRESUMED_DEAD: Final = 3.5
 """Seconds of silence. A frozen or partitioned Rebaser loses its tasks after this, which harms
 nobody; a shorter time would make that common on a busy machine."""
@@ -42,6 +45,8 @@ class Members:
         self._heard: dict[str, float] = {}
         self._own_busy = busy
         self._busy: dict[str, int | None] = {}
+        self._left = asyncio.Event()
+        self._last_left = -MOVING
 
     async def beat(self) -> Never:
         """Tell the others again and again that this one lives, until cancelled."""
@@ -49,7 +54,10 @@ class Members:
         try:
             while True:
                 await self._say(b"%d" % self._own_busy())
-                await asyncio.sleep(BEAT_EVERY)
+                self._left.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(BEAT_MOVING if self.moving() else BEAT_EVERY):
+                        await self._left.wait()
         finally:
             with suppress(nats.errors.Error):
                 await subscription.unsubscribe()
@@ -63,6 +71,8 @@ class Members:
         member = message.subject.rpartition(".")[2]
         if message.data == _LEFT:
             self._heard.pop(member, None)
+            self._last_left = self._clock()
+            self._left.set()
         else:
             self._heard[member] = self._clock()
             self._busy[member] = int(message.data) if message.data.isdigit() else None
@@ -93,6 +103,10 @@ class Members:
         counts = [self._busy[m] for m in self._heard.keys() - self.silent() - {self._instance}]
         told = [count for count in counts if count is not None]
         return sum(told) if len(told) == len(counts) else None
+
+    def moving(self) -> bool:
+        """Whether somebody left so lately that not all of his tasks may be taken yet."""
+        return self._clock() - self._last_left < MOVING
 
     def eldest(self) -> bool:
         """Whether none of those alive was started before this one, as their clocks have it."""

@@ -29,7 +29,7 @@ from rebaser_core.jetstream.ordered import ordered_reader
 from rebaser_core.pauses import PauseRecord, PauseRecordV1, Scope, scopes_of
 from rebaser_core.subjects import Subjects
 from rebaser_server.history.commit_log import DVU_DUE
-from rebaser_server.line.slots import Turn
+from rebaser_server.line.turns import Turn
 
 log: Final = structlog.get_logger()
 

@@ -25,7 +25,7 @@ from rebaser_server.line.outcomes import Outcomes
 from rebaser_server.line.ownership import Ownership
 from rebaser_server.line.requests import RequestQueue
 from rebaser_server.line.serial_dvu import SerialDvu
-from rebaser_server.line.slots import Turn
+from rebaser_server.line.turns import Turn
 from rebaser_server.line.winding_up import wound_up
 from rebaser_server.line.workshop import Workshop
 
@@ -145,6 +145,7 @@ async def _until_quiet(
                 break
             if requests:
                 await handler.handle(requests)
+                turn.handled()
                 for request in requests:
                     branching.handled(request.stream_sequence)
                 if turn.over and _may_go(own, queue):

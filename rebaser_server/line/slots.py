@@ -2,34 +2,41 @@
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Never
 
 import structlog
 
-from rebaser_core.ids import WorkspaceId
+from rebaser_core.ids import ChangeSet, WorkspaceId
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.errors import Cancelled, Resumed, SlotWanted
-from rebaser_server.lifetimes import Wish
+from rebaser_server.line.turns import Turn
 
 log: Final = structlog.get_logger()
 
 LOOK_EVERY: Final = 0.25
 """Seconds between two looks whether tasks wait."""
 
+LOOK_MOVING: Final = 0.1
+"""The same while the tasks of one that left are on their way."""
+
 SHORTEST_IDLE: Final = 0.25
 """Seconds that a change set is left its slot after its last request, whoever waits."""
 
 BELIEVED: Final = 4
-"""Looks in a row that must show tasks given back before room is made for them."""
+"""Looks in a row that must show tasks given back before room is made for them: for longer than
+others' counts are old, which tell each other of theirs every half second."""
+
+BELIEVED_MOVING: Final = 2
+"""The same while the tasks of one that left are on their way: they tell each other more often."""
 
 RETURNS: Final = 50
 """Tasks a second that come back after they were put off: what a crowd may cost this process."""
 
 LONGEST_PUT_OFF: Final = 120.0  # seconds
+
+SOON: Final = 1.0  # seconds that room is made before a task that was put off comes again
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,55 +61,6 @@ class Fairness:
         return free > 0 and (held == 0 or held + 1 <= share * (free - 1))
 
 
-class Turn(Wish):
-    """A change set's stay in a slot."""
-
-    def __init__(self, workspace: WorkspaceId) -> None:
-        super().__init__(SlotWanted)
-        self.workspace = workspace
-        self.over = False
-        """It had its time and others wait: to go after the request in hand, if more are in line."""
-        self.paused = False
-        """To go after what is in hand, whatever is in line (P4)."""
-        self.resumes = Wish(Resumed)
-        self.cancels = Wish(Cancelled)
-        """Of the update in hand."""
-        self._clock = asyncio.get_running_loop().time
-        self._since = self._clock()
-        self._idle_since: float | None = None
-
-    def pause(self, *, paused: bool) -> None:
-        """Say whether the change set is paused, as often as one likes."""
-        self.paused = paused
-        if paused:
-            self.resumes.clear()
-            self.ask()
-        else:
-            self.resumes.ask()
-
-    @property
-    def idle(self) -> float:
-        """For how many seconds it has had nothing to do."""
-        return 0.0 if self._idle_since is None else self._clock() - self._idle_since
-
-    @property
-    def age(self) -> float:
-        """Seconds."""
-        return self._clock() - self._since
-
-    @asynccontextmanager
-    async def waiting(self, *, has_work: bool) -> AsyncIterator[None]:
-        """Wait for a request in the body; ended by `SlotWanted` unless there is other work."""
-        if not self.paused:
-            self.clear()
-        self._idle_since = None if has_work else self._clock()
-        try:
-            async with self.interrupts():
-                yield
-        finally:
-            self._idle_since = None
-
-
 class Slots:
     """The slots of a process and who has them."""
 
@@ -113,19 +71,24 @@ class Slots:
         count: int,
         fairness: Fairness,
         busy_elsewhere: Callable[[], int | None] = lambda: None,
+        moving: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`busy_elsewhere` counts the tasks in hand of other Rebasers; None if that is unknown."""
+        """`busy_elsewhere` counts the tasks in hand of other Rebasers; None if that is unknown.
+
+        `moving`: whether one of them left lately.
+        """
         self._js = js
         self._stream = tasks_stream
         self._count = count
         self._fairness = fairness
         self._turns: set[Turn] = set()
         self._held: Counter[WorkspaceId] = Counter()
-        self._put_off: Counter[WorkspaceId] = Counter()
-        """Tasks since the last look."""
+        self._put_off: dict[ChangeSet, float] = {}
+        """When their tasks come again for want of room in their workspace."""
         self._returns: dict[WorkspaceId, float] = {}
-        """When the last task of each comes back, as far as that is not over."""
+        """When the last of these of each comes, as far as that is not over."""
         self._busy_elsewhere = busy_elsewhere
+        self._moving = moving
         self._given_back: deque[int] = deque(maxlen=BELIEVED)
         self._freed = asyncio.Event()
 
@@ -143,28 +106,39 @@ class Slots:
             self._freed.clear()
             await self._freed.wait()
 
-    def take(self, workspace: WorkspaceId) -> Turn | None:
-        """A slot for a change set of the workspace; None if that would be at others' cost."""
+    def take(self, change_set: ChangeSet) -> Turn | None:
+        """A slot for the change set; None if that would be at other workspaces' cost."""
+        workspace = change_set.workspace_id
         if not self._fairness.admits(workspace, self._held[workspace], self.free):
             return None
+        self._put_off.pop(change_set, None)
         turn = Turn(workspace)
         self._turns.add(turn)
         self._held[workspace] += 1
         return turn
 
-    def put_off(self, workspace: WorkspaceId) -> float:
-        """For how many seconds a task that got no slot is given back.
+    def put_off(self, change_set: ChangeSet) -> float:
+        """For how many seconds its task is given back, as it got no slot.
 
         One after the other, however many, so that looking for what else there is in the
         stream is quick, and what comes back is no flood; and the workspaces in turns, so that
         none waits for another's crowd.
         """
-        self._put_off[workspace] += 1
         now = asyncio.get_running_loop().time()
+        workspace = change_set.workspace_id
         last = max(self._returns.setdefault(workspace, now), now)
         soonest = max(last + len(self._returns) / RETURNS, now + LOOK_EVERY)
-        self._returns[workspace] = min(soonest, now + LONGEST_PUT_OFF)
-        return self._returns[workspace] - now
+        due = min(soonest, now + LONGEST_PUT_OFF)
+        self._returns[workspace] = self._put_off[change_set] = due
+        return due - now
+
+    def _waiting(self) -> Counter[WorkspaceId]:
+        """How many tasks that were put off need room now: they are there, or will be soon."""
+        now = asyncio.get_running_loop().time()
+        self._returns = {whose: at for whose, at in self._returns.items() if at > now}
+        late = now - SOON  # and so taken elsewhere
+        self._put_off = {which: due for which, due in self._put_off.items() if due > late}
+        return Counter(c.workspace_id for c, due in self._put_off.items() if due < now + SOON)
 
     def give_back(self, turn: Turn) -> None:
         if turn in self._turns:
@@ -180,11 +154,8 @@ class Slots:
         of these first the ones whose workspace has most.
         """
         while True:
-            await asyncio.sleep(LOOK_EVERY)
-            now = asyncio.get_running_loop().time()
-            self._returns = {whose: at for whose, at in self._returns.items() if at > now}
-            put_off, self._put_off = self._put_off, Counter()
-            for workspace, count in put_off.items():
+            await asyncio.sleep(LOOK_MOVING if self._moving() else LOOK_EVERY)
+            for workspace, count in self._waiting().items():
                 self._ask((turn for turn in self._turns if turn.workspace == workspace), count)
             if self.free:
                 self._given_back.clear()
@@ -199,25 +170,29 @@ class Slots:
     def _returned(self, info: Mapping[str, Any]) -> int:
         """Tasks that wait though they were delivered once: given back, and nobody has them.
 
-        The server counts them among those in hand. Others' counts of these are half a
-        second old, so what was so for a while is believed, and no more.
+        The server counts them among those in hand. Others' counts of these are old, so
+        what was so for a while is believed, and no more.
         """
         elsewhere = self._busy_elsewhere()
         in_hand = self.busy + (elsewhere or 0)
         self._given_back.append(
             0 if elsewhere is None else max(0, info["num_ack_pending"] - in_hand)
         )
-        return min(self._given_back) if len(self._given_back) == BELIEVED else 0
+        looks = BELIEVED_MOVING if self._moving() else BELIEVED
+        latest = list(self._given_back)[-looks:]
+        return min(latest) if len(latest) == looks else 0
 
     def _ask(self, turns: Iterable[Turn], count: int) -> None:
         idle, tired = [], []
         for turn in turns:
-            if turn.idle >= SHORTEST_IDLE:
+            if turn.asked:
+                count -= 1  # it is about to go, or has a request by now
+            elif turn.idle >= SHORTEST_IDLE:
                 idle.append(turn)
             elif turn.age >= self._fairness.turn:
                 tired.append(turn)
         idle.sort(key=lambda turn: turn.idle, reverse=True)
-        for turn in idle[:count]:
+        for turn in idle[: max(0, count)]:
             turn.ask()
         tired.sort(key=lambda turn: (self._held[turn.workspace], turn.age), reverse=True)
         for turn in tired[: max(0, count - len(idle))]:

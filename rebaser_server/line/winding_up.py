@@ -6,7 +6,7 @@ from rebaser_server.lifetimes import Shutdown
 from rebaser_server.line.handling import Handler, id_of
 from rebaser_server.line.requests import RequestQueue
 from rebaser_server.line.serial_dvu import SerialDvu
-from rebaser_server.line.slots import Turn
+from rebaser_server.line.turns import Turn
 
 
 async def wound_up(

@@ -1,13 +1,15 @@
 """Who gets a slot, and what is asked of those who have one."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
-from rebaser_core.ids import WorkspaceId
+from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_server.errors import SlotWanted
 from rebaser_server.lifetimes import alongside
 from rebaser_server.line.slots import LONGEST_PUT_OFF, RETURNS, Fairness, Slots
+from tests.harness import eventually
 
 BUSY, OTHER, NEWCOMER = WorkspaceId(), WorkspaceId(), WorkspaceId()
 
@@ -16,9 +18,13 @@ def slots(count, **fairness):
     return Slots(None, "TASKS", count, Fairness(**fairness))
 
 
+def one_of(workspace):
+    return ChangeSet(workspace, ChangeSetId())
+
+
 def taken(slots, workspace, wanted=1_000):
     """How many of the slots that it wants a workspace gets."""
-    return sum(slots.take(workspace) is not None for _ in range(wanted))
+    return sum(slots.take(one_of(workspace)) is not None for _ in range(wanted))
 
 
 @pytest.mark.parametrize(("count", "most"), [(1, 1), (2, 1), (5, 4), (10, 8), (100, 80)])
@@ -53,7 +59,7 @@ async def test_weights_multiply_a_share():
 
 async def test_a_slot_given_back_can_be_taken_again():
     process = slots(2)
-    turn = process.take(BUSY)
+    turn = process.take(one_of(BUSY))
 
     process.give_back(turn)
     process.give_back(turn)
@@ -65,7 +71,7 @@ async def test_a_slot_given_back_can_be_taken_again():
 async def test_tasks_put_off_come_back_one_after_the_other():
     """However large the crowd, what comes back of it is no flood, and none is put off for long."""
     process = slots(1)
-    delays = [process.put_off(BUSY) for _ in range(5_000)]
+    delays = [process.put_off(one_of(BUSY)) for _ in range(5_000)]
 
     assert delays[200] - delays[100] == pytest.approx(100 / RETURNS, rel=0.1)
     assert max(delays) <= LONGEST_PUT_OFF
@@ -73,11 +79,11 @@ async def test_tasks_put_off_come_back_one_after_the_other():
 
 async def test_a_crowd_that_was_put_off_is_not_before_another_workspace_s_task():
     process = slots(1)
-    crowd = [process.put_off(BUSY) for _ in range(1_000)]
+    crowd = [process.put_off(one_of(BUSY)) for _ in range(1_000)]
 
-    assert process.put_off(OTHER) < 1 < crowd[-1]
+    assert process.put_off(one_of(OTHER)) < 1 < crowd[-1]
 
-    busy, other = process.put_off(BUSY), process.put_off(OTHER)
+    busy, other = process.put_off(one_of(BUSY)), process.put_off(one_of(OTHER))
     assert other < 1 < crowd[-1] < busy
 
 
@@ -85,7 +91,7 @@ async def test_crowds_of_several_workspaces_are_no_larger_flood_than_one():
     process = slots(1)
     crowds = [BUSY, OTHER] * 500 + [WorkspaceId() for _ in range(1_000)]
 
-    delays = sorted(process.put_off(workspace) for workspace in crowds)
+    delays = sorted(process.put_off(one_of(workspace)) for workspace in crowds)
 
     for seconds in (1, 5, 20):
         assert sum(delay <= seconds for delay in delays) <= 2 * RETURNS * seconds
@@ -94,10 +100,10 @@ async def test_crowds_of_several_workspaces_are_no_larger_flood_than_one():
 
 async def test_in_a_workspace_the_idle_give_way_and_then_those_whose_turn_is_over():
     process = slots(10, turn=0.0)
-    idle, working = process.take(BUSY), process.take(BUSY)
-    elsewhere = process.take(OTHER)
-    process.put_off(BUSY)
-    process.put_off(BUSY)
+    idle, working = process.take(one_of(BUSY)), process.take(one_of(BUSY))
+    elsewhere = process.take(one_of(OTHER))
+    process.put_off(one_of(BUSY))
+    process.put_off(one_of(BUSY))
 
     async with alongside(process.make_room()):
         with pytest.raises(SlotWanted):
@@ -107,3 +113,29 @@ async def test_in_a_workspace_the_idle_give_way_and_then_those_whose_turn_is_ove
     assert working.over
     assert not idle.over
     assert not elsewhere.over
+
+
+async def test_however_often_it_looks_it_asks_one_to_go_for_each_task_that_was_put_off():
+    looks = []
+    process = Slots(None, "TASKS", 10, Fairness(), moving=lambda: not looks.append(1))
+    idle = [process.take(one_of(BUSY)) for _ in range(8)]
+    waits = [asyncio.create_task(idle_until_asked(turn)) for turn in idle]
+    refused = [one_of(BUSY) for _ in range(3)]
+    for change_set in refused * 2:  # they came again before anybody had gone
+        process.put_off(change_set)
+
+    async with alongside(process.make_room()):
+        await eventually(lambda: any(turn.asked for turn in idle))
+        seen = len(looks)
+        await eventually(lambda: len(looks) >= seen + 3)
+
+    assert sum(turn.asked for turn in idle) == 3
+    for wait in waits:
+        wait.cancel()
+    await asyncio.wait(waits)
+
+
+async def idle_until_asked(turn):
+    with suppress(SlotWanted):
+        async with turn.waiting(has_work=False):
+            await asyncio.Event().wait()
