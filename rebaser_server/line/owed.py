@@ -29,7 +29,7 @@ class Owed:
 
     def inherit(self, mark: Mapping[str, str]) -> None:
         """What another run left due is in the trace that the mark of its last line names."""
-        named = tracing.named_in(mark) if tracing.is_on() else None
+        named = tracing.named_in(mark)
         self.traces = [] if named is None else [named]
 
     def add(self, line: CommitV1, trace_of: TraceOf) -> None:
@@ -50,8 +50,6 @@ class Owed:
 
         By them whoever takes the change set over goes on in that trace.
         """
-        if not tracing.is_on():
-            return {}
         marks: dict[RequestId, Mapping[str, str]] = {}
         waiting = next(iter(self.traces), None)
         held = next(iter(self.in_hand.traces), None) if self.in_hand else None

@@ -80,7 +80,8 @@ class Ownership:
                 await _confirm(archive, mine.epoch)
                 raise
             own.former = head.owner
-            own.owed.inherit(mark)
+            if own.traces.on:
+                own.owed.inherit(mark)
             return own
 
     @property
@@ -111,7 +112,7 @@ class Ownership:
         self._settling.clear()
         if not lines:
             return
-        marks = self.owed.marks(lines, self.traces.of)
+        marks = self.owed.marks(lines, self.traces.of) if self.traces.on else {}
         with self.traces.committing(lines):
             sequences = await self.archive.log.append(lines, marks)
         for line, sequence in zip(lines, sequences, strict=True):

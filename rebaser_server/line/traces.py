@@ -20,10 +20,12 @@ class Traces:
     def __init__(self, change_set: ChangeSet) -> None:
         self._change_set = change_set
         self._open: dict[RequestId, Span] = {}
+        self.on = tracing.is_on()
+        """Asked once a run: to ask costs more than all the rest where there are no traces."""
 
     def begin(self, request_id: RequestId, request: Delivery) -> AbstractContextManager[Any]:
         """It is in hand: begin its span, in the trace that its headers name, and see `within`."""
-        if tracing.is_on():
+        if self.on:
             self._open[request_id] = tracing.begun(
                 "rebaser handle",
                 self._change_set,

@@ -103,10 +103,7 @@ def test_a_request_that_left_nothing_to_recompute_is_owed_nothing() -> None:
     assert owed.traces == []
 
 
-def test_a_line_names_the_trace_of_the_update_that_is_due_behind_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("rebaser_core.tracing.is_on", lambda: True)
+def test_a_line_names_the_trace_of_the_update_that_is_due_behind_it() -> None:
     claim = Claim(id=RequestId(), covers=1)
     owed = Owed()
 
