@@ -1,6 +1,5 @@
 """What makes the command line pleasant: completion, flags, remedies, logs, the page's address."""
 
-import argparse
 import os
 import pty
 import re
@@ -9,14 +8,12 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rebaser_client import errors
 from rebaser_client.errors import ClientError
-from rebaser_server.cli import _parser
 from rebaser_server.commands.completion import SHELLS
 from rebaser_server.commands.exits import Exit
 from rebaser_server.commands.remedies import remedy_for
@@ -27,32 +24,6 @@ from tests.integration.test_command_line import REBASER, rebaser
 
 ROOT = Path(__file__).parents[2]
 OPERATING = (ROOT / "docs/operating.md").read_text()
-
-
-def commands(
-    parser: argparse.ArgumentParser, name: str = ""
-) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Every command that runs something, by its words."""
-    verbs = [action.choices for action in parser._actions if isinstance(action.choices, dict)]
-    if not verbs:
-        yield name.strip(), parser
-    for word, below in (item for choices in verbs for item in choices.items()):
-        yield from commands(below, f"{name} {word}")
-
-
-def test_every_command_speaks_json() -> None:
-    """But those that run until they are stopped, and the one that prints a script."""
-    mute = {name for name, it in commands(_parser()) if "--json" not in it._option_string_actions}
-
-    assert mute == {"serve", "up", "completion"}
-
-
-def test_every_command_and_exit_code_is_told_to_operators() -> None:
-    missing = [name for name, _ in commands(_parser()) if f"rebaser {name}" not in OPERATING]
-    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", OPERATING, re.MULTILINE)}
-
-    assert missing == []
-    assert codes == {code.value for code in Exit}
 
 
 @pytest.mark.parametrize("error", ClientError.__subclasses__(), ids=lambda error: error.__name__)
