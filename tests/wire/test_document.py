@@ -26,7 +26,7 @@ from rebaser_core.versioned import (
     REPLY_VERSION,
 )
 from rebaser_server.line import dead_letters
-from rebaser_server.rebase import correcting
+from rebaser_server.rebase import correcting, folding
 from tests.wire.samples import TYPES
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "wire.md").read_text()
@@ -147,8 +147,8 @@ def test_every_update_is_told_with_its_fields():
 
 def test_every_correction_is_told():
     """The codes are constants of the calls that make them."""
-    nodes = ast.walk(ast.parse(inspect.getsource(correcting)))
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    trees = [ast.parse(inspect.getsource(module)) for module in (correcting, folding)]
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
     codes = [call.args[0] for call in calls if getattr(call.func, "attr", "") == "_correct"] + [
         word.value for call in calls for word in call.keywords if word.arg == "code"
     ]
