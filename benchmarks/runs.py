@@ -17,16 +17,29 @@ from rebaser_server.dvu.executor import SparkExecutor
 from rebaser_server.dvu.options import SparkOptions
 from rebaser_server.dvu.shelf import Shelf
 from rebaser_server.files import Files
+from tests.unit.dvu.graphs import install
 
 FEW = 10
 WARM_UP = 5
 SHAPES = ("chains of 1,000", "one giant, 100 levels")
 FUNCTION = ("builtin", "sum")
 ARGUMENTS = [("values", 3)]
+DEAR = 60_000
+"""Values of a millisecond each: half a minute for two slots."""
+DEAR_RUNS = 12
+_SOURCE = """
+import time
+
+def dear(a, b, c):
+    time.sleep(0.001)
+    return a
+"""
 
 
 async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Table]:
     """One session; what is compared alternates."""
+    install(directory, "benchmarked_runs", _SOURCE, {"dear": "benchmarked_runs:dear"})
+    os.environ["PYTHONPATH"] = str(directory)
     executor = SparkExecutor(SparkOptions(directory / "spark"))
     try:
         say("runs: start Spark")
@@ -40,6 +53,7 @@ async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
         ]
     finally:
         await executor.close()
+        del os.environ["PYTHONPATH"]
 
 
 class _Runs:
@@ -122,20 +136,37 @@ class _Runs:
             while not going.done():
                 beside.append(await self._seconds([few], self._shelf()))
             large.append(await going)
-        row: list[Cell] = [
-            *(sizes.values, len(beside), median(alone) * MILLI, median(beside) * MILLI),
-            *(max(beside) * MILLI, median(beside) / median(alone)),
+        cheap: list[Cell] = [
+            *("`sum`", sizes.values, *_beside(alone, beside)),
             *(median(large_alone), median(large), median(large) / median(large_alone)),
         ]
+        dear: list[Cell] = ["1 ms", DEAR, *_beside(alone, await self._beside_dear([few]))]
         return Table(
             f"Runs of {FEW} values while one of many goes on, in one session",
             [
-                *("of many", "small runs", "alone p50, ms", "beside p50, ms", "slowest, ms"),
-                *("ratio", "the large one alone, s", "beside, s", "ratio "),
+                *("function", "of many", "small runs", "alone p50, ms", "beside p50, ms"),
+                *("slowest, ms", "ratio", "the large one alone, s", "beside, s", "ratio "),
             ],
-            [row],
-            ["The large one has two tasks for each slot; a small one waits for the next to end."],
+            [cheap, [*dear, None, None, None]],
+            ["A small one waits until a task of the large one ends or gives way."],
         )
+
+    async def _beside_dear(self, few: Sequence[bytes]) -> list[float]:
+        """Of small runs, as long as a large one of dear functions has work for every slot."""
+        blobs = await asyncio.to_thread(
+            _blobs,
+            *(SHAPES[0], DEAR, self._executor.slots, ("python", "dear")),
+            [("a", None), ("b", None), ("c", None)],
+        )
+        going = asyncio.create_task(self._emptied(blobs))
+        await asyncio.sleep(1)
+        found = [await self._seconds(few, self._shelf()) for _ in range(DEAR_RUNS)]
+        if going.done():
+            raise RuntimeError("the large run ended before the small ones")
+        going.cancel()
+        with suppress(asyncio.CancelledError):
+            await going
+        return found
 
     async def _emptied(self, blobs: Sequence[bytes]) -> float:
         shelf = self._shelf()
@@ -164,9 +195,21 @@ class _Runs:
         )
 
 
-def _blobs(shape: str, count: int, most: int) -> list[bytes]:
+def _beside(alone: Sequence[float], beside: Sequence[float]) -> list[Cell]:
+    p50 = median(beside)
+    times: list[Cell] = [MILLI * each for each in (median(alone), p50, max(beside))]
+    return [len(beside), *times, p50 / median(alone)]
+
+
+def _blobs(
+    shape: str,
+    count: int,
+    most: int,
+    function: tuple[str, str] = FUNCTION,
+    arguments: Sequence[tuple[str, int | None]] = ARGUMENTS,
+) -> list[bytes]:
     parts = made(shape, count).parts(most) if most > 1 else [made(shape, count)]
-    return [part.blob(FUNCTION, list(ARGUMENTS)).encode() for part in parts]
+    return [part.blob(function, list(arguments)).encode() for part in parts]
 
 
 def _evaluated(blobs: Sequence[bytes]) -> float:
