@@ -185,7 +185,7 @@ MUTATIONS: Mapping[Mutation, int] = {
     deleting_before_committing: 68,
     with_results_of_any_claim: 0,
     with_results_that_cover_all: 5,
-    settling_what_is_not_its_own: 5,
+    settling_what_is_not_its_own: 38,
     without_reconcilers: 4,
     believing_that_it_is_still_paused: 1,
     without_tasks_from_clients: 1,
