@@ -8,7 +8,7 @@ and each is there from the start, at 0: of a counter that appears with its first
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Literal, get_args
 
 from prometheus_client import Counter, Histogram
 
@@ -87,6 +87,44 @@ RECONCILED: Final = Counter(
 )
 TAKEN_OVER: Final = Counter(
     "rebaser_taken_over_tasks", "Tasks made anew because their Rebaser was presumed dead"
+)
+Item = Literal[
+    "activity",
+    "announcement",
+    "change set",
+    "checkpoint",
+    "heartbeat",
+    "line",
+    "object",
+    "pause",
+    "presumption",
+    "question",
+    "record",
+    "request",
+    "subject",
+    "table",
+    "task",
+]
+"""What one may be bad of while the others are dealt with, see `contained`."""
+ITEMS_SKIPPED: Final = _counter(
+    "items_skipped", "Items that could not be dealt with among many", "what", get_args(Item)
+)
+Round = Literal[
+    "capacity",
+    "collection",
+    "forgetting",
+    "heartbeats",
+    "inspection",
+    "pauses",
+    "reconciler",
+    "slots",
+    "strays",
+    "takeover",
+    "upkeep",
+]
+"""What is done again and again, see `rounds`."""
+ROUNDS_FAILED: Final = _counter(
+    "rounds_failed", "Rounds of periodic work that came to nothing", "what", get_args(Round)
 )
 LOOP_LAG: Final = Histogram(
     "rebaser_event_loop_lag_seconds",
