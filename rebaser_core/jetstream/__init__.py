@@ -31,6 +31,7 @@ from rebaser_core.jetstream.errors import (
     ObjectDamaged,
     ObjectNotFound,
     ObjectTooLarge,
+    Oversized,
     StatusError,
     StreamFull,
     StreamNotFound,
@@ -40,11 +41,13 @@ from rebaser_core.jetstream.errors import (
     Unsendable,
     WrongLastSequence,
 )
+from rebaser_core.jetstream.headers import is_sendable
 from rebaser_core.jetstream.key_value import KeyValue, Watch
 from rebaser_core.jetstream.object_store import ObjectInfo, ObjectStore
 from rebaser_core.jetstream.ordered import OrderedConsumer, OrderedPullConsumer
 from rebaser_core.jetstream.pull import PullConsumer
 from rebaser_core.jetstream.push import PushSubscription
+from rebaser_core.jetstream.room import Room
 from rebaser_core.jetstream.stored import PubAck, StoredMessage
 from rebaser_core.jetstream.subscribing import pull_subscribe, subscribe
 
@@ -81,9 +84,11 @@ __all__ = [
     "OrderedConsumer",
     "OrderedPullConsumer",
     "OrderedReader",
+    "Oversized",
     "PubAck",
     "PullConsumer",
     "PushSubscription",
+    "Room",
     "StatusError",
     "StoredMessage",
     "Stream",
@@ -96,6 +101,7 @@ __all__ = [
     "Watch",
     "WrongLastSequence",
     "connected",
+    "is_sendable",
     "pull_subscribe",
     "subscribe",
 ]

@@ -2,7 +2,8 @@
 
 JetStreamError
 ├── Unreachable            no answer: whether the server did it is unknown
-├── Unsendable             never left us: subject, header or size not allowed
+├── Unsendable             never left us and never will: subject or header not allowed
+│   └── Oversized          the same: it does not fit into a message
 ├── NotJetStream           a message that JetStream did not deliver
 ├── StatusError            the server ended a pull or a push with an error status
 │   └── ConsumerGone       the consumer was deleted
@@ -42,7 +43,14 @@ class Unreachable(JetStreamError):
 
 
 class Unsendable(JetStreamError):
-    """Refused before it was sent: a bad subject, a bad header, or too large."""
+    """Refused before it was sent: a bad subject, a bad header, or too large.
+
+    Trying the same again will fail again.
+    """
+
+
+class Oversized(Unsendable):
+    """Payload and headers, or subject and reply subject, are more than the server takes."""
 
 
 class NotJetStream(JetStreamError):

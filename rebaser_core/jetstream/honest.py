@@ -7,12 +7,11 @@ from typing import Final
 
 import nats.errors
 
-from rebaser_core.jetstream.errors import JetStreamError, Unreachable, Unsendable
+from rebaser_core.jetstream.errors import JetStreamError, Oversized, Unreachable, Unsendable
 
 _CALLERS_FAULT: Final = (
     nats.errors.BadSubjectError,
     nats.errors.BadHeaderError,
-    nats.errors.MaxPayloadError,
 )
 
 
@@ -37,5 +36,7 @@ def translated() -> Iterator[None]:
 
 def translation(error: Exception) -> JetStreamError:
     """What an error of nats-py is called here."""
+    if isinstance(error, nats.errors.MaxPayloadError):
+        return Oversized(str(error))
     kind = Unsendable if isinstance(error, _CALLERS_FAULT) else Unreachable
     return kind(f"{type(error).__name__}: {error}")

@@ -16,6 +16,7 @@ from rebaser_core.jetstream.asked import said
 from rebaser_core.jetstream.errors import Unreachable
 from rebaser_core.jetstream.honest import honest_cancellation, translated, translation
 from rebaser_core.jetstream.quick import QuickClient, directly
+from rebaser_core.jetstream.room import Room
 
 POLL: Final = 0.25  # seconds between looks at a connection whose callbacks are not ours
 _FEW: Final = 1_000
@@ -27,6 +28,8 @@ class Link:
 
     def __init__(self, nc: Client) -> None:
         self.nc = nc
+        self.room = Room(nc)
+        """What fits into one message."""
         self.observed = False
         """Whether `changed` is called; otherwise waits look every `POLL` seconds."""
         self._listeners: set[Callable[[], None]] = set()
@@ -102,7 +105,15 @@ class Link:
         reply: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Hand a message to the connection; while it is down, it is sent after the reconnect."""
+        """Hand a message to the connection; while it is down, it is sent after the reconnect.
+
+        Raises:
+            Oversized: it does not fit into a message, see `room`; nothing was sent.
+            Unsendable: a subject or header that no message may have; nothing was sent.
+            Unreachable: the connection was closed for good.
+        """
+        if not isinstance(self.nc, QuickClient):  # which looks itself
+            self.room.check(subject, payload, headers, reply)
         task = asyncio.current_task()
         before = task.cancelling() if task else 0
         try:  # by hand what the two below do: it is most of what is ever done here
@@ -126,7 +137,7 @@ class Link:
 
         Raises:
             Unreachable: nobody listens, `timeout` seconds passed, or the connection went down.
-            Unsendable: nothing was sent.
+            Unsendable: as of `publish`.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
@@ -158,7 +169,7 @@ class Link:
 
         Raises:
             Unreachable: the connection was closed for good.
-            Unsendable: nothing was sent.
+            Unsendable: as of `publish`.
         """
         if not self.up:
             await self.connected()

@@ -16,13 +16,15 @@ from nats.aio.msg import Msg
 from nats.aio.transport import TcpTransport
 
 from rebaser_core.jetstream.cutting import Cutter
+from rebaser_core.jetstream.headers import block_of
+from rebaser_core.jetstream.room import MAX_CONTROL_LINE, TooLarge, control_line
 
 _VERSION: Final = "NATS/1.0\r\n"
 _END: Final = b"\r\n"
-_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_BLANK: Final = re.compile(r"[ \t\r\n]")
+_UNFIT: Final = re.compile(r"[\x00-\x20\x7f]")
+"""What no subject that we send may have: some clients take \\v and \\f for blanks."""
+
 _SPACE: Final = " \t\r\n\v\f"
-_CONTROL: Final = re.compile(r"[\r\n]")
 _DIRECTLY: Final = "_directly"
 _FEW: Final = 3
 """Messages: what a request in hand makes its Rebaser write at a time."""
@@ -51,6 +53,8 @@ class QuickClient(Client):
 
     def __init__(self) -> None:
         super().__init__()
+        self.max_control_line = MAX_CONTROL_LINE
+        """Octets that subject, reply subject and the two sizes may have together."""
         self._ps = self._cutter = Cutter(self)
         self._flushes = False
         """Whether `_flush` is about to be called."""
@@ -66,28 +70,40 @@ class QuickClient(Client):
         reply: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        size = len(payload)
-        if (
-            self._status != Client.CONNECTED
-            or not subject
-            or size > self._max_payload
-            or _BLANK.search(subject)
-            or _BLANK.search(reply)
-        ):  # which nats-py keeps for later, or knows what to raise for
-            await super().publish(subject, payload, reply, dict(headers) if headers else None)
-            return
-        if headers:
-            block = _block(headers)
-            line = f"HPUB {subject} {reply} {len(block)} {len(block) + size}\r\n"
-            command = b"".join((line.encode(), block, payload, _END))
-        else:
-            command = b"".join((f"PUB {subject} {reply} {size}\r\n".encode(), payload, _END))
+        """Have the message sent; while the connection is down, after the reconnect.
+
+        Raises:
+            BadSubjectError, BadHeaderError, MaxPayloadError: nothing is sent: it could not be.
+        """
+        command = self._command(subject, payload, reply, headers)
+        if self._status != Client.CONNECTED:
+            self._check_open(len(command))
         self.stats["out_msgs"] += 1
-        self.stats["out_bytes"] += size
+        self.stats["out_bytes"] += len(payload)
         await self._send_command(command)
         if not self._flushes:
             self._flushes = True
             asyncio.get_running_loop().call_soon(self._flush)
+
+    def _command(
+        self, subject: str, payload: bytes, reply: str, headers: Mapping[str, str] | None
+    ) -> bytes:
+        if not subject or _UNFIT.search(subject) or _UNFIT.search(reply):
+            raise nats.errors.BadSubjectError
+        block = block_of(headers) if headers else b""
+        line = control_line(subject, reply, len(block), len(payload))
+        if len(block) + len(payload) > self._max_payload or len(line) > self.max_control_line:
+            raise TooLarge(len(line), len(block), len(payload), self._max_payload)
+        return b"".join((b"HPUB " if block else b"PUB ", line, _END, block, payload, _END))
+
+    def _check_open(self, size: int) -> None:
+        """Raise what nats-py would, if the message cannot be kept until there is a connection."""
+        if self.is_closed:
+            raise nats.errors.ConnectionClosedError
+        if self.is_draining_pubs:
+            raise nats.errors.ConnectionDrainingError
+        if not self.is_connected and self._pending_data_size + size > self._max_pending_size:
+            raise nats.errors.OutboundBufferLimitError
 
     def hurry(self) -> None:
         """Write what was published now: for a question that somebody waits for.
@@ -160,23 +176,6 @@ class QuickClient(Client):
 def _has_room(transport: TcpTransport) -> bool:
     writer = transport._io_writer  # noqa: SLF001 - whose public face has only `drain`
     return writer is not None and writer.transport.get_write_buffer_size() < _ROOM
-
-
-def _block(headers: Mapping[str, str]) -> bytes:
-    """Raises `BadHeaderError` for a name that is none."""
-    lines = [f"{_sent(name)}: {_value(value.strip())}\r\n" for name, value in headers.items()]
-    return f"{_VERSION}{''.join(lines)}\r\n".encode()
-
-
-@lru_cache(1_000)
-def _sent(name: str) -> str:
-    if not _TOKEN.fullmatch(name):
-        raise nats.errors.BadHeaderError(name)
-    return name
-
-
-def _value(value: str) -> str:
-    return _CONTROL.sub(" ", value) if _CONTROL.search(value) else value
 
 
 def _parsed(block: bytes) -> dict[str, str] | None:

@@ -12,6 +12,7 @@ from nats.aio.msg import Msg
 from rebaser_core.jetstream.asked import Asked
 from rebaser_core.jetstream.errors import ApiError, JetStreamError
 from rebaser_core.jetstream.link import Link
+from rebaser_core.jetstream.room import Room
 from rebaser_core.jetstream.stored import PubAck
 
 DEFAULT_PREFIX: Final = "$JS.API"
@@ -57,6 +58,11 @@ class Api:
     @property
     def nc(self) -> Client:
         return self.link.nc
+
+    @property
+    def room(self) -> Room:
+        """What fits into one message."""
+        return self.link.room
 
     @property
     def foreign(self) -> bool:
@@ -109,6 +115,8 @@ class Api:
             WrongLastSequence: it was expected to be another one; not stored.
             SubjectFull: not stored.
             Unavailable: not stored as far as this try goes; try again.
+            Oversized: it does not fit into a message; not stored.
+            Unsendable: a subject or header that no message may have; not stored.
             Unreachable: no receipt; it may be stored. Also if no stream has the subject.
         """
         given = {

@@ -43,7 +43,7 @@ STREAMS = st.lists(st.one_of(MESSAGES.map(lines_of), LINES), max_size=8).map(b""
 def offline(client: Client) -> Client:
     """As after `connect`, but nothing is ever written: what is published stays to be seen."""
     client._status = Client.CONNECTED
-    client._max_payload = 100
+    client._max_payload = 1_000
     client._flush_queue = asyncio.Queue()
     client._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
     return client
@@ -136,7 +136,7 @@ async def test_what_nats_py_refuses_is_refused():
         ("", "", b"", None, nats.errors.BadSubjectError),
         ("a b", "", b"", None, nats.errors.BadSubjectError),
         ("a", "b\r\nc", b"", None, nats.errors.BadSubjectError),
-        ("a", "", bytes(101), None, nats.errors.MaxPayloadError),
+        ("a", "", bytes(1_001), None, nats.errors.MaxPayloadError),
         ("a", "", b"", {"a b": "c"}, nats.errors.BadHeaderError),
     ):
         with pytest.raises(error):
