@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import os
-import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,7 +10,7 @@ from pydantic import ValidationError
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import JetStreamError, Unreachable
-from rebaser_server import tracing
+from rebaser_server import terminal, tracing
 from rebaser_server.commands import (
     change_sets,
     checkpoint,
@@ -54,21 +53,22 @@ _SUBJECTS: Final = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code. Logs go to stderr, results to stdout."""
+    terminal.prepare()
     arguments = _parser().parse_args(argv)
     try:
         settings = _settings()
         with tracing.exported(os.environ, settings.instance_id):
             code = arguments.command(settings, arguments)
     except _BadSettings as error:
-        print(error, file=sys.stderr)
+        terminal.complain(*error.lines)
         return Exit.BAD_SETTINGS
-    except BrokenPipeError:  # whoever read it has seen enough, as `head` does
-        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - flushed at the end
+    except BrokenPipeError:
+        terminal.close()
         return Exit.OK
     except (RebaserError, JetStreamError, OSError) as error:
-        print(f"rebaser: {error}", file=sys.stderr)
+        terminal.complain(f"rebaser: {error}")
         if (remedy := remedy_for(error)) is not None:
-            print(f"  {remedy}", file=sys.stderr)
+            terminal.complain(f"  {remedy}")
         return Exit.NO_NATS if isinstance(error, Unreachable) else Exit.FAILED
     except (KeyboardInterrupt, asyncio.CancelledError):
         return Exit.INTERRUPTED
@@ -77,6 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 class _BadSettings(Exception):
     """The environment is not as it must be; nothing was started."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
 
 
 def _settings() -> Settings:
@@ -92,7 +96,7 @@ def _settings() -> Settings:
             f"  REBASER_{'__'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
             for problem in error.errors(include_url=False)
         ]
-        raise _BadSettings("\n".join(["rebaser: bad settings", *problems])) from error
+        raise _BadSettings("rebaser: bad settings", *problems) from error
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,14 +2,20 @@
 
 import logging
 import sys
-from typing import Literal
+import traceback
+from typing import Final, Literal, TextIO
 
 import structlog
+from structlog.typing import ExcInfo
 
 from rebaser_core import tracing
+from rebaser_server.terminal import visible
 
 Form = Literal["auto", "json", "pretty"]
 """`auto`: pretty in a terminal, JSON elsewhere."""
+
+_TRACEBACK: Final = "exc_info"
+"""Key of an event's traceback, which is shown as lines of its own."""
 
 
 def configure(instance_id: str, form: Form = "auto", *, only_warnings: bool = False) -> None:
@@ -51,10 +57,29 @@ def _for_programs() -> list[structlog.typing.Processor]:
 
 
 def _for_people(*, colors: bool) -> list[structlog.typing.Processor]:
-    """By this machine's clock, and with the traceback as Python shows it."""
+    """By this machine's clock; an event is one line, and a traceback's lines are indented."""
     return [
         structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-        structlog.dev.ConsoleRenderer(
-            colors=colors, exception_formatter=structlog.dev.plain_traceback
-        ),
+        _visible,
+        structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=_indented),
     ]
+
+
+def _visible(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """The event with no character in it that a terminal obeys."""
+    return {
+        visible(key): value if key == _TRACEBACK else _one_line(value)
+        for key, value in event.items()
+    }
+
+
+def _one_line(value: object) -> object:
+    if value is None or isinstance(value, int | float):
+        return value
+    return visible(value if isinstance(value, str) else repr(value))
+
+
+def _indented(stream: TextIO, exc_info: ExcInfo) -> None:
+    """Write the traceback as Python shows it, no line of which can pass for an event."""
+    text = "".join(traceback.format_exception(*exc_info)).rstrip("\n")
+    stream.writelines(f"\n  {visible(line)}" for line in text.split("\n"))

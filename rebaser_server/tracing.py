@@ -1,12 +1,13 @@
 """Where traces go: over OTLP, by OpenTelemetry's own `OTEL_*` variables; by default nowhere."""
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from opentelemetry import trace
+
+from rebaser_server import terminal
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -51,7 +52,7 @@ def exported(environment: Mapping[str, str], instance: str) -> Iterator[None]:
 def _provider(environment: Mapping[str, str], instance: str) -> "TracerProvider | None":
     protocol = next(filter(None, map(environment.get, _PROTOCOLS)), PROTOCOL)
     if protocol != PROTOCOL:
-        sys.stderr.write(f"rebaser: no traces: OTLP by {protocol}; there is {PROTOCOL}\n")
+        terminal.complain(f"rebaser: no traces: OTLP by {protocol}; there is {PROTOCOL}")
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http import trace_exporter  # noqa: PLC0415 - slow
@@ -59,7 +60,7 @@ def _provider(environment: Mapping[str, str], instance: str) -> "TracerProvider 
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     except ImportError:
-        sys.stderr.write("rebaser: no traces: pip install 'rebaser[tracing]'\n")
+        terminal.complain("rebaser: no traces: pip install 'rebaser[tracing]'")
         return None
     own = Resource.create({"service.name": SERVICE, "service.instance.id": instance})
     # Ends by hand: at exit it would wait for half a minute if nobody answers.

@@ -1,12 +1,10 @@
 """Everything in one process tree, with its data in one directory: for trying out and developing."""
 
-import json
-import sys
 from pathlib import Path
 
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server import daemon
+from rebaser_server import daemon, terminal
 from rebaser_server.embedded import nats_server
 from rebaser_server.lifetimes import Shutdown, on_signals
 from rebaser_server.settings import Settings
@@ -34,10 +32,10 @@ async def up(settings: Settings, data: Path, port: int, *, as_json: bool = False
             def ready(page: str | None) -> None:
                 facts = {"nats": url, "data": str(data), "spark": settings.spark.master}
                 if as_json:
-                    sys.stdout.write(json.dumps({**facts, "page": page}) + "\n")
-                    sys.stdout.flush()
+                    terminal.say_json({**facts, "page": page})
                 else:
-                    sys.stderr.write(_READY.format(**facts, page=page or "switched off"))
+                    ready = _READY.format(**facts, page=page or "switched off")
+                    terminal.complain(*ready.splitlines())
 
             await daemon.run(embedded(settings, data, url), shutdown, ready)
 

@@ -4,13 +4,14 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Never, TypeVar
 
 from ulid import ULID
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
+from rebaser_server.terminal import visible
 
 T = TypeVar("T", bound=ULID)
 
@@ -19,6 +20,9 @@ _HELP: Final = ("-h", "--help")
 
 class Parser(argparse.ArgumentParser):
     """Takes options anywhere among the arguments, and may have a verb that need not be said."""
+
+    def error(self, message: str) -> Never:
+        super().error(visible(message))
 
     unsaid: str | None = None
     """The verb that is meant where none is."""

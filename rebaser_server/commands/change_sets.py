@@ -2,12 +2,12 @@
 
 import argparse
 import asyncio
-import sys
 from typing import Any, Final
 
 from rebaser_server.commands.arguments import runs, ulid
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
+from rebaser_server.terminal import ask, complain
 
 _ANSWERS: Final = {"delete": ("--yes",), "apply": ("--yes", "--reviewed DIGEST")}
 
@@ -129,7 +129,7 @@ async def _delete(at: Any, _: Settings, arguments: argparse.Namespace) -> int:
         count = len(await workspaces.change_sets(which, closed=True))
         question = f"Delete {record.name!r} and its {count} change sets?"
         if not await _confirmed(question):
-            sys.stderr.write("not deleted\n")
+            complain("not deleted")
             return Exit.FAILED
     await workspaces.delete_workspace(which)
     found = await workspaces.change_sets(which, closed=True)
@@ -138,10 +138,8 @@ async def _delete(at: Any, _: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _confirmed(question: str) -> bool:
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
-    answer = await asyncio.to_thread(sys.stdin.readline)
-    return answer.strip().lower() in ("y", "yes")
+    answer = await asyncio.to_thread(ask, f"{question} [y/N]")
+    return answer.lower() in ("y", "yes")
 
 
 async def _list(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
@@ -225,7 +223,7 @@ async def _apply(at: Any, settings: Settings, arguments: argparse.Namespace) -> 
         found = await _compare(at, settings, record)
         show_comparison(found, as_json=False, as_batch=False)
         if not await _confirmed("Apply this to head?"):
-            sys.stderr.write("not applied\n")
+            complain("not applied")
             return Exit.FAILED
         reviewed = found.digest
     record = await workspaces.apply(record.workspace_id, record.change_set_id, reviewed=reviewed)

@@ -2,14 +2,13 @@
 
 import argparse
 import asyncio
-import json
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.arguments import add_change_set, change_set_in, runs
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
+from rebaser_server.terminal import complain, say, say_json
 
 if TYPE_CHECKING:
     from rebaser_server.commands.deployment import Deployment
@@ -42,17 +41,17 @@ async def _checkpoint(at: "Deployment", settings: Settings, arguments: argparse.
             commit = await at.client.operations.checkpoint(*change_set)
             stored = await _stored(checkpoints, change_set, commit)
     except TimeoutError:
-        sys.stderr.write(
-            "rebaser: the request still waits in line: `rebaser queue`\n"
+        complain(
+            "rebaser: the request still waits in line: `rebaser queue`"
             if commit is None
             else f"rebaser: commit {commit} is not in {checkpoints.uri(change_set)} yet; "
-            "the Rebaser's log says why (`no checkpoint`), and the commit log has everything\n"
+            "the Rebaser's log says why (`no checkpoint`), and the commit log has everything"
         )
     if arguments.json:
         uri = checkpoints.uri(change_set)
-        sys.stdout.write(json.dumps({"commit": commit, "stored": stored, "uri": uri}) + "\n")
+        say_json({"commit": commit, "stored": stored, "uri": uri})
     elif stored is not None:
-        sys.stdout.write(f"commit {stored} is stored at {checkpoints.uri(change_set)}\n")
+        say(f"commit {stored} is stored at {checkpoints.uri(change_set)}")
     return Exit.FAILED if stored is None else Exit.OK
 
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
+from rebaser_server.terminal import say_script
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -21,5 +22,5 @@ def add(commands: Any) -> None:
 def _completion(_: Settings, arguments: argparse.Namespace) -> int:
     import shtab
 
-    print(shtab.complete(arguments.parser, shell=arguments.shell))
+    say_script(shtab.complete(arguments.parser, shell=arguments.shell))
     return Exit.OK

@@ -2,13 +2,12 @@
 
 import argparse
 import asyncio
-import json
-import sys
 from typing import Any
 
 from rebaser_server.commands.arguments import add_json, runs
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
+from rebaser_server.terminal import say, say_json
 
 
 def add(commands: Any) -> None:
@@ -75,7 +74,7 @@ def _show(settings: Settings, arguments: argparse.Namespace) -> int:
             found = await letter(at.js, at.subjects, arguments.sequence)
             return {**found.summary(), "headers": found.headers, "asked": found.asked()}
 
-    sys.stdout.write(json.dumps(asyncio.run(body()), indent=2) + "\n")
+    say_json(asyncio.run(body()), indent=2)
     return Exit.OK
 
 
@@ -90,9 +89,9 @@ def _replay(settings: Settings, arguments: argparse.Namespace) -> int:
                 request_id = await replay(at.js, at.subjects, at.batches, at.client, sequence)
                 done.append({"sequence": sequence, "request": str(request_id)})
                 if not arguments.json:
-                    print(f"{sequence}: enqueued again as request {request_id}", flush=True)
+                    say(f"{sequence}: enqueued again as request {request_id}")
             if arguments.json:
-                print(json.dumps(done))
+                say_json(done)
 
     asyncio.run(body())
     return Exit.OK
@@ -106,4 +105,7 @@ async def _purge(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
     for sequence in arguments.sequence:
         await at.js.delete_message(stream, sequence)
     gone = before - (await at.js.stream_info(stream))["state"]["messages"]
-    print(json.dumps({"purged": gone}) if arguments.json else f"{gone} thrown away")
+    if arguments.json:
+        say_json({"purged": gone})
+    else:
+        say(f"{gone} thrown away")

@@ -1,13 +1,12 @@
 """`rebaser dvu`: dependent values updates: who runs what, stop one, have values computed again."""
 
 import argparse
-import json
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_server.commands.arguments import add_change_set, change_set_in, runs
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
+from rebaser_server.terminal import complain, say, say_json
 
 if TYPE_CHECKING:
     from rebaser_server.commands.deployment import Deployment
@@ -83,14 +82,14 @@ async def _status(at: "Deployment", settings: Settings, arguments: argparse.Name
     rows = await updates(at, change_set)
     failed = await failed_in(at, settings, change_set)
     if arguments.json:
-        sys.stdout.write(json.dumps({"updates": rows, **failed}) + "\n")
+        say_json({"updates": rows, **failed})
         return
     show(rows, _HEADINGS, as_json=False, nothing="no update runs or is due")
     show(failed["values"][: arguments.limit], _FAILED, as_json=False, nothing="no value failed")
     if failed["failed"]:
-        sys.stdout.write(
+        say(
             f"failed: {failed['failed']:,}, and blocked by them: {failed['blocked']:,}; "
-            "once the cause is mended: `rebaser dvu run WORKSPACE CHANGE_SET --failed`\n"
+            "once the cause is mended: `rebaser dvu run WORKSPACE CHANGE_SET --failed`"
         )
 
 
@@ -106,14 +105,14 @@ async def _cancel(at: "Deployment", settings: Settings, arguments: argparse.Name
     cancelled = await cancel(at, change_set)
     if arguments.json:
         facts = {"cancelled": bool(cancelled), "held": cancelled is not None}
-        sys.stdout.write(json.dumps({**facts, "paused": arguments.pause}) + "\n")
+        say_json({**facts, "paused": arguments.pause})
     elif cancelled:
         again = "when it is resumed" if arguments.pause else "a minute later"
-        sys.stdout.write(f"cancelled; it stays due and is tried again {again}\n")
+        say(f"cancelled; it stays due and is tried again {again}")
     elif cancelled is None:
-        sys.stderr.write("no Rebaser has it in hand: `rebaser dvu status` shows what is\n")
+        complain("no Rebaser has it in hand: `rebaser dvu status` shows what is")
     else:
-        sys.stderr.write("no update of it is being computed\n")
+        complain("no update of it is being computed")
     return Exit.OK if cancelled or arguments.pause else Exit.FAILED
 
 
@@ -129,7 +128,7 @@ async def _run(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> 
     if arguments.wait:
         await until_clean(at, change_set)
     if arguments.json:
-        sys.stdout.write(json.dumps({"commit": commit, "computed": arguments.wait}) + "\n")
+        say_json({"commit": commit, "computed": arguments.wait})
     else:
         how = "they are computed" if arguments.wait else "the update follows"
-        sys.stdout.write(f"commit {commit}; {how}\n")
+        say(f"commit {commit}; {how}")

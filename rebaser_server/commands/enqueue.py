@@ -10,6 +10,7 @@ from typing import Any
 from rebaser_server.commands.arguments import add_change_set, add_json, change_set_in, ulid
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
+from rebaser_server.terminal import complain, say, say_json
 
 
 def add(commands: Any) -> None:
@@ -57,7 +58,10 @@ def _enqueue(settings: Settings, arguments: argparse.Namespace) -> int:
             request_id = await at.client.enqueue_updates(
                 *change_set, updates, request_id=arguments.request_id
             )
-            print(json.dumps({"request": str(request_id)}) if arguments.json else request_id)
+            if arguments.json:
+                say_json({"request": str(request_id)})
+            else:
+                say(request_id)
             return True
 
     return Exit.OK if asyncio.run(body()) else Exit.FAILED
@@ -68,9 +72,9 @@ def _read(file: Path) -> list[Any] | None:
         text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
         updates = json.loads(text)
     except (OSError, ValueError) as error:
-        print(f"rebaser: {file}: {error}", file=sys.stderr)
+        complain(f"rebaser: {file}: {error}")
         return None
     if not isinstance(updates, list):
-        print(f"rebaser: {file}: not a JSON array of updates", file=sys.stderr)
+        complain(f"rebaser: {file}: not a JSON array of updates")
         return None
     return updates

@@ -1,20 +1,17 @@
 """A request from the command line to its commit and the update behind it, with a progress bar."""
 
 import asyncio
-import json
-import sys
 from typing import Any, Final
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-
-from rebaser_client.watching import watching
+from rebaser_client.watching import Activities, watching
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_server.commands.deployment import Deployment
 from rebaser_server.commands.pausing import warn_if_paused
+from rebaser_server.tables import ProgressBar, progress_bar
+from rebaser_server.terminal import say, say_json
 
 LOOK_EVERY: Final = 2.0
 """Seconds without news after which the log is asked: news may be lost, the log is not."""
@@ -31,58 +28,45 @@ async def follow(
 ) -> bool:
     """Enqueue, await the reply and, if `computed`, the update that follows; whether applied."""
     await warn_if_paused(at, change_set)
-    with _progress() as progress:
-        bar = progress.add_task("enqueue", total=None)
+    with progress_bar("enqueue") as bar:
         async with watching(at.js, at.subjects, change_set) as told:
             request_id, reply = await at.client.enqueue_updates_with_reply(
                 *change_set, updates, request_id=request_id
             )
-            progress.update(bar, description="waiting for its commit")
+            bar.describe("waiting for its commit")
             response = await reply
             if computed and not isinstance(response.status, ErrorStatus):
-                progress.update(bar, description="dependent values update")
-                await _until_clean(at, change_set, told, progress, bar)
+                bar.describe("dependent values update")
+                await _until_clean(at, change_set, told, bar)
     _report(str(request_id), response, as_json=as_json, computed=computed)
     return not isinstance(response.status, ErrorStatus)
 
 
 async def until_clean(at: Deployment, change_set: ChangeSet) -> None:
     """Return once the log says that no update is due, with a progress bar meanwhile."""
-    with _progress() as progress:
-        bar = progress.add_task("dependent values update", total=None)
+    with progress_bar("dependent values update") as bar:
         async with watching(at.js, at.subjects, change_set) as told:
-            await _until_clean(at, change_set, told, progress, bar)
-
-
-def _progress() -> Progress:
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
-    )
+            await _until_clean(at, change_set, told, bar)
 
 
 async def _until_clean(
-    at: Deployment, change_set: ChangeSet, told: Any, progress: Progress, bar: Any
+    at: Deployment, change_set: ChangeSet, told: Activities, bar: ProgressBar
 ) -> None:
     """Return once the log says that no update is due."""
     while await _due(at, change_set):
         try:
             async with asyncio.timeout(LOOK_EVERY):
-                _draw(await anext(told), progress, bar)
+                _draw(await anext(told), bar)
         except TimeoutError:
             continue
 
 
-def _draw(activity: ActivityV1, progress: Progress, bar: Any) -> None:
+def _draw(activity: ActivityV1, bar: ProgressBar) -> None:
     details = activity.details
     if activity.kind is ActivityKind.DVU_STARTED:
-        progress.update(bar, total=details["affected"], completed=0)
+        bar.draw(0, details["affected"])
     elif activity.kind is ActivityKind.DVU_PROGRESS:
-        progress.update(bar, total=details["of"], completed=details["done"])
+        bar.draw(details["done"], details["of"])
 
 
 async def _due(at: Deployment, change_set: ChangeSet) -> bool:
@@ -97,14 +81,14 @@ def _report(
 ) -> None:
     if as_json:
         plain = response.model_dump(mode="json", by_alias=True)
-        sys.stdout.write(json.dumps(plain) + "\n")
+        say_json(plain)
         return
     status = response.status
     if isinstance(status, ErrorStatus):
-        sys.stdout.write(f"request {request_id} failed: {status.error.message}\n")
+        say(f"request {request_id} failed: {status.error.message}")
         return
     commit = status.success.commit
     how = "its values are up to date" if computed else "what depends on it follows"
-    sys.stdout.write(f"request {request_id} is commit {commit}; {how}\n")
+    say(f"request {request_id} is commit {commit}; {how}")
     for correction in status.success.corrections:
-        sys.stdout.write(f"  update {correction.index}: {correction.code}: {correction.detail}\n")
+        say(f"  update {correction.index}: {correction.code}: {correction.detail}")

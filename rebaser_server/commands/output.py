@@ -1,13 +1,11 @@
 """How commands print: a table for people, JSON for programs. Both from the same rows."""
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from rebaser_server.tables import Table
+from rebaser_server.terminal import complain, say_json
 
 Row = Mapping[str, Any]
 
@@ -18,24 +16,17 @@ def show(rows: Sequence[Row], headings: Mapping[str, str], *, as_json: bool, not
     In a table numbers stand to the right; without rows it says `nothing`, on stderr.
     """
     if as_json:
-        sys.stdout.write(json.dumps(list(rows)) + "\n")
+        say_json(list(rows))
         return
     if not rows:
-        sys.stderr.write(nothing + "\n")
+        complain(nothing)
         return
-    table = Table(box=None, pad_edge=False)
-    for key, heading in headings.items():
-        number = isinstance(rows[0][key], int | float)
-        table.add_column(heading, justify="right" if number else "left", overflow="fold")
+    first = [rows[0][key] for key in headings]
+    numbers = [place for place, value in enumerate(first) if isinstance(value, int | float)]
+    table = Table(*headings.values(), numbers=numbers, edge=False)
     for row in rows:
-        table.add_row(*(_cell(row[key]) for key in headings))
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        table.add(*(row[key] for key in headings))
+    table.show()
 
 
 def age(moment: datetime) -> float:

@@ -1,14 +1,13 @@
 """`rebaser pause`, `resume` and `pauses`: leave a change set, a workspace or everything alone."""
 
 import argparse
-import json
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.pauses import Scope, scopes_of
 from rebaser_server.commands.arguments import Parser, runs, ulid
 from rebaser_server.settings import Settings
+from rebaser_server.terminal import complain, say, say_json
 
 if TYPE_CHECKING:
     from rebaser_server.commands.deployment import Deployment
@@ -65,9 +64,9 @@ async def _pause(at: "Deployment", settings: Settings, arguments: argparse.Names
     book = PauseBook(at.js, at.subjects)
     record = await book.pause(scope, by=settings.author or None, reason=arguments.reason)
     if arguments.json:
-        sys.stdout.write(json.dumps(plain([record])[0]) + "\n")
+        say_json(plain([record])[0])
     else:
-        sys.stdout.write(f"{told(scope)} is paused; what is in hand is finished\n")
+        say(f"{told(scope)} is paused; what is in hand is finished")
 
 
 async def _resume(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> None:
@@ -81,14 +80,12 @@ async def _resume(at: "Deployment", _: Settings, arguments: argparse.Namespace) 
     wider = [found[each] for each in _around(scope) if each in found]
     if arguments.json:
         facts = {"resumed": was is not None, "poked": poked, "stillPaused": plain(wider)}
-        sys.stdout.write(json.dumps(facts) + "\n")
+        say_json(facts)
         return
     said = f"{told(scope)} is resumed" if was else f"{told(scope)} was not paused"
-    sys.stdout.write(f"{said}; change sets with work: {poked}\n")
+    say(f"{said}; change sets with work: {poked}")
     for record in wider:
-        sys.stderr.write(
-            f"it still waits, since {told(record.scope)} is paused: {_remedy(record.scope)}\n"
-        )
+        complain(f"it still waits, since {told(record.scope)} is paused: {_remedy(record.scope)}")
 
 
 def _around(scope: Scope) -> list[Scope]:
@@ -120,7 +117,7 @@ async def warn_if_paused(at: "Deployment", change_set: ChangeSet) -> None:
     found = await PauseBook(at.js, at.subjects).all()
     for scope in scopes_of(change_set):
         if scope in found:
-            sys.stderr.write(f"{told(scope)} is paused: this waits for {_remedy(scope)}\n")
+            complain(f"{told(scope)} is paused: this waits for {_remedy(scope)}")
             return
 
 

@@ -13,6 +13,7 @@ from rebaser_server import logs
 from rebaser_server.commands.arguments import add_json
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
+from rebaser_server.terminal import say_script
 
 log: Final = structlog.get_logger()
 
@@ -78,5 +79,5 @@ def _demo(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 def _show(settings: Settings, _: argparse.Namespace) -> int:
-    print(settings.model_dump_json(indent=2))
+    say_script(settings.model_dump_json(indent=2))
     return Exit.OK

@@ -1,11 +1,7 @@
 """What `rebaser values` prints: the values of a change set."""
 
 import json
-import sys
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
@@ -14,6 +10,8 @@ from rebaser_server.graph import Graph, Value
 from rebaser_server.history.state import State
 from rebaser_server.questions.reading import archive_of
 from rebaser_server.settings import Settings
+from rebaser_server.tables import Table
+from rebaser_server.terminal import say, say_json
 
 
 class NoSuchValue(RebaserError):
@@ -53,15 +51,15 @@ def show_values(state: State, names: list[str], *, as_json: bool) -> None:
     chosen = [v for v in graph.values.values() if not names or {v.id, v.name} & {*names}]
     if as_json:
         rows = [plain(value, due=state.head.dvu_due) for value in chosen]
-        sys.stdout.write(json.dumps(rows) + "\n")
+        say_json(rows)
         return
-    Console(width=None if sys.stdout.isatty() else 200).print(_table(chosen, graph))
+    _table(chosen, graph).show()
     say_if_due(state)
 
 
 def say_if_due(state: State) -> None:
     if state.head.dvu_due:
-        sys.stdout.write("an update is due: computed values may still be of earlier inputs\n")
+        say("an update is due: computed values may still be of earlier inputs")
 
 
 def plain(value: Value, *, due: bool) -> dict[str, Any]:
@@ -79,10 +77,10 @@ def plain(value: Value, *, due: bool) -> dict[str, Any]:
 
 
 def _table(values: list[Value], graph: Graph) -> Table:
-    table = Table("name or id", "value", "status", "computed by", box=None)
+    table = Table("name or id", "value", "status", "computed by")
     for value in values:
         func = graph.funcs.get(value.func_id or "")
         status = value.status.value + (f": {value.message}" if value.message else "")
         by = "" if value.func_id is None else func.name if func else value.func_id
-        table.add_row(value.name or value.id, json.dumps(value.value), status, by)
+        table.add(value.name or value.id, json.dumps(value.value), status, by)
     return table

@@ -1,11 +1,7 @@
 """What `rebaser log` and `rebaser revert` print and do."""
 
 import json
-import sys
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from rebaser_client.client import RebaserClient
 from rebaser_client.history import Entry, history
@@ -17,6 +13,8 @@ from rebaser_server.connection import connect_options, jetstream
 from rebaser_server.questions.reading import archive_of
 from rebaser_server.questions.reverting import Reversal, reversal
 from rebaser_server.settings import Settings
+from rebaser_server.tables import Table
+from rebaser_server.terminal import say, say_json
 
 
 async def show_log(
@@ -27,15 +25,15 @@ async def show_log(
         js, subjects = jetstream(nc, settings.nats), Subjects(settings.nats.prefix)
         entries = await history(js, subjects, change_set, after=after, most=most)
     if as_json:
-        sys.stdout.write(json.dumps([entry.plain() for entry in entries]) + "\n")
+        say_json([entry.plain() for entry in entries])
     else:
-        Console().print(_table(entries))
+        _table(entries).show()
 
 
 def _table(entries: list[Entry]) -> Table:
-    table = Table("commit", "time", "request", "outcome", "what", "author", "by", box=None)
+    table = Table("commit", "time", "request", "outcome", "what", "author", "by")
     for entry in entries:
-        table.add_row(
+        table.add(
             str(entry.commit),
             entry.time.isoformat(" ", "seconds"),
             str(entry.request),
@@ -84,7 +82,7 @@ async def show_revert(
                 _, reply = await client.enqueue_updates_with_reply(*change_set, found.updates)
                 response = await reply
     if as_json:
-        sys.stdout.write(json.dumps(_plain(found, response)) + "\n")
+        say_json(_plain(found, response))
     else:
         _print(found, response)
 
@@ -99,16 +97,15 @@ def _plain(found: Reversal, response: EnqueueUpdatesResponseV2 | None) -> dict[s
 
 
 def _print(found: Reversal, response: EnqueueUpdatesResponseV2 | None) -> None:
-    out = sys.stdout
     for update in found.updates:
-        out.write(json.dumps(update.wire(), ensure_ascii=False) + "\n")
+        say(json.dumps(update.wire(), ensure_ascii=False))
     for left in found.left:
-        out.write(f"left as it is, since it was changed again: {left}\n")
+        say(f"left as it is, since it was changed again: {left}")
     if not found.updates:
-        out.write("nothing to undo\n")
+        say("nothing to undo")
     elif response is None:
-        out.write("not done\n")
+        say("not done")
     elif isinstance(response.status, SuccessStatusV2):
-        out.write(f"done by commit {response.status.success.commit}\n")
+        say(f"done by commit {response.status.success.commit}")
     else:
-        out.write(f"refused: {response.status.error.message}\n")
+        say(f"refused: {response.status.error.message}")

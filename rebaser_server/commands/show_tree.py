@@ -1,16 +1,12 @@
 """Values as a tree, by the parts of their names between slashes, each with its inputs."""
 
-import json
-import sys
 from typing import Any, Final
-
-from rich.console import Console
-from rich.markup import escape
-from rich.tree import Tree
 
 from rebaser_server.commands.show import NoSuchValue, plain, say_if_due
 from rebaser_server.graph import Graph, Value
 from rebaser_server.history.state import State
+from rebaser_server.tables import Part, Tree
+from rebaser_server.terminal import say, say_json
 
 _WIDEST: Final = 60
 """Characters of a value that are printed for people."""
@@ -45,13 +41,13 @@ def show_tree(state: State, name: str, *, depth: int | None, as_json: bool) -> N
     if name and not found:
         raise NoSuchValue(f"no value is called {name!r}, nor is one below it")
     if as_json:
-        sys.stdout.write(json.dumps(_plain(root, due=state.head.dvu_due)) + "\n")
+        say_json(_plain(root, due=state.head.dvu_due))
         return
-    tree = Tree(_label(name or "/", root, graph))
+    tree = Tree(*_label(name or "/", root, graph))
     _grow(tree, root, graph)
-    Console(width=None if sys.stdout.isatty() else 200).print(tree)
+    tree.show()
     if not name and unnamed:
-        sys.stdout.write(f"and {unnamed:,} without a name: `rebaser values get` lists them\n")
+        say(f"and {unnamed:,} without a name: `rebaser values get` lists them")
     say_if_due(state)
 
 
@@ -61,21 +57,21 @@ def _is_below(name: str, top: str) -> bool:
 
 def _grow(tree: Tree, node: _Node, graph: Graph) -> None:
     for part, below in sorted(node.below.items()):
-        _grow(tree.add(_label(part, below, graph)), below, graph)
+        _grow(tree.add(*_label(part, below, graph)), below, graph)
 
 
-def _label(part: str, node: _Node, graph: Graph) -> str:
+def _label(part: str, node: _Node, graph: Graph) -> list[Part]:
     value = node.value
     if value is None:
-        return f"[bold]{escape(part)}[/bold]"
+        return [(part, "bold")]
     why = value.message
     said = value.text if why is None else f"{value.status.value}: {why}"
     said = said if len(said) <= _WIDEST else f"{said[:_WIDEST]}..."
-    label = f"[bold]{escape(part)}[/bold] = {escape(said)}"
+    label: list[Part] = [(part, "bold"), f" = {said}"]
     inputs = [_called(graph, each) for each in dict.fromkeys(value.input_ids())]
     if inputs:
         more = f" and {len(inputs) - _MOST} more" if len(inputs) > _MOST else ""
-        label += f"  [dim]from {escape(', '.join(inputs[:_MOST]))}{more}[/dim]"
+        label += ["  ", (f"from {', '.join(inputs[:_MOST])}{more}", "dim")]
     return label
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from rebaser_server.commands.arguments import add_json
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
+from rebaser_server.terminal import say, say_json
 
 
 def add(commands: Any) -> None:
@@ -28,5 +28,8 @@ def _train(settings: Settings, arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="rebaser-train-") as state:
         options = replace(spark_options(settings), state_directory=Path(state))
         made = asyncio.run(train(options))
-    print(json.dumps({"archive": str(made)}) if arguments.json else made)
+    if arguments.json:
+        say_json({"archive": str(made)})
+    else:
+        say(made)
     return Exit.OK

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rebaser_server.commands.arguments import Parser, add_change_set, change_set_in, runs
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
+from rebaser_server.terminal import complain
 
 if TYPE_CHECKING:
     from rebaser_server.commands.deployment import Deployment
@@ -70,14 +71,14 @@ async def _set(at: "Deployment", settings: Settings, arguments: argparse.Namespa
     try:
         data = text if arguments.text else json.loads(text)
     except ValueError as error:
-        sys.stderr.write(f"rebaser: {text[:80]!r} is no JSON: {error}; for text as it is: --text\n")
+        complain(f"rebaser: {text[:80]!r} is no JSON: {error}; for text as it is: --text")
         return Exit.FAILED
     change_set = change_set_in(arguments)
     value = named((await state_at(at, settings, change_set)).graph, arguments.name)
     if value.func_id is not None:
-        sys.stderr.write(
+        complain(
             f"rebaser: {arguments.name!r} is computed; set what it is computed from: "
-            f"{', '.join(value.input_ids()) or 'it has no inputs'}\n"
+            f"{', '.join(value.input_ids()) or 'it has no inputs'}"
         )
         return Exit.FAILED
     updates = [{"setValue": {"valueId": value.id, "value": data}}]

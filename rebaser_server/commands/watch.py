@@ -2,13 +2,12 @@
 
 import argparse
 import asyncio
-import json
-import sys
 from typing import Any
 
 from rebaser_server.commands.arguments import add_change_set, add_json, change_set_in
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
+from rebaser_server.terminal import say, say_json
 
 
 def add(commands: Any) -> None:
@@ -27,10 +26,10 @@ def _watch(settings: Settings, arguments: argparse.Namespace) -> int:
         change_set = change_set_in(arguments)
         async with deployment(settings) as at, watching(at.js, at.subjects, change_set) as told:
             async for activity in told:
-                plain = activity.model_dump(mode="json", by_alias=True)
-                sys.stdout.write(json.dumps(plain) if arguments.json else _line(activity))
-                sys.stdout.write("\n")
-                sys.stdout.flush()
+                if arguments.json:
+                    say_json(activity.model_dump(mode="json", by_alias=True))
+                else:
+                    say(_line(activity))
 
     asyncio.run(body())
     return Exit.OK

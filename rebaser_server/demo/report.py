@@ -6,13 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rich import box
-from rich.table import Table
+from rebaser_server.tables import Table, only_ascii
+from rebaser_server.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from rich.console import Console
 
 BAR: Final = 20  # characters of the longest bar
 
@@ -80,17 +78,20 @@ class Report:
             "seconds": {step: round(seconds, 3) for step, seconds in self.seconds.items()},
         }
 
-    def print(self, console: Console) -> None:
+    def show(self) -> None:
         """Tell it to someone who meets Rebaser for the first time."""
-        facts = vars(self)
-        _say(console, QUESTION.format_map(facts))
-        _say(console, ANSWER.format_map(facts))
+        self._say(QUESTION)
+        self._say(ANSWER)
         if not self.pending:
-            _say(console, NOT_PENDING.format_map(facts))
-        console.print(self._histogram("#" if console.options.ascii_only else "█"))
-        _say(console, WORK.format_map(facts))
-        console.print(self._work())
-        console.print(self._times())
+            self._say(NOT_PENDING)
+        self._histogram("#" if only_ascii() else "█").show()
+        self._say(WORK)
+        self._work().show()
+        self._times().show()
+
+    def _say(self, text: str) -> None:
+        """Say it with the facts, and an empty line."""
+        say(*text.format_map(vars(self)).splitlines(), "")
 
     def _histogram(self, bar: str) -> Table:
         before, after = self.distances_before, self.distances_after
@@ -101,14 +102,12 @@ class Report:
             bars = [
                 bar * -(-BAR * count // most) for count in (first, second)
             ]  # never none of some
-            table.add_row(str(hops), f"{first:,}", bars[0], f"{second:,}", bars[1])
+            table.add(str(hops), f"{first:,}", bars[0], f"{second:,}", bars[1])
         table.add_section()
         first, second = self.exposed_before, self.exposed_after
-        table.add_row(
-            "exposed", f"{first:,}", self._share(first), f"{second:,}", self._share(second)
-        )
+        table.add("exposed", f"{first:,}", self._share(first), f"{second:,}", self._share(second))
         first, second = self.packages - first, self.packages - second
-        table.add_row("not", f"{first:,}", self._share(first), f"{second:,}", self._share(second))
+        table.add("not", f"{first:,}", self._share(first), f"{second:,}", self._share(second))
         return table
 
     def _share(self, count: int) -> str:
@@ -116,26 +115,18 @@ class Report:
 
     def _work(self) -> Table:
         table = _table("", "affected", "recomputed")
-        table.add_row("at first", f"{self.affected_first:,}", f"{self.recomputed_first:,}")
-        table.add_row("once fixed", f"{self.affected_second:,}", f"{self.recomputed_second:,}")
+        table.add("at first", f"{self.affected_first:,}", f"{self.recomputed_first:,}")
+        table.add("once fixed", f"{self.affected_second:,}", f"{self.recomputed_second:,}")
         return table
 
     def _times(self) -> Table:
         table = _table("step", "seconds")
         for step, seconds in self.seconds.items():
-            table.add_row(step, f"{seconds:,.1f}")
+            table.add(step, f"{seconds:,.1f}")
         return table
 
 
 def _table(label: str, *columns: str) -> Table:
     """Numbers to the right; a column without a heading holds what comments on the one before."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(label)
-    for column in columns:
-        table.add_column(column, justify="right" if column else "left")
-    return table
-
-
-def _say(console: Console, text: str) -> None:
-    """Print as it is: a package's name is no markup, and the lines are broken already."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    numbers = [place for place, column in enumerate(columns, start=1) if column]
+    return Table(label, *columns, numbers=numbers, edge=False, ruled=True)

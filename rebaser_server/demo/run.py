@@ -1,8 +1,6 @@
 """`rebaser demo`: the main job on real input, through real streams, daemon and Spark."""
 
 import asyncio
-import json
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -10,11 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
-
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.errors import RebaserError
-from rebaser_server import daemon
+from rebaser_server import daemon, terminal
 from rebaser_server.demo.graph import Packages, UnknownPackage, load
 from rebaser_server.demo.report import Report, histogram
 from rebaser_server.demo.visitor import Visitor, visiting
@@ -22,6 +18,7 @@ from rebaser_server.embedded import ANY_PORT, nats_server
 from rebaser_server.graph import Graph
 from rebaser_server.lifetimes import Shutdown, on_signals
 from rebaser_server.settings import Settings
+from rebaser_server.tables import cell, console
 from rebaser_server.up import embedded
 
 
@@ -37,7 +34,7 @@ async def demo(settings: Settings, package: str, *, as_json: bool) -> None:
     Raises:
         DemoFailed: there is no such package, or a request was refused.
     """
-    steps = Steps(Console(stderr=True))
+    steps = Steps()
     shutdown = Shutdown()
     with (
         on_signals(shutdown),
@@ -50,9 +47,9 @@ async def demo(settings: Settings, package: str, *, as_json: bool) -> None:
                 embedded(settings, Path(data), url), packages, package, steps, shutdown
             )
     if as_json:
-        sys.stdout.write(json.dumps(report.as_json()) + "\n")
+        terminal.say_json(report.as_json())
     else:
-        report.print(Console())
+        report.show()
 
 
 def _packages(package: str) -> Packages:
@@ -126,23 +123,23 @@ def _exposed(graph: Graph, packages: Packages) -> int:
 class Steps:
     """What the demo is doing, told on the way, and how long each step took."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._status = console.status("")
+    def __init__(self) -> None:
+        self._console = console(stderr=True)
+        self._status = self._console.status("")
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Time the body under `name`."""
         started = time.monotonic()
-        with self._console.status(name) as self._status:
+        with self._console.status(cell(name)) as self._status:
             yield
         self.seconds[name] = round(time.monotonic() - started, 3)
-        took = f"[dim]{self.seconds[name]:.1f} s[/]"
-        self._console.print(f"[green]✓[/] {name} {took}", highlight=False)
+        took = cell(f"{self.seconds[name]:.1f} s", "dim")
+        self._console.print(cell("✓", "green"), cell(name), took)
 
     def progress(self, activity: ActivityV1) -> None:
         """Tell of a DVU's progress beside the name of the step."""
         details: dict[str, Any] = activity.details
         if activity.kind is ActivityKind.DVU_PROGRESS:
-            self._status.update(f"recompute: {details['done']:,} of {details['of']:,} values")
+            self._status.update(cell(f"recompute: {details['done']:,} of {details['of']:,} values"))

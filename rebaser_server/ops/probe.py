@@ -8,6 +8,7 @@ import sys
 import urllib.request
 from typing import Final
 
+from rebaser_server import terminal
 from rebaser_server.ops.endpoint import DEFAULT_PORT
 from rebaser_server.settings import Settings
 
@@ -29,7 +30,7 @@ def main() -> int:
         with urllib.request.urlopen(url, timeout=_TIMEOUT, context=context):  # noqa: S310
             return 0
     except OSError as error:  # what HTTP refuses is one, too
-        sys.stderr.write(f"{url}: {error}\n")
+        terminal.complain(f"{url}: {error}")
         return 1
 
 

@@ -15,12 +15,13 @@ REBASER = Path(sys.executable).parent / "rebaser"
 
 
 async def run(
-    deployment: Deployment, *arguments: str, says: str = ""
+    deployment: Deployment, *arguments: str, says: str = "", **variables: str
 ) -> subprocess.CompletedProcess[str]:
     environment = {
         "REBASER_NATS__URL": deployment.nats.url,
         "REBASER_STORE__ROOT": deployment.settings.store.root,
         "LOGNAME": "ada",
+        **variables,
     }
     return await asyncio.to_thread(
         subprocess.run,

@@ -2,10 +2,10 @@
 
 import io
 import json
+from contextlib import redirect_stdout
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from rebaser_server.demo.report import Report, histogram
 
@@ -41,8 +41,9 @@ REPORT = Report(
 def printed(report, encoding="utf-8"):
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, newline="")
-    report.print(Console(file=file, width=80))
-    file.flush()
+    with redirect_stdout(file):
+        report.show()
+        file.flush()
     return raw.getvalue().decode(encoding)
 
 

@@ -1,0 +1,81 @@
+"""Lines for a terminal: text from outside reaches it as text, and never controls it.
+
+Names, values, messages and reasons are other people's. No other module of the server prints or
+writes to stdout and stderr, and `tables` alone imports Rich: a new command cannot forget this.
+"""
+
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Iterable
+from typing import Any, Final, TextIO
+
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode categories of what controls, is not seen, turns the order around, or breaks a line."""
+
+_SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def visible(text: str) -> str:
+    r"""`text` on one line, each character that cannot be seen written as `\n`, `\x1b`, `\u202e`."""
+    if text.isprintable():
+        return text
+    return "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    if character.isprintable() or unicodedata.category(character) not in _UNSEEN:
+        return character
+    return _SHORT.get(character) or _escaped(ord(character))
+
+
+def _escaped(code: int) -> str:
+    if code <= 0xFF:  # noqa: PLR2004 - what two digits can say
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - likewise
+
+
+def prepare() -> None:
+    r"""Have stdout take every character: one that its encoding does not know becomes `\u2026`."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)  # what a test puts there has none
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def close() -> None:
+    """Have no stdout: its reader is gone, as when `head` has seen enough."""
+    sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - flushed at the end
+
+
+def say(*lines: object) -> None:
+    """Print each as one line on stdout, at once."""
+    _write(sys.stdout, (visible(str(line)) for line in lines))
+
+
+def complain(*lines: object) -> None:
+    """Print each as one line on stderr."""
+    _write(sys.stderr, (visible(str(line)) for line in lines))
+
+
+def say_json(data: Any, *, indent: int | None = None) -> None:
+    """Print JSON in ASCII, whose own escapes make it safe to look at."""
+    _write(sys.stdout, [json.dumps(data, indent=indent)])
+
+
+def say_script(text: str) -> None:
+    """Print a text of ours, made for a program, as it is."""
+    _write(sys.stdout, [text])
+
+
+def _write(stream: TextIO, lines: Iterable[str]) -> None:
+    stream.writelines(f"{line}\n" for line in lines)
+    stream.flush()
+
+
+def ask(question: str) -> str:
+    """The line of stdin that answers the question on stderr. Blocks."""
+    sys.stderr.write(f"{visible(question)} ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip()

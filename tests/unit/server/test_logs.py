@@ -1,0 +1,55 @@
+"""An event is one line, whatever it tells of."""
+
+import json
+
+import pytest
+import structlog
+
+from rebaser_server import logs
+
+HOSTILE = "list[/a]\n12:00:00 [info     ] a forged event\x1b[31m\u202e"
+
+
+@pytest.fixture(autouse=True)
+def _restored():
+    yield
+    structlog.reset_defaults()
+
+
+def test_an_event_for_people_is_one_line_that_controls_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs.configure("a", "pretty")
+
+    structlog.get_logger().info(HOSTILE, name=HOSTILE, listed=[HOSTILE], number=7)
+
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "\x1b" not in err
+    assert "\u202e" not in err
+    assert r"list[/a]\n12:00:00 [info     ] a forged event\x1b[31m\u202e" in err
+    assert "number=7" in err
+
+
+def test_no_line_of_a_traceback_looks_like_an_event(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("a", "pretty")
+
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        structlog.get_logger().exception("update failed")
+
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert "update failed" in first
+    assert r"  ValueError: list[/a]" in rest
+    assert all(line.startswith("  ") and line.rstrip().isprintable() for line in rest)
+
+
+def test_an_event_for_programs_is_one_line_of_ascii(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("a", "json")
+
+    structlog.get_logger().info("told", name=HOSTILE)
+
+    err = capsys.readouterr().err
+    assert (err.count("\n"), err.isascii()) == (1, True)
+    assert json.loads(err)["name"] == HOSTILE

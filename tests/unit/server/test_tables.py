@@ -1,0 +1,87 @@
+"""Tables and trees show hostile text as it is, and the whole of it."""
+
+import io
+import sys
+
+import pytest
+
+from rebaser_server.tables import Table, Tree, progress_bar
+
+HOSTILE = {
+    "price[eur]": "price[eur]",
+    "list[/a]": "list[/a]",
+    "[bold]hi[/bold] x": "[bold]hi[/bold] x",
+    ":warning:": ":warning:",
+    "esc\x1b[31m": r"esc\x1b[31m",
+    "line\nbreak": r"line\nbreak",
+    "back\u202e": r"back\u202e",
+    "lone\ud800": r"lone\ud800",
+}
+
+
+@pytest.mark.parametrize(("text", "shown"), HOSTILE.items())
+def test_a_cell_is_one_line_of_text(
+    text: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Table("name", text)
+    table.add(text, 1)
+
+    table.show()
+
+    heading, row = capsys.readouterr().out.splitlines()
+    assert heading.split(None, 1)[1].rstrip() == shown
+    assert row.strip() == f"{shown}  1"
+
+
+@pytest.mark.parametrize(("text", "shown"), HOSTILE.items())
+def test_a_label_of_a_tree_is_one_line_of_text(
+    text: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = Tree((text, "bold"), " = ", text)
+    tree.add(text)
+
+    tree.show()
+
+    assert capsys.readouterr().out == f"{shown} = {shown}\n└── {shown}\n"
+
+
+def test_a_long_cell_is_folded_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("name", "value")
+    table.add("x" * 500, "y" * 500)
+
+    table.show()
+
+    out = capsys.readouterr().out
+    assert (out.count("x"), out.count("y"), "…" in out) == (500, 500, False)
+
+
+def test_numbers_have_commas_and_what_is_not_there_is_empty(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = Table("a", "b", "c", edge=False)
+    table.add(1234567, None, True)
+
+    table.show()
+
+    assert capsys.readouterr().out.splitlines()[1].split() == ["1,234,567", "True"]
+
+
+def test_an_encoding_without_lines_draws_with_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    stdout = io.TextIOWrapper(raw, encoding="ascii", errors="backslashreplace")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    tree = Tree("é")
+    tree.add("b")
+
+    tree.show()
+    stdout.flush()
+
+    assert raw.getvalue() == b"\\xe9\n`-- b\n"
+
+
+def test_a_bar_takes_any_description(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar("[/a]") as bar:
+        bar.describe("[/b]\x1b")
+        bar.draw(1, 2)
+
+    assert capsys.readouterr().out == ""

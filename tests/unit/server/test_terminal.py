@@ -1,0 +1,107 @@
+"""Text from outside reaches a terminal as text, and no module prints around that."""
+
+import ast
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from rebaser_server import terminal
+from rebaser_server.terminal import visible
+
+SERVER = Path(terminal.__file__).parent
+PRINTERS = {"terminal.py", "tables.py"}
+OUTSIDE = {
+    "logs.py": "events go to stderr through its own processor",
+    "entry.py": "the modules that print may be missing there",
+    "dvu/limits.py": "a stream for Python's own faulthandler",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("price[eur] :smile: [bold]x[/bold]", "price[eur] :smile: [bold]x[/bold]"),
+        ("naïve 価格 — ✓", "naïve 価格 — ✓"),
+        ("a\x1b[31mred", r"a\x1b[31mred"),
+        ("two\nlines\r\tand more", r"two\nlines\r\tand more"),
+        ("\x00\x7f\x9b", r"\x00\x7f\x9b"),
+        ("\u202eback\u202c\u2066x\u2069", r"\u202eback\u202c\u2066x\u2069"),
+        ("zero\u200bwidth\ufeff\u2028", r"zero\u200bwidth\ufeff\u2028"),
+        ("\ud800 alone", r"\ud800 alone"),
+        ("\U000e0041", r"\U000e0041"),
+    ],
+)
+def test_what_cannot_be_seen_is_written_out_and_the_rest_stays(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_a_line_stays_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.say("a\nb", 7)
+    terminal.complain("c\x1bd")
+
+    assert capsys.readouterr() == ("a\\nb\n7\n", "c\\x1bd\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_encoding_that_lacks_a_character_is_no_error(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
+
+    terminal.prepare()
+    terminal.say("√2")
+
+    assert raw.getvalue() == b"\\u221a2\n"
+
+
+def test_json_is_read_as_what_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.say_json({"name": "\x1b\u202e[bold]"})
+
+    assert capsys.readouterr().out == '{"name": "\\u001b\\u202e[bold]"}\n'
+
+
+def prints(tree: ast.AST) -> list[str]:
+    """What in a module goes to a terminal by itself."""
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names) if any(n.name.split(".")[0] == "rich" for n in names):
+                found.append(f"line {node.lineno}: import rich")
+            case ast.ImportFrom(module=str(module)) if module.split(".")[0] == "rich":
+                found.append(f"line {node.lineno}: from rich")
+            case ast.Call(func=ast.Name(id="print" | "input")):
+                found.append(f"line {node.lineno}: {node.func.id}()")
+            case ast.Attribute(
+                value=ast.Name(id="sys"), attr="stdout" | "stderr" | "__stdout__" | "__stderr__"
+            ):
+                found.append(f"line {node.lineno}: sys.{node.attr}")
+    return found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from rich.console import Console",
+        "import rich.table",
+        "print('x')",
+        "import sys; sys.stdout.write('x')",
+        "import sys; sys.stderr.flush()",
+    ],
+)
+def test_the_rule_below_sees_every_way_to_print(source: str) -> None:
+    assert prints(ast.parse(source))
+
+
+def test_no_other_module_of_the_server_prints() -> None:
+    """A command cannot forget to escape what it prints: it has no other way to print."""
+    others = {
+        name: found
+        for path in SERVER.rglob("*.py")
+        if (name := str(path.relative_to(SERVER))) not in PRINTERS | OUTSIDE.keys()
+        and (found := prints(ast.parse(path.read_text())))
+    }
+
+    assert others == {}
