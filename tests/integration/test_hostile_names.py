@@ -77,9 +77,9 @@ async def test_no_command_takes_a_name_or_a_text_for_more_than_text(
     values = is_text(await commands.give("values", *change_set))
     tree = is_text(await commands.give("values", "tree", *change_set))
     failed = is_text(await commands.give("dvu", "status", *change_set))
-    said.append(is_text(await commands.give("change-sets", "list", workspace.workspace_id)))
     fork = await commands.give("change-sets", "fork", workspace.workspace_id, LABEL)
     said.append(is_text(fork))
+    said.append(is_text(await commands.give("change-sets", "list", workspace.workspace_id)))
     branch = await workspaces.find(workspace.workspace_id, LABEL)
     its = ChangeSet(branch.workspace_id, branch.change_set_id)
     edit = [{"setValue": {"valueId": each, "value": REASON}} for each in ids.values()]
