@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -28,23 +28,26 @@ class NatsNotStarted(RebaserError):
 
 
 @asynccontextmanager
-async def nats_server(directory: Path, port: int) -> AsyncIterator[str]:
+async def nats_server(
+    directory: Path, port: int, *, inherits: Sequence[int] = ()
+) -> AsyncIterator[str]:
     """Run a NATS server with its data in `directory` for as long as the body; its URL.
 
     It listens on loopback only, and ends with this process, however that ends (on
-    Linux; elsewhere a killed process leaves it behind).
+    Linux; elsewhere a killed process leaves it behind). It `inherits` descriptors, as
+    that of the lock of the directory, which no other server may use meanwhile.
 
     Raises:
-        NatsNotStarted: no binary, the port is taken, or the directory is in use.
+        NatsNotStarted: no binary, or the port is taken.
     """
-    process = _start(directory, port)
+    process = _start(directory, port, inherits)
     try:
         yield await _url(process, directory)
     finally:
         await asyncio.to_thread(_stop, process)
 
 
-def _start(directory: Path, port: int) -> "subprocess.Popen[bytes]":
+def _start(directory: Path, port: int, inherits: Sequence[int]) -> "subprocess.Popen[bytes]":
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / _LOG).open("wb") as output:
         return subprocess.Popen(  # noqa: S603 - our own arguments
@@ -52,7 +55,7 @@ def _start(directory: Path, port: int) -> "subprocess.Popen[bytes]":
                 _binary(), "--jetstream", "--store_dir", str(directory),
                 "--addr", "127.0.0.1", "--port", str(port), "--ports_file_dir", str(directory),
             ],
-            stdout=output, stderr=output, start_new_session=True,
+            stdout=output, stderr=output, start_new_session=True, pass_fds=inherits,
             preexec_fn=_die_with_parent(),  # noqa: PLW1509 - it calls one C function
         )  # fmt: skip
 
@@ -86,7 +89,10 @@ async def _url(process: "subprocess.Popen[bytes]", directory: Path) -> str:
 
 def _last_words(log: Path) -> str:
     lines = log.read_text().strip().splitlines()
-    return f"{lines[-1] if lines else 'it said nothing'} ({log})"
+    last = lines[-1] if lines else "it said nothing"
+    in_use = "address already in use" in last.lower()
+    hint = "; another `rebaser up`? Use that one, or choose another --port" if in_use else ""
+    return f"{last} ({log}){hint}"
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:

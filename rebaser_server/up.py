@@ -5,6 +5,7 @@ from pathlib import Path
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server import daemon, terminal
+from rebaser_server.data_directory import data_directory
 from rebaser_server.embedded import nats_server
 from rebaser_server.lifetimes import Shutdown, on_signals
 from rebaser_server.settings import Settings
@@ -23,10 +24,14 @@ async def up(settings: Settings, data: Path, port: int, *, as_json: bool = False
     """Run NATS, a Rebaser and Spark until told to stop; started again it goes on from there.
 
     Where they are it says on stderr for people, or in one line on stdout as JSON.
+
+    Raises:
+        DirectoryInUse: another `up` has `data`; two NATS servers would overwrite each other's.
     """
     shutdown = Shutdown()
-    with on_signals(shutdown):
-        async with nats_server(data / "nats", port) as url:
+    with data_directory(data) as directory, on_signals(shutdown):
+        async with nats_server(data / "nats", port, inherits=[directory.file]) as url:
+            directory.describe(url)
             await deliver_again(url, settings.nats.prefix)
 
             def ready(page: str | None) -> None:

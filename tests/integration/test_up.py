@@ -48,3 +48,23 @@ async def test_what_was_in_hand_when_it_stopped_is_taken_up_at_once_when_it_is_b
     async with upped(tmp_path) as client, asyncio.timeout(60):  # the lease is of 120 s
         _, reply = await client.enqueue_updates_with_reply(*change_set, [set_to(value, 2)])
         assert (await reply).status.success.commit > 0
+
+
+async def test_a_second_one_on_the_same_data_is_refused_and_told_of_the_first(
+    tmp_path: Path,
+) -> None:
+    """Two NATS servers in one directory overwrite each other's commits."""
+    async with upped(tmp_path) as client, asyncio.timeout(120):
+        process = await asyncio.create_subprocess_exec(
+            *(REBASER, "up", "--data", tmp_path, "--port", "-1"),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, said = await process.communicate()
+        [change_set], value = new_change_sets(1), new_id()
+        _, reply = await client.enqueue_updates_with_reply(*change_set, [put(value, 1)])
+        await reply
+
+    assert process.returncode == 1
+    assert f"{tmp_path} is in use by another `rebaser up` (pid " in said.decode()
+    assert "NATS at nats://127.0.0.1:" in said.decode()

@@ -1,0 +1,46 @@
+"""One process at a time uses a data directory."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rebaser_server.data_directory import DirectoryInUse, data_directory
+
+
+def test_a_directory_in_use_is_refused_and_its_holder_named(tmp_path: Path) -> None:
+    with data_directory(tmp_path / "new") as directory:
+        directory.describe("nats://127.0.0.1:7")
+
+        with pytest.raises(DirectoryInUse) as refused, data_directory(tmp_path / "new"):
+            pass
+
+    for part in (str(tmp_path / "new"), f"pid {os.getpid()}", "nats://127.0.0.1:7", "--data"):
+        assert part in str(refused.value)
+
+
+def test_it_is_free_again_once_its_holder_has_left(tmp_path: Path) -> None:
+    with data_directory(tmp_path):
+        pass
+
+    with data_directory(tmp_path) as directory:
+        directory.describe("nats://127.0.0.1:7")
+
+
+def test_a_child_that_outlives_its_holder_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    """As the NATS server of an `up` that was killed."""
+    holder = f"""
+import os, subprocess, sys
+from pathlib import Path
+from rebaser_server.data_directory import data_directory
+with data_directory(Path({str(tmp_path)!r})) as directory:
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"],
+                     pass_fds=[directory.file], stdout=subprocess.DEVNULL)
+    os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", holder], check=True, timeout=60)
+
+    with data_directory(tmp_path):
+        pass
