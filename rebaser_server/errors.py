@@ -13,11 +13,16 @@ RebaserError
     ├── RetryLater      the first request in line could not be handled yet
     │   └── LeftForNewer  only a newer Rebaser can read what is there
     └── HistoryBroken   log and checkpoint do not fit together: a person must look
+
+JetStreamError
+└── Unwritten           a line of the commit log was refused
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from rebaser_core.errors import NewerVersion, RebaserError
+from rebaser_core.jetstream import JetStreamError
 
 NEWER_DELAY: Final = 30.0  # seconds until what only a newer Rebaser reads is offered again
 
@@ -63,9 +68,12 @@ class StopOverdue(WorkEnded):
 
 
 class RetryLater(WorkEnded):
-    """A request stays first in line; its task comes again after `delay` seconds."""
+    """A request stays first in line; its task comes again after `delay` seconds.
 
-    def __init__(self, reason: str, delay: float) -> None:
+    Without a `delay` ever later, the more often it was delivered.
+    """
+
+    def __init__(self, reason: str, delay: float | None = None) -> None:
         super().__init__(reason)
         self.delay = delay
 
@@ -82,3 +90,15 @@ class HistoryBroken(WorkEnded):
 
     Nothing was touched. The store or the stream was probably restored from a backup.
     """
+
+
+class Unwritten(JetStreamError):
+    """A line was not stored, for another reason than another's line; those before it were.
+
+    Why is the `__cause__`. None of the lines behind it is stored either.
+    """
+
+    def __init__(self, sequences: Sequence[int], error: JetStreamError) -> None:
+        """`sequences`: of the lines before it."""
+        super().__init__(f"line not stored: {type(error).__name__}: {error}")
+        self.sequences = sequences

@@ -17,8 +17,16 @@ from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import MESSAGE_ID
 from rebaser_server.history.batches import Batches, MissingBatch
-from rebaser_server.line.dead_letters import ATTEMPTS, DIED_AT, REASON, SEQUENCE, STORED_AT
+from rebaser_server.line.dead_letters import (
+    ATTEMPTS,
+    DIED_AT,
+    REASON,
+    SEQUENCE,
+    STORED_AT,
+    restored,
+)
 
+_MESSAGE_ID: Final = MESSAGE_ID.lower()
 _RANDOM_OCTETS: Final = 10
 """Of a ULID, behind the six of its time."""
 
@@ -130,7 +138,7 @@ def _letter(subjects: Subjects, message: StoredMessage) -> Letter:
     except UnknownSubject:
         change_set = None
     # The letter's own id is not the request's, which the payload has.
-    headers = {k: v for k, v in message.headers.items() if k.lower() != MESSAGE_ID.lower()}
+    headers = {k: v for k, v in restored(message.headers).items() if k.lower() != _MESSAGE_ID}
     return Letter(message.sequence, change_set, headers, message.payload, message.time)
 
 

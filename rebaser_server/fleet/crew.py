@@ -21,6 +21,7 @@ from rebaser_server.line.change_set import look_again, process
 from rebaser_server.line.slots import Slots
 from rebaser_server.line.turns import Turn
 from rebaser_server.line.workshop import Workshop
+from rebaser_server.weather import is_weather
 
 log: Final = structlog.get_logger()
 
@@ -110,14 +111,17 @@ class Crew:
             metrics.RETRIES.inc()
             board.failure(change_set, "tried again later", str(error))
             log.warning("tried again later", reason=str(error), delay=error.delay)
-        except (JetStreamError, ClientError) as error:
-            board.failure(change_set, "NATS failed", str(error))
-            log.warning("NATS failed", error=f"{type(error).__name__}: {error}")
         except HistoryBroken as error:
             board.failure(change_set, "history broken", str(error))
             log.error("history broken", reason=str(error), remedy="see `rebaser doctor`")
         except Exception as error:
-            board.failure(change_set, "work failed", f"{type(error).__name__}: {error}")
-            log.exception("work failed")
+            what = f"{type(error).__name__}: {error}"
+            if isinstance(error, OSError | JetStreamError | ClientError) and is_weather(error):
+                failed = "store failed" if isinstance(error, OSError) else "NATS failed"
+                board.failure(change_set, failed, str(error))
+                log.warning(failed, error=what)
+            else:
+                board.failure(change_set, "work failed", what)
+                log.exception("work failed")
         finally:
             metrics.TASK_ENDS.labels(how).inc()

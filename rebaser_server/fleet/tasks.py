@@ -13,12 +13,12 @@ from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
 from rebaser_server import metrics
 from rebaser_server.errors import HistoryBroken, Interrupted, LeaseLost, Overtaken, RetryLater
 from rebaser_server.lifetimes import alongside
+from rebaser_server.weather import backoff
 
 log: Final = structlog.get_logger()
 
 SETTLE_TIMEOUT: Final = 5.0  # seconds for the last word on a task, also while being cancelled
 BROKEN_DELAY: Final = 30.0  # seconds until it is looked at again whether a person mended it
-RETRY_DELAY: Final = 1.0  # seconds until a task comes again whose work failed unforeseen
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ async def held(js: JetStream, task: Delivery, lease: Lease) -> AsyncIterator[Non
     returns                     acked, then removed by its sequence: in a cluster a task
                                 lingers after its ack and refuses its successor (W11)
     raises `Interrupted`        nak'd: redelivered at once, elsewhere
-    raises anything else, or    nak'd with a delay, `RetryLater`'s own
-    is cancelled
+    raises anything else, or    nak'd with a delay, `RetryLater`'s own, or one that doubles
+    is cancelled                with each delivery
     outlives the lease, or      left alone, whatever else happened: it may be another's by
     raises `LeaseLost` or       now (W15). The body is cancelled and `LeaseLost` raised.
     `Overtaken`
@@ -56,7 +56,9 @@ async def held(js: JetStream, task: Delivery, lease: Lease) -> AsyncIterator[Non
     except BaseException as error:
         if tenure.ours:
             told_to = isinstance(error, Interrupted | asyncio.CancelledError)
-            await _give_back(task, _delay(error), SETTLE_TIMEOUT if told_to else tenure.left)
+            await _give_back(
+                task, _delay(error, task.delivered), SETTLE_TIMEOUT if told_to else tenure.left
+            )
         raise
     if not tenure.ours:
         raise LeaseLost(task.subject)
@@ -105,12 +107,12 @@ class _Tenure:
             raise LeaseLost(self._task.subject) from None
 
 
-def _delay(error: BaseException) -> float | None:
-    if isinstance(error, RetryLater):
+def _delay(error: BaseException, delivered: int) -> float | None:
+    if isinstance(error, RetryLater) and error.delay is not None:
         return error.delay
     if isinstance(error, HistoryBroken):
         return BROKEN_DELAY
-    return None if isinstance(error, Interrupted) else RETRY_DELAY
+    return None if isinstance(error, Interrupted) else backoff(delivered)
 
 
 async def _give_back(task: Delivery, delay: float | None, within: float) -> None:

@@ -11,14 +11,16 @@ from rebaser_core.jetstream import (
     ApiError,
     Delivery,
     JetStream,
+    JetStreamError,
     OrderedConsumer,
     StoredMessage,
     Unreachable,
+    Unsendable,
     WrongLastSequence,
 )
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import MESSAGE_ID
-from rebaser_server.errors import HistoryBroken, LeftForNewer, Overtaken
+from rebaser_server.errors import HistoryBroken, LeftForNewer, Overtaken, Unwritten
 
 DVU_DUE: Final = "X-DVU-DUE"
 """Header of a line after which an update of dependent values is due, or a branch on its way to
@@ -103,6 +105,7 @@ class CommitLog:
         Raises:
             Overtaken: another's line came first. Perhaps behind the first so many of ours;
                 the others are not in the log.
+            Unwritten: one of them was refused.
         """
         first, last = lines[0].previous + 1, lines[0].previous + len(lines)
         if len(lines) > 1 and await self._chained(lines, marks):
@@ -123,17 +126,20 @@ class CommitLog:
         """
         end = asyncio.get_running_loop().time() + self._js.timeout
         before, receipts = None, []
+        complete = True
         for line in lines:
-            receipts.append(
-                await self._js.publish_ahead(
+            try:
+                receipt = await self._js.publish_ahead(
                     self._subject,
                     **_encoded(line, marks),
                     expected_last_subject_sequence=line.previous,
                     expected_last_message_id=before,
                 )
-            )
+            except Unsendable:
+                complete = False
+                break
+            receipts.append(receipt)
             before = str(line.id)
-        complete = True
         for receipt in receipts:
             try:
                 await receipt.answer(max(0, end - asyncio.get_running_loop().time()))
@@ -157,6 +163,8 @@ class CommitLog:
             except Unreachable:
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
+            except JetStreamError as error:
+                raise Unwritten(sequences, error) from error
             else:
                 sequences.append(ack.sequence)
             last = sequences[-1]

@@ -16,7 +16,10 @@ from rebaser_server.board import Board
 
 log: Final = structlog.get_logger()
 
-_SUBJECT: Final = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
+INBOX_LENGTH: Final = 200
+"""Characters of a reply inbox, at most: a longer one gets no reply."""
+
+_SUBJECT: Final = re.compile(r"[!-)+\-/-=?-~]+(\.[!-)+\-/-=?-~]+)*")
 
 
 class Announcer:
@@ -36,7 +39,8 @@ class Announcer:
         Unless it is no inbox: a caller cannot have us write into streams.
         """
         ours = self._subjects.subject("rebaser.")
-        if not _SUBJECT.fullmatch(inbox) or inbox.startswith(("$", ours)):
+        fits = len(inbox) <= INBOX_LENGTH and _SUBJECT.fullmatch(inbox)
+        if not fits or inbox.startswith(("$", ours)):
             log.warning("reply inbox refused", inbox=inbox[:200])
             return
         headers, payload = EnqueueUpdatesResponse.encode(response, codecs.or_default(content_type))

@@ -38,6 +38,7 @@ async def apply(own: Ownership, request: Delivery, limits: Limits) -> Settled:
         MalformedMessage, UnsupportedMessage, MissingBatch, Unprocessable: nothing was
             staged, and the graph is as before.
         Overtaken: another run owns the change set; the state is worthless.
+        Unwritten: a line was refused, this one's or one staged before.
         Exception: the graph may hold half a batch; the state is worthless.
     """
     archive, sequence = own.archive, request.stream_sequence

@@ -89,6 +89,8 @@ class Checkpointing:
         async with own.lock:
             if own.state.commit == own.checkpointed:
                 return  # asked for twice; counted twice it would be the one before itself
+            if own.spoiled:
+                return
             state, before, lines, handled = own.state, own.kept, own.lines, own.handled
             kept = [*before, Kept(state.commit, time.time(), self._missed + lines)]
             small = {**state.small(), KEPT: kept}

@@ -1,6 +1,5 @@
 """Handle one request: apply it, answer it again or bury it; then delete and reply (W4 to W9)."""
 
-import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,18 +15,17 @@ from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
 from rebaser_core.limits import Limits
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID, REPLY_INBOX
-from rebaser_server.errors import LeftForNewer, RetryLater, WorkEnded
+from rebaser_server.errors import LeftForNewer, RetryLater, Unwritten, WorkEnded
 from rebaser_server.line.announcing import Announcer
 from rebaser_server.line.applying import Unprocessable, apply, repeated, stage
 from rebaser_server.line.dead_letters import bury
 from rebaser_server.line.ownership import Ownership
 from rebaser_server.line.requests import RequestQueue
 from rebaser_server.line.responses import Settled, response_to, settled
+from rebaser_server.weather import backoff, is_weather
 
 log: Final = structlog.get_logger()
 
-NATS_DELAY: Final = 1.0  # seconds until the next attempt when NATS did not answer
-LONGEST_DELAY: Final = 30.0  # seconds between two attempts
 DEATHS: Final = 2
 """Times `attempts` that runs may die before the request they died at is buried untried: a
 process is more often killed for other reasons than an attempt fails for them."""
@@ -77,7 +75,7 @@ class Handler:
 
     async def _handle(self, requests: Sequence[Delivery]) -> None:
         done: list[_Done] = []
-        failed = None
+        failed: RetryLater | None = None
         async with self.own.lock:
             for request in requests:
                 request_id = id_of(request)
@@ -87,9 +85,16 @@ class Handler:
                     done.append((request, request_id, what))
                 except RetryLater as error:
                     failed = error
+                except Unwritten as error:
+                    failed = await self._unwritten([*(each for each, _, _ in done), request], error)
+                if failed is not None:
                     break
-            await self.own.flush()
-            done = [(request, its_id, self._committed(what)) for request, its_id, what in done]
+            try:
+                await self.own.flush()
+            except Unwritten as error:
+                failed = await self._unwritten([each for each, _, _ in done], error)
+            written = [each for each in done if self._is_settled(each[0])]
+            done = [(request, its_id, self._committed(what)) for request, its_id, what in written]
         for request, _, _ in done:
             await self.queue.delete(request.stream_sequence)
         for request, request_id, what in done:
@@ -103,6 +108,24 @@ class Handler:
         if request.stream_sequence > self.own.head.last_sequence:
             return await self._decide(request)
         return await settled(self.own, request_id)  # handled before, and never again (W5)
+
+    def _is_settled(self, request: Delivery) -> bool:
+        """By the log, as far as it is known to be written."""
+        return request.stream_sequence <= self.own.state.head.last_sequence
+
+    async def _unwritten(self, requests: Sequence[Delivery], error: Unwritten) -> RetryLater:
+        """A line was refused: put off the request that it was to settle; why the run must end.
+
+        Those before it are written (L1): the first of `requests` that is not settled is it.
+        """
+        cause = error.__cause__ or error
+        refused = next((each for each in requests if not self._is_settled(each)), None)
+        if refused is None or is_weather(cause):
+            return RetryLater(str(error))
+        try:
+            return await self._failed(refused, self._attempts_at(refused.stream_sequence), cause)
+        except Unwritten as again:
+            return RetryLater(str(again))
 
     def _committed(self, what: Settled | None) -> Settled | None:
         """With its commit, now that it is written."""
@@ -130,36 +153,37 @@ class Handler:
             return await self._bury(request, "whoever tried it died", before.deaths)
         try:
             return await apply(self.own, request, self.limits)
-        except WorkEnded:
+        except (WorkEnded, Unwritten):
             raise
         except NewerVersion as error:
             raise LeftForNewer(error) from error
-        except JetStreamError as error:
-            raise RetryLater(f"NATS: {error}", NATS_DELAY) from error
         except (MessageError, Unprocessable) as error:
-            return await self._bury(request, f"{type(error).__name__}: {error}", before.count + 1)
+            return await self._bury(request, _told(error), before.count + 1)
         except Exception as error:
-            sequence = request.stream_sequence
-            log.exception("request failed", request=str(id_of(request)), sequence=sequence)
-            reason = f"{type(error).__name__}: {error}"
-            failed = before.model_copy(update={"count": before.count + 1})
-            raise await self._put_off(request, reason, failed) from error
+            self.own.spoil()
+            if is_weather(error):
+                raise RetryLater(_told(error)) from error
+            raise await self._failed(request, before, error) from error
 
     def _attempts_at(self, sequence: int) -> Attempts:
         before = self.own.head.attempts
         return before if before and before.sequence == sequence else Attempts(sequence=sequence)
 
-    async def _put_off(self, request: Delivery, reason: str, failed: Attempts) -> RetryLater:
+    async def _failed(
+        self, request: Delivery, before: Attempts, error: BaseException
+    ) -> RetryLater:
         """Count a failed attempt, or bury the request after too many (L1); why the run must end.
 
         It ends in any case: the graph may hold half a batch.
         """
+        sequence, reason = request.stream_sequence, _told(error)
+        log.error("request failed", request=str(id_of(request)), sequence=sequence, exc_info=error)
+        failed = before.model_copy(update={"count": before.count + 1})
         if failed.count >= self.attempts:
             await self._bury(request, reason, failed.count)
             return RetryLater(reason, 0)
         await self.own.write(attempts=failed)
-        delay = min(2.0 ** (failed.count - 1), LONGEST_DELAY)
-        return RetryLater(reason, delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+        return RetryLater(reason, backoff(failed.count))
 
     async def _bury(self, request: Delivery, reason: str, attempts: int) -> Settled:
         """Copy it to the dead letters, and only then say in the log that it is dead (L2)."""
@@ -170,7 +194,7 @@ class Handler:
                 self.js, self.subjects, self.change_set, request, reason=reason, attempts=attempts
             )
         except JetStreamError as error:
-            raise RetryLater(f"dead letter not stored: {error}", NATS_DELAY) from error
+            raise RetryLater(f"dead letter not stored: {error}") from error
         handled = Handled(
             id=id_of(request),
             sequence=request.stream_sequence,
@@ -204,6 +228,10 @@ class Handler:
             with self.own.traces.replying(request_id):
                 await self.announcer.reply(inbox, response_to(self.change_set, what), content_type)
         self.own.traces.end(request_id, outcome=outcome.value, commit=what.commit)
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def id_of(request: Delivery) -> RequestId:

@@ -1,12 +1,12 @@
 """One run's right to write a change set's log, and the state that it writes (W2, W7)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from rebaser_core.commits import CommitV1, Handled, Head
 from rebaser_core.ids import RequestId
-from rebaser_server.errors import HistoryBroken, LeftForNewer, Overtaken
+from rebaser_server.errors import HistoryBroken, LeftForNewer, Overtaken, Unwritten
 from rebaser_server.history.archive import Archive, Restored
 from rebaser_server.history.state import State
 from rebaser_server.line.owed import Owed
@@ -43,6 +43,8 @@ class Ownership:
         self._staged: list[CommitV1] = []
         self._settling: set[RequestId] = set()
         """By the staged lines."""
+        self.spoiled = False
+        """See `spoil`."""
         self.former = ""
         """The owner before, if it never released the change set."""
 
@@ -107,6 +109,8 @@ class Ownership:
         Raises:
             Overtaken: another run owns the change set by now. The first so many of the
                 lines may have been written; the state is worthless.
+            Unwritten: a line was refused. Those before it are written and in the state,
+                whose graph has more in it than that: see `spoil`.
         """
         lines, self._staged = self._staged, []
         self._settling.clear()
@@ -114,12 +118,28 @@ class Ownership:
             return
         marks = self.owed.marks(lines, self.traces.of) if self.traces.on else {}
         with self.traces.committing(lines):
-            sequences = await self.archive.log.append(lines, marks)
-        for line, sequence in zip(lines, sequences, strict=True):
+            try:
+                sequences = await self.archive.log.append(lines, marks)
+            except Unwritten as error:
+                self.spoil()
+                self._advance(lines, error.sequences)
+                raise
+        self._advance(lines, sequences)
+
+    def _advance(self, lines: Sequence[CommitV1], sequences: Sequence[int]) -> None:
+        for line, sequence in zip(lines, sequences, strict=False):  # those that were written
             self.owed.add(line, self.traces.of)
             self.state.advance(line, sequence)
             self.lines += 1
             self.handled += line.handled is not None
+
+    def spoil(self) -> None:
+        """Say that the graph holds what the log does not: no checkpoint may be made of it.
+
+        The caller holds `lock`. The run has to end, but may still write what changes the
+        head alone.
+        """
+        self.spoiled = True
 
     async def write(self, handled: Handled | None = None, **changes: Any) -> int:
         """Append what is staged and one more line, at once; its sequence. Raises as `flush`."""

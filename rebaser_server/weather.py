@@ -1,0 +1,71 @@
+"""Which errors say nothing about the work in hand, only about what it needs at this moment.
+
+The weather is waited for, however long it lasts; any other error counts as an attempt. So a
+full disk buries no request, and a request that can never be handled is not tried for ever.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from rebaser_client.errors import NotStored, QueueFull
+from rebaser_client.errors import Unreachable as NotConnected
+from rebaser_core.errors import RebaserError
+from rebaser_core.jetstream import (
+    ApiError,
+    ConsumerNotFound,
+    Full,
+    HeartbeatsMissed,
+    JetStreamError,
+    MessagesMissed,
+    StatusError,
+    StreamNotFound,
+    Unavailable,
+    Unreachable,
+    WrongLastSequence,
+)
+
+FIRST_DELAY: Final = 1.0
+LONGEST_DELAY: Final = 30.0
+"""Seconds between two attempts: the delay doubles from the first to the longest."""
+
+_OUR_FAULT: Final = 500
+"""Codes below it refuse what was asked; from it on, the server could not do it."""
+
+
+def _failed_at_the_server(error: BaseException) -> bool:
+    return isinstance(error, ApiError) and error.code >= _OUR_FAULT
+
+
+WEATHER: Final[dict[type[BaseException], bool | Callable[[BaseException], bool]]] = {
+    BaseException: False,
+    OSError: True,  # the store: a full disk, a device, a timeout, an endpoint that is away
+    JetStreamError: False,
+    Unreachable: True,
+    StatusError: True,
+    HeartbeatsMissed: True,
+    MessagesMissed: True,
+    ApiError: _failed_at_the_server,
+    StreamNotFound: True,  # a stream that is gone is no request's fault
+    ConsumerNotFound: True,
+    WrongLastSequence: True,
+    Full: True,
+    Unavailable: True,
+    RebaserError: False,
+    NotStored: True,
+    QueueFull: True,
+    NotConnected: True,
+}
+"""Of an error the entry of its nearest ancestor counts."""
+
+
+def is_weather(error: BaseException) -> bool:
+    """Whether the same work may succeed later, as far as this error can tell."""
+    verdict = next(WEATHER[kind] for kind in type(error).__mro__ if kind in WEATHER)
+    return verdict if isinstance(verdict, bool) else verdict(error)
+
+
+def backoff(attempt: int) -> float:
+    """Seconds to wait after the attempt of that number, from 1: doubled each time, with jitter."""
+    delay = min(FIRST_DELAY * 2.0 ** min(max(0, attempt - 1), 16), LONGEST_DELAY)
+    return delay * random.uniform(0.5, 1.0)  # noqa: S311 - jitter

@@ -1,0 +1,104 @@
+"""Requests that can never be handled: buried or refused, and those behind them go on."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebaser_client.publishing import publish_task
+from rebaser_core.ids import RequestId
+from rebaser_server.commands.letters import letter
+from tests.harness import eventually
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.values import Sum, set_to
+
+Send = Callable[[Deployment, str], Awaitable[None]]
+
+
+async def that_expects_a_stream(deployment: Deployment, subject: str) -> None:
+    stream = deployment.subjects.requests_stream
+    await deployment.js.publish(subject, b"?", expected_stream=stream)
+
+
+async def with_odd_header_names(deployment: Deployment, subject: str) -> None:
+    odd = b'a(b): one\r\n"q": two\r\na;b: three\r\na/b: four\r\nX-Dead-Reason: five\r\n'
+    block = b"NATS/1.0\r\n" + odd + b"\r\n"
+    size = len(block)
+    nc = deployment.nc
+    line = f"HPUB {subject} {size} {size + 1}\r\n".encode()
+    await nc._send_command(line + block + b"?\r\n")
+    await nc._flush_pending()
+    await nc.flush()
+
+
+async def with_an_inbox_of_5_000_characters(deployment: Deployment, subject: str) -> None:
+    await deployment.js.publish(subject, b"?", headers={"X-Reply-Inbox": "a" * 5_000})
+
+
+@pytest.mark.parametrize(
+    "send",
+    [that_expects_a_stream, with_odd_header_names, with_an_inbox_of_5_000_characters],
+    ids=lambda send: send.__name__,
+)
+async def test_a_request_is_buried_whatever_its_headers_are(
+    deployment: Deployment, send: Send
+) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    daemon = await deployment.start()
+
+    await send(deployment, deployment.subjects.requests(change_set))
+    await deployment.client.enqueue_updates(*change_set, values.define(3, 4))
+    await deployment.at_rest()
+
+    [dead] = await deployment.dead_letters(change_set)
+    assert dead.payload == b"?"
+    assert (await deployment.graph(change_set)).values[values.total].value == 7
+    assert not daemon.said("tried again later")
+
+
+async def test_headers_that_a_letter_cannot_have_come_back_with_it(deployment: Deployment) -> None:
+    [change_set] = new_change_sets(1)
+    await deployment.start()
+
+    await with_odd_header_names(deployment, deployment.subjects.requests(change_set))
+    await publish_task(deployment.js, deployment.subjects, change_set)
+    await deployment.at_rest()
+
+    [dead] = await deployment.dead_letters(change_set)
+    found = await letter(deployment.js, deployment.subjects, dead.stream_sequence)
+    assert [found.headers[name] for name in ("a(b)", '"q"', "a;b", "a/b")] == [
+        "one",
+        "two",
+        "three",
+        "four",
+    ]
+    assert found.summary()["reason"].startswith("MalformedMessage")
+
+
+async def test_a_store_that_fails_for_longer_than_all_attempts_buries_nothing(
+    deployment: Deployment,
+) -> None:
+    """A file where there should be a directory: nothing can be stored, as on a full disk."""
+    [change_set] = new_change_sets(1)
+    values = Sum()
+    wall = Path(deployment.settings.store.root) / "results"
+    wall.parent.mkdir(parents=True, exist_ok=True)
+    wall.write_text("")
+    daemon = await deployment.start(ATTEMPTS="1")
+    await deployment.client.enqueue_updates(
+        *change_set, [*values.define(3, 4), *a_correction_and_600_more(values)]
+    )
+
+    await eventually(lambda: len(daemon.said("tried again later")) >= 2, within=30)
+    wall.unlink()
+    await deployment.at_rest()
+
+    assert not await deployment.dead_letters(change_set)
+    assert (await deployment.graph(change_set)).values[values.total].value == 600 + 4
+
+
+def a_correction_and_600_more(values: Sum) -> list[dict[str, Any]]:
+    """A batch that is corrected, and large without what is corrected: it is stored anew."""
+    unknown = {"removeValue": {"valueId": str(RequestId())}}
+    return [unknown, *(set_to(values.one, number) for number in range(601))]

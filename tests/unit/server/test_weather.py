@@ -1,0 +1,133 @@
+"""What is waited for and what counts as an attempt, for every error that there is."""
+
+import errno
+import importlib
+import pkgutil
+
+import pytest
+
+import rebaser_server
+from rebaser_core.errors import RebaserError
+from rebaser_core.jetstream import ApiError, JetStreamError, Unreachable
+from rebaser_server.errors import Unwritten, WorkEnded
+from rebaser_server.weather import LONGEST_DELAY, backoff, is_weather
+
+WAITED_FOR = {
+    "ConsumerGone",
+    "ConsumerNotFound",
+    "Full",
+    "HeartbeatsMissed",
+    "MessagesMissed",
+    "NotStored",
+    "QueueFull",
+    "StatusError",
+    "StreamFull",
+    "StreamNotFound",
+    "SubjectFull",
+    "Unavailable",
+    "Unreachable",
+    "WrongLastSequence",
+}
+COUNTED = {
+    "AlreadyExists",
+    "ApiError",
+    "JetStreamError",
+    "KeyNotFound",
+    "MessageNotFound",
+    "Misconfigured",
+    "NotFound",
+    "NotJetStream",
+    "ObjectDamaged",
+    "ObjectNotFound",
+    "ObjectTooLarge",
+    "Oversized",
+    "Unsendable",
+    # of ours
+    "AlreadyThere",
+    "ClientError",
+    "DamagedBatch",
+    "DemoFailed",
+    "MalformedMessage",
+    "MessageError",
+    "MissingBatch",
+    "NatsNotStarted",
+    "NewerVersion",
+    "NoBranch",
+    "NoSuchChangeSet",
+    "NoSuchLetter",
+    "NoSuchValue",
+    "NotPermitted",
+    "NotReadable",
+    "NotReplayable",
+    "NotRetained",
+    "NotToRevert",
+    "OpsNotStarted",
+    "OutcomeUnknown",
+    "OversizedBatch",
+    "RebaserError",
+    "Refused",
+    "TooLarge",
+    "TooMany",
+    "TooMuch",
+    "UnknownSubject",
+    "Unprocessable",
+    "UnsupportedMessage",
+}
+
+
+def kinds(base: type[Exception]) -> set[type[Exception]]:
+    found = {base}
+    for kind in base.__subclasses__():
+        found |= kinds(kind)
+    return {kind for kind in found if kind.__module__.startswith("rebaser_")}
+
+
+def every_kind() -> list[type[Exception]]:
+    for module in pkgutil.walk_packages(rebaser_server.__path__, "rebaser_server."):
+        if not module.name.endswith(("__main__", ".connect_server", ".worker", ".preloaded")):
+            importlib.import_module(module.name)
+    found = kinds(JetStreamError) | kinds(RebaserError)
+    ends = kinds(WorkEnded) | {Unwritten}  # a run's, judged by themselves
+    return sorted(found - ends, key=lambda kind: (kind.__module__, kind.__name__))
+
+
+@pytest.mark.parametrize("kind", every_kind(), ids=lambda kind: kind.__name__)
+def test_each_error_is_either_waited_for_or_counted(kind: type[Exception]) -> None:
+    """A new one has to be named here, and so thought of."""
+    error = kind(400, 10060, "refused") if issubclass(kind, ApiError) else made(kind)
+
+    assert kind.__name__ in WAITED_FOR | COUNTED
+    assert is_weather(error) is (kind.__name__ in WAITED_FOR)
+
+
+def made(kind: type[Exception]) -> Exception:
+    error = kind.__new__(kind)
+    Exception.__init__(error, "what it says")
+    return error
+
+
+def test_what_the_server_could_not_do_is_waited_for_and_what_it_refused_is_counted() -> None:
+    assert is_weather(ApiError(503, 10077, "disk"))
+    assert not is_weather(ApiError(400, 10060, "expected stream does not match"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.ETIMEDOUT, errno.EACCES])
+def test_a_store_that_fails_is_waited_for(number: int) -> None:
+    assert is_weather(OSError(number, "no"))
+    assert is_weather(TimeoutError())
+
+
+def test_any_other_error_is_counted() -> None:
+    assert not any(map(is_weather, (ValueError(), MemoryError(), KeyError("x"))))
+
+
+def test_the_delay_doubles_up_to_the_longest_with_jitter() -> None:
+    for attempt, most in ((0, 1), (1, 1), (2, 2), (5, 16), (6, LONGEST_DELAY), (10**6, 30)):
+        assert {most / 2 <= backoff(attempt) <= most for _ in range(100)} == {True}
+
+
+def test_a_line_that_was_refused_tells_why_and_which_are_there() -> None:
+    error = Unwritten([7, 8], Unreachable("no answer"))
+
+    assert error.sequences == [7, 8]
+    assert "no answer" in str(error)
