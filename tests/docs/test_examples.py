@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ for n in (0, 1):
     assert many[n] == price(net=net[n], rate=rate[n], discounts=list(discounts[n])), n
 """
     done = subprocess.run(
-        ["python", "-c", code], cwd=functions, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], cwd=functions, capture_output=True, text=True, check=False
     )
 
     assert done.returncode == 0, done.stderr

@@ -146,9 +146,7 @@ class Deployment:
 
     async def graph(self, change_set: ChangeSet) -> Graph:
         """The change set as store and log say it is."""
-        archive = self.archive(change_set)
-        until, _ = await archive.log.last()
-        return (await archive.restore(until)).state.graph
+        return (await self.archive(change_set).restored()).state.graph
 
     async def at_rest(self, within: float = 60) -> None:
         """Return once no request, no task and no consumer of a change set is left (S6)."""
