@@ -1,6 +1,5 @@
 """Read a change set without the store: values from any Rebaser, its history from the log."""
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
@@ -10,6 +9,7 @@ from nats.aio.subscription import Subscription
 
 from rebaser_client.errors import NotReadable, Unreachable
 from rebaser_client.history import Entry, history
+from rebaser_core import deadlines
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.queries import (
@@ -128,7 +128,7 @@ class Reader:
 async def _received(subscription: Subscription, patience: float) -> list[ValuesReplyV2]:
     replies: list[ValuesReplyV2] = []
     while not replies or replies[-1].more:
-        async with asyncio.timeout(PART_PATIENCE if replies else patience):
+        async with deadlines.within(PART_PATIENCE if replies else patience):
             message = await subscription.next_msg(timeout=None)
         headers = message.headers or {}
         if headers.get("Status") == _NO_RESPONDERS:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from rebaser_core import deadlines
 from rebaser_core.errors import RebaserError
 
 ANY_PORT: Final = -1
@@ -79,7 +80,7 @@ async def _url(process: "subprocess.Popen[bytes]", directory: Path) -> str:
     """Where it listens, once it does: it then writes a file of its ports."""
     ports = directory / f"nats-server_{process.pid}.ports"
     with suppress(TimeoutError):
-        async with asyncio.timeout(_START_TIMEOUT):
+        async with deadlines.within(_START_TIMEOUT):
             while process.poll() is None:
                 with suppress(FileNotFoundError, ValueError):
                     return str(json.loads(ports.read_text())["nats"][0])

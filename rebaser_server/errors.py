@@ -3,6 +3,7 @@
 RebaserError
 ├── OpsNotStarted       the ops endpoint cannot listen where it was told to
 ├── NotRetained         the past that was asked for is not kept any more, or not there yet
+├── BackgroundEnded     work beside a body ended before it: a fault of ours; what it served ends
 └── WorkEnded
     ├── LeaseLost       the task may be another's by now: settle nothing (W15)
     ├── Overtaken       another run owns the change set: settle nothing (W15)
@@ -29,6 +30,10 @@ NEWER_DELAY: Final = 30.0  # seconds until what only a newer Rebaser reads is of
 
 class NotRetained(RebaserError):
     """There is no state of that commit to be had."""
+
+
+class BackgroundEnded(RebaserError):
+    """Work that never ends by itself returned, or was cancelled, while a body relied on it."""
 
 
 class OpsNotStarted(RebaserError):

@@ -13,7 +13,7 @@ from collections.abc import (
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Never, TypeVar
 
-from rebaser_server.errors import Interrupted, LeaseLost, Overtaken, WorkEnded
+from rebaser_server.errors import BackgroundEnded, Interrupted, LeaseLost, Overtaken, WorkEnded
 
 T = TypeVar("T")
 
@@ -22,19 +22,38 @@ T = TypeVar("T")
 async def alongside(work: Coroutine[Any, Any, Never]) -> AsyncIterator[None]:
     """Run `work`, which never returns, for exactly as long as the body.
 
-    If `work` raises, the body is cancelled and the error raised in its place. What
-    leaves is one bare error: where several came at once, the one that forbids most.
+    If `work` ends before the body does, the body is cancelled and the error raised in its
+    place. What leaves is one bare error: where several came at once, the one that forbids most.
+
+    Raises:
+        BackgroundEnded: `work` returned or was cancelled by others while the body ran.
+        Whatever `work` raises, bare.
     """
+    is_over = False
+
+    async def endless() -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            if is_over:
+                raise
+            raise BackgroundEnded(f"{work} was cancelled while it was needed") from None
+        if not is_over:
+            raise BackgroundEnded(f"{work} returned while it was needed")
+
     try:
         async with asyncio.TaskGroup() as group:
-            background = group.create_task(work)
+            background = group.create_task(endless())
             try:
                 yield
             finally:
+                is_over = True
                 background.cancel()
     except BaseExceptionGroup as errors:
         # `LeaseLost` and `Overtaken` forbid to settle anything: no other may hide them (W15).
         raise max(errors.exceptions, key=_forbids) from None
+    finally:
+        work.close()  # cancelled before its first step, it was never awaited
 
 
 async def each(items: Iterable[T], do: Callable[[T], Awaitable[None]], at_once: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import nats.errors
 from nats.aio.client import Client
 
+from rebaser_core import deadlines
 from rebaser_core.jetstream.errors import Unreachable
 from rebaser_core.jetstream.link import Link
 from rebaser_core.jetstream.secured import (
@@ -107,7 +108,7 @@ async def _connect(nc: Client, link: Link, options: ConnectOptions) -> None:
             await link.changed()
 
     try:
-        async with asyncio.timeout(options.connect_timeout):
+        async with deadlines.within(options.connect_timeout):
             await nc.connect(
                 **_arguments(options),
                 error_cb=error_cb,
@@ -170,7 +171,7 @@ async def _answers(link: Link, timeout: float) -> bool:  # noqa: ASYNC109 - it i
 
 async def _close(nc: Client) -> None:
     try:
-        async with asyncio.timeout(CLOSE_TIMEOUT):
+        async with deadlines.within(CLOSE_TIMEOUT):
             await nc.close()
     except Exception as error:  # noqa: BLE001 - a dead link raises here; there is nothing to do
         log.info("nats connection not closed in order: %r", error)

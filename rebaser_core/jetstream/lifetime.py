@@ -1,12 +1,12 @@
 """Readers are closed by leaving them and read by iterating; here is how, once."""
 
-import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
+from rebaser_core import deadlines
 from rebaser_core.jetstream.deliveries import Delivery
 from rebaser_core.jetstream.errors import JetStreamError
 
@@ -52,5 +52,5 @@ async def briefly(seconds: float) -> AsyncIterator[None]:
     """Run a last word on the way out: at most so long, and without a word if it fails."""
     # Whatever was raised before, a cancellation among it, must not be replaced by what it says.
     with contextlib.suppress(TimeoutError, JetStreamError):
-        async with asyncio.timeout(seconds):
+        async with deadlines.within(seconds):
             yield

@@ -12,6 +12,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from rebaser_core import deadlines
 from rebaser_core.jetstream.asked import said
 from rebaser_core.jetstream.errors import Unreachable
 from rebaser_core.jetstream.honest import honest_cancellation, translated, translation
@@ -92,7 +93,7 @@ class Link:
                     raise Unreachable("connection closed")
                 change.clear()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(None if self.observed else POLL):
+                    async with deadlines.within(None if self.observed else POLL):
                         await change.wait()
         finally:
             self.forget(change.set)
@@ -145,7 +146,7 @@ class Link:
             answer = await self.asked(subject, payload, headers=headers)
         else:
             try:
-                async with asyncio.timeout_at(end):
+                async with deadlines.until(end):
                     answer = await self.asked(subject, payload, headers=headers)
             except TimeoutError:
                 raise _late(subject, timeout) from None

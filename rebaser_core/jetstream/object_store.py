@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from rebaser_core import deadlines
 from rebaser_core.jetstream.drift import Drift
 from rebaser_core.jetstream.errors import (
     ApiError,
@@ -141,7 +142,7 @@ class ObjectStore:
             Unreachable: not read within `timeout` seconds.
         """
         try:
-            async with asyncio.timeout(timeout):
+            async with deadlines.within(timeout):
                 return await self._get(name, at_most)
         except TimeoutError:
             raise Unreachable(f"{self._bucket}/{name} not read within {timeout} s") from None

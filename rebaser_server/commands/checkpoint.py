@@ -4,6 +4,7 @@ import argparse
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from rebaser_core import deadlines
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.arguments import add_change_set, change_set_in, runs
 from rebaser_server.commands.exits import Exit
@@ -37,7 +38,7 @@ async def _checkpoint(at: "Deployment", settings: Settings, arguments: argparse.
     checkpoints = Checkpoints(settings.store.root, settings.store.options)
     commit, stored = None, None
     try:
-        async with asyncio.timeout(arguments.within):
+        async with deadlines.within(arguments.within):
             commit = await at.client.operations.checkpoint(*change_set)
             stored = await _stored(checkpoints, change_set, commit)
     except TimeoutError:

@@ -1,9 +1,9 @@
 """A request from the command line to its commit and the update behind it, with a progress bar."""
 
-import asyncio
 from typing import Any, Final
 
 from rebaser_client.watching import Activities, watching
+from rebaser_core import deadlines
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
@@ -55,7 +55,7 @@ async def _until_clean(
     """Return once the log says that no update is due."""
     while await _due(at, change_set):
         try:
-            async with asyncio.timeout(LOOK_EVERY):
+            async with deadlines.within(LOOK_EVERY):
                 _draw(await anext(told), bar)
         except TimeoutError:
             continue

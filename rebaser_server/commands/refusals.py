@@ -43,12 +43,13 @@ def permitted(user: str | None) -> Iterator[None]:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - called in a coroutine
     listening, before = _Listening(task), connection.log.level
+    cancelled = task.cancelling()
     connection.log.addHandler(listening)
     connection.log.setLevel(logging.INFO)
     try:
         yield
     except asyncio.CancelledError:
-        if listening.refused is None or task.uncancel():
+        if listening.refused is None or task.uncancel() > cancelled:
             raise
         who = f"user {user!r}" if user else "this user"
         raise NotPermitted(f"NATS does not let {who} {listening.refused}") from None

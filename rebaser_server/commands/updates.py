@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from nats.aio.msg import Msg
 
+from rebaser_core import deadlines
 from rebaser_core.commits import Commit, CommitV1
 from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.ids import ChangeSet
@@ -162,7 +163,7 @@ async def _asked(
     try:
         await nc.publish(subject, b"", reply=inbox)
         with suppress(TimeoutError):
-            async with asyncio.timeout(patience):
+            async with deadlines.within(patience):
                 await done.wait()
     finally:
         await subscription.unsubscribe()

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Never, cast
 from uuid import uuid4
 
+from rebaser_core import deadlines
 from rebaser_server.dvu.blob import Blob
 from rebaser_server.dvu.errors import RunFailed
 from rebaser_server.dvu.executor import PROGRESS_EVERY, OnProgress
@@ -63,7 +64,7 @@ class InProcessExecutor:
             answer = await _ask(child, question)
         except (OSError, EOFError) as error:
             with suppress(TimeoutError):
-                async with asyncio.timeout(1):  # it has ended by itself; killed, its code is lost
+                async with deadlines.within(1):  # it has ended by itself; killed, its code is lost
                     await child.wait()
             await self._end(child)
             raise RunFailed(f"the evaluator ended with exit code {child.returncode}") from error

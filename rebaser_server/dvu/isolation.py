@@ -6,13 +6,13 @@ down, too, each blob is run by itself; one that fails is bisected by prefixes, w
 blobs themselves, since a value's inputs come before it.
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import structlog
 
+from rebaser_core import deadlines
 from rebaser_server.dvu.blob import Blob
 from rebaser_server.dvu.culprits import MOST_CULPRITS, TOO_MANY, failing, prefix
 from rebaser_server.dvu.errors import RunFailed
@@ -91,6 +91,6 @@ async def _first_culprit(executor: Executor, blob: Blob, limit: float) -> int:
 async def _run(
     executor: Executor, blob: Blob, limit: float, shelf: Shelf | None = None
 ) -> Outcome | Stored:
-    async with asyncio.timeout(limit):
+    async with deadlines.within(limit):
         [outcome] = await executor.run([blob.encode()], shelf=shelf)
         return outcome

@@ -13,6 +13,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from rebaser_core import deadlines
 from rebaser_core.subjects import Subjects
 
 BEAT_EVERY: Final = 0.5  # seconds
@@ -56,7 +57,7 @@ class Members:
                 await self._say(b"%d" % self._own_busy())
                 self._left.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(BEAT_MOVING if self.moving() else BEAT_EVERY):
+                    async with deadlines.within(BEAT_MOVING if self.moving() else BEAT_EVERY):
                         await self._left.wait()
         finally:
             with suppress(nats.errors.Error):

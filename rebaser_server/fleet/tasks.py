@@ -9,6 +9,7 @@ from typing import Final, Never
 import structlog
 
 from rebaser_client.publishing import persistently
+from rebaser_core import deadlines
 from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
 from rebaser_server import metrics
 from rebaser_server.errors import HistoryBroken, Interrupted, LeaseLost, Overtaken, RetryLater
@@ -94,7 +95,7 @@ class _Tenure:
             LeaseLost: no report got through for the whole of `ack_wait`.
         """
         try:
-            async with asyncio.timeout_at(self._ends) as deadline:
+            async with deadlines.until(self._ends) as deadline:
                 while True:
                     with contextlib.suppress(JetStreamError):
                         sent = self._clock()
@@ -118,7 +119,7 @@ def _delay(error: BaseException, delivered: int) -> float | None:
 async def _give_back(task: Delivery, delay: float | None, within: float) -> None:
     """Have it redelivered (W14). If that fails, it is redelivered all the same after `ack_wait`."""
     try:
-        async with asyncio.timeout(within):
+        async with deadlines.within(within):
             await persistently(lambda: task.nak(delay, confirm=True), within)
     except (JetStreamError, TimeoutError) as error:
         log.warning("task not given back", task=task.subject, error=str(error))
@@ -127,7 +128,7 @@ async def _give_back(task: Delivery, delay: float | None, within: float) -> None
 async def remove(js: JetStream, task: Delivery) -> None:
     """W11. Neither call is evidence of anything: whoever removed it looks again afterwards."""
     try:
-        async with asyncio.timeout(SETTLE_TIMEOUT):
+        async with deadlines.within(SETTLE_TIMEOUT):
             await task.ack(confirm=True)
             await js.delete_message(task.stream, task.stream_sequence)
     except (JetStreamError, TimeoutError) as error:

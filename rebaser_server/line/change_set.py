@@ -11,6 +11,7 @@ import structlog
 from rebaser_client.errors import NoSuchChangeSet
 from rebaser_client.publishing import publish_task
 from rebaser_client.registry import Registry
+from rebaser_core import deadlines
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import Branch, Head
 from rebaser_core.ids import ChangeSet
@@ -65,7 +66,7 @@ async def process(shop: Workshop, change_set: ChangeSet, shutdown: Shutdown, tur
         # An orderly end, too: only a death leaves its name in the log. A write that was
         # cut off may have gone through; then this one fails, harmlessly.
         with suppress(Overtaken, JetStreamError, TimeoutError):
-            async with asyncio.timeout(RELEASE_TIMEOUT):
+            async with deadlines.within(RELEASE_TIMEOUT):
                 await own.release()
         raise
     await own.release()

@@ -14,6 +14,7 @@ import structlog
 from nats.aio.msg import Msg
 
 from rebaser_client.publishing import publish_request
+from rebaser_core import deadlines
 from rebaser_core.activities import Activity, ActivityKind
 from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.commits import Branch
@@ -64,7 +65,7 @@ class Following:
                 self._heard.clear()
                 await self._look()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._every):
+                    async with deadlines.within(self._every):
                         await self._heard.wait()
         finally:
             with suppress(nats.errors.Error):

@@ -11,6 +11,7 @@ from typing import Final, Never
 
 import structlog
 
+from rebaser_core import deadlines
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import Claim
 from rebaser_core.ids import ChangeSet, RequestId
@@ -126,7 +127,7 @@ class SerialDvu:
         started = asyncio.get_running_loop().time()
         self._cancels.clear()
         try:
-            async with asyncio.timeout(self._deadline.total_seconds()), self._cancels.interrupts():
+            async with deadlines.within(self._deadline.total_seconds()), self._cancels.interrupts():
                 outcomes = await self._evaluate(planned, claim, shelf)
         except Cancelled:
             log.warning("dvu cancelled", affected=planned.affected)
@@ -220,7 +221,7 @@ class SerialDvu:
         self._settled.set()
         self._hurried.clear()
         with suppress(TimeoutError):
-            async with asyncio.timeout(delay):
+            async with deadlines.within(delay):
                 await self._hurried.wait()
 
     def _message(self, reason: str) -> str:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Final
 
 from rebaser_client.publishing import publish_task, publish_when_room
+from rebaser_core import deadlines
 from rebaser_core.commits import Claim, Outcome
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
@@ -74,7 +75,7 @@ class Settling:
         except asyncio.CancelledError:
             # An end never separates the two publishes: the result may be stored (D4).
             with suppress(TimeoutError):
-                async with asyncio.timeout(POKE_TIMEOUT):
+                async with deadlines.within(POKE_TIMEOUT):
                     await publish_task(self._js, self._subjects, self._change_set)
             raise
 

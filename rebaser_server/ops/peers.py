@@ -14,6 +14,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from rebaser_core import deadlines
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.subjects import Subjects
 
@@ -91,7 +92,7 @@ class Peers:
         try:
             await self._nc.publish(self._subject, question, reply=inbox)
             with suppress(TimeoutError):
-                async with asyncio.timeout(PATIENCE):
+                async with deadlines.within(PATIENCE):
                     await enough.wait()
         finally:
             await subscription.unsubscribe()

@@ -1,10 +1,12 @@
 """What leaves when several things end at once."""
 
 import asyncio
+import gc
+from contextlib import suppress
 
 import pytest
 
-from rebaser_server.errors import Interrupted, LeaseLost, Overtaken, RetryLater
+from rebaser_server.errors import BackgroundEnded, Interrupted, LeaseLost, Overtaken, RetryLater
 from rebaser_server.lifetimes import Shutdown, alongside, each
 
 FORBIDDING = [LeaseLost("lease"), Overtaken("overtaken")]
@@ -44,6 +46,62 @@ async def test_an_error_beside_the_body_ends_it_and_leaves_bare():
     with pytest.raises(ValueError, match="beside"):
         async with alongside(fails()):
             await asyncio.Event().wait()
+
+
+async def test_work_that_returns_before_the_body_ends_it():
+    async def returns():
+        await asyncio.sleep(0)
+
+    with pytest.raises(BackgroundEnded, match="returns"):
+        async with alongside(returns()):
+            await asyncio.Event().wait()
+
+
+async def test_work_that_is_cancelled_before_the_body_ends_it():
+    """By itself, or by something that it awaits."""
+
+    async def gives_up():
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    with pytest.raises(BackgroundEnded, match="gives_up"):
+        async with alongside(gives_up()):
+            await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("steps", range(3))
+async def test_work_ends_with_the_body_in_silence(steps):
+    async def swallows():
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    for work in (asyncio.Event().wait, swallows):
+        async with alongside(work()):
+            for _ in range(steps):
+                await asyncio.sleep(0)
+    gc.collect()  # what was never awaited would warn
+
+
+async def test_work_ends_with_a_body_that_is_cancelled():
+    ended = asyncio.Event()
+
+    async def works():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def body():
+        async with alongside(works()):
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(body())
+    await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert task.cancelled()
+    assert ended.is_set()
 
 
 async def test_a_wait_is_over_at_once_when_a_stop_was_asked_for_before():

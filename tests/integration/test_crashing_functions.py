@@ -1,0 +1,67 @@
+"""A function that crashes its evaluator fails values, never all updates of its change set."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness import eventually
+from tests.integration.deployment import Daemon, Deployment, new_change_sets
+from tests.integration.values import new_id, put, set_to
+from tests.unit.dvu.graphs import install
+
+CRASHING = '''"""For tests."""
+
+import os
+
+
+def crash(*, value, until_gone):
+    if os.path.exists(until_gone):
+        os.abort()
+    return value
+'''
+
+
+@pytest.fixture
+async def daemon(deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Daemon:
+    functions = tmp_path / "functions"
+    functions.mkdir()
+    install(functions, "rebaser_crashing", CRASHING, {"crash": "rebaser_crashing:crash"})
+    monkeypatch.setenv("PYTHONPATH", str(functions))
+    return await deployment.start(QUIET_PERIOD="60")
+
+
+async def test_updates_that_break_down_in_one_run_are_repeated_until_one_computes_all(
+    deployment: Deployment, daemon: Daemon, tmp_path: Path
+) -> None:
+    """D6: the wait for another attempt is in the task in which an update has just broken down."""
+    marker = tmp_path / "broken"
+    marker.touch()
+    [change_set] = new_change_sets(1)
+    source, path, crash, value = (new_id() for _ in range(4))
+    inputs = {"value": source, "until_gone": path}
+
+    async def is_computed(expected: int | None) -> bool:
+        found = (await deployment.graph(change_set)).values[value]
+        return bool(found.value == expected) and found.status.value != "pending"
+
+    _, reply = await deployment.client.enqueue_updates_with_reply(
+        *change_set,
+        [
+            {"putFunc": {"funcId": crash, "name": "c", "runtime": "python", "code": "crash"}},
+            put(source, 1),
+            put(path, str(marker)),
+            {"putValue": {"valueId": value, "funcId": crash, "inputs": inputs}},
+        ],
+    )
+    await reply
+    await eventually(lambda: is_computed(None), within=60)  # the second attempt finds the value
+    await deployment.client.enqueue_updates(*change_set, [set_to(source, 2)])
+    await eventually(lambda: len(daemon.said("dvu failed")) == 2, within=60)
+    marker.unlink()
+
+    await eventually(lambda: is_computed(2), within=60)
+    await deployment.client.enqueue_updates(*change_set, [set_to(source, 3)])
+    await eventually(lambda: is_computed(3), within=60)
+    assert [line["failures"] for line in daemon.said("dvu failed")] == [1, 1]
+    assert len(daemon.said("taken")) == 1, "all in one run"
+    assert daemon.said("work failed") == []
