@@ -25,7 +25,7 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.limits import Limits
-from rebaser_core.outcomes import OutcomeReplyV1
+from rebaser_core.outcomes import OutcomeReplyV2
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import AUTHOR
 
@@ -143,7 +143,7 @@ class RebaserClient:
 
     async def outcome(
         self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, request_id: RequestId
-    ) -> OutcomeReplyV1:
+    ) -> OutcomeReplyV2:
         """What became of a recent request, for a caller that gave up waiting for its reply.
 
         Changes nothing and may be asked as often as one likes.

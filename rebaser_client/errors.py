@@ -9,7 +9,7 @@ RebaserError
     ├── TooLarge      nothing was sent: it is beyond a limit of the deployment
     ├── TooMany       nothing was done: the workspace has as many change sets as it may
     ├── QueueFull     too much waits already, nothing was stored: ask again later
-    ├── NotReadable   a Rebaser answered that the values cannot be had, and why
+    ├── NotReadable   a Rebaser answered that what was asked for cannot be had, and why
     ├── OutcomeUnknown  nobody knows of the request: never stored, or forgotten
     └── Unreachable   no connection in time, nothing was sent
 """
@@ -45,7 +45,7 @@ class Unreachable(ClientError):
 
 
 class NotReadable(ClientError):
-    """A Rebaser answered, and said why it does not tell the values. Asking again is no use."""
+    """A Rebaser answered, and said why it does not tell. Asking the same again is no use."""
 
 
 class AlreadyThere(ClientError):

@@ -1,5 +1,7 @@
 """Read a change set without the store: values from any Rebaser, its history from the log."""
 
+import asyncio
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
@@ -7,11 +9,14 @@ from typing import Final
 import nats.errors
 from nats.aio.subscription import Subscription
 
-from rebaser_client.errors import NotReadable, Unreachable
+from rebaser_client.errors import NotReadable, TooLarge, Unreachable
 from rebaser_client.history import Entry, history
 from rebaser_core import deadlines
+from rebaser_core.answers import ASK_AGAIN, READS_PIECES, Assembly, seconds_in
+from rebaser_core.answers import PATIENCE as PATIENCE_HEADER
+from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import JetStream
+from rebaser_core.jetstream import JetStream, Oversized
 from rebaser_core.queries import (
     ReadValue,
     ValuesQuery,
@@ -29,6 +34,17 @@ PART_PATIENCE: Final = 60.0
 """Seconds from one part to the next."""
 
 _NO_RESPONDERS: Final = "503"
+_MUCH: Final = 512 * 1024
+"""Octets of a reply from which it is decoded in a thread."""
+
+
+class Busy(RebaserError):
+    """A Rebaser did not look at the question, since too many wait there."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        """`seconds`: after which to ask again."""
+        super().__init__(message)
+        self.seconds: Final = seconds
 
 
 class Values(Mapping[str, ReadValue]):
@@ -77,9 +93,10 @@ class Reader:
         that whoever has the reply to a request reads what it did.
 
         Raises:
-            Unreachable: no Rebaser answered.
+            Unreachable: no Rebaser answered in time, or all were too busy.
+            TooLarge: so many names do not fit into a question.
             NotReadable: one did, and said why not: the past is not kept so long, or it
-                is too much for messages, and is to be read from the store.
+                is too much for an answer: fewer at a time, or from the store.
         """
         query = ValuesQueryV1(
             id=RequestId(),
@@ -101,17 +118,32 @@ class Reader:
 
     async def _ask(self, query: ValuesQueryV1) -> list[ValuesReplyV2]:
         """All parts of the answer, of whoever gives it in time."""
-        for patience in PATIENCE:
-            with suppress(TimeoutError):
-                return await self._ask_once(query, patience)
-        raise Unreachable("no Rebaser answered: not in time")
+        loop = asyncio.get_running_loop()
+        end, busy = loop.time() + sum(PATIENCE), 0
+        patience = iter(PATIENCE)
+        wait = next(patience)
+        while True:
+            try:
+                return await self._ask_once(query, wait)
+            except TimeoutError:
+                wait = next(patience, 0.0)
+                if not wait:
+                    raise Unreachable("no Rebaser answered: not in time") from None
+            except Busy as error:
+                pause = error.seconds * 2 ** min(busy, 4) * (0.5 + random.random())  # noqa: S311
+                busy += 1
+                if loop.time() + pause > end:
+                    raise Unreachable(f"no Rebaser answered: {error}") from error
+                await asyncio.sleep(pause)
 
     async def _ask_once(self, query: ValuesQueryV1, patience: float) -> list[ValuesReplyV2]:
         headers, payload = ValuesQuery.encode(query, self._content_type)
         headers[REPLY_VERSION] = str(ValuesReply.current.VERSION)
+        headers[READS_PIECES], headers[PATIENCE_HEADER] = "1", str(patience)
         nc, subject = self._js.nc, self._subjects.values(self._change_set)
         inbox = nc.new_inbox()
         try:
+            self._js.room.check(subject, payload, headers, inbox)
             subscription = await nc.subscribe(inbox)
             try:
                 await nc.publish(subject, payload, reply=inbox, headers=headers)
@@ -121,20 +153,35 @@ class Reader:
                     await subscription.unsubscribe()
         except TimeoutError:  # nats-py's are errors of its own as well
             raise
+        except Oversized as error:
+            raise TooLarge(f"the question for {len(query.which)} values: {error}") from error
         except (nats.errors.Error, OSError) as error:
             raise Unreachable(f"no Rebaser answered: {error}") from error
 
 
 async def _received(subscription: Subscription, patience: float) -> list[ValuesReplyV2]:
     replies: list[ValuesReplyV2] = []
+    assembly, waits = Assembly(), patience
     while not replies or replies[-1].more:
-        async with deadlines.within(PART_PATIENCE if replies else patience):
+        async with deadlines.within(waits):
             message = await subscription.next_msg(timeout=None)
+        waits = PART_PATIENCE
         headers = message.headers or {}
         if headers.get("Status") == _NO_RESPONDERS:
             raise Unreachable("no Rebaser is there to answer")
-        reply = ValuesReply.decode(headers, message.data)
+        whole = assembly.add(headers, message.data)
+        if whole is None:
+            continue
+        reply = await _decoded(*whole)
+        if reply.error is not None and ASK_AGAIN in headers:
+            raise Busy(reply.error, seconds_in(headers, ASK_AGAIN, 1.0))
         if reply.error is not None:
             raise NotReadable(reply.error)
         replies.append(reply)
     return replies
+
+
+async def _decoded(headers: Mapping[str, str], payload: bytes) -> ValuesReplyV2:
+    if len(payload) < _MUCH:
+        return ValuesReply.decode(headers, payload)
+    return await asyncio.to_thread(ValuesReply.decode, headers, payload)

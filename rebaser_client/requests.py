@@ -6,9 +6,10 @@ from contextlib import suppress
 from itertools import chain, repeat
 from typing import Final
 
-from rebaser_client.errors import OutcomeUnknown, Unreachable
+from rebaser_client.errors import NotReadable, OutcomeUnknown, Unreachable
 from rebaser_client.publishing import Tasks, publish_request, publish_task
 from rebaser_client.replies import Replies
+from rebaser_core.answers import ASK_AGAIN, PATIENCE
 from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, JetStreamError
@@ -17,11 +18,11 @@ from rebaser_core.outcomes import (
     OutcomeQuery,
     OutcomeQueryV1,
     OutcomeReply,
-    OutcomeReplyV1,
+    OutcomeReplyV2,
     RequestState,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import REPLY_INBOX
+from rebaser_core.versioned import REPLY_INBOX, REPLY_VERSION
 
 Reply = Awaitable[EnqueueUpdatesResponseV2]
 
@@ -94,11 +95,12 @@ class Requests:
         headers, payload = ChangeSetRequest.encode(request, self._content_type)
         return await (await self.store_with_reply(change_set, request.id, headers, payload))
 
-    async def outcome(self, change_set: ChangeSet, request_id: RequestId) -> OutcomeReplyV1:
+    async def outcome(self, change_set: ChangeSet, request_id: RequestId) -> OutcomeReplyV2:
         """What became of a request; changes nothing.
 
         Raises:
-            Unreachable: no Rebaser answered.
+            Unreachable: no Rebaser answered, or one that was too busy to look.
+            NotReadable: one did, and said why it does not tell.
         """
         query = OutcomeQueryV1(
             id=request_id,
@@ -106,6 +108,8 @@ class Requests:
             change_set_id=change_set.change_set_id,
         )
         headers, payload = OutcomeQuery.encode(query, self._content_type)
+        headers[REPLY_VERSION] = str(OutcomeReply.current.VERSION)
+        headers[PATIENCE] = str(OUTCOME_TIMEOUT)
         try:
             answer = await self._js.link.request(
                 self._subjects.outcomes(change_set),
@@ -115,7 +119,12 @@ class Requests:
             )
         except JetStreamError as error:
             raise Unreachable(f"no Rebaser answered: {error}") from error
-        return OutcomeReply.decode(answer.headers or {}, answer.data)
+        reply = OutcomeReply.decode(answer.headers or {}, answer.data)
+        if reply.error is None:
+            return reply
+        if ASK_AGAIN in (answer.headers or {}):
+            raise Unreachable(f"no Rebaser answered: {reply.error}")
+        raise NotReadable(reply.error)
 
     async def _answered(
         self,

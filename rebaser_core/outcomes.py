@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final
 from rebaser_core.ids import ChangeSetId, WorkspaceId
 from rebaser_core.messages import EnqueueUpdatesResponseV2
 from rebaser_core.shapes import Read
-from rebaser_core.versioned import MessageType, Versioned
+from rebaser_core.versioned import MessageType, Versioned, narrowed
 
 
 class RequestState(StrEnum):
@@ -32,6 +32,23 @@ class OutcomeReplyV1(Versioned):
     state: Annotated[RequestState, Read]
     response: EnqueueUpdatesResponseV2 | None = None
 
+    def upgrade(self) -> "OutcomeReplyV2":
+        return OutcomeReplyV2.model_construct(**self.__dict__, error=None)
+
+
+class OutcomeReplyV2(Versioned):
+    """Version 1, or why there is no answer."""
+
+    VERSION: ClassVar = 2
+    state: Annotated[RequestState | None, Read] = None
+    """None: see `error`."""
+    response: EnqueueUpdatesResponseV2 | None = None
+    error: str | None = None
+    """Why there is no answer; then there is neither state nor response."""
+
+    def oldest(self) -> "OutcomeReplyV1 | OutcomeReplyV2":
+        return self if self.state is None else narrowed(self, OutcomeReplyV1)
+
 
 OutcomeQuery: Final = MessageType("OutcomeQuery", current=OutcomeQueryV1)
-OutcomeReply: Final = MessageType("OutcomeReply", current=OutcomeReplyV1)
+OutcomeReply: Final = MessageType("OutcomeReply", OutcomeReplyV1, current=OutcomeReplyV2)

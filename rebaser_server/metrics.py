@@ -88,6 +88,12 @@ RECONCILED: Final = Counter(
 TAKEN_OVER: Final = Counter(
     "rebaser_taken_over_tasks", "Tasks made anew because their Rebaser was presumed dead"
 )
+QUESTIONS: Final = _counter(
+    "questions",
+    "Questions heard, by what became of them",
+    "how",
+    ("answered", "refused", "busy", "stale"),
+)
 Item = Literal[
     "activity",
     "announcement",

@@ -49,6 +49,7 @@ from rebaser_server.line.slots import Fairness, Slots
 from rebaser_server.line.workshop import Rules, Workshop
 from rebaser_server.ops.serving import looked_at
 from rebaser_server.questions.answering import Answering
+from rebaser_server.questions.bounds import Bounds
 from rebaser_server.settings import FairnessSettings, Settings
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.results import Results
@@ -128,8 +129,7 @@ async def serve(
             ),
             alongside(shop.upkeep.run()),
             alongside(Collecting.of(shop.js, shop.subjects, members, settings.store).run()),
-            Outcomes(shop.js, shop.subjects, shop.checkpoints).answered(nc),
-            Answering(shop.archive, shop.subjects).answered(nc),
+            _answering(shop, settings).answered(nc),
         ):
             ready(page)
             await _take_tasks(shop, assets, lease, settings, shutdown, work, pauses)
@@ -168,6 +168,12 @@ def _open(
             limits=Limits(**settings.limits.model_dump()),
         ),
     )
+
+
+def _answering(shop: Workshop, settings: Settings) -> Answering:
+    outcomes = Outcomes(shop.js, shop.subjects, shop.checkpoints)
+    bounds = Bounds(**settings.questions.model_dump())
+    return Answering(shop.subjects, shop.archive, outcomes, bounds)
 
 
 def _fairness(settings: FairnessSettings) -> Fairness:

@@ -123,6 +123,19 @@ class FairnessSettings(Group):
     """Work on a change set after which it goes to the end of the line if its slot is wanted."""
 
 
+class QuestionSettings(Group):
+    """What questions for values and outcomes may take of a daemon."""
+
+    waiting: Annotated[int, Field(ge=1)] = 1_000
+    """Questions of one kind that wait; whoever asks beyond that is told to ask again."""
+    waiting_bytes: Annotated[int, Field(ge=1 << 20)] = 16 << 20
+    """Their bytes."""
+    answer_bytes: Annotated[int, Field(ge=1 << 20)] = 64 << 20
+    """Bytes of values in one answer."""
+    kept_bytes: Annotated[int, Field(ge=0)] = 512 << 20
+    """Memory of the change sets that are kept for the next question."""
+
+
 class FunctionSettings(Group):
     """What one call of a function may take; a value whose function takes more fails."""
 
@@ -146,6 +159,7 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     queue: QueueSettings = QueueSettings()
     fairness: FairnessSettings = FairnessSettings()
+    questions: QuestionSettings = QuestionSettings()
     ops: OpsSettings = OpsSettings()
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = Field(
         default_factory=lambda: str(ULID())

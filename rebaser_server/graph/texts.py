@@ -13,6 +13,8 @@ _FEW: Final = 32
 """Rows up to which one by one is faster than by the chunk."""
 _SPARE: Final = 1 << 16
 """Bytes that nobody refers to and that are not worth looking for."""
+_OBJECT: Final = 56
+"""Bytes of a text that is a Python object of its own, beside its characters."""
 _KIND: Final = pa.large_string()
 EMPTY: Final = pa.nulls(0, _KIND)  # `pa.array` imports pandas, half a second at each start
 
@@ -35,6 +37,11 @@ class Texts:
 
     def __len__(self) -> int:
         return self._tail_start + len(self._tail)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the texts take, more or less."""
+        return self._bytes + _OBJECT * len(self._tail)
 
     def add(self, text: str) -> int:
         """Its row."""

@@ -1,30 +1,16 @@
-"""Answer what became of a request, for callers that did not hear it (W8): any Rebaser can."""
+"""What became of a request, for callers that did not hear it (W8): any Rebaser can tell."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import Final
 
-import nats.errors
 import structlog
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 
-from rebaser_core import codecs
 from rebaser_core.commits import Commit, Handled, Outcome
-from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import JetStream, JetStreamError, OrderedConsumer
-from rebaser_core.outcomes import (
-    OutcomeQuery,
-    OutcomeQueryV1,
-    OutcomeReply,
-    OutcomeReplyV1,
-    RequestState,
-)
+from rebaser_core.jetstream import JetStream, OrderedConsumer
+from rebaser_core.outcomes import OutcomeQueryV1, OutcomeReplyV2, RequestState
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID
+from rebaser_core.versioned import MESSAGE_ID
 from rebaser_server.history.commit_log import CommitLog
 from rebaser_server.history.retention import Kept
 from rebaser_server.history.state import Known, recent_in
@@ -32,9 +18,6 @@ from rebaser_server.line.responses import Settled, response_to
 from rebaser_server.store.checkpoints import Checkpoints
 
 log: Final = structlog.get_logger()
-
-QUEUE: Final = "rebaser"
-"""The queue group: one Rebaser answers each question."""
 
 
 class Outcomes:
@@ -49,27 +32,7 @@ class Outcomes:
         self._subjects = subjects
         self._checkpoints = checkpoints
 
-    @asynccontextmanager
-    async def answered(self, nc: Client) -> AsyncIterator[None]:
-        """Answer questions for as long as the body runs."""
-        subject = self._subjects.subject("rebaser.outcomes.*.*")
-        subscription = await nc.subscribe(subject, queue=QUEUE, cb=partial(self._answer, nc))
-        try:
-            yield
-        finally:
-            with suppress(nats.errors.Error):
-                await subscription.unsubscribe()
-
-    async def _answer(self, nc: Client, question: Msg) -> None:
-        try:
-            query = OutcomeQuery.decode(question.headers or {}, question.data)
-            content_type = codecs.or_default((question.headers or {}).get(CONTENT_TYPE))
-            headers, payload = OutcomeReply.encode(await self.of(query), content_type)
-            await nc.publish(question.reply, payload, headers=headers)
-        except (RebaserError, JetStreamError, nats.errors.Error) as error:
-            log.warning("question not answered", error=str(error))
-
-    async def of(self, query: OutcomeQueryV1) -> OutcomeReplyV1:
+    async def of(self, query: OutcomeQueryV1) -> OutcomeReplyV2:
         """Where the request is. What is stored or handled meanwhile may be missed."""
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         # Waiting first: a request is deleted only after the log has it.
@@ -77,9 +40,9 @@ class Outcomes:
         what = await self._settled(change_set, query.id)
         if what is not None:
             response = response_to(change_set, what)
-            return OutcomeReplyV1(id=query.id, state=RequestState.HANDLED, response=response)
+            return OutcomeReplyV2(id=query.id, state=RequestState.HANDLED, response=response)
         state = RequestState.WAITING if waiting else RequestState.UNKNOWN
-        return OutcomeReplyV1(id=query.id, state=state)
+        return OutcomeReplyV2(id=query.id, state=state)
 
     async def _waiting(self, change_set: ChangeSet, request_id: RequestId) -> bool:
         reader = OrderedConsumer(

@@ -25,9 +25,13 @@ from rebaser_core.jetstream import (
 from rebaser_core.subjects import Subjects
 from rebaser_server.graph import Graph
 from rebaser_server.history.archive import Archive
+from rebaser_server.line.outcomes import Outcomes
+from rebaser_server.questions.answering import DEFAULT, Answering
+from rebaser_server.questions.bounds import Bounds
 from rebaser_server.questions.reading import archive_of
 from rebaser_server.server import prepare
 from rebaser_server.settings import Settings
+from rebaser_server.store.checkpoints import Checkpoints
 from tests.harness import NatsServer, eventually
 
 # The product's times scaled down, in seconds; what evaluates is the same code without Spark.
@@ -140,6 +144,12 @@ class Deployment:
         self.daemons.append(daemon)
         await daemon.ready()
         return daemon
+
+    def answering(self, bounds: Bounds = DEFAULT) -> Answering:
+        """Answers questions in this process, as a daemon does."""
+        checkpoints = Checkpoints(self.settings.store.root, self.settings.store.options)
+        outcomes = Outcomes(self.js, self.subjects, checkpoints)
+        return Answering(self.subjects, self.archive, outcomes, bounds)
 
     def archive(self, change_set: ChangeSet) -> Archive:
         return archive_of(self.js, self.settings, change_set)

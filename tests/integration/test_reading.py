@@ -13,8 +13,9 @@ from rebaser_core.commits import Outcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries import ValuesQuery, ValuesQueryV1
 from rebaser_core.versioned import MESSAGE_VERSION
-from rebaser_server.questions import answering, selecting
-from rebaser_server.questions.answering import QUEUE, Answering
+from rebaser_server.questions import selecting
+from rebaser_server.questions.bounds import Bounds
+from rebaser_server.questions.intake import QUEUE
 from tests.integration.commands import Commands
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.gated import Gate
@@ -157,7 +158,7 @@ async def test_too_much_is_refused_and_says_where_to_read_it(
 ) -> None:
     [change_set] = new_change_sets(1)
     monkeypatch.setattr(selecting, "MOST", 10)
-    async with Answering(deployment.archive, deployment.subjects).answered(deployment.nc):
+    async with deployment.answering().answered(deployment.nc):
         await deployment.start()
         await commit_of(deployment, change_set, [put(new_id(), n) for n in range(11)])
         for daemon in deployment.daemons:
@@ -168,10 +169,9 @@ async def test_too_much_is_refused_and_says_where_to_read_it(
 
 
 async def test_change_sets_asked_for_long_ago_are_forgotten(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment,
 ) -> None:
     """What is kept for the next question is bounded, and what is not is loaded again."""
-    monkeypatch.setattr(answering, "KEPT_VALUES", 20)
     change_sets = new_change_sets(4)
     await deployment.start()
     for change_set in change_sets:
@@ -179,13 +179,15 @@ async def test_change_sets_asked_for_long_ago_are_forgotten(
     await deployment.at_rest()
     for daemon in deployment.daemons:
         daemon.kill()
-    served = Answering(deployment.archive, deployment.subjects)
+    bounds = Bounds(kept_bytes=60_000)
+    served = deployment.answering(bounds)
     async with served.answered(deployment.nc):
         readers = [deployment.client.reader(*change_set) for change_set in change_sets]
         for _ in range(2):
             answers = await asyncio.gather(*(reader.values() for reader in readers))
             assert [len(answer) for answer in answers] == [8] * 4
-        assert len(served._readers) <= 2
+        assert len(served.values.kept) <= 3
+        assert served.values.kept.total <= bounds.kept_bytes
 
 
 async def test_a_question_that_went_to_one_who_died_is_asked_again(deployment: Deployment) -> None:

@@ -59,6 +59,7 @@ from rebaser_core.outcomes import (
     OutcomeQueryV1,
     OutcomeReply,
     OutcomeReplyV1,
+    OutcomeReplyV2,
     RequestState,
 )
 from rebaser_core.pauses import PauseRecord, PauseRecordV1
@@ -249,6 +250,13 @@ def _sample(type_name: str, name: str, written: Versioned, read: Versioned | Non
     return Sample(type_name, name, written, read or written)
 
 
+OUTCOME: Final = {
+    "id": REQUEST,
+    "state": RequestState.HANDLED,
+    "response": response(success(OBJECT, commit=18, corrections=CORRECTIONS)),
+}
+"""The outcome of a request that is handled."""
+
 SAMPLES: Final = (
     _sample("EnqueueUpdatesRequest", "v1", request(INLINE)),
     _sample("EnqueueUpdatesRequest", "v1-object", request(OBJECT)),
@@ -406,16 +414,14 @@ SAMPLES: Final = (
         ),
     ),
     _sample("OutcomeQuery", "v1", OutcomeQueryV1(id=REQUEST, **WHERE)),
+    _sample("OutcomeReply", "v1", OutcomeReplyV1(**OUTCOME), OutcomeReplyV2(**OUTCOME)),
     _sample(
         "OutcomeReply",
-        "v1",
-        OutcomeReplyV1(
-            id=REQUEST,
-            state=RequestState.HANDLED,
-            response=response(success(OBJECT, commit=18, corrections=CORRECTIONS)),
-        ),
+        "v1-unknown",
+        OutcomeReplyV1(id=REQUEST, state=RequestState.UNKNOWN),
+        OutcomeReplyV2(id=REQUEST, state=RequestState.UNKNOWN),
     ),
-    _sample("OutcomeReply", "v1-unknown", OutcomeReplyV1(id=REQUEST, state=RequestState.UNKNOWN)),
+    _sample("OutcomeReply", "v2-error", OutcomeReplyV2(id=REQUEST, error="ask again later")),
     _sample(
         "ValuesQuery",
         "v1",

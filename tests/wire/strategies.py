@@ -46,7 +46,7 @@ from rebaser_core.messages import (
     Updates,
     UpdatesBatchV2,
 )
-from rebaser_core.outcomes import OutcomeQueryV1, OutcomeReplyV1, RequestState
+from rebaser_core.outcomes import OutcomeQueryV1, OutcomeReplyV2, RequestState
 from rebaser_core.pauses import PauseRecordV1
 from rebaser_core.queries import ReadValue, ValuesQueryV1, ValuesReplyV2
 from rebaser_core.updates import (
@@ -274,7 +274,7 @@ messages = {
     ),
     "OutcomeQuery": _made(OutcomeQueryV1, **_where),
     "OutcomeReply": _made(
-        OutcomeReplyV1,
+        OutcomeReplyV2,
         id=request_ids,
         state=st.sampled_from(RequestState),
         response=_maybe(_responses),

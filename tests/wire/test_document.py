@@ -10,7 +10,7 @@ import pytest
 from blake3 import blake3
 from pydantic import TypeAdapter
 
-from rebaser_core import codecs
+from rebaser_core import answers, codecs
 from rebaser_core.activities import ActivityKind
 from rebaser_core.messages import InObjectStore, UpdatesAddress, UpdatesBatch
 from rebaser_core.outcomes import RequestState
@@ -121,6 +121,7 @@ def test_every_header_is_told():
         REPLY_INBOX,
         AUTHOR,
         REPLY_VERSION,
+        *(answers.READS_PIECES, answers.PATIENCE, answers.PIECE, answers.ASK_AGAIN),
         "traceparent",
     } == set(told)
 

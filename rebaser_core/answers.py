@@ -1,0 +1,69 @@
+"""How a question that is asked over plain NATS is answered: headers, and answers in pieces."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from rebaser_core.errors import MalformedMessage
+
+READS_PIECES: Final = "X-Reply-Pieces"
+"""Of a question: `1` says that the asker puts an answer together that comes in pieces."""
+
+PATIENCE: Final = "X-Patience"
+"""Of a question: seconds for which the asker waits for the first message of the answer."""
+
+PIECE: Final = "X-Piece"
+"""Of a message: `2/9` says that it is the second of nine pieces of one message."""
+
+ASK_AGAIN: Final = "X-Ask-Again"
+"""Of an answer: the question was not looked at; ask it again after so many seconds."""
+
+DEFAULT_PATIENCE: Final = 60.0
+"""Seconds for which an asker is taken to wait who does not say how long."""
+
+_SECONDS: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?")
+_NUMBERS: Final = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
+
+
+def seconds_in(headers: Mapping[str, str], name: str, default: float) -> float:
+    """The seconds that the header says; `default` if it is missing or no such number."""
+    text = headers.get(name, "")
+    return float(text) if _SECONDS.fullmatch(text) else default
+
+
+def cut(payload: bytes, room: int) -> Iterator[tuple[str, bytes]]:
+    """The payload in pieces of at most `room` octets, which is positive, each with its number."""
+    count = -(-len(payload) // room)
+    for number in range(count):
+        yield f"{number + 1}/{count}", payload[number * room : (number + 1) * room]
+
+
+class Assembly:
+    """Puts messages together that come in pieces, one after the other and in order."""
+
+    def __init__(self) -> None:
+        self._headers: Mapping[str, str] = {}
+        self._pieces: list[bytes] = []
+
+    def add(
+        self, headers: Mapping[str, str], payload: bytes
+    ) -> tuple[Mapping[str, str], bytes] | None:
+        """Headers and payload of the message that is complete with this one; None: more follows.
+
+        Raises:
+            MalformedMessage: a piece is missing, or its number is none.
+        """
+        said = headers.get(PIECE)
+        if said is None and not self._pieces:
+            return headers, payload
+        numbers = _NUMBERS.fullmatch(said or "")
+        number, count = map(int, numbers.groups()) if numbers else (0, 0)
+        if number != len(self._pieces) + 1 or number > count:
+            raise MalformedMessage(f"piece {said!r} after {len(self._pieces)} pieces")
+        if number == 1:
+            self._headers = headers
+        self._pieces.append(payload)
+        if number < count:
+            return None
+        whole, self._pieces = b"".join(self._pieces), []
+        return self._headers, whole

@@ -1,0 +1,82 @@
+"""Send what a question is answered with, in pieces where it does not fit into a message."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from rebaser_core import codecs
+from rebaser_core.answers import ASK_AGAIN, PIECE, READS_PIECES, cut
+from rebaser_core.ids import RequestId
+from rebaser_core.jetstream.room import Room
+from rebaser_core.subjects import Subjects
+from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID, MessageType, Versioned
+
+AGAIN: Final = "1"
+"""Seconds after which a busy Rebaser is to be asked again; clients wait longer each time."""
+
+_LONGEST: Final = "999999/999999"
+
+ReplyT = TypeVar("ReplyT", bound=Versioned)
+
+
+class Answer(Generic[ReplyT]):
+    """The answer to one question."""
+
+    def __init__(
+        self,
+        nc: Client,
+        subjects: Subjects,
+        question: Msg,
+        kind: MessageType[ReplyT],
+        refusal: Callable[[RequestId, str], ReplyT],
+    ) -> None:
+        headers = question.headers or {}
+        self._nc = nc
+        self._room = Room(nc)
+        self._kind = kind
+        self._refusal = refusal
+        self._content_type = codecs.or_default(headers.get(CONTENT_TYPE))
+        self._reads_pieces = headers.get(READS_PIECES) == "1"
+        # A question cannot have us write into streams: NATS sends to whatever inbox it names.
+        ours = subjects.subject("rebaser.")
+        self._inbox = "" if question.reply.startswith(("$", ours)) else question.reply
+
+    async def send(self, reply: ReplyT) -> None:
+        """Send the reply or, where it cannot be sent to this asker, why not.
+
+        Raises:
+            MalformedMessage: it cannot be encoded; nothing was sent.
+            nats.errors.Error: the connection is closed.
+        """
+        if not self._inbox:
+            return
+        headers, payload = await asyncio.to_thread(self._kind.encode, reply, self._content_type)
+        if len(payload) <= self._room.for_payload(self._inbox, headers):
+            await self._nc.publish(self._inbox, payload, headers=headers)
+        elif self._reads_pieces:
+            await self._send_pieces(headers, payload)
+        else:
+            why = (
+                f"the answer has {len(payload)} octets, more than fit into a message: ask for "
+                f"less, or with the header {READS_PIECES}, as newer clients do"
+            )
+            await self._send_small(self._refusal(reply.id, why))
+
+    async def busy(self, refusal: ReplyT) -> None:
+        """Have the asker ask again later."""
+        await self._send_small(refusal, {ASK_AGAIN: AGAIN})
+
+    async def _send_small(self, reply: ReplyT, more: dict[str, str] | None = None) -> None:
+        if self._inbox:
+            headers, payload = self._kind.encode(reply, self._content_type)
+            await self._nc.publish(self._inbox, payload, headers=headers | (more or {}))
+
+    async def _send_pieces(self, headers: dict[str, str], payload: bytes) -> None:
+        room = self._room.for_payload(self._inbox, headers | {PIECE: _LONGEST})
+        said = headers
+        for number, piece in cut(payload, room):
+            await self._nc.publish(self._inbox, piece, headers=said | {PIECE: number})
+            said = {MESSAGE_ID: headers[MESSAGE_ID]}

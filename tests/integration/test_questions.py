@@ -1,0 +1,252 @@
+"""Questions of clients: about their own change set only, of any number and size, answered or not.
+
+A Rebaser answers or says why not, and stays as large as it is.
+"""
+
+import asyncio
+import gc
+import random
+import tracemalloc
+from typing import Any
+
+import pytest
+from nats.aio.msg import Msg
+
+from rebaser_client.errors import NotReadable
+from rebaser_core import codecs
+from rebaser_core.answers import ASK_AGAIN, PATIENCE
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.outcomes import OutcomeQuery, OutcomeQueryV1, OutcomeReply, RequestState
+from rebaser_core.queries import ValuesQuery, ValuesQueryV1, ValuesReply
+from rebaser_core.versioned import REPLY_VERSION
+from rebaser_server.questions.bounds import Bounds
+from tests.harness import eventually
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.questions import poison_question
+from tests.integration.values import new_id, put
+
+MIB = 1 << 20
+
+
+async def committed(deployment: Deployment, change_set: ChangeSet, batch: Any) -> RequestId:
+    request_id, reply = await deployment.client.enqueue_updates_with_reply(*change_set, batch)
+    assert (await reply).status.success
+    return request_id
+
+
+def values_question(change_set: ChangeSet, **more: Any) -> tuple[dict[str, str], bytes]:
+    query = ValuesQueryV1(
+        id=RequestId(),
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+        **more,
+    )
+    headers, payload = ValuesQuery.encode(query)
+    return headers | {REPLY_VERSION: "2"}, payload
+
+
+async def asked(
+    deployment: Deployment, subject: str, question: tuple[dict[str, str], bytes]
+) -> Msg:
+    headers, payload = question
+    return await deployment.nc.request(subject, payload, timeout=20, headers=headers)
+
+
+async def test_a_question_tells_of_no_change_set_but_that_of_its_subject(
+    deployment: Deployment,
+) -> None:
+    """NATS permits a user subjects; what stands in the body it does not know."""
+    (own,), (others,) = new_change_sets(1), new_change_sets(1)
+    await deployment.start()
+    request = await committed(deployment, others, [put(new_id(), "secret")])
+    outcome = OutcomeQueryV1(
+        id=request, workspace_id=others.workspace_id, change_set_id=others.change_set_id
+    )
+
+    read = await asked(deployment, deployment.subjects.values(own), values_question(others))
+    told = await asked(deployment, deployment.subjects.outcomes(own), OutcomeQuery.encode(outcome))
+
+    values = ValuesReply.decode(read.headers, read.data)
+    assert (values.values, values.id != RequestId.from_bytes(bytes(16))) == ([], True)
+    assert "its subject about" in values.error
+    reply = OutcomeReply.decode(told.headers, told.data)
+    assert (reply.state, reply.response) == (None, None)
+    assert "its subject about" in reply.error
+    known = await deployment.client.outcome(*others, request)
+    assert known.state is RequestState.HANDLED
+
+
+@pytest.mark.parametrize("content_type", sorted(codecs.CONTENT_TYPES))
+async def test_values_up_to_the_limit_are_read_back(
+    deployment: Deployment, content_type: str
+) -> None:
+    """Also with what is computed from them; nobody ends on their account."""
+    [change_set], func, total = new_change_sets(1), new_id(), new_id()
+    daemon = await deployment.start()
+    sizes = (MIB - 200, MIB, 8 * MIB - 2)
+    texts = {new_id(): chr(97 + n) * size for n, size in enumerate(sizes)}
+    for value_id, text in texts.items():
+        await committed(deployment, change_set, [put(value_id, text)])
+    counts = {"putFunc": {"funcId": func, "name": "n", "runtime": "builtin", "code": "count"}}
+    computed = {"putValue": {"valueId": total, "funcId": func, "inputs": {"values": [*texts]}}}
+    await committed(deployment, change_set, [counts, computed])
+    await deployment.at_rest()
+    reader = deployment.client.reader(*change_set)
+    reader._content_type = content_type
+
+    for value_id, text in texts.items():
+        assert (await reader.values(value_id))[value_id].value == text
+    around = await reader.values(total, inputs=1)
+
+    assert {value_id: around[value_id].value for value_id in texts} == texts
+    assert around[total].value == 3
+    assert daemon.process.poll() is None
+    old = await asked(
+        deployment,
+        deployment.subjects.values(change_set),
+        values_question(change_set, which=[*texts][2:]),
+    )
+    assert "X-Reply-Pieces" in ValuesReply.decode(old.headers, old.data).error
+
+
+async def test_what_is_too_much_for_an_answer_is_refused(deployment: Deployment) -> None:
+    [change_set] = new_change_sets(1)
+    await deployment.start(QUESTIONS__ANSWER_BYTES=str(MIB))
+    ids = [new_id() for _ in range(3)]
+    await committed(deployment, change_set, [put(i, "x" * 400_000) for i in ids])
+    reader = deployment.client.reader(*change_set)
+
+    with pytest.raises(NotReadable, match="1,048,576 octets"):
+        await reader.values()
+
+    assert len(await reader.values(*ids[:2])) == 2
+
+
+async def test_questions_about_nothing_leave_nothing_behind(deployment: Deployment) -> None:
+    served = deployment.answering()
+
+    async def ask(count: int) -> None:
+        for _ in range(count):
+            [change_set] = new_change_sets(1)
+            [reply] = [
+                reply
+                async for reply in served.values.replies(
+                    ValuesQueryV1(
+                        id=RequestId(),
+                        workspace_id=change_set.workspace_id,
+                        change_set_id=change_set.change_set_id,
+                    ),
+                    2,
+                )
+            ]
+            assert reply.values == []
+
+    await ask(100)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        await ask(300)
+        gc.collect()
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(served.values.kept) == 0
+    assert grown < 300 * 2_000  # octets; a reader takes four times as many
+
+
+async def test_a_flood_of_questions_is_turned_away_and_not_kept(deployment: Deployment) -> None:
+    """While it is busy with others; whoever reads it is told to ask again."""
+    [change_set], value = new_change_sets(1), new_id()
+    daemon = await deployment.start()
+    await committed(deployment, change_set, [put(value, 1)])
+    await deployment.at_rest()
+    daemon.kill()
+    bounds = Bounds(waiting=100, waiting_bytes=2 * MIB)
+    served, gate = deployment.answering(bounds), asyncio.Event()
+    archive_of = served.values.kept._archive_of
+    counted = Counted(archive_of, gate)
+    served.values.kept._archive_of = counted
+    subject, inbox = deployment.subjects.values(change_set), deployment.nc.new_inbox()
+    heard = await deployment.nc.subscribe(inbox)
+    headers, payload = values_question(change_set, which=["x" * 60_000, value])
+    async with served.answered(deployment.nc):
+        for _ in range(400):  # 24 MB
+            await deployment.nc.publish(subject, payload, reply=inbox, headers=headers)
+        busy = await heard.next_msg(timeout=20)
+        intakes = [obj for obj in gc.get_objects() if type(obj).__name__ == "Intake"]
+        assert any(intake._octets for intake in intakes)
+        assert all(intake._octets <= bounds.waiting_bytes for intake in intakes)
+        reading = asyncio.create_task(deployment.client.reader(*change_set).values(value))
+        gate.set()
+        found = await reading
+
+    assert ASK_AGAIN in busy.headers
+    assert "ask again" in ValuesReply.decode(busy.headers, busy.data).error
+    assert found[value].value == 1
+
+
+class Counted:
+    """Archives that cannot be had before the gate is open."""
+
+    def __init__(self, archive_of: Any, gate: asyncio.Event) -> None:
+        self._archive_of, self._gate = archive_of, gate
+
+    def __call__(self, change_set: ChangeSet) -> Any:
+        return Gated(self._archive_of(change_set), self._gate)
+
+
+class Gated:
+    def __init__(self, archive: Any, gate: asyncio.Event) -> None:
+        self._archive, self._gate = archive, gate
+
+    async def restored(self, at: int | None = None) -> Any:
+        await self._gate.wait()
+        return await self._archive.restored(at)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._archive, name)
+
+
+async def test_a_question_whose_asker_left_is_not_answered(deployment: Deployment) -> None:
+    change_sets, served = new_change_sets(6), deployment.answering()
+    gate = asyncio.Event()
+    served.values.kept._archive_of = Counted(served.values.kept._archive_of, gate)
+    nc, inboxes = deployment.nc, []
+    async with served.answered(nc):
+        for number, change_set in enumerate(change_sets):  # four are being answered, two wait
+            inboxes.append(await nc.subscribe(nc.new_inbox()))
+            headers, payload = values_question(change_set)
+            headers[PATIENCE] = "0.01" if number == 4 else "60"
+            where = deployment.subjects.values(change_set)
+            await nc.publish(where, payload, reply=inboxes[-1].subject, headers=headers)
+        await nc.flush()
+        await asyncio.sleep(0.1)
+        gate.set()
+        await inboxes[5].next_msg(timeout=20)  # of one that waited behind
+
+        assert inboxes[4].pending_msgs == 0
+
+
+async def test_any_question_gets_an_answer_or_none_and_the_next_one_too(
+    deployment: Deployment,
+) -> None:
+    rng = random.Random(0)
+    [change_set], value = new_change_sets(1), new_id()
+    daemon = await deployment.start()
+    await committed(deployment, change_set, [put(value, 1)])
+
+    for _ in range(300):
+        poison = poison_question(rng, change_set, deployment.subjects)
+        await deployment.nc.publish(
+            poison.subject, poison.payload, reply=deployment.nc.new_inbox(), headers=poison.headers
+        )
+    found = await deployment.client.reader(*change_set).values(value)
+
+    assert found[value].value == 1
+    assert daemon.process.poll() is None
+
+    async def nothing_waits() -> bool:
+        return not daemon.said("work failed")
+
+    await eventually(nothing_waits)

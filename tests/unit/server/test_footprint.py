@@ -1,0 +1,35 @@
+"""What a change set takes in memory, as it is taken to take."""
+
+import tracemalloc
+
+import pytest
+
+from rebaser_server.graph import Graph
+from rebaser_server.history.state import State
+from rebaser_server.questions.footprint import footprint
+
+
+def filled(count, text):
+    state = State()
+    for number in range(count):
+        value = state.graph.add(f"{number:026}")
+        state.graph.assign(value, text + str(number))
+        state.graph.rename(value, f"name {number}")
+    return state
+
+
+@pytest.mark.parametrize(("count", "text"), [(20_000, "x"), (20, "x" * 500_000)])
+def test_it_is_about_what_is_allocated(count, text):
+    filled(100, "")  # what is imported for it is no part of it
+    tracemalloc.start()
+    try:
+        state = filled(count, text)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert 0.5 * taken < footprint(state) < 2 * taken
+
+
+def test_nothing_takes_next_to_nothing():
+    assert footprint(State(Graph())) < 16_000
