@@ -9,8 +9,10 @@ from nats.aio.client import Client
 from rebaser_client.batches import Updates, encode_request
 from rebaser_client.errors import Unreachable
 from rebaser_client.operations import Operations
+from rebaser_client.pairs import Pairs
 from rebaser_client.publishing import RETRY_FOR
 from rebaser_client.reading import Reader
+from rebaser_client.registry import Registry
 from rebaser_client.replies import Replies, receiving
 from rebaser_client.requests import Reply, Requests
 from rebaser_client.workspaces import Workspaces
@@ -60,8 +62,10 @@ class RebaserClient:
         if author is not None and not author.isprintable():
             raise ValueError(f"author {author!r}: characters that cannot be printed")
         self._author = (author or "")[:AUTHOR_LENGTH] or None
+        self.pairs = Pairs(Registry(js, self._subjects))
+        """Which workspaces and change sets belong together."""
         self._requests = requests = Requests(
-            js, self._subjects, replies, content_type, retry_for, self._author
+            js, self._subjects, replies, content_type, retry_for, self._author, self.pairs
         )
         self.workspaces = Workspaces(js, self._subjects, limits, self._author, requests.ask)
         """Workspaces and their change sets: create, fork, apply and so on."""
@@ -90,6 +94,8 @@ class RebaserClient:
         A batch too large for a message is stored beside the stream first.
 
         Raises:
+            NotInWorkspace: the registry knows the change set in another workspace; nothing was
+                sent. Where it knows neither, a new change set begins with the request.
             MalformedMessage: `updates` are no updates; nothing was sent.
             TooLarge: they are beyond a limit; nothing was sent.
             NotStored: not confirmed in time; it may be stored all the same.
@@ -189,6 +195,7 @@ class RebaserClient:
         updates: Updates,
         request_id: RequestId,
     ) -> tuple[dict[str, str], bytes]:
+        await self.pairs.require(change_set)
         headers, payload = await encode_request(
             self._batches,
             request_id,

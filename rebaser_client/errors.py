@@ -4,6 +4,7 @@ RebaserError
 └── ClientError
     ├── AlreadyThere  a workspace or change set of that id is registered already
     ├── NoSuchChangeSet  no workspace or change set of that id or name is registered
+    ├── NotInWorkspace  nothing was sent: the change set is another workspace's, or none
     ├── NotStored     the request may or may not be in the stream: ask again with the same id
     ├── Refused       final: the change set takes no such request, and nothing was done
     ├── TooLarge      nothing was sent: it is beyond a limit of the deployment
@@ -54,6 +55,10 @@ class AlreadyThere(ClientError):
 
 class NoSuchChangeSet(ClientError):
     """No workspace or change set goes by that id or name."""
+
+
+class NotInWorkspace(ClientError):
+    """The registry knows the change set elsewhere, or not as one; nothing was sent."""
 
 
 class Refused(ClientError):

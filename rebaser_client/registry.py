@@ -12,7 +12,7 @@ from rebaser_core.change_sets import (
     WorkspaceRecordV1,
 )
 from rebaser_core.codecs import JSON
-from rebaser_core.ids import ChangeSet, RequestId, WorkspaceId
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
     Drift,
     JetStream,
@@ -57,6 +57,19 @@ class Registry:
                 requests all the same: what is enqueued to directly needs no record.
         """
         return (await self._read(ChangeSetRecord, str(change_set)))[0]
+
+    async def has_change_set(self, change_set: ChangeSet) -> bool:
+        """Whether it is registered."""
+        return await self._bucket.last(str(change_set)) is not None
+
+    async def has_workspace(self, workspace_id: WorkspaceId) -> bool:
+        """Whether it is registered."""
+        return await self._bucket.last(str(workspace_id)) is not None
+
+    async def workspace_of(self, change_set_id: ChangeSetId) -> WorkspaceId | None:
+        """The workspace that a change set of that id is registered in; None if in none."""
+        entry = await self._bucket.last(f"*.{change_set_id}")
+        return None if entry is None else WorkspaceId.from_str(entry.key.partition(".")[0])
 
     async def workspaces(self) -> AsyncIterator[WorkspaceRecordV1]:
         """All workspaces, oldest first."""

@@ -7,6 +7,7 @@ from itertools import chain, repeat
 from typing import Final
 
 from rebaser_client.errors import NotReadable, OutcomeUnknown, Unreachable
+from rebaser_client.pairs import Pairs
 from rebaser_client.publishing import Tasks, publish_request, publish_task
 from rebaser_client.replies import Replies
 from rebaser_core.answers import ASK_AGAIN, PATIENCE
@@ -45,6 +46,7 @@ class Requests:
         content_type: str,
         retry_for: float,
         author: str | None,
+        pairs: Pairs,
     ) -> None:
         """`retry_for`: seconds; `author`: who asks what is asked of a change set as a whole."""
         self._js = js
@@ -53,6 +55,7 @@ class Requests:
         self._content_type = content_type
         self._retry_for = retry_for
         self._author = author
+        self._pairs = pairs
         self._tasks = Tasks.on(js, subjects, retry_for)
 
     async def store(self, change_set: ChangeSet, headers: dict[str, str], payload: bytes) -> None:
@@ -89,8 +92,13 @@ class Requests:
         return self._answered(change_set, request_id, answer)
 
     async def ask(self, request: ChangeSetRequestV2) -> EnqueueUpdatesResponseV2:
-        """Ask something of a change set as a whole; its final answer."""
+        """Ask something of a change set as a whole; its final answer.
+
+        Raises:
+            NotInWorkspace: it is another workspace's; nothing was sent.
+        """
         change_set = ChangeSet(request.workspace_id, request.change_set_id)
+        await self._pairs.require(change_set)
         request = request.model_copy(update={"by": self._author})
         headers, payload = ChangeSetRequest.encode(request, self._content_type)
         return await (await self.store_with_reply(change_set, request.id, headers, payload))

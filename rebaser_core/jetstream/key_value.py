@@ -54,6 +54,18 @@ class KeyValue:
             raise KeyNotFound.named(f"no key {key} in {self._bucket}")
         return entry
 
+    async def last(self, pattern: str) -> Entry | None:
+        """Return what was put last, of all keys that match; None if that is gone.
+
+        `*` and `>` are wildcards, as in a subject.
+        """
+        subject = f"{self._prefix}{pattern}"
+        stored = await self._js.get_message(self._stream, last_by_subject=subject)
+        if stored is None:
+            return None
+        entry = Entry.of_stored(self._bucket, stored)
+        return None if entry.gone else entry
+
     async def _entry(self, key: str, revision: int | None = None) -> Entry | None:
         if revision is None:
             stored = await self._js.get_message(

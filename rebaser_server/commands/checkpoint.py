@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core import deadlines
 from rebaser_core.ids import ChangeSet
-from rebaser_server.commands.arguments import add_change_set, change_set_in, runs
+from rebaser_server.commands.addressed import existing
+from rebaser_server.commands.arguments import add_change_set, runs
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
 from rebaser_server.terminal import complain, say, say_json
@@ -33,7 +34,7 @@ async def _checkpoint(at: "Deployment", settings: Settings, arguments: argparse.
     from rebaser_server.commands.pausing import warn_if_paused
     from rebaser_server.store.checkpoints import Checkpoints
 
-    change_set = change_set_in(arguments)
+    change_set = await existing(at, arguments)
     await warn_if_paused(at, change_set)
     checkpoints = Checkpoints(settings.store.root, settings.store.options)
     commit, stored = None, None

@@ -3,7 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_server.commands.arguments import add_change_set, change_set_in, runs
+from rebaser_server.commands.addressed import existing
+from rebaser_server.commands.arguments import add_change_set, runs
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
 from rebaser_server.terminal import complain, say, say_json
@@ -78,7 +79,7 @@ async def _status(at: "Deployment", settings: Settings, arguments: argparse.Name
             nothing="no update runs or is due",
         )
         return
-    change_set = change_set_in(arguments)
+    change_set = await existing(at, arguments)
     rows = await updates(at, change_set)
     failed = await failed_in(at, settings, change_set)
     if arguments.json:
@@ -98,7 +99,7 @@ async def _cancel(at: "Deployment", settings: Settings, arguments: argparse.Name
     from rebaser_server.commands.updates import cancel
     from rebaser_server.fleet.pauses import PauseBook
 
-    change_set = change_set_in(arguments)
+    change_set = await existing(at, arguments)
     if arguments.pause:
         book = PauseBook(at.js, at.subjects)
         await book.pause(Scope(*change_set), by=settings.author or None, reason=arguments.reason)
@@ -120,7 +121,7 @@ async def _run(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> 
     from rebaser_server.commands.following import until_clean
     from rebaser_server.commands.pausing import warn_if_paused
 
-    change_set = change_set_in(arguments)
+    change_set = await existing(at, arguments)
     await warn_if_paused(at, change_set)
     commit = await at.client.operations.recompute(
         *change_set, None if arguments.failed else arguments.name

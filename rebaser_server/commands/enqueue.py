@@ -5,12 +5,15 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from rebaser_server.commands.arguments import add_change_set, add_json, change_set_in, ulid
+from rebaser_server.commands.addressed import addressed, existing
+from rebaser_server.commands.arguments import add_change_set, add_json, ulid
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
 from rebaser_server.terminal import complain, say, say_json
+
+_HINT: Final = "; --unregistered begins one, which no list of change sets has"
 
 
 def add(commands: Any) -> None:
@@ -25,6 +28,11 @@ def add(commands: Any) -> None:
     )
     enqueue.add_argument(
         "--wait", action="store_true", help="until it is committed and its update has run"
+    )
+    enqueue.add_argument(
+        "--unregistered",
+        action="store_true",
+        help="the change set may be a new one, in no list of any workspace",
     )
     add_json(enqueue)
     enqueue.set_defaults(command=_enqueue)
@@ -45,8 +53,11 @@ def _enqueue(settings: Settings, arguments: argparse.Namespace) -> int:
         return Exit.FAILED
 
     async def body() -> bool:
-        change_set = change_set_in(arguments)
         async with deployment(settings) as at:
+            if arguments.unregistered:
+                change_set = await addressed(at, arguments)
+            else:
+                change_set = await existing(at, arguments, _HINT)
             if arguments.wait:
                 return await follow(
                     at,

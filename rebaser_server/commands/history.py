@@ -1,12 +1,14 @@
 """`rebaser log` and `revert`: what happened to a change set, and having it undone."""
 
 import argparse
-import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rebaser_server.commands.arguments import add_change_set, add_json, change_set_in
-from rebaser_server.commands.exits import Exit
+from rebaser_server.commands.addressed import existing
+from rebaser_server.commands.arguments import add_change_set, runs
 from rebaser_server.settings import Settings
+
+if TYPE_CHECKING:
+    from rebaser_server.commands.deployment import Deployment
 
 
 def add(commands: Any) -> None:
@@ -15,8 +17,7 @@ def add(commands: Any) -> None:
     add_change_set(log)
     log.add_argument("--last", type=int, metavar="N", help="only the last N requests")
     log.add_argument("--after", type=int, default=0, metavar="COMMIT", help="only later ones")
-    add_json(log)
-    log.set_defaults(command=_log)
+    runs(log, _log)
 
     revert = commands.add_parser("revert", help="undo one commit of a change set, by a new one")
     add_change_set(revert)
@@ -25,36 +26,26 @@ def add(commands: Any) -> None:
         "--force", action="store_true", help="undo also what was changed again since"
     )
     revert.add_argument("--dry-run", action="store_true", help="only show what would be done")
-    add_json(revert)
-    revert.set_defaults(command=_revert)
+    runs(revert, _revert)
 
 
-def _log(settings: Settings, arguments: argparse.Namespace) -> int:
+async def _log(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.show_history import show_log
 
-    asyncio.run(
-        show_log(
-            settings,
-            change_set_in(arguments),
-            after=arguments.after,
-            most=arguments.last,
-            as_json=arguments.json,
-        )
-    )
-    return Exit.OK
+    change_set = await existing(at, arguments)
+    after, most = arguments.after, arguments.last
+    await show_log(at, change_set, after=after, most=most, as_json=arguments.json)
 
 
-def _revert(settings: Settings, arguments: argparse.Namespace) -> int:
+async def _revert(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.show_history import show_revert
 
-    asyncio.run(
-        show_revert(
-            settings,
-            change_set_in(arguments),
-            arguments.commit,
-            force=arguments.force,
-            dry_run=arguments.dry_run,
-            as_json=arguments.json,
-        )
+    return await show_revert(
+        at,
+        settings,
+        await existing(at, arguments),
+        arguments.commit,
+        force=arguments.force,
+        dry_run=arguments.dry_run,
+        as_json=arguments.json,
     )
-    return Exit.OK

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.pauses import Scope, scopes_of
+from rebaser_server.commands.addressed import addressed
 from rebaser_server.commands.arguments import Parser, runs, ulid
 from rebaser_server.settings import Settings
 from rebaser_server.terminal import complain, say, say_json
@@ -61,6 +62,8 @@ async def _pause(at: "Deployment", settings: Settings, arguments: argparse.Names
     from rebaser_server.fleet.pauses import PauseBook, plain
 
     scope = Scope(arguments.workspace, arguments.change_set)
+    if scope.change_set_id is not None:
+        await addressed(at, arguments)
     book = PauseBook(at.js, at.subjects)
     record = await book.pause(scope, by=settings.author or None, reason=arguments.reason)
     if arguments.json:

@@ -36,6 +36,10 @@ _REMEDIES: Final[tuple[tuple[type[BaseException], str], ...]] = (
         asking.NoSuchChangeSet,
         "`rebaser workspaces list` and `rebaser change-sets list WORKSPACE` show those there are.",
     ),
+    (
+        asking.NotInWorkspace,
+        "Nothing was sent. `rebaser change-sets list WORKSPACE` shows those of a workspace.",
+    ),
     (asking.NotStored, "Send it again with the same --request-id: it takes effect once."),
     (asking.QueueFull, "`rebaser queue` shows what waits."),
     (asking.OutcomeUnknown, "`rebaser log WORKSPACE CHANGE_SET` shows what was applied."),

@@ -1,7 +1,8 @@
 """What `rebaser values` prints: the values of a change set."""
 
 import json
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, Final
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
@@ -12,6 +13,11 @@ from rebaser_server.questions.reading import archive_of
 from rebaser_server.settings import Settings
 from rebaser_server.tables import Table
 from rebaser_server.terminal import say, say_json
+
+_NEAR: Final = 5
+"""Names that are offered in place of one that there is not."""
+_COMPARED: Final = 20_000
+"""Names that it is compared with, which takes a second."""
 
 
 class NoSuchValue(RebaserError):
@@ -39,15 +45,25 @@ def named(graph: Graph, name: str) -> Value:
     value = graph.values.get(name) or graph.values.get(graph.names.get(name) or "")
     if value is None:
         raise NoSuchValue(
-            f"there is no value {name!r}; `rebaser values tree WORKSPACE CHANGE_SET` shows those "
-            "there are"
+            f"there is no value {name!r}{near(graph, name)}; `rebaser values tree WORKSPACE "
+            "CHANGE_SET` shows those there are"
         )
     return value
+
+
+def near(graph: Graph, name: str) -> str:
+    """The end of a message that there is no such value: names that are like it, if any are."""
+    wanted = name.casefold()
+    within = [each for each in graph.names if wanted in each.casefold()]
+    alike = within[:_NEAR] or get_close_matches(name, [*graph.names][:_COMPARED], _NEAR)
+    return f"; there is {', '.join(map(repr, alike))}" if alike else ""
 
 
 def show_values(state: State, names: list[str], *, as_json: bool) -> None:
     """Print the values of these names or ids, or all of them, in their order."""
     graph = state.graph
+    for name in names:
+        named(graph, name)
     chosen = [v for v in graph.values.values() if not names or {v.id, v.name} & {*names}]
     if as_json:
         rows = [plain(value, due=state.head.dvu_due) for value in chosen]

@@ -3,13 +3,11 @@
 import json
 from typing import Any
 
-from rebaser_client.client import RebaserClient
 from rebaser_client.history import Entry, history
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import connected
-from rebaser_core.messages import EnqueueUpdatesResponseV2, SuccessStatusV2
-from rebaser_core.subjects import Subjects
-from rebaser_server.connection import connect_options, jetstream
+from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus, SuccessStatusV2
+from rebaser_server.commands.deployment import Deployment
+from rebaser_server.commands.exits import Exit
 from rebaser_server.questions.reading import archive_of
 from rebaser_server.questions.reverting import Reversal, reversal
 from rebaser_server.settings import Settings
@@ -18,12 +16,10 @@ from rebaser_server.terminal import say, say_json
 
 
 async def show_log(
-    settings: Settings, change_set: ChangeSet, *, after: int, most: int | None, as_json: bool
+    at: Deployment, change_set: ChangeSet, *, after: int, most: int | None, as_json: bool
 ) -> None:
     """Print the requests that were settled, oldest first."""
-    async with connected(connect_options(settings)) as nc:
-        js, subjects = jetstream(nc, settings.nats), Subjects(settings.nats.prefix)
-        entries = await history(js, subjects, change_set, after=after, most=most)
+    entries = await history(at.js, at.subjects, change_set, after=after, most=most)
     if as_json:
         say_json([entry.plain() for entry in entries])
     else:
@@ -58,6 +54,7 @@ def _what(entry: Entry) -> str:
 
 
 async def show_revert(
+    at: Deployment,
     settings: Settings,
     change_set: ChangeSet,
     commit: int,
@@ -65,26 +62,25 @@ async def show_revert(
     force: bool,
     dry_run: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Enqueue the batch that takes `commit` back, unless it is empty; print it and the answer.
+
+    The exit code: of a failure if the batch was refused.
 
     Raises:
         NotRetained, NotToRevert: it cannot be taken back; nothing was enqueued.
     """
-    async with connected(connect_options(settings)) as nc:
-        js = jetstream(nc, settings.nats)
-        found = await reversal(archive_of(js, settings, change_set), commit, force=force)
-        response = None
-        if found.updates and not dry_run:
-            async with RebaserClient.on(
-                nc, js, prefix=settings.nats.prefix, author=settings.author
-            ) as client:
-                _, reply = await client.enqueue_updates_with_reply(*change_set, found.updates)
-                response = await reply
+    found = await reversal(archive_of(at.js, settings, change_set), commit, force=force)
+    response = None
+    if found.updates and not dry_run:
+        _, reply = await at.client.enqueue_updates_with_reply(*change_set, found.updates)
+        response = await reply
     if as_json:
         say_json(_plain(found, response))
     else:
         _print(found, response)
+    failed = response is not None and isinstance(response.status, ErrorStatus)
+    return Exit.FAILED if failed else Exit.OK
 
 
 def _plain(found: Reversal, response: EnqueueUpdatesResponseV2 | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from rebaser_server.commands.show import NoSuchValue, plain, say_if_due
+from rebaser_server.commands.show import NoSuchValue, near, plain, say_if_due
 from rebaser_server.graph import Graph, Value
 from rebaser_server.history.state import State
 from rebaser_server.tables import Part, Tree
@@ -39,7 +39,7 @@ def show_tree(state: State, name: str, *, depth: int | None, as_json: bool) -> N
         found += 1
     unnamed = sum(1 for value in graph.values.values() if value.name is None)
     if name and not found:
-        raise NoSuchValue(f"no value is called {name!r}, nor is one below it")
+        raise NoSuchValue(f"no value is called {name!r}, nor is one below it{near(graph, name)}")
     if as_json:
         say_json(_plain(root, due=state.head.dvu_due))
         return

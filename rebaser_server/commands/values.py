@@ -5,7 +5,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from rebaser_server.commands.arguments import Parser, add_change_set, change_set_in, runs
+from rebaser_server.commands.addressed import existing
+from rebaser_server.commands.arguments import Parser, add_change_set, runs
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
 from rebaser_server.terminal import complain
@@ -51,7 +52,8 @@ def _at(parser: Parser) -> None:
 async def _get(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.show import show_values, state_at
 
-    state = await state_at(at, settings, change_set_in(arguments), arguments.at)
+    change_set = await existing(at, arguments)
+    state = await state_at(at, settings, change_set, arguments.at)
     show_values(state, arguments.name, as_json=arguments.json)
 
 
@@ -59,7 +61,8 @@ async def _tree(at: "Deployment", settings: Settings, arguments: argparse.Namesp
     from rebaser_server.commands.show import state_at
     from rebaser_server.commands.show_tree import show_tree
 
-    state = await state_at(at, settings, change_set_in(arguments), arguments.at)
+    change_set = await existing(at, arguments)
+    state = await state_at(at, settings, change_set, arguments.at)
     show_tree(state, arguments.name, depth=arguments.depth, as_json=arguments.json)
 
 
@@ -73,7 +76,7 @@ async def _set(at: "Deployment", settings: Settings, arguments: argparse.Namespa
     except ValueError as error:
         complain(f"rebaser: {text[:80]!r} is no JSON: {error}; for text as it is: --text")
         return Exit.FAILED
-    change_set = change_set_in(arguments)
+    change_set = await existing(at, arguments)
     value = named((await state_at(at, settings, change_set)).graph, arguments.name)
     if value.func_id is not None:
         complain(

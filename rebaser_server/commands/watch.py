@@ -4,7 +4,8 @@ import argparse
 import asyncio
 from typing import Any
 
-from rebaser_server.commands.arguments import add_change_set, add_json, change_set_in
+from rebaser_server.commands.addressed import addressed
+from rebaser_server.commands.arguments import add_change_set, add_json
 from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
 from rebaser_server.terminal import say, say_json
@@ -23,13 +24,14 @@ def _watch(settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.deployment import deployment
 
     async def body() -> None:
-        change_set = change_set_in(arguments)
-        async with deployment(settings) as at, watching(at.js, at.subjects, change_set) as told:
-            async for activity in told:
-                if arguments.json:
-                    say_json(activity.model_dump(mode="json", by_alias=True))
-                else:
-                    say(_line(activity))
+        async with deployment(settings) as at:
+            change_set = await addressed(at, arguments)
+            async with watching(at.js, at.subjects, change_set) as told:
+                async for activity in told:
+                    if arguments.json:
+                        say_json(activity.model_dump(mode="json", by_alias=True))
+                    else:
+                        say(_line(activity))
 
     asyncio.run(body())
     return Exit.OK

@@ -67,7 +67,7 @@ async def test_a_file_of_updates_is_enqueued_and_seen_through(
     file = tmp_path / "updates.json"
     file.write_text(json.dumps([*values.define(20, 22), set_to(new_id(), 1)]))
 
-    said = await operator.tell("enqueue", *change_set, file, "--wait")
+    said = await operator.tell("enqueue", *change_set, file, "--wait", "--unregistered")
 
     assert "its values are up to date" in said
     assert "update 4: missing-value" in said
@@ -85,7 +85,9 @@ async def test_a_file_that_holds_no_updates_is_refused_with_the_reason(
     [change_set] = new_change_sets(1)
     (tmp_path / "bad.json").write_text(content)
 
-    said = await operator.tell("enqueue", *change_set, tmp_path / "bad.json", code=1)
+    said = await operator.tell(
+        "enqueue", *change_set, tmp_path / "bad.json", "--unregistered", code=1
+    )
 
     assert reason in said
     assert await operator.read("queue") == []

@@ -10,6 +10,7 @@ from playwright.async_api import Browser, Page, expect
 
 from rebaser_client.publishing import publish_task
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_server.line.dead_letters import DIED_AT, REASON
 from tests.browser import CONTRASTS, Watched, browsing
 from tests.chaos.functions import install
 from tests.harness import eventually
@@ -186,6 +187,38 @@ async def test_change_sets_go_by_their_names_beside_their_ids(
     await expect(button).to_have_accessible_name(f"Show prices / head {ids}")
     picture = page.get_by_role("region", name="What is recomputed")
     await expect(picture).to_contain_text(f"Change set prices / head {ids}")
+
+
+async def test_names_and_reasons_are_text_and_what_cannot_be_seen_is_written_out(
+    deployment: Deployment, browser: Browser
+) -> None:
+    client, where = deployment.client, new_change_sets(1)[0]
+    daemon = await started(deployment, QUIET_PERIOD="30")
+    name = "<img src=x onerror=alert(1)>\u202e\u200b"
+    workspace, head = await client.workspaces.create(name, workspace_id=where.workspace_id)
+    where = ChangeSet(workspace.workspace_id, head.change_set_id)
+    reason = {REASON: "<b>why</b>\x1b[31m\u2066", DIED_AT: "2026-11-22T00:00:00+00:00"}
+    await deployment.js.publish(deployment.subjects.dead_letters(where), b"", headers=reason)
+    values = Sum()
+    batch = values.define()
+    batch[3]["putValue"]["name"] = "<i>sum</i>\n\u202e"
+    _, reply = await client.enqueue_updates_with_reply(*where, batch)
+    await reply
+
+    page = await opened(browser, daemon)
+
+    button = rows(page, "In work").get_by_role("button")
+    label = re.compile(re.escape(r"<img src=x onerror=alert(1)>\u202e\u200b / head"))
+    await expect(button).to_have_accessible_name(label, timeout=PATIENCE)
+    letters = rows(page, "Dead letters")
+    await expect(letters).to_contain_text(r"<b>why</b>\x1b[31m\u2066", timeout=PATIENCE)
+    titles = page.get_by_role("region", name="What is recomputed").locator("svg title")
+    await expect(titles.first).to_have_text(re.compile(re.escape(r"<i>sum</i>\n\u202e")))
+    assert await page.locator("main img, main b, td i").count() == 0
+    unseen = await page.evaluate(
+        "/[\\u0000-\\u0008\\u001b\\u200b\\u202e\\u2066]/.test(document.body.textContent)"
+    )
+    assert not unseen
 
 
 async def test_everybody_can_read_it(deployment: Deployment, browser: Browser) -> None:

@@ -80,7 +80,8 @@ async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]
 async def enqueue(deployment: Deployment, change_set: ChangeSet, file: Path) -> str:
     """By the command line: another process, which traces by the same variables."""
     process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).parent / "rebaser", "enqueue", *map(str, change_set), file, "--wait",
+        Path(sys.executable).parent / "rebaser", "enqueue", *map(str, change_set), file,
+        "--wait", "--unregistered",
         env=os.environ | {"REBASER_NATS__URL": deployment.nats.url},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

@@ -179,7 +179,7 @@ async def test_operators_do_their_work_without_a_single_violation(
         return printed.out
 
     async with serving(nats_server, tmp_path, "one"), client_of(nats_server) as client:
-        await run("enqueue", *ids, str(tmp_path / "batch.json"), "--wait")
+        await run("enqueue", *ids, str(tmp_path / "batch.json"), "--wait", "--unregistered")
         await enqueue_where_it_does_not_belong(client._js, change_set)
         await client.enqueue_updates(*change_set, many(600))
         async with connected_as(nats_server, "operator") as operator:

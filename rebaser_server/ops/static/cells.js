@@ -6,15 +6,24 @@ const LONGEST = 24; // characters of a name in a cell
 export const $ = (id) => document.getElementById(id);
 export const count = (number) => number.toLocaleString("en");
 
+// What controls, cannot be seen, turns the order around or breaks a line is written out.
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
+const SHORT = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+export const visible = (value) => value.replace(UNSEEN, (character) => SHORT[character] ?? escaped(character.codePointAt(0)));
+const escaped = (code) => (code > 0xff ? `\\u${hex(code, 4)}` : `\\x${hex(code, 2)}`);
+const hex = (code, digits) => code.toString(16).padStart(digits, "0");
+
 export function text(id, value) {
   put($(id), value);
 }
 
 function put(element, value) {
+  value = visible(value);
   if (element.textContent !== value) element.textContent = value;
 }
 
 function set(element, name, value) {
+  value = visible(value);
   if (element.getAttribute(name) !== value) element.setAttribute(name, value);
 }
 

@@ -1,6 +1,6 @@
 // What is drawn as SVG: two plots over the last five minutes, and part of a graph.
 
-import { count, short } from "./cells.js";
+import { count, short, visible } from "./cells.js";
 
 const WINDOW = 300; // seconds that the plots go back
 const BOX = { width: 132, height: 24, across: 164, down: 32, top: 34, left: 4 };
@@ -10,7 +10,7 @@ const ID = /^[0-7][0-9A-Z]{25}$/; // of a value without a name
 function svg(name, attributes, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
+  element.append(...children.map((child) => (typeof child === "string" ? visible(child) : child)));
   return element;
 }
 

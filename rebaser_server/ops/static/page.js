@@ -95,7 +95,7 @@ async function picture(holdings, updates) {
 
 async function draw(row, at) {
   chosen.drawn = { row, at, note: "" };
-  const query = `workspace=${row.workspace}&changeSet=${row.changeSet}`;
+  const query = new URLSearchParams({ workspace: row.workspace, changeSet: row.changeSet });
   const { sketch } = await fetch(`sketch?${query}`).then((answer) => answer.json()).catch(() => ({ sketch: null }));
   if (!same(chosen.row, row)) return;
   if (!sketch?.values.length) {
