@@ -16,6 +16,7 @@ from rebaser_core.jetstream.drift import Drift
 from rebaser_core.jetstream.entries import Entry
 from rebaser_core.jetstream.errors import (
     AlreadyExists,
+    AnswersMissed,
     ApiError,
     ConsumerGone,
     ConsumerNotFound,
@@ -54,6 +55,7 @@ from rebaser_core.jetstream.subscribing import pull_subscribe, subscribe
 __all__ = [
     "AckSubject",
     "AlreadyExists",
+    "AnswersMissed",
     "ApiError",
     "Asked",
     "Buffering",

@@ -8,6 +8,7 @@ PREFIX: Final = "$JS.ACK."
 _V1_TOKENS: Final = 9
 _V2_TOKENS: Final = 11  # or more: tokens may be added at the end
 _NO_DOMAIN: Final = "_"
+_DIGITS: Final = 5 * 20
 
 
 class AckSubject(NamedTuple):
@@ -61,4 +62,6 @@ class AckSubject(NamedTuple):
 
 
 def _digits(text: str) -> bool:
-    return text.isascii() and text.isdigit()  # `int` takes signs, spaces and underscores, too
+    return (
+        text.isascii() and text.isdigit() and len(text) <= _DIGITS
+    )  # `int` takes signs, spaces and underscores, too

@@ -16,6 +16,7 @@ from nats.aio.client import Client
 from rebaser_core import deadlines
 from rebaser_core.jetstream.errors import Unreachable
 from rebaser_core.jetstream.link import Link
+from rebaser_core.jetstream.room import MAX_CONTROL_LINE
 from rebaser_core.jetstream.secured import (
     SecuredClient,
     check_credentials,
@@ -47,6 +48,8 @@ class ConnectOptions:
     """The name in the server's certificate, where that is not the one in the URL."""
     tls_handshake_first: bool = False
     """Begin with TLS before the server's greeting; it must be set so there, too."""
+    max_control_line: int = MAX_CONTROL_LINE
+    """Octets, if the server takes less than by default: subject and reply subject together."""
     inbox_prefix: str = "_INBOX"
     """What answers come to begins with it: the part of `_INBOX` that this user may read."""
     connect_timeout: float = 10.0
@@ -68,14 +71,16 @@ async def connected(options: ConnectOptions) -> AsyncIterator[Client]:
     """Connect for the time of the body.
 
     A lost connection is made again for ever, a fraction of a second after the
-    server is back. Only the server can end that, by refusing us outright
-    (credentials expired); then whatever uses the connection raises `Unreachable`.
+    server is back; so is one that the server closed on account of a message.
+    Only the server can end that, by refusing us outright (credentials expired);
+    then whatever uses the connection raises `Unreachable`.
     Leaving the body closes it, without draining, without raising, in two seconds at most.
 
     Raises:
         Unreachable: no first connection within `connect_timeout`; says every reason that was met.
     """
     nc = SecuredClient()
+    nc.max_control_line = options.max_control_line
     nc.insists = wants_tls(options.servers, options.tls)
     if options.credentials is not None:
         check_credentials(options.credentials)

@@ -3,17 +3,18 @@
 import asyncio
 import logging
 import random
+import secrets
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from rebaser_core.jetstream.deliveries import Delivery
+from rebaser_core.jetstream.deliveries import Delivery, delivery_of
 from rebaser_core.jetstream.ephemeral import Ephemeral
 from rebaser_core.jetstream.errors import StreamNotFound, Unavailable, Unreachable
 from rebaser_core.jetstream.inbox import Inbox
 from rebaser_core.jetstream.lifetime import Reader
 from rebaser_core.jetstream.place import Place
-from rebaser_core.jetstream.statuses import Status, is_delivery
+from rebaser_core.jetstream.statuses import Status, is_delivery, status_of
 
 if TYPE_CHECKING:
     from rebaser_core.jetstream.api import JetStream
@@ -68,6 +69,7 @@ class OrderedReader(Reader):
         self._fruitless = 0
         self._opened = 0.0
         self._sequence = 0
+        self._name: str | None = None
         self.pending = 0
         """How many messages lay behind the last one handed out, as the server told with it."""
         self.resets = 0
@@ -148,16 +150,16 @@ class OrderedReader(Reader):
 
     async def _queued(self) -> Delivery | None:
         """Work off what came, up to and including the next message."""
-        queue = self._inbox.queue
+        queue, link = self._inbox.queue, self._js.link
         while queue:
             message = queue.popleft()
-            if is_delivery(message):
-                delivery = Delivery(self._js.link, message, acks=False)
+            if not is_delivery(message):
+                if (status := status_of(message)) is not None:
+                    await self._heed(status)
+            elif delivery := delivery_of(link, message, self._stream, self._name, acks=False):
                 if delivery.consumer_sequence == self._sequence + 1:
                     return self._handed_out(delivery)
                 self._reset("gap")
-            else:
-                await self._heed(Status.of(message))
         return None
 
     def _handed_out(self, delivery: Delivery) -> Delivery:
@@ -175,12 +177,10 @@ class OrderedReader(Reader):
 
     async def _nothing_left(self) -> bool:
         """Whether the leader has nothing behind the cursor. If it has, that is due."""
-        read, after = self._js.get_message, self.cursor + 1
+        read, stream, after = self._js.get_message, self._stream, self.cursor + 1
+        subjects = self._place.subjects
         try:
-            found = [
-                await read(self._stream, sequence=after, next_by_subject=subject)
-                for subject in self._place.subjects
-            ]
+            found = [await read(stream, sequence=after, next_by_subject=each) for each in subjects]
         except (Unreachable, Unavailable):
             return False
         if not any(found):
@@ -228,8 +228,8 @@ class OrderedReader(Reader):
         await self._inbox.open()  # before the consumer: no delivery without a listener
         self._sequence = 0
         self._started()
-        name = f"o{self._inbox.subject.rpartition('.')[2]}"
-        info = await self._consumer.make(name, {**self._place.config(), **self._mode()})
+        self._name = f"o{secrets.token_hex(8)}"  # which tells nothing of the inbox
+        info = await self._consumer.make(self._name, {**self._place.config(), **self._mode()})
         self.pending = info["num_pending"]
         self._place.told(info)
         self._live = True

@@ -3,11 +3,13 @@
 # ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
 
 import json
+import logging
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from rebaser_core.jetstream.ack_subject import AckSubject
+from rebaser_core.jetstream.errors import NotJetStream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from rebaser_core.jetstream.link import Link
+
+log: Final = logging.getLogger(__name__)
 
 ACK: Final = b"+ACK"
 NAK: Final = b"-NAK"
@@ -148,3 +152,17 @@ class Delivery:
     def timestamp(self) -> datetime:
         """The same."""
         return datetime.fromtimestamp(self.stored, UTC)
+
+
+def delivery_of(
+    link: "Link", message: "Msg", stream: str, consumer: str | None, *, acks: bool = True
+) -> Delivery | None:
+    """The delivery that a message is; None, and logged, if it is none of that consumer's."""
+    try:
+        delivery = Delivery(link, message, acks=acks)
+    except NotJetStream:
+        delivery = None
+    if delivery is None or (delivery.stream, delivery.consumer) != (stream, consumer):
+        log.error("no delivery of %s/%s, dropped: %.100a", stream, consumer, message.reply)
+        return None
+    return delivery

@@ -9,6 +9,7 @@ JetStreamError
 │   └── ConsumerGone       the consumer was deleted
 ├── HeartbeatsMissed       the server has been silent for too long
 ├── MessagesMissed         deliveries are missing between those that came
+├── AnswersMissed          the server does not hear the answers to its flow control
 ├── Misconfigured          what was asked for contradicts itself or what exists
 ├── ObjectDamaged          stored bytes do not match their digest or count
 ├── ObjectTooLarge         more octets than the reader would take
@@ -79,6 +80,10 @@ class HeartbeatsMissed(JetStreamError):
 
 class MessagesMissed(JetStreamError):
     """There is a gap in the consumer's sequence; the messages may be delivered again."""
+
+
+class AnswersMissed(JetStreamError):
+    """The server goes on waiting for an answer to its flow control, and sends nothing meanwhile."""
 
 
 class Misconfigured(JetStreamError):

@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_core.jetstream.deliveries import Delivery
+from rebaser_core.jetstream.deliveries import Delivery, delivery_of
 from rebaser_core.jetstream.errors import (
     ConsumerGone,
     HeartbeatsMissed,
@@ -17,7 +17,7 @@ from rebaser_core.jetstream.errors import (
 from rebaser_core.jetstream.inbox import Inbox
 from rebaser_core.jetstream.lifetime import briefly
 from rebaser_core.jetstream.pulls import ordinary, requests
-from rebaser_core.jetstream.statuses import CONTROL, NO_RESPONDERS, Status, is_delivery
+from rebaser_core.jetstream.statuses import CONTROL, NO_RESPONDERS, Status, is_delivery, status_of
 
 if TYPE_CHECKING:
     from rebaser_core.jetstream.api import JetStream
@@ -109,8 +109,11 @@ class Fetcher:
 
     def delivery(self, inbox: Inbox) -> Delivery | None:
         """Take the next delivery from the inbox, if that is what comes next there."""
-        if inbox.queue and is_delivery(inbox.queue[0]):
-            return Delivery(self._js.link, inbox.queue.popleft(), acks=self._acks)
+        link, acks = self._js.link, self._acks
+        while inbox.queue and is_delivery(inbox.queue[0]):
+            message = inbox.queue.popleft()
+            if found := delivery_of(link, message, self._stream, self._consumer, acks=acks):
+                return found
         return None
 
     async def fail(self, status: Status) -> None:
@@ -182,7 +185,7 @@ class _Batch:
                 self._found.append(delivery)
                 self._open -= len(self._asked) > 1
             elif self._inbox.queue:
-                await self._heed(Status.of(self._inbox.queue.popleft()))
+                await self._heed(status_of(self._inbox.queue.popleft()))
             elif clock() >= self._deadline:
                 return
             elif (fault := self._fault(clock())) is None:
@@ -204,8 +207,8 @@ class _Batch:
             return self._deadline
         return min(self._deadline, self._inbox.heard + self._silence)
 
-    async def _heed(self, status: Status) -> None:
-        if status.code == CONTROL:
+    async def _heed(self, status: Status | None) -> None:
+        if status is None or status.code == CONTROL:
             return
         if not ordinary(status) and not self._found:
             await self._fetcher.fail(status)

@@ -7,7 +7,9 @@ from rebaser_core.jetstream.statuses import Status
 
 
 class FlowControl:
-    """The answers of one consumer's reader, each given once.
+    """The answers of one consumer's reader: one to each question, and one to each reminder.
+
+    A lost answer leaves the server waiting, which only its heartbeats tell.
 
     Args:
         link: where to answer.
@@ -30,9 +32,9 @@ class FlowControl:
         subject = status.flow_control
         if subject is None:
             return True
-        if subject == self._answered:
-            return arrived is None or arrived < self._answered_at + self._patience
         await self._link.publish(subject)
-        # not before: a cancelled answer is given to the next reminder
-        self._answered, self._answered_at = subject, asyncio.get_running_loop().time()
-        return True
+        if subject != self._answered:
+            # not before: a cancelled answer is given to the next reminder
+            self._answered, self._answered_at = subject, asyncio.get_running_loop().time()
+            return True
+        return arrived is None or arrived < self._answered_at + self._patience

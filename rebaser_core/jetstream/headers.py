@@ -1,21 +1,24 @@
 """The block of headers before a message's payload."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
 import nats.errors
 
-_VERSION: Final = "NATS/1.0\r\n"
+_VERSION: Final = "NATS/1.0"
+_END: Final = "\r\n"
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _CONTROL: Final = re.compile(r"[\r\n]")
+_SPACE: Final = " \t\r\n\v\f"
+_STATUS: Final = re.compile(r" ([0-9]{3})(?: (.*))?", re.DOTALL)
 
 
 def is_sendable(name: object) -> bool:
     """Whether a message may have a header of this name: a token, as in HTTP.
 
-    Messages of other makes may come with other names; those cannot be sent on.
+    Messages may come with other names, see `parsed`; those cannot be sent on.
     """
     return isinstance(name, str) and _TOKEN.fullmatch(name) is not None
 
@@ -28,7 +31,7 @@ def block_of(headers: Mapping[str, str]) -> bytes:
     """
     try:
         lines = [f"{_sent(name)}: {_value(value.strip())}\r\n" for name, value in headers.items()]
-        return f"{_VERSION}{''.join(lines)}\r\n".encode()
+        return f"{_VERSION}\r\n{''.join(lines)}\r\n".encode()
     except (AttributeError, TypeError, UnicodeEncodeError) as error:
         raise nats.errors.BadHeaderError(f"{error}") from error
 
@@ -42,3 +45,37 @@ def _sent(name: str) -> str:
 
 def _value(value: str) -> str:
     return _CONTROL.sub(" ", value) if _CONTROL.search(value) else value
+
+
+def parsed(block: bytes) -> dict[str, str] | None:
+    """The headers, and a status as `Status` and `Description`; None if there are none.
+
+    Takes any octets. Names are read without loss: of octets that are no UTF-8 each stands as
+    the lone surrogate that Python's `surrogateescape` makes of it. In values they are replaced
+    by U+FFFD. Of equal names the last one counts.
+    """
+    try:
+        text = block.decode()
+    except UnicodeDecodeError:
+        return _read(block.decode(errors="surrogateescape"), _replaced)
+    return _read(text, str)
+
+
+def _read(text: str, legible: Callable[[str], str]) -> dict[str, str] | None:
+    if not text.startswith(_VERSION):
+        return None
+    first, *lines = text.split(_END)
+    found = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if colon:
+            found[name.strip(_SPACE)] = legible(value.strip(_SPACE))
+    if len(first) > len(_VERSION) and (status := _STATUS.fullmatch(first, len(_VERSION))):
+        found["Status"] = status[1]
+        if status[2]:
+            found["Description"] = legible(status[2])
+    return found or None
+
+
+def _replaced(value: str) -> str:
+    return value.encode(errors="surrogateescape").decode(errors="replace")

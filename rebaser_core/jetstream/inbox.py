@@ -50,7 +50,7 @@ class Inbox:
         await self.close()
         self.queue = deque(filter(is_delivery, self.queue) if keep else ())
         self._epoch = self._link.epoch
-        self.subject = subject or self._link.nc.new_inbox()
+        self.subject = subject or self._link.new_inbox()
         self.heard = asyncio.get_running_loop().time()
         self._link.listen(self._news.set)
         with honest_cancellation(), translated():

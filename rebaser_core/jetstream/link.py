@@ -4,7 +4,8 @@
 
 import asyncio
 import contextlib
-import itertools
+import logging
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -19,8 +20,16 @@ from rebaser_core.jetstream.honest import honest_cancellation, translated, trans
 from rebaser_core.jetstream.quick import QuickClient, directly
 from rebaser_core.jetstream.room import Room
 
+log: Final = logging.getLogger(__name__)
+
 POLL: Final = 0.25  # seconds between looks at a connection whose callbacks are not ours
 _FEW: Final = 1_000
+_MOST: Final = 100_000
+"""Answers awaited at once; who leaves so many unread will not read the next one."""
+
+_TOKEN: Final = 8
+"""Octets that an answer must know: nobody but who got the question can make one up."""
+
 _ATTRIBUTE: Final = "_jetstream_link"
 
 
@@ -37,7 +46,6 @@ class Link:
         self._answers: dict[str, asyncio.Future[Msg | None]] = {}
         self._many = _FEW
         """Answers expected from which on those that nobody waits for any more are looked for."""
-        self._tokens = itertools.count()
         self._inbox: str | None = None
         self._opening = asyncio.Lock()
 
@@ -169,24 +177,36 @@ class Link:
         Cancel the future to stop waiting. What was sent first arrives first.
 
         Raises:
-            Unreachable: the connection was closed for good.
+            Unreachable: the connection was closed for good, or as many answers are awaited
+                already as ever will be; nothing was sent.
             Unsendable: as of `publish`.
         """
         if not self.up:
             await self.connected()
         inbox = self._inbox or await self._open()
-        token = str(next(self._tokens))
+        if len(self._answers) > self._many:
+            self._forget_answers()
+        token = secrets.token_hex(_TOKEN)
         answer: asyncio.Future[Msg | None] = asyncio.get_running_loop().create_future()
         self._answers[token] = answer
-        if len(self._answers) > self._many:
-            self._answers = {t: each for t, each in self._answers.items() if not each.done()}
-            self._many = max(_FEW, 2 * len(self._answers))
         try:
             await self.publish(subject, payload, reply=inbox + token, headers=headers)
         except BaseException:
             answer.cancel()
             raise
         return answer
+
+    def _forget_answers(self) -> None:
+        """Forget those that nobody waits for any more."""
+        self._answers = {t: each for t, each in self._answers.items() if not each.done()}
+        if len(self._answers) >= _MOST:
+            raise Unreachable(f"{len(self._answers)} questions are not answered")
+        self._many = min(max(_FEW, 2 * len(self._answers)), _MOST)
+
+    def new_inbox(self) -> str:
+        """A subject that nobody can guess, below what this user may subscribe to."""
+        inbox: str = self.nc.new_inbox()  # a counter, of which another inbox tells much
+        return inbox if isinstance(self.nc, QuickClient) else inbox + secrets.token_hex(_TOKEN)
 
     async def round_trip(self, timeout: float) -> bool:
         """Whether the server answers: it has read then what was sent before, and we what it sent.
@@ -211,7 +231,7 @@ class Link:
     async def _open(self) -> str:
         async with self._opening:
             if self._inbox is None:
-                inbox = self.nc.new_inbox() + "."
+                inbox = self.new_inbox() + "."
                 with honest_cancellation(), translated():
                     await self.nc.subscribe(
                         inbox + "*",
@@ -223,7 +243,11 @@ class Link:
             return self._inbox
 
     def _answered(self, message: Msg) -> None:
-        answer = self._answers.pop(message.subject.rpartition(".")[2], None)
+        inbox = self._inbox
+        if inbox is None or not message.subject.startswith(inbox):
+            log.error("message on %.100a is no answer: dropped", message.subject)
+            return
+        answer = self._answers.pop(message.subject[len(inbox) :], None)
         if answer is not None and not answer.done():
             answer.set_result(message)
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from rebaser_core.jetstream.deliveries import Delivery
+from rebaser_core.jetstream.deliveries import Delivery, delivery_of
 from rebaser_core.jetstream.errors import (
     ApiError,
     ConsumerGone,
@@ -17,7 +17,7 @@ from rebaser_core.jetstream.errors import (
 from rebaser_core.jetstream.inbox import Inbox
 from rebaser_core.jetstream.lifetime import briefly
 from rebaser_core.jetstream.pulls import Pending, final, ordinary, requests
-from rebaser_core.jetstream.statuses import CONTROL, NO_RESPONDERS, Status, is_delivery
+from rebaser_core.jetstream.statuses import CONTROL, NO_RESPONDERS, Status, is_delivery, status_of
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -90,9 +90,10 @@ class Pulling:
                 await self._fill(refill)
             if self._inbox.queue:
                 message = self._inbox.queue.popleft()
-                if is_delivery(message):
-                    return self._taken(message)
-                await self._heed(Status.of(message))
+                if not is_delivery(message):
+                    await self._heed(status_of(message))
+                elif (delivery := self._taken(message)) is not None:
+                    return delivery
             elif self.stopped:
                 return None
             elif self._lost or not self._inbox.current:
@@ -114,11 +115,17 @@ class Pulling:
         if now >= self._ask_after and (pull := refill(self.pending)):
             await self._ask(pull)
 
-    def _taken(self, message: "Msg") -> Delivery:
-        self.pending.came(message)
-        self._pause = _PAUSE[0]
-        self._fruitful = True
-        return Delivery(self._js.link, message, acks=self._acks)
+    def _taken(self, message: "Msg") -> Delivery | None:
+        delivery = self._delivery(message)
+        if delivery is not None:
+            self.pending.came(message)
+            self._pause = _PAUSE[0]
+            self._fruitful = True
+        return delivery
+
+    def _delivery(self, message: "Msg") -> Delivery | None:
+        link, acks = self._js.link, self._acks
+        return delivery_of(link, message, self._stream, self._consumer, acks=acks)
 
     async def _ask(self, pull: Mapping[str, int]) -> None:
         self._asked = asyncio.get_running_loop().time()
@@ -129,8 +136,8 @@ class Pulling:
                 self._subject, json.dumps(request).encode(), reply=self._inbox.subject
             )
 
-    async def _heed(self, status: Status) -> None:
-        if status.code == CONTROL:
+    async def _heed(self, status: Status | None) -> None:
+        if status is None or status.code == CONTROL:
             return
         if final(status):
             self._lost = True
@@ -207,5 +214,5 @@ class Pulling:
             await self.stop()
             while self._acks and self._inbox.queue and self._js.link.up:
                 message = self._inbox.queue.popleft()
-                if is_delivery(message):
-                    await Delivery(self._js.link, message).nak()
+                if is_delivery(message) and (delivery := self._delivery(message)):
+                    await delivery.nak()

@@ -2,25 +2,31 @@
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_core.jetstream.deliveries import Delivery
-from rebaser_core.jetstream.errors import HeartbeatsMissed, JetStreamError, MessagesMissed
+from rebaser_core.jetstream.deliveries import Delivery, delivery_of
+from rebaser_core.jetstream.errors import (
+    AnswersMissed,
+    HeartbeatsMissed,
+    JetStreamError,
+    MessagesMissed,
+)
 from rebaser_core.jetstream.flow_control import FlowControl
 from rebaser_core.jetstream.inbox import Inbox
 from rebaser_core.jetstream.lifetime import Reader
 from rebaser_core.jetstream.statuses import CONTROL, Status, is_delivery
 
 if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
     from rebaser_core.jetstream.api import JetStream
 
 log: Final = logging.getLogger(__name__)
 
 MISSES: Final = 3  # heartbeats missed until the alarm
 Alarm = Callable[[JetStreamError], None]
-"""Told what ends nothing: `HeartbeatsMissed`, `MessagesMissed`. Must not raise."""
+"""Told what ends nothing: `HeartbeatsMissed`, `MessagesMissed`, `AnswersMissed`. Must not raise."""
 
 
 def logged(alarm: JetStreamError) -> None:
@@ -56,7 +62,7 @@ class PushSubscription(Reader):
         self._alarm = alarm
         self._acks = config.get("ack_policy", "none") != "none"
         self._silence = misses * heartbeat or None
-        self._flow = FlowControl(js.link, patience=math.inf)
+        self._flow = FlowControl(js.link, patience=misses * heartbeat)
         self._gapless = not config.get("deliver_group")
         self._sequence: int | None = None if info["delivered"]["consumer_seq"] else 0
         self._since = 0.0
@@ -76,11 +82,11 @@ class PushSubscription(Reader):
         while True:
             while self._inbox.queue:
                 message = self._inbox.queue.popleft()
-                if is_delivery(message):
-                    delivery = Delivery(self._js.link, message, acks=self._acks)
+                if not is_delivery(message):
+                    await self._heed(Status.of(message))
+                elif (delivery := self._delivery(message)) is not None:
                     self._follow(delivery.consumer_sequence)
                     return delivery
-                await self._heed(Status.of(message))
             if self._ended:
                 await self._drained()
                 return None
@@ -94,6 +100,10 @@ class PushSubscription(Reader):
             else:
                 self._since = clock()
                 self._alarm(HeartbeatsMissed(f"{self._name} silent for {self._silence} s"))
+
+    def _delivery(self, message: "Msg") -> Delivery | None:
+        link, acks = self._js.link, self._acks
+        return delivery_of(link, message, self.stream, self.consumer, acks=acks)
 
     @property
     def _name(self) -> str:
@@ -114,7 +124,9 @@ class PushSubscription(Reader):
             raise status.error()
         if (last := status.last_consumer_sequence) is not None:
             self._compare(last)
-        await self._flow.reached(status)
+        arrived = None if self._inbox.queue else self._inbox.heard
+        if not await self._flow.reached(status, arrived):
+            self._alarm(AnswersMissed(f"{self._name} waits for {status.flow_control!r}"))
 
     async def unsubscribe(self) -> None:
         """Get nothing more; what has come and was not handed out is dropped.

@@ -6,8 +6,8 @@ subscription; what is published is put together in one go. All else is nats-py's
 
 import asyncio
 import re
+import secrets
 from collections.abc import Callable, Coroutine, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 import nats.errors
@@ -16,15 +16,27 @@ from nats.aio.msg import Msg
 from nats.aio.transport import TcpTransport
 
 from rebaser_core.jetstream.cutting import Cutter
-from rebaser_core.jetstream.headers import block_of
+from rebaser_core.jetstream.headers import block_of, parsed
 from rebaser_core.jetstream.room import MAX_CONTROL_LINE, TooLarge, control_line
 
-_VERSION: Final = "NATS/1.0\r\n"
 _END: Final = b"\r\n"
 _UNFIT: Final = re.compile(r"[\x00-\x20\x7f]")
 """What no subject that we send may have: some clients take \\v and \\f for blanks."""
 
-_SPACE: Final = " \t\r\n\v\f"
+_REFUSED: Final = ("authorization violation", "authentication expired", "authentication revoked")
+"""What the server says to those whom it will not have back."""
+
+_HARMLESS: Final = (
+    "permissions violation",
+    "invalid subject",
+    "invalid publish subject",
+    "maximum subscriptions",
+)
+"""What it says without closing the connection."""
+
+_TOKEN: Final = 16
+"""Octets."""
+
 _DIRECTLY: Final = "_directly"
 _FEW: Final = 3
 """Messages: what a request in hand makes its Rebaser write at a time."""
@@ -105,6 +117,10 @@ class QuickClient(Client):
         if not self.is_connected and self._pending_data_size + size > self._max_pending_size:
             raise nats.errors.OutboundBufferLimitError
 
+    def new_inbox(self) -> str:
+        """A subject that nobody can guess: who knows it can send there what we would believe."""
+        return f"{self._inbox_prefix.decode()}.{secrets.token_hex(_TOKEN)}"
+
     def hurry(self) -> None:
         """Write what was published now: for a question that somebody waits for.
 
@@ -142,26 +158,58 @@ class QuickClient(Client):
     def handed_over(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
     ) -> bool:
-        """Whether a message that came for subscription `sid` was one for `directly`."""
+        """Whether a message for subscription `sid` was seen to: one for `directly`, or nobody."""
         subscription = self._subs.get(sid)
-        receive = getattr(subscription and subscription._cb, _DIRECTLY, None)  # noqa: SLF001
-        said = _parsed(headers) if headers else None
-        if receive is None or (said is None and headers):  # a status, perhaps: nats-py reads it
+        if subscription is None:
+            return True
+        receive = getattr(subscription._cb, _DIRECTLY, None)  # noqa: SLF001
+        if receive is None:
             return False
-        self._receive(receive, Msg(self, subject.decode(), reply.decode(), data, said))
+        said = parsed(headers) if headers else None
+        self._receive(receive, Msg(self, _text(subject), _text(reply), data, said))
         return True
 
     async def received(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
     ) -> None:
-        """Hand over one that was not."""
-        subscription = self._subs.get(sid)
-        receive = getattr(subscription and subscription._cb, _DIRECTLY, None)  # noqa: SLF001
-        if receive is None:
+        """Have nats-py see to one that was not: it goes through a queue to a task."""
+        try:
             await self._process_msg(sid, subject, reply, data, headers or b"")
+        except Exception as error:  # noqa: BLE001 - one message must not end the reading
+            self._report(f"message on {subject[:100]!r} not received", error)
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        return parsed(headers) if headers else None
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg:
+        return Msg(self, _text(subject), _text(reply), data, headers, _sid=sid)
+
+    async def _process_pong(self) -> None:
+        """As nats-py's, which ends the reading if nobody waits for the answer any more."""
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
+
+    async def _process_err(self, err_msg: str) -> None:
+        """Make a new connection where nats-py, and the server, would end this one for good.
+
+        All but a refusal of us may be on account of one message, or pass.
+        """
+        if any(word in err_msg for word in _REFUSED):
+            await super()._process_err(err_msg)
             return
-        said = await self._process_headers(headers)
-        self._receive(receive, Msg(self, subject.decode(), reply.decode(), data, said))
+        said = err_msg.strip("'")
+        self._err = error = nats.errors.Error(f"nats: {said}")
+        await self._error_cb(error)
+        if not any(word in err_msg for word in _HARMLESS):
+            await self._process_op_err(error)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as there
+        if isinstance(most := info.get("max_payload"), int):
+            self._max_payload = most
+        await super()._process_info(info, initial_connection)
 
     def _receive(self, receive: Callable[[Msg], None], message: Msg) -> None:
         self.stats["in_msgs"] += 1
@@ -169,8 +217,11 @@ class QuickClient(Client):
         try:
             receive(message)
         except Exception as error:  # noqa: BLE001 - of a callback; it must not end the reading
-            told = {"message": f"message on {message.subject} not received", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(told)
+            self._report(f"message on {message.subject[:100]!r} not received", error)
+
+    def _report(self, what: str, error: Exception) -> None:
+        told = {"message": what, "exception": error}
+        asyncio.get_running_loop().call_exception_handler(told)
 
 
 def _has_room(transport: TcpTransport) -> bool:
@@ -178,21 +229,6 @@ def _has_room(transport: TcpTransport) -> bool:
     return writer is not None and writer.transport.get_write_buffer_size() < _ROOM
 
 
-def _parsed(block: bytes) -> dict[str, str] | None:
-    """The headers, as nats-py reads them; None if they begin with a status, or there is none."""
-    text = block.decode(errors="replace")
-    if not text.startswith(_VERSION):
-        return None
-    found = {}
-    for line in text.split("\r\n")[1:]:
-        name, colon, value = line.partition(":")
-        if colon and (name := _understood(name)):
-            found[name] = value.strip(_SPACE)
-    return found or None
-
-
-@lru_cache(1_000)
-def _understood(name: str) -> str:
-    """The name; empty if it is none that anybody looks up."""
-    name = name.strip(_SPACE)
-    return name if name.isascii() and len(name.split()) == 1 else ""
+def _text(subject: bytes) -> str:
+    """The subject; octets that are no UTF-8 are sent back as they came, see `control_line`."""
+    return subject.decode(errors="surrogateescape")

@@ -1,5 +1,6 @@
 """Status messages: what the server says between messages, or instead of them."""
 
+import logging
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -7,6 +8,8 @@ from nats.aio.msg import Msg
 
 from rebaser_core.jetstream.ack_subject import PREFIX
 from rebaser_core.jetstream.errors import ConsumerGone, NotJetStream, StatusError
+
+log: Final = logging.getLogger(__name__)
 
 CONTROL: Final = 100  # idle heartbeat or flow control
 BAD_REQUEST: Final = 400
@@ -19,6 +22,7 @@ _PENDING_MESSAGES: Final = "Nats-Pending-Messages"
 _PENDING_BYTES: Final = "Nats-Pending-Bytes"
 _LAST_CONSUMER: Final = "Nats-Last-Consumer"
 _STALLED: Final = "Nats-Consumer-Stalled"
+_DIGITS: Final = 20
 
 
 def is_delivery(message: Msg) -> bool:
@@ -41,17 +45,22 @@ class Status(NamedTuple):
         """
         headers = message.headers or {}
         code = headers.get("Status", "")
-        if message.data or not code.isdigit():
-            raise NotJetStream(f"message on {message.subject} with reply {message.reply!r}")
+        if message.data or not _is_number(code):
+            raise NotJetStream(f"message on {message.subject!r} with reply {message.reply!r}")
         return cls(int(code), headers.get("Description", "").strip(), message.reply, headers)
 
     @property
     def pending(self) -> tuple[int, int] | None:
-        """The messages and bytes that the ended pull had still to give, if it told so."""
+        """The messages and bytes that the ended pull had still to give, if it told so.
+
+        Raises:
+            NotJetStream: no numbers.
+        """
         messages = self.headers.get(_PENDING_MESSAGES)
         if messages is None:
             return None
-        return int(messages), int(self.headers.get(_PENDING_BYTES, 0))
+        octets = self.headers.get(_PENDING_BYTES, "0")
+        return _number(messages), _number(octets)
 
     @property
     def flow_control(self) -> str | None:
@@ -60,9 +69,13 @@ class Status(NamedTuple):
 
     @property
     def last_consumer_sequence(self) -> int | None:
-        """The last delivery that the server made, in a heartbeat."""
+        """The last delivery that the server made, in a heartbeat.
+
+        Raises:
+            NotJetStream: no number.
+        """
         last = self.headers.get(_LAST_CONSUMER)
-        return None if last is None else int(last)
+        return None if last is None else _number(last)
 
     @property
     def consumer_deleted(self) -> bool:
@@ -72,3 +85,22 @@ class Status(NamedTuple):
         if self.consumer_deleted:
             return ConsumerGone(self.description)
         return StatusError(self.code, self.description)
+
+
+def status_of(message: Msg) -> Status | None:
+    """The status that a message is; None, and logged, if it is none."""
+    try:
+        return Status.of(message)
+    except NotJetStream as error:
+        log.error("neither delivery nor status, dropped: %.200a", str(error))
+        return None
+
+
+def _number(text: str) -> int:
+    if not _is_number(text):
+        raise NotJetStream(f"no number in a status: {text[:100]!r}")
+    return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS

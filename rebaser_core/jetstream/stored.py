@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from rebaser_core.jetstream.headers import parsed
+
 
 @dataclass(frozen=True, slots=True)
 class PubAck:
@@ -40,15 +42,6 @@ class StoredMessage:
             message["subject"],
             message["seq"],
             datetime.fromisoformat(message["time"]),
-            parsed_headers(base64.b64decode(message.get("hdrs", ""))),
+            parsed(base64.b64decode(message.get("hdrs", ""))) or {},
             base64.b64decode(message.get("data", "")),
         )
-
-
-def parsed_headers(block: bytes) -> dict[str, str]:
-    """Read a header block: a version line, then `Name: value` lines. Of equal names, the last."""
-    lines = block.split(b"\r\n")[1:]
-    pairs = (line.partition(b":") for line in lines if b":" in line)
-    return {
-        name.strip().decode(): value.strip().decode(errors="replace") for name, _, value in pairs
-    }

@@ -72,6 +72,7 @@ async def send_status(
 ) -> None:
     """Send a status message as the server would; nats-py has no call for it."""
     head = f"NATS/1.0 {line}\r\n" + "".join(f"{k}: {v}\r\n" for k, v in headers.items()) + "\r\n"
-    command = f"HPUB {subject} {reply} {len(head)} {len(head)}\r\n{head}\r\n"
+    size = len(head.encode())
+    command = f"HPUB {subject} {reply} {size} {size}\r\n{head}\r\n"
     await js.nc._send_command(command.encode())
     await js.nc._flush_pending()

@@ -145,7 +145,14 @@ async def test_what_nats_py_refuses_is_refused():
 
 
 async def test_a_line_that_is_no_message_ends_the_reading():
-    for line in (b"MSG a\r\n", b"MSG a 1 x\r\n", b"MSG a b 1\r\nx\r\n", b"HMSG a 1 2\r\n"):
+    for line in (
+        b"MSG a\r\n",
+        b"MSG a 1 x\r\n",
+        b"MSGS\r\n",
+        b"MSG\ta 1 0\r\n",
+        b"what\r\n",
+        b"HMSG a 1 2\r\n",
+    ):
         with pytest.raises(nats.errors.ProtocolError):
             await offline(QuickClient())._ps.parse(line)
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.jetstream import (
+    AnswersMissed,
     ConsumerNotFound,
     HeartbeatsMissed,
     JetStream,
@@ -19,6 +20,7 @@ from rebaser_core.jetstream import (
     subscribe,
 )
 from rebaser_core.jetstream.binding import Wish
+from rebaser_core.jetstream.link import Link
 from tests.harness import NatsServer, eventually
 from tests.jetstream.steps import (
     consumers,
@@ -294,7 +296,7 @@ async def test_a_gap_is_an_alarm_but_not_for_a_queue(js: JetStream, queue: str |
     assert all(isinstance(alarm, MessagesMissed) for alarm in alarms)
 
 
-async def test_flow_control_is_answered_when_reached_and_once(js: JetStream) -> None:
+async def test_flow_control_is_answered_when_reached_and_at_each_reminder(js: JetStream) -> None:
     await filled(js, "s.a")
     async with await subscribe(js, "s.a") as subscription, spied(js, "fc.>") as answers:
         inbox = subscription._inbox
@@ -310,7 +312,53 @@ async def test_flow_control_is_answered_when_reached_and_once(js: JetStream) -> 
         await anext(subscription)
         await js.publish("s.a", b"2")
         assert int((await anext(subscription)).payload) == 2
-        await eventually(lambda: len(answers) == 2)
+        await eventually(lambda: len(answers) == 3)
+
+
+async def test_an_answer_to_flow_control_that_gets_lost_is_given_again(js: JetStream) -> None:
+    """Each heartbeat reminds of it; a subscription that answered once would be silent for ever."""
+    await filled(js, storage="memory")
+    for _ in range(300):
+        await js.link.publish("s.a", bytes(50_000))
+    config = {**WATCHED, "ack_policy": "none"}
+    async with await subscribe(js, "s.a", config=config) as subscription:
+        flow = subscription._flow
+        flow._link = Forgetful(js.link)
+        async with asyncio.timeout(20):
+            for _ in range(300):
+                await anext(subscription)
+
+    assert flow._link.lost > 0
+
+
+class Forgetful:
+    """A link that loses the first word on each subject."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._seen: set[str] = set()
+        self.lost = 0
+
+    async def publish(self, subject: str) -> None:
+        if subject in self._seen:
+            await self._link.publish(subject)
+        else:
+            self._seen.add(subject)
+            self.lost += 1
+
+
+async def test_answers_to_flow_control_that_stay_unheard_are_an_alarm(js: JetStream) -> None:
+    await filled(js)
+    alarms: list[JetStreamError] = []
+    config = {"idle_heartbeat": HEARTBEAT, "ack_policy": "none"}
+    subscription = await subscribe(js, "s.a", config=config, alarm=alarms.append, misses=1)
+    async with subscription:
+        reading = asyncio.ensure_future(anext(subscription))
+        while not any(isinstance(alarm, AnswersMissed) for alarm in alarms):
+            stalled = {"Nats-Consumer-Stalled": "fc.1"}
+            await send_status(js, subscription._inbox.subject, "100 Idle Heartbeat", **stalled)
+            await asyncio.sleep(0.01)
+        reading.cancel()
 
 
 @pytest.mark.parametrize("line", ["409 Consumer is push based", "503", "799 Never Heard Of"])
