@@ -1,12 +1,13 @@
 """`RebaserClient`: enqueue updates for a change set, and await what became of them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Self
 
 from nats.aio.client import Client
 
 from rebaser_client.batches import Updates, encode_request
+from rebaser_client.corrections import all_of
 from rebaser_client.errors import Unreachable
 from rebaser_client.operations import Operations
 from rebaser_client.pairs import Pairs
@@ -27,6 +28,7 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.limits import Limits
+from rebaser_core.messages import Correction
 from rebaser_core.outcomes import OutcomeReplyV2
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import AUTHOR
@@ -146,6 +148,13 @@ class RebaserClient:
         """Both of the above."""
         change_set = ChangeSet(workspace_id, change_set_id)
         return await self._enqueue_with_reply(change_set, from_change_set_id, updates, request_id)
+
+    async def corrections(self, told: Sequence[Correction]) -> Sequence[Correction]:
+        """All corrections, where a response or a log entry tells the first of many; `NotReadable`.
+
+        For who may read the bucket of batches, for as long as the line of the log is there.
+        """
+        return await all_of(self._batches, told)
 
     async def outcome(
         self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, request_id: RequestId

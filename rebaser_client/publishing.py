@@ -11,7 +11,7 @@ from typing import Final, Self, TypeVar
 
 from opentelemetry.trace import SpanKind
 
-from rebaser_client.errors import NotStored, QueueFull
+from rebaser_client.errors import NotStored, QueueFull, TooLarge
 from rebaser_core import tracing
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import (
@@ -21,6 +21,7 @@ from rebaser_core.jetstream import (
     SubjectFull,
     Unavailable,
     Unreachable,
+    Unsendable,
 )
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import MESSAGE_ID
@@ -55,6 +56,7 @@ async def publish_request(
     Raises:
         NotStored: request or task not confirmed for `retry_for` seconds.
         QueueFull: refused, and not stored by an earlier try either.
+        TooLarge: it does not fit into a message; nothing was sent.
     """
     request_id = headers[MESSAGE_ID]
     with tracing.span("rebaser enqueue", change_set, SpanKind.PRODUCER, request=request_id):
@@ -86,6 +88,8 @@ async def _publish(
         sequence = await persistently(store, retry_for)
     except Full as error:  # the server looks for the id first
         raise queue_full(f"request {headers[MESSAGE_ID]} of {change_set}", error) from error
+    except Unsendable as error:
+        raise TooLarge(f"request {headers[MESSAGE_ID]}: {error}") from error
     except JetStreamError as error:
         # Stored or not, a task harms nothing and the request may need it (C2).
         await publish_task(js, subjects, change_set, retry_for=_LONGEST_DELAY)

@@ -103,7 +103,7 @@ class Unwritten(JetStreamError):
     Why is the `__cause__`. None of the lines behind it is stored either.
     """
 
-    def __init__(self, sequences: Sequence[int], error: JetStreamError) -> None:
+    def __init__(self, sequences: Sequence[int], error: Exception) -> None:
         """`sequences`: of the lines before it."""
         super().__init__(f"line not stored: {type(error).__name__}: {error}")
         self.sequences = sequences

@@ -71,7 +71,7 @@ def _show(settings: Settings, arguments: argparse.Namespace) -> int:
 
     async def body() -> dict[str, Any]:
         async with deployment(settings) as at:
-            found = await letter(at.js, at.subjects, arguments.sequence)
+            found = await letter(at.js, at.subjects, at.batches, arguments.sequence)
             return {**found.summary(), "headers": found.headers, "asked": found.asked()}
 
     say_json(asyncio.run(body()), indent=2)

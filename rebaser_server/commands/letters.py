@@ -23,7 +23,7 @@ from rebaser_server.line.dead_letters import (
     REASON,
     SEQUENCE,
     STORED_AT,
-    restored,
+    whole,
 )
 
 _MESSAGE_ID: Final = MESSAGE_ID.lower()
@@ -80,12 +80,21 @@ class Letter:
             return str(error)
 
 
-async def letter(js: JetStream, subjects: Subjects, sequence: int) -> Letter:
-    """The dead letter of that number. Raises `NoSuchLetter`."""
+async def letter(js: JetStream, subjects: Subjects, batches: Batches, sequence: int) -> Letter:
+    """The dead letter of that number, with all of its request.
+
+    Raises:
+        NoSuchLetter: there is none.
+        NotReplayable: what it had no room for is not in the store.
+    """
     message = await js.get_message(subjects.dead_letters_stream, sequence=sequence)
     if message is None:
         raise NoSuchLetter(f"there is no dead letter {sequence}; `rebaser dead-letters list`")
-    return _letter(subjects, message)
+    try:
+        headers, payload = await whole(batches, message.headers, message.payload)
+    except (MissingBatch, ValueError, LookupError) as error:
+        raise NotReplayable(f"dead letter {sequence}: {error}") from error
+    return _letter(subjects, message, headers, payload)
 
 
 async def latest(js: JetStream, subjects: Subjects, most: int) -> list[Letter]:
@@ -98,7 +107,7 @@ async def latest(js: JetStream, subjects: Subjects, most: int) -> list[Letter]:
             break
         message = await js.get_message(stream, sequence=sequence)
         if message is not None:
-            letters.append(_letter(subjects, message))
+            letters.append(_letter(subjects, message, message.headers, message.payload))
     return letters
 
 
@@ -113,7 +122,7 @@ async def replay(
         NoSuchLetter, NotReplayable: nothing was enqueued.
         NotStored: try again; the letter is still there.
     """
-    dead = await letter(js, subjects, sequence)
+    dead = await letter(js, subjects, batches, sequence)
     request = dead.request()
     try:
         batch = await batches.fetch(request.updates_address, request.id)
@@ -132,14 +141,16 @@ async def replay(
     return request_id
 
 
-def _letter(subjects: Subjects, message: StoredMessage) -> Letter:
+def _letter(
+    subjects: Subjects, message: StoredMessage, headers: Mapping[str, str], payload: bytes
+) -> Letter:
     try:
         change_set = subjects.change_set_of(message.subject)
     except UnknownSubject:
         change_set = None
     # The letter's own id is not the request's, which the payload has.
-    headers = {k: v for k, v in restored(message.headers).items() if k.lower() != _MESSAGE_ID}
-    return Letter(message.sequence, change_set, headers, message.payload, message.time)
+    own = {k: v for k, v in headers.items() if k.lower() != _MESSAGE_ID}
+    return Letter(message.sequence, change_set, own, payload, message.time)
 
 
 def _id_of_replay(dead: Letter) -> RequestId:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from rebaser_client.history import Entry, history
+from rebaser_core.corrections import count_of
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus, SuccessStatusV2
 from rebaser_server.commands.deployment import Deployment
@@ -49,7 +50,7 @@ def _what(entry: Entry) -> str:
     if updates is None and entry.outcome.value == "applied":
         said.append("a large batch")
     if entry.corrections:
-        said.append(f"{len(entry.corrections)} corrected")
+        said.append(f"{count_of(entry.corrections)} corrected")
     return ", ".join(said)
 
 

@@ -8,12 +8,14 @@ import pyarrow as pa
 from blake3 import blake3
 
 from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES
+from rebaser_core.corrections import MOST_TOLD, Corrections, CorrectionsV1, first_of
 from rebaser_core.errors import MalformedMessage, RebaserError
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
 from rebaser_core.limits import Limits
 from rebaser_core.messages import (
     Computed,
+    Correction,
     Inline,
     InObjectStore,
     InStore,
@@ -129,6 +131,34 @@ class Batches:
         key = blake3(payload).hexdigest()
         await asyncio.to_thread(self._results.put, key, payload)
         return InStore(store=key)
+
+    async def place_corrections(
+        self, request_id: RequestId, corrections: Sequence[Correction]
+    ) -> tuple[Correction, ...]:
+        """What a line says of them: all, or the first of them and where all are."""
+        if len(corrections) <= MOST_TOLD:
+            return tuple(corrections)
+        message = CorrectionsV1(id=request_id, corrections=list(corrections))
+        _, payload = await asyncio.to_thread(Corrections.encode, message)
+        name = blake3(payload).hexdigest()
+        await self._bucket.put_once(name, payload)
+        return first_of(corrections, name)
+
+    async def keep(self, payload: bytes) -> str:
+        """Have the bytes kept in the store for as long as a message refers to them; their key."""
+        key = blake3(payload).hexdigest()
+        await asyncio.to_thread(self._results.put, key, payload)
+        return key
+
+    async def kept(self, key: str) -> bytes:
+        """What `keep` was given. Raises `MissingBatch` if it is not there, or not as it was."""
+        try:
+            payload = await asyncio.to_thread(self._results.get, key)
+        except (FileNotFoundError, ValueError) as error:
+            raise MissingBatch(f"nothing is kept as {key}") from error
+        if blake3(payload).hexdigest() != key:
+            raise MissingBatch(f"what is kept as {key} is not what its name says")
+        return payload
 
     def shelf(self, update: str) -> Shelf:
         """Where all attempts at one dependent values update leave their results."""

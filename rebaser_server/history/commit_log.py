@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from rebaser_core.commits import Commit, CommitV1
-from rebaser_core.errors import NewerVersion
+from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import (
     ApiError,
@@ -135,7 +135,7 @@ class CommitLog:
                     expected_last_subject_sequence=line.previous,
                     expected_last_message_id=before,
                 )
-            except Unsendable:
+            except (Unsendable, MessageError):
                 complete = False
                 break
             receipts.append(receipt)
@@ -163,7 +163,7 @@ class CommitLog:
             except Unreachable:
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
-            except JetStreamError as error:
+            except (JetStreamError, MessageError) as error:
                 raise Unwritten(sequences, error) from error
             else:
                 sequences.append(ack.sequence)

@@ -10,14 +10,19 @@ from nats.aio.client import Client
 from rebaser_core import codecs, tracing
 from rebaser_core.activities import ActivityKind, told
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream.link import Link
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
 from rebaser_core.subjects import Subjects
 from rebaser_server.board import Board
+from rebaser_server.line.responses import cut
 
 log: Final = structlog.get_logger()
 
 INBOX_LENGTH: Final = 200
 """Characters of a reply inbox, at most: a longer one gets no reply."""
+
+DETAIL_LENGTH: Final = 1_000
+"""Characters of a text among the details of an activity."""
 
 _SUBJECT: Final = re.compile(r"[!-)+\-/-=?-~]+(\.[!-)+\-/-=?-~]+)*")
 
@@ -43,8 +48,12 @@ class Announcer:
         if not fits or inbox.startswith(("$", ours)):
             log.warning("reply inbox refused", inbox=inbox[:200])
             return
-        headers, payload = EnqueueUpdatesResponse.encode(response, codecs.or_default(content_type))
-        await self._publish(inbox, payload, dict(tracing.injected(headers)))
+        content_type = codecs.or_default(content_type)
+        headers, payload = EnqueueUpdatesResponse.encode(response, content_type)
+        headers = dict(tracing.injected(headers))
+        if len(payload) > Link.of(self._nc).room.for_payload(inbox, headers):
+            _, payload = EnqueueUpdatesResponse.encode(cut(response), content_type)
+        await self._publish(inbox, payload, headers)
 
     async def activity(
         self,
@@ -53,7 +62,11 @@ class Announcer:
         request_id: RequestId | None = None,
         **details: Any,
     ) -> None:
-        """Tell watchers of the change set, and note it on the board."""
+        """Tell watchers of the change set, and note it on the board; no text of any length."""
+        details = {
+            name: detail[:DETAIL_LENGTH] if isinstance(detail, str) else detail
+            for name, detail in details.items()
+        }
         self.board.activity(change_set, kind, request_id, details)
         headers, payload = told(change_set, kind, request_id, details)
         await self._publish(self._subjects.activities(change_set), payload, headers)

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from typing import Any
 
+from rebaser_client.batches import INLINE_BYTES
 from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.commits import AUTHOR_LENGTH, Handled, Outcome
 from rebaser_core.errors import RebaserError
@@ -56,7 +57,7 @@ async def apply(own: Ownership, request: Delivery, limits: Limits) -> Settled:
         stage(own, request, handled, **changes)
         await own.flush()
         return Settled(handled, own.state.commit)
-    handled, changes = await _rebased(own, message, sequence, limits)
+    handled, changes = await _rebased(own, message, request, limits)
     stage(own, request, handled, **changes)
     if not alone:
         return Settled(handled)
@@ -82,7 +83,8 @@ def stage(own: Ownership, request: Delivery, handled: Handled, **changes: Any) -
     """Stage the line that settles a request."""
     author = request.headers.get(AUTHOR)
     if author:
-        handled = handled.model_copy(update={"author": author[:AUTHOR_LENGTH]})
+        said = author[:AUTHOR_LENGTH].encode(errors="replace").decode()
+        handled = handled.model_copy(update={"author": said})
     own.stage(handled, last_sequence=handled.sequence, attempts=None, **changes)
 
 
@@ -115,10 +117,10 @@ def _objection(state: State, batch: Batch, limits: Limits) -> str | None:
 
 
 async def _rebased(
-    own: Ownership, message: EnqueueUpdatesRequestV1, sequence: int, limits: Limits
+    own: Ownership, message: EnqueueUpdatesRequestV1, request: Delivery, limits: Limits
 ) -> tuple[Handled, dict[str, Any]]:
     """Rebase the batch; the record of it, and what it changes in the head."""
-    batches, state = own.archive.batches, own.state
+    batches, state, sequence = own.archive.batches, own.state, request.stream_sequence
     covers: int | None = None
     changes: dict[str, Any] = {}
     try:
@@ -143,7 +145,8 @@ async def _rebased(
     if done.failed:
         metrics.DVU_VALUES.labels("failed").inc(done.failed)
     address = message.updates_address
-    if done.corrections and not batch.names:
+    inline = isinstance(address, Inline) and len(request.payload) > INLINE_BYTES
+    if inline or (done.corrections and not batch.names):  # a line has room for small ones alone
         address = await batches.place(message.id, done.updates)
     if done.dirty:
         changes = {"dirty_sequence": sequence}
@@ -152,7 +155,7 @@ async def _rebased(
         sequence=sequence,
         outcome=Outcome.APPLIED,
         updates=address,
-        corrections=tuple(done.corrections),
+        corrections=await batches.place_corrections(message.id, done.corrections),
         covers=covers,
     )
     return handled, changes

@@ -14,6 +14,7 @@ from rebaser_server.line.closing import PATIENCE, Closer
 from rebaser_server.line.following import Following
 from rebaser_server.line.outcomes import Outcomes
 from rebaser_server.line.ownership import Ownership
+from rebaser_server.line.refusing import REASON_LENGTH
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks whether what keeps a branch from being quiet is done."""
@@ -58,7 +59,9 @@ class Branching:
             begun = branch.model_copy(update={"cursor": origin.cursor})
             if origin.lost is not None:
                 reason = f"its base cannot be had any more: {origin.lost}"
-                lost = Closing(standing=Standing.ABANDONED, request=RequestId(), reason=reason)
+                lost = Closing(
+                    standing=Standing.ABANDONED, request=RequestId(), reason=reason[:REASON_LENGTH]
+                )
                 await own.write(branch=begun, closing=lost)
             else:  # what was to be recomputed there is to be recomputed here
                 dirty = max(own.state.graph.roots.values(), default=0)

@@ -8,9 +8,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from rebaser_client.publishing import persistently
-from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStream
 from rebaser_core.subjects import Subjects
+from rebaser_core.versioned import MESSAGE_ID
+from rebaser_server.history.archive import Archive
+from rebaser_server.history.batches import Batches
+from rebaser_server.line.refusing import REASON_LENGTH
 
 REASON: Final = "X-DEAD-REASON"
 SEQUENCE: Final = "X-DEAD-SEQUENCE"
@@ -19,9 +22,8 @@ DIED_AT: Final = "X-DEAD-AT"
 STORED_AT: Final = "X-DEAD-STORED-AT"
 HEADERS: Final = "X-DEAD-HEADERS"
 """The headers of the request that its letter cannot have: an object of JSON, in base64."""
-
-REASON_LENGTH: Final = 1_000
-"""Characters of a reason that are kept."""
+KEPT: Final = "X-DEAD-KEPT"
+"""Of a letter too small for its request: the payload is `{"store": key}`, where that is kept."""
 
 _RETRY_FOR: Final = 20.0  # seconds
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,200}")
@@ -33,7 +35,7 @@ _OURS: Final = ("nats-", "x-dead-")
 async def bury(
     js: JetStream,
     subjects: Subjects,
-    change_set: ChangeSet,
+    archive: Archive,
     request: Delivery,
     *,
     reason: str,
@@ -41,12 +43,15 @@ async def bury(
 ) -> None:
     """Copy `request` to the dead letters, once however often it is called; return when stored.
 
-    Headers and payload are the original's; why, when and from where is added. `restored`
-    gives back the headers that a letter cannot have.
+    Headers and payload are the original's; why, when and from where is added. What a letter
+    has no room for is kept in the store; `whole` gives back all of the request.
 
     Raises:
-        Unreachable, ApiError: not confirmed; the request must stay where it is.
+        JetStreamError, OSError: not confirmed; the request must stay where it is.
     """
+    change_set, batches = archive.change_set, archive.batches
+    subject = subjects.dead_letters(change_set)
+    its_id = f"{change_set.change_set_id}-{request.stream_sequence}"
     said = {
         REASON: _plain(reason),
         SEQUENCE: str(request.stream_sequence),
@@ -54,25 +59,31 @@ async def bury(
         DIED_AT: datetime.now(UTC).isoformat(),
         STORED_AT: request.timestamp.isoformat(),
     }
-    headers = _carried(request.headers) | said
+    headers, payload = _carried(request.headers) | said, request.payload
+    if len(payload) > js.room.for_payload(subject, {**headers, MESSAGE_ID: its_id}):
+        key = await batches.keep(json.dumps(dict(request.headers)).encode() + b"\n" + payload)
+        headers, payload = {**said, KEPT: "1"}, json.dumps({"store": key}).encode()
     await persistently(
-        lambda: js.publish(
-            subjects.dead_letters(change_set),
-            request.payload,
-            headers=headers,
-            message_id=f"{change_set.change_set_id}-{request.stream_sequence}",
-        ),
-        _RETRY_FOR,
+        lambda: js.publish(subject, payload, headers=headers, message_id=its_id), _RETRY_FOR
     )
 
 
-def restored(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers of a letter, and those of the request that it carries in `HEADERS`."""
-    try:
-        others = json.loads(base64.b64decode(headers.get(HEADERS, "")) or b"{}")
-    except ValueError:
-        others = {}
-    return {**others, **{name: value for name, value in headers.items() if name != HEADERS}}
+async def whole(
+    batches: Batches, headers: Mapping[str, str], payload: bytes
+) -> tuple[dict[str, str], bytes]:
+    """Headers and payload of the request that a letter is of, with what the letter adds.
+
+    Raises:
+        MissingBatch: a part of it was kept in the store, and is not there.
+    """
+    original: dict[str, str] = {}
+    said = dict(headers)
+    if said.pop(KEPT, None):
+        kept = await batches.kept(str(json.loads(payload)["store"]))
+        block, _, payload = kept.partition(b"\n")
+        original = json.loads(block)
+    others = json.loads(base64.b64decode(said.pop(HEADERS, "")) or b"{}")
+    return {**original, **others, **said}, payload
 
 
 def _plain(reason: str) -> str:

@@ -9,6 +9,7 @@ import structlog
 
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import Attempts, Handled, Outcome
+from rebaser_core.corrections import count_of
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
@@ -20,6 +21,7 @@ from rebaser_server.line.announcing import Announcer
 from rebaser_server.line.applying import Unprocessable, apply, repeated, stage
 from rebaser_server.line.dead_letters import bury
 from rebaser_server.line.ownership import Ownership
+from rebaser_server.line.refusing import REASON_LENGTH
 from rebaser_server.line.requests import RequestQueue
 from rebaser_server.line.responses import Settled, response_to, settled
 from rebaser_server.weather import backoff, is_weather
@@ -191,15 +193,20 @@ class Handler:
             return await repeated(self.own, request, id_of(request))
         try:
             await bury(
-                self.js, self.subjects, self.change_set, request, reason=reason, attempts=attempts
+                self.js,
+                self.subjects,
+                self.own.archive,
+                request,
+                reason=reason,
+                attempts=attempts,
             )
-        except JetStreamError as error:
+        except (JetStreamError, OSError) as error:
             raise RetryLater(f"dead letter not stored: {error}") from error
         handled = Handled(
             id=id_of(request),
             sequence=request.stream_sequence,
             outcome=Outcome.DEAD,
-            message=reason[:1000],
+            message=reason[:REASON_LENGTH].encode(errors="replace").decode(),
         )
         stage(self.own, request, handled)
         await self.own.flush()
@@ -209,7 +216,7 @@ class Handler:
     async def _tell(self, request: Delivery, request_id: RequestId, what: Settled) -> None:
         outcome = what.handled.outcome
         waited = time.time() - request.stored
-        corrected = len(what.handled.corrections)
+        corrected = count_of(what.handled.corrections)
         is_result = what.handled.covers is not None or outcome is Outcome.STALE
         self.announcer.board.request(
             self.change_set, outcome.value, max(0.0, waited), corrected, is_result=is_result

@@ -1,7 +1,13 @@
 """A request that a change set does not take, though nothing is wrong with it."""
 
+from typing import Final
+
 from rebaser_core.commits import Handled, Outcome
+
+REASON_LENGTH: Final = 1_000
+"""Characters of what the log says of a request that is refused or dead."""
 
 
 def refused(handled: Handled, reason: str) -> Handled:
-    return handled.model_copy(update={"outcome": Outcome.REFUSED, "message": f"refused: {reason}"})
+    message = f"refused: {reason}"[:REASON_LENGTH]
+    return handled.model_copy(update={"outcome": Outcome.REFUSED, "message": message})

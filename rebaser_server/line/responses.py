@@ -3,8 +3,10 @@
 from typing import Final, NamedTuple
 
 from rebaser_core.commits import Handled, Outcome
+from rebaser_core.corrections import CUT
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
+    Correction,
     EnqueueUpdatesResponseV2,
     ErrorStatus,
     Failure,
@@ -36,6 +38,19 @@ async def settled(own: Ownership, request_id: RequestId) -> Settled | None:
     if line is not None and line.handled is not None:
         return Settled(line.handled, known.commit)
     return Settled(Handled(id=request_id, sequence=0, outcome=known.outcome), known.commit)
+
+
+def cut(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:
+    """The same answer where a message has no room for all of it, and it says so."""
+    if isinstance(response.status, ErrorStatus):
+        return response
+    said = Correction(index=0, code=CUT, detail="too large for a message; the log has all of it")
+    short = SuccessV2(
+        updates_performed=Inline(inline=Updates(updates=[])),
+        commit=response.status.success.commit,
+        corrections=(said,),
+    )
+    return response.model_copy(update={"status": SuccessStatusV2(success=short)})
 
 
 def response_to(change_set: ChangeSet, what: Settled) -> EnqueueUpdatesResponseV2:

@@ -13,6 +13,7 @@ performed as one.
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from rebaser_core.corrections import shortened
 from rebaser_core.messages import Correction
 from rebaser_core.updates import (
     AnyUpdate,
@@ -67,7 +68,8 @@ class _Batch:
         return self._done
 
     def _correct(self, code: str, detail: str) -> None:
-        self._done.corrections.append(Correction(index=self._index, code=code, detail=detail))
+        corrected = Correction(index=self._index, code=code, detail=shortened(detail))
+        self._done.corrections.append(corrected)
 
     def _root(self, value: Value) -> None:
         """Have `value` and what depends on it recomputed; nothing to do for a lone source."""

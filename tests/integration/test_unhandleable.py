@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from rebaser_client.publishing import publish_task
-from rebaser_core.ids import RequestId
-from rebaser_server.commands.letters import letter
+from rebaser_core import codecs
+from rebaser_core.corrections import MOST_TOLD, more_in
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, Inline, Updates
+from rebaser_server.commands.letters import Letter, letter
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.values import Sum, set_to
@@ -66,7 +69,7 @@ async def test_headers_that_a_letter_cannot_have_come_back_with_it(deployment: D
     await deployment.at_rest()
 
     [dead] = await deployment.dead_letters(change_set)
-    found = await letter(deployment.js, deployment.subjects, dead.stream_sequence)
+    found = await shown(deployment, change_set, dead.stream_sequence)
     assert [found.headers[name] for name in ("a(b)", '"q"', "a;b", "a/b")] == [
         "one",
         "two",
@@ -74,6 +77,51 @@ async def test_headers_that_a_letter_cannot_have_come_back_with_it(deployment: D
         "four",
     ]
     assert found.summary()["reason"].startswith("MalformedMessage")
+
+
+async def test_sizes_at_the_edge_hold_nothing_up(deployment: Deployment) -> None:
+    """Many corrections, JSON that is larger as CBOR, and a letter larger than its request."""
+    change_sets = corrected, floats, unreadable = new_change_sets(3)
+    values = Sum()
+    daemon = await deployment.start()
+    unknown = [{"removeValue": {"valueId": str(RequestId())}} for _ in range(20_000)]
+    _, reply = await deployment.client.enqueue_updates_with_reply(*corrected, unknown)
+    await short_floats_in_json(deployment, floats, values)
+    largest = deployment.nc.max_payload - 200
+    subject = deployment.subjects.requests(unreadable)
+    await deployment.js.publish(subject, b"?" * largest, headers={"X-Any": "thing"})
+    for change_set in change_sets:
+        await deployment.client.enqueue_updates(*change_set, values.define(3, 4))
+    await deployment.at_rest()
+
+    told = (await reply).status.success.corrections
+    assert len(told) == MOST_TOLD + 1
+    assert more_in(told).counts == {"missing-value": 20_000}
+    everything = await deployment.client.corrections(told)
+    assert [correction.index for correction in everything] == list(range(20_000))
+    for change_set in change_sets:
+        assert (await deployment.graph(change_set)).values[values.total].value == 7
+    [dead] = await deployment.dead_letters(unreadable)
+    assert len(dead.payload) < 1_000
+    found = await shown(deployment, unreadable, dead.stream_sequence)
+    assert found.payload == b"?" * largest
+    assert found.headers["X-Any"] == "thing"
+    assert daemon.process.poll() is None
+    assert not daemon.said("tried again later")
+
+
+async def short_floats_in_json(deployment: Deployment, change_set: ChangeSet, values: Sum) -> None:
+    """An inline batch of 700 kB, of another make than our client's, which would store it."""
+    update = {"putValue": {"valueId": values.one, "value": [0.5] * 175_000}}
+    request = EnqueueUpdatesRequestV1(
+        id=RequestId(),
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+        updates_address=Inline(inline=Updates.model_validate({"updates": [update]})),
+    )
+    headers, payload = EnqueueUpdatesRequest.encode(request, codecs.JSON)
+    subject = deployment.subjects.requests(change_set)
+    await deployment.js.publish(subject, payload, headers=headers)
 
 
 async def test_a_store_that_fails_for_longer_than_all_attempts_buries_nothing(
@@ -96,6 +144,11 @@ async def test_a_store_that_fails_for_longer_than_all_attempts_buries_nothing(
 
     assert not await deployment.dead_letters(change_set)
     assert (await deployment.graph(change_set)).values[values.total].value == 600 + 4
+
+
+async def shown(deployment: Deployment, change_set: ChangeSet, sequence: int) -> Letter:
+    batches = deployment.archive(change_set).batches
+    return await letter(deployment.js, deployment.subjects, batches, sequence)
 
 
 def a_correction_and_600_more(values: Sum) -> list[dict[str, Any]]:

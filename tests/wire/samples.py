@@ -30,6 +30,7 @@ from rebaser_core.commits import (
     Head,
     Outcome,
 )
+from rebaser_core.corrections import Corrections, CorrectionsV1
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.messages import (
     Computed,
@@ -90,6 +91,7 @@ TYPES: Final = {
         EnqueueUpdatesRequest,
         EnqueueUpdatesResponse,
         UpdatesBatch,
+        Corrections,
         Commit,
         Activity,
         OutcomeQuery,
@@ -278,6 +280,7 @@ SAMPLES: Final = (
         response(success(INLINE, commit=18, corrections=CORRECTIONS)),
     ),
     _sample("EnqueueUpdatesResponse", "v2-error", response(FAILED)),
+    _sample("Corrections", "v1", CorrectionsV1(id=REQUEST, corrections=list(CORRECTIONS))),
     _sample(
         "UpdatesBatch",
         "v1",

@@ -27,6 +27,7 @@ from rebaser_core.commits import (
     Head,
     Outcome,
 )
+from rebaser_core.corrections import CorrectionsV1
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.messages import (
     Computed,
@@ -188,6 +189,7 @@ messages = {
     ),
     "EnqueueUpdatesResponse": _responses,
     "UpdatesBatch": _made(UpdatesBatchV2, id=request_ids, updates=_lists, computed=_computed),
+    "Corrections": _made(CorrectionsV1, id=request_ids, corrections=_corrections.map(list)),
     "Commit": _made(
         CommitV1, id=request_ids, previous=_counts, head=_heads, handled=_maybe(_handled)
     ),

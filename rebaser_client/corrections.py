@@ -1,0 +1,25 @@
+"""The corrections of a request that were too many for its response."""
+
+import asyncio
+from collections.abc import Sequence
+
+from rebaser_client.errors import NotReadable
+from rebaser_core.corrections import Corrections, more_in
+from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore
+from rebaser_core.messages import Correction
+
+
+async def all_of(bucket: ObjectStore, told: Sequence[Correction]) -> Sequence[Correction]:
+    """All corrections, where `told` may be the first of them and an entry for the others.
+
+    Raises:
+        NotReadable: the others are not there any more.
+    """
+    more = more_in(told)
+    if more is None:
+        return told
+    try:
+        payload = await bucket.get(more.object)
+    except (NotFound, ObjectDamaged) as error:
+        raise NotReadable(f"corrections in object {more.object}: {error}") from error
+    return (await asyncio.to_thread(Corrections.decode_at_rest, payload)).corrections
