@@ -117,7 +117,8 @@ async def _cancel(at: "Deployment", settings: Settings, arguments: argparse.Name
     return Exit.OK if cancelled or arguments.pause else Exit.FAILED
 
 
-async def _run(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> None:
+async def _run(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> int:
+    from rebaser_server.commands.failures import failures
     from rebaser_server.commands.following import until_clean
     from rebaser_server.commands.pausing import warn_if_paused
 
@@ -126,10 +127,16 @@ async def _run(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> 
     commit = await at.client.operations.recompute(
         *change_set, None if arguments.failed else arguments.name
     )
-    if arguments.wait:
-        await until_clean(at, change_set)
+    if not arguments.wait:
+        if arguments.json:
+            say_json({"commit": commit, "computed": False})
+        else:
+            say(f"commit {commit}; the update follows")
+        return Exit.OK
+    await until_clean(at, change_set)
+    failed = await failures(at, change_set, commit, arguments.name, everything=arguments.failed)
     if arguments.json:
-        say_json({"commit": commit, "computed": arguments.wait})
+        say_json({"commit": commit, "computed": True, "values": failed.plain()})
     else:
-        how = "they are computed" if arguments.wait else "the update follows"
-        say(f"commit {commit}; {how}")
+        say(f"commit {commit}; they are computed", *failed.lines())
+    return Exit.VALUES_FAILED if failed.affected else Exit.OK

@@ -30,6 +30,9 @@ def add(commands: Any) -> None:
         "--wait", action="store_true", help="until it is committed and its update has run"
     )
     enqueue.add_argument(
+        "--strict", action="store_true", help="with --wait: any correction is an error (code 6)"
+    )
+    enqueue.add_argument(
         "--unregistered",
         action="store_true",
         help="the change set may be a new one, in no list of any workspace",
@@ -48,11 +51,14 @@ def _enqueue(settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.deployment import deployment
     from rebaser_server.commands.following import follow
 
+    if arguments.strict and not arguments.wait:
+        complain("rebaser: --strict needs --wait: without a reply no correction is known")
+        return Exit.BAD_SETTINGS
     updates = _read(arguments.file)
     if updates is None:
         return Exit.FAILED
 
-    async def body() -> bool:
+    async def body() -> Exit:
         async with deployment(settings) as at:
             if arguments.unregistered:
                 change_set = await addressed(at, arguments)
@@ -65,6 +71,7 @@ def _enqueue(settings: Settings, arguments: argparse.Namespace) -> int:
                     updates,
                     as_json=arguments.json,
                     request_id=arguments.request_id,
+                    strict=arguments.strict,
                 )
             request_id = await at.client.enqueue_updates(
                 *change_set, updates, request_id=arguments.request_id
@@ -73,9 +80,9 @@ def _enqueue(settings: Settings, arguments: argparse.Namespace) -> int:
                 say_json({"request": str(request_id)})
             else:
                 say(request_id)
-            return True
+            return Exit.OK
 
-    return Exit.OK if asyncio.run(body()) else Exit.FAILED
+    return asyncio.run(body())
 
 
 def _read(file: Path) -> list[Any] | None:

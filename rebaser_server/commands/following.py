@@ -7,9 +7,12 @@ from rebaser_core import deadlines
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
+from rebaser_core.messages import ErrorStatus
 from rebaser_server.commands.deployment import Deployment
+from rebaser_server.commands.exits import Exit
+from rebaser_server.commands.failures import changed_by, failures
 from rebaser_server.commands.pausing import warn_if_paused
+from rebaser_server.commands.result import Result
 from rebaser_server.tables import ProgressBar, progress_bar
 from rebaser_server.terminal import say, say_json
 
@@ -25,9 +28,15 @@ async def follow(
     as_json: bool,
     request_id: RequestId | None = None,
     computed: bool = True,
-) -> bool:
-    """Enqueue, await the reply and, if `computed`, the update that follows; whether applied."""
+    strict: bool = False,
+) -> Exit:
+    """Enqueue, await the reply and, if `computed`, the update that follows; say what came of it.
+
+    The exit code tells of a refusal, of values that the request made fail, and of updates
+    that were left out: all of them or, if `strict`, any correction.
+    """
     await warn_if_paused(at, change_set)
+    failed = None
     with progress_bar("enqueue") as bar:
         async with watching(at.js, at.subjects, change_set) as told:
             request_id, reply = await at.client.enqueue_updates_with_reply(
@@ -38,8 +47,14 @@ async def follow(
             if computed and not isinstance(response.status, ErrorStatus):
                 bar.describe("dependent values update")
                 await _until_clean(at, change_set, told, bar)
-    _report(str(request_id), response, as_json=as_json, computed=computed)
-    return not isinstance(response.status, ErrorStatus)
+                commit = response.status.success.commit or 0
+                failed = await failures(at, change_set, commit, changed_by(updates))
+    result = Result(response, len(updates), failed, strict=strict)
+    if as_json:
+        say_json(result.plain())
+    else:
+        say(*result.lines())
+    return result.code
 
 
 async def until_clean(at: Deployment, change_set: ChangeSet) -> None:
@@ -74,21 +89,3 @@ async def _due(at: Deployment, change_set: ChangeSet) -> bool:
         at.subjects.commits_stream, last_by_subject=at.subjects.commits(change_set)
     )
     return line is not None and Commit.decode(line.headers, line.payload).head.dvu_due
-
-
-def _report(
-    request_id: str, response: EnqueueUpdatesResponseV2, *, as_json: bool, computed: bool
-) -> None:
-    if as_json:
-        plain = response.model_dump(mode="json", by_alias=True)
-        say_json(plain)
-        return
-    status = response.status
-    if isinstance(status, ErrorStatus):
-        say(f"request {request_id} failed: {status.error.message}")
-        return
-    commit = status.success.commit
-    how = "its values are up to date" if computed else "what depends on it follows"
-    say(f"request {request_id} is commit {commit}; {how}")
-    for correction in status.success.corrections:
-        say(f"  update {correction.index}: {correction.code}: {correction.detail}")

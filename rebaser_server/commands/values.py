@@ -85,5 +85,4 @@ async def _set(at: "Deployment", settings: Settings, arguments: argparse.Namespa
         )
         return Exit.FAILED
     updates = [{"setValue": {"valueId": value.id, "value": data}}]
-    done = await follow(at, change_set, updates, as_json=arguments.json, computed=arguments.wait)
-    return Exit.OK if done else Exit.FAILED
+    return await follow(at, change_set, updates, as_json=arguments.json, computed=arguments.wait)
