@@ -2,13 +2,27 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format unit slow chaos bench docs clean audit manifests images
+.PHONY: demo test test-long test-python check format unit slow chaos bench docs clean audit manifests images
 
 demo: .venv/ready ## the main job, on real input
 	$(BIN)/rebaser demo $(DEMO)
 
-test: check ## everything that CI runs
-	$(BIN)/pytest -m "not slow" $(PYTEST)
+# Processes that tests run in; 0 for this one alone.
+WORKERS ?= 2
+IN_PARALLEL = -n $(WORKERS) --dist loadgroup
+
+test: check ## every check, and all tests but the long ones; on more cores: make test WORKERS=4
+	$(BIN)/pytest -m "not long and not slow" $(IN_PARALLEL) $(PYTEST)
+
+test-long: .venv/ready ## the long tests; CI runs them, too
+	$(BIN)/pytest -m "long and not slow" -o asyncio_debug=true $(IN_PARALLEL) $(PYTEST)
+
+OTHER = build/python-$(shell $(PYTHON) -c 'import platform; print(platform.python_version())')
+
+test-python: ## what tells Pythons apart: make test-python PYTHON=python3.13
+	$(MAKE) $(OTHER)/ready
+	$(OTHER)/bin/python -m pytest -m "not long and not slow" -o asyncio_debug=true $(IN_PARALLEL) $(PYTEST) \
+	  tests/unit tests/wire tests/schedules tests/integration/test_crashing_functions.py
 
 check: .venv/ready
 	$(BIN)/ruff format --check .
@@ -17,7 +31,7 @@ check: .venv/ready
 	$(BIN)/lint-imports
 
 unit: .venv/ready ## the tests without servers; EXAMPLES=20 draws so many times as many
-	$(BIN)/pytest tests/unit tests/wire $(PYTEST)
+	$(BIN)/pytest tests/unit tests/wire -o asyncio_debug=true $(PYTEST)
 
 slow: .venv/ready ## soak and scale runs
 	$(BIN)/pytest -m slow $(PYTEST)
@@ -57,11 +71,18 @@ format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-.venv/ready: pyproject.toml
+define VENV
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rebaser needs Python 3.11 or newer; try make PYTHON=python3.12")'
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check --quiet -e '.[server,dev]'
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --disable-pip-version-check --quiet -e '.[server,dev]'
 	touch $@
+endef
+
+.venv/ready: pyproject.toml
+	$(VENV)
+
+build/python-%/ready: pyproject.toml
+	$(VENV)
 
 clean:
 	git clean -xdf

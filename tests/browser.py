@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import pytest
 from playwright.async_api import Browser, Page, async_playwright
+
+from tests.machine import program
 
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _QUIET: Final = (
@@ -52,9 +53,7 @@ def chromium() -> str | None:
 @asynccontextmanager
 async def browsing() -> AsyncIterator[Browser]:
     """A browser for as long as the body runs; without one the test is skipped."""
-    executable = chromium()
-    if executable is None:
-        pytest.skip("no Chromium here: install it (Debian: chromium), or name it in CHROMIUM")
+    executable = chromium() or program(*_NAMES, package="chromium")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=executable, args=[*_QUIET])
         try:

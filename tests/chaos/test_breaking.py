@@ -1,7 +1,6 @@
 """What breaks things in a round does what it says: else a round without violations says nothing."""
 
 import asyncio
-import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ import pytest
 
 from tests.chaos.clock import Clock, library
 from tests.chaos.slow_files import NotPossible, slow_files
+from tests.machine import lacking, program
 
 YEAR = 365 * 86_400.0
 
@@ -45,10 +45,8 @@ class Teller:
 
 @pytest.fixture
 def clock(tmp_path: Path) -> Clock:
-    made = Clock(library(tmp_path), tmp_path / "clock")
-    if not made.settable:
-        pytest.skip("no C compiler here")
-    return made
+    program("cc", package="gcc libc6-dev")
+    return Clock(library(tmp_path), tmp_path / "clock")
 
 
 @pytest.fixture
@@ -90,8 +88,7 @@ while sys.stdin.readline():
 async def test_the_files_of_a_process_are_slow_for_as_long_as_they_are_to_be(
     tmp_path: Path,
 ) -> None:
-    if shutil.which("strace") is None:
-        pytest.skip("no strace here")
+    program("strace", package="strace")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", WRITE, tmp_path / "file",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -109,7 +106,7 @@ async def test_the_files_of_a_process_are_slow_for_as_long_as_they_are_to_be(
             slow = await takes()
         fast = await takes()
     except NotPossible:
-        pytest.skip("strace may not look at other processes here")
+        lacking("the right to trace processes", "allow it to strace (SYS_PTRACE)")
     finally:
         process.kill()
         await process.wait()

@@ -1,7 +1,6 @@
 """The dashboard and the scaling are what types made by Grafana, and of KEDA's definition, say."""
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.deploy.manifests import DEPLOY, SCALED_OBJECT, documents
+from tests.machine import program
 
 PACKAGES = ("typescript@5", "@grafana/schema@13", "@kubernetes-models/keda@2")
 QUIET = ("--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error")
@@ -30,9 +30,7 @@ def complaints(there: Path, of: tuple[str, str], data: Any) -> str:
 
 @pytest.mark.slow
 def test_grafana_and_keda_know_every_field(tmp_path: Path) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("there is no npm here")
+    npm = program("npm", package="npm")
     (tmp_path / "package.json").write_text('{"type": "module"}')
     subprocess.run([npm, "install", *QUIET, *PACKAGES], cwd=tmp_path, check=True, timeout=300)
     dashboard = json.loads((DEPLOY / "grafana" / "rebaser.json").read_text())

@@ -6,10 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.docs.conftest import ROOT, Up
 from tests.harness import eventually
+from tests.machine import lacking, program
 
 EXAMPLES = ROOT / "examples"
 
@@ -67,17 +66,15 @@ async def test_tables_are_read_and_their_values_enqueued_anew(up: Up) -> None:
 
 
 def test_a_client_in_javascript_enqueues_and_awaits_the_reply(up: Up, tmp_path: Path) -> None:
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        pytest.skip("there is no Node.js with npm here")
+    node, npm = program("node", package="nodejs"), program("npm", package="npm")
     there = shutil.copytree(EXAMPLES / "javascript", tmp_path / "javascript")
     install = (npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error")
     try:
         installed = up.run(*install, cwd=there)
     except subprocess.TimeoutExpired:
-        pytest.skip("the npm registry does not answer")
+        lacking("an npm registry that answers", "npm install fetches a package")
     if installed.returncode != 0:
-        pytest.skip(f"the npm registry does not give us the package: {installed.stderr[-300:]}")
+        lacking("an npm registry that has the package", installed.stderr[-300:])
 
     done = up.run(node, "ask.mjs", cwd=there)
 

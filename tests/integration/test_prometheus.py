@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import shutil
 import subprocess
 import urllib.parse
 from collections.abc import AsyncIterator, Iterator
@@ -11,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -19,11 +17,12 @@ from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.test_ops_endpoint import get, started, url_of
 from tests.integration.values import Sum
+from tests.machine import program
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "rules.yaml"
 NAME = re.compile(r"\b(?:rebaser|process)_[a-z_]+")
-LABEL_VALUES = 12
+LABEL_VALUES = 24
 """Values that any label of ours has, at most."""
 
 
@@ -37,11 +36,8 @@ def panels() -> list[str]:
     return [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
 
 
-def program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"no {name} here: install Prometheus (Debian: prometheus)")
-    return found
+def tool(name: str) -> str:
+    return program(name, package="prometheus")
 
 
 def families(text: str) -> Iterator[Any]:
@@ -72,7 +68,7 @@ async def test_each_metric_that_alerts_and_dashboard_name_is_there_before_anythi
 
 
 def test_alerts_fire_when_they_should_and_only_then() -> None:
-    promtool = program("promtool")
+    promtool = tool("promtool")
 
     for what in (["check", "rules", "rules.yaml"], ["test", "rules", "rules.test.yaml"]):
         done = subprocess.run(
@@ -99,7 +95,7 @@ class Prometheus:
 
 @asynccontextmanager
 async def prometheus(directory: Path, target: str) -> AsyncIterator[Prometheus]:
-    binary = program("prometheus")
+    binary = tool("prometheus")
     config = {
         "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"},
         "rule_files": [str(RULES)],

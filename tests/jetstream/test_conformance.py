@@ -6,10 +6,11 @@ it has read, some way behind, as a queue does.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,6 +138,8 @@ FAULTS: list[Fault] = [
     go_deaf_for_good,
 ]
 RESTARTS = (restart_by_term, restart_by_kill)
+QUICK = (nothing, restart_by_kill, go_deaf_for_good)
+SLOW = [pytest.mark.slow]
 PLACES = [
     pytest.param("", "file", id="v1-file"),
     pytest.param(V2_ACKS, "file", id="v2-file", marks=pytest.mark.slow),
@@ -145,17 +148,29 @@ PLACES = [
 ]
 
 
+def situations(quick: Sequence[Fault]) -> list[Any]:
+    """Each fault in each place, but for those by which the stream itself is lost."""
+    return [
+        pytest.param(
+            fault,
+            *place.values,
+            id=f"{place.id}-{fault.__name__}",
+            marks=[*place.marks, *(() if fault in quick else SLOW)],
+        )
+        for place in PLACES
+        for fault in FAULTS
+        if fault not in RESTARTS or "memory" not in place.values
+    ]
+
+
 KINDS = [OrderedConsumer, pytest.param(OrderedPullConsumer, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-@pytest.mark.parametrize(("config", "storage"), PLACES)
+@pytest.mark.parametrize(("fault", "config", "storage"), situations(FAULTS))
 async def test_an_ordered_reader_misses_and_repeats_nothing(
     tmp_path: Path, kind: type[OrderedReader], fault: Fault, config: str, storage: str
 ) -> None:
-    if storage == "memory" and fault in RESTARTS:
-        pytest.skip("the stream itself is lost")
     async with scene(tmp_path, config, storage=storage) as here:
         async with kind(here.reading, "S", "s.a", heartbeat=HEARTBEAT) as reader:
             async with asyncio.timeout(60), asyncio.TaskGroup() as group:
@@ -183,18 +198,11 @@ async def broken_half_way(scene: Scene, fault: Fault) -> None:
     await fault(scene)
 
 
-QUICK = (nothing, restart_by_kill, go_deaf_for_good)
-SOME_SLOW = [f if f in QUICK else pytest.param(f, marks=pytest.mark.slow) for f in FAULTS]
-
-
-@pytest.mark.parametrize("fault", SOME_SLOW, ids=lambda fault: fault.__name__)
-@pytest.mark.parametrize(("config", "storage"), PLACES)
+@pytest.mark.parametrize(("fault", "config", "storage"), situations(QUICK))
 async def test_work_is_done_by_one_or_the_other_and_none_is_left(
     tmp_path: Path, fault: Fault, config: str, storage: str
 ) -> None:
     """Two workers; each message done at least once, and again only if it was delivered again."""
-    if storage == "memory" and fault in RESTARTS:
-        pytest.skip("the stream itself is lost")
     async with scene(tmp_path, config, storage=storage, retention="workqueue") as here:
         await durable(here.writing, ack_wait=10**9)
 

@@ -286,6 +286,7 @@ async def test_a_client_hears_nothing_that_is_not_meant_for_it(prepared: NatsSer
     "target",
     [SUBJECTS.commits(CHANGE_SET), SUBJECTS.dead_letters(CHANGE_SET), "rebaser.members.impostor",
      "$JS.ACK.REBASER_TASKS.rebaser-tasks.1.1.1.1.0", "$JS.API.STREAM.DELETE.REBASER_COMMITS"],
+    ids=["commits", "dead letters", "members", "ack", "delete"],
 )  # fmt: skip
 async def test_the_answer_to_a_client_goes_nowhere_but_to_its_account(
     prepared: NatsServer, target: str

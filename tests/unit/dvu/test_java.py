@@ -1,6 +1,5 @@
 """Spark's Java: the machine's own if it will do, else the one that comes as a package."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from rebaser_server.dvu import java
 from rebaser_server.dvu.errors import JavaMissing
 from rebaser_server.dvu.java import VECTOR, find_java
+from tests.machine import program
 
 FITS = """\
 echo 'openjdk version "21.0.1" 2023-10-17' >&2
@@ -83,11 +83,9 @@ def test_without_the_packaged_one_the_error_says_what_to_do(
     assert f"{old}: is Java 1" in str(error.value)
 
 
-@pytest.mark.skipif(shutil.which("java") is None, reason="this machine has no Java")
 def test_the_machines_java_is_found(tmp_path: Path) -> None:
-    program = shutil.which("java")
-    assert program
+    found = program("java", package="default-jre-headless")
 
-    home = find_java(tmp_path, {"PATH": program.removesuffix("/java")})
+    home = find_java(tmp_path, {"PATH": found.removesuffix("/java")})
 
     assert (home / "bin" / "java").exists()

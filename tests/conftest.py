@@ -1,0 +1,48 @@
+"""What holds for all tests: no bare `python`, what shares servers, and what could not be tested."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.machine import lacked
+
+TRAP = """\
+#!/bin/sh
+echo 'a bare python was started; not every machine has one: sys.executable' >&2
+exit 127
+"""
+TOGETHER = {"tests/docs/": "docs", "tests/spark/": "spark", "tests/chaos/": "chaos"}
+"""What runs in one process of several (`-n`): it shares a deployment, or a JVM, or is heavy."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have `python` be a program that only complains, as it is missing on a bare machine."""
+    directory = tempfile.TemporaryDirectory(prefix="rebaser-no-python-")
+    config.add_cleanup(directory.cleanup)
+    trap = Path(directory.name) / "python"
+    trap.write_text(TRAP)
+    trap.chmod(0o755)
+    os.environ["PATH"] = f"{directory.name}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        group = next((TOGETHER[place] for place in TOGETHER if item.nodeid.startswith(place)), None)
+        if item.get_closest_marker("spark"):
+            group = "spark"
+        if group:
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say at the end what this machine could not test, and how to have it tested."""
+    missing = lacked(terminalreporter.stats.get("skipped", ()))
+    if missing:
+        terminalreporter.section("not tested on this machine")
+    for reason, count in sorted(missing.items()):
+        tests = "1 test" if count == 1 else f"{count} tests"
+        terminalreporter.write_line(f"{tests} skipped, since it lacks {reason}")

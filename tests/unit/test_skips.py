@@ -1,0 +1,49 @@
+"""A test is skipped only for what the machine lacks, said in one way; in CI it fails instead."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import machine
+
+TESTS = Path(__file__).parents[1]
+ALLOWED = (TESTS / "machine.py", Path(__file__).resolve())
+SKIPS = re.compile(r"pytest\.(?:mark\.)?(?:skip|skipif|importorskip)\b")
+NAME = "no-such-program"
+
+
+def test_all_skips_go_through_one_place() -> None:
+    files = [path for path in sorted(TESTS.rglob("*.py")) if path not in ALLOWED]
+
+    assert [str(path) for path in files if SKIPS.search(path.read_text())] == []
+
+
+def test_a_program_that_is_there_is_found() -> None:
+    assert machine.program(NAME, "sh", package="dash").endswith("/sh")
+
+
+def test_a_test_that_needs_another_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(machine.NOTHING_SKIPPED, raising=False)
+
+    with pytest.raises(pytest.skip.Exception, match=f"{NAME}: apt-get install it"):
+        machine.program(NAME, package="it")
+
+
+def test_where_nothing_may_be_skipped_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(machine.NOTHING_SKIPPED, "1")
+
+    with pytest.raises(pytest.fail.Exception, match=NAME):
+        machine.program(NAME, package="it")
+
+
+def test_what_was_lacking_is_told_with_the_number_of_tests() -> None:
+    class Report:
+        longrepr = ("file.py", 1, f"Skipped: this machine lacks {NAME}: apt-get install it")
+
+    class Another:
+        longrepr = ("file.py", 1, "Skipped: for another reason")
+
+    found = machine.lacked([Report(), Another(), Report()])
+
+    assert found == {f"{NAME}: apt-get install it": 2}
