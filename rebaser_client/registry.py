@@ -12,6 +12,7 @@ from rebaser_core.change_sets import (
     WorkspaceRecordV1,
 )
 from rebaser_core.codecs import JSON
+from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
     Drift,
@@ -21,6 +22,7 @@ from rebaser_core.jetstream import (
     StreamNotFound,
     WrongLastSequence,
 )
+from rebaser_core.jetstream.entries import Entry
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import MessageType, Versioned
 
@@ -32,8 +34,18 @@ _COUNTING: Final = 60_000_000_000  # nanoseconds after which a forgotten count i
 class Registry:
     """Reads ask the stream's leader; every coroutine may be cancelled and repeated."""
 
-    def __init__(self, js: JetStream, subjects: Subjects) -> None:
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        skipped: Callable[[str, MessageError], None] = lambda _, __: None,
+    ) -> None:
+        """`skipped` is told the key of each record that lists leave out, and why.
+
+        That is one that this release cannot read, such as one of a newer release.
+        """
         self._js = js
+        self._skipped = skipped
         self._name = subjects.change_sets_bucket
         self._bucket = KeyValue(js, self._name)
 
@@ -73,15 +85,15 @@ class Registry:
 
     async def workspaces(self) -> AsyncIterator[WorkspaceRecordV1]:
         """All workspaces, oldest first."""
-        async for payload in self._all("*"):
-            yield WorkspaceRecord.decode_at_rest(payload)
+        async for record in self._all(WorkspaceRecord, "*"):
+            yield record
 
     async def change_sets(
         self, workspace_id: WorkspaceId | None
     ) -> AsyncIterator[ChangeSetRecordV1]:
         """All change sets of the workspace, or of all, in the order of their last change."""
-        async for payload in self._all(f"{workspace_id or '*'}.*"):
-            yield ChangeSetRecord.decode_at_rest(payload)
+        async for record in self._all(ChangeSetRecord, f"{workspace_id or '*'}.*"):
+            yield record
 
     async def create_workspace(self, record: WorkspaceRecordV1) -> None:
         """Have the record, whoever asks how often with the same id.
@@ -154,11 +166,19 @@ class Registry:
             raise NoSuchChangeSet(f"{key} is not registered") from None
         return kind.decode_at_rest(entry.value), entry.revision
 
-    async def _all(self, pattern: str) -> AsyncIterator[bytes]:
+    async def _all(self, kind: MessageType[T], pattern: str) -> AsyncIterator[T]:
         try:
             async with self._bucket.watch(pattern) as watch:
                 while (entry := await watch.next()) is not None:
-                    if not entry.gone:
-                        yield entry.value
+                    record = None if entry.gone else self._readable(kind, entry)
+                    if record is not None:
+                        yield record
         except StreamNotFound:
             return
+
+    def _readable(self, kind: MessageType[T], entry: Entry) -> T | None:
+        try:
+            return kind.decode_at_rest(entry.value)
+        except MessageError as error:
+            self._skipped(entry.key, error)
+            return None

@@ -3,12 +3,13 @@
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 import structlog
 
 from rebaser_core.errors import RebaserError
+from rebaser_core.jetstream import JetStreamError
 from rebaser_server import metrics
 
 log: Final = structlog.get_logger()
@@ -21,10 +22,9 @@ SPAN: Final = 60.0  # seconds
 _REMEMBERED: Final = 1000  # items
 
 
-@contextmanager
 def contained(
     what: metrics.Item, /, *, but: tuple[type[Exception], ...] = (), **keys: object
-) -> Iterator[None]:
+) -> AbstractContextManager[None, bool]:
     """Log, count and swallow any `Exception` of the body, which deals with one item of many.
 
     `what` is the kind of item, `keys` say which one it is. Let through are cancellation,
@@ -32,6 +32,13 @@ def contained(
     item as well, such as a NATS that does not answer. The body may stop anywhere, so
     it must leave nothing half done that others rely on.
     """
+    return _contained(what, but, keys)  # type: ignore[return-value]  # it may swallow, so bool
+
+
+@contextmanager
+def _contained(
+    what: metrics.Item, but: tuple[type[Exception], ...], keys: dict[str, object]
+) -> Iterator[None]:
     try:
         yield
     except but:
@@ -42,7 +49,7 @@ def contained(
         if _logbook.admits(what, tuple(shown.items())):
             told = printable(f"{type(error).__name__}: {error}")
             # An error that we raise on purpose says all there is to say.
-            trace = not isinstance(error, RebaserError)
+            trace = not isinstance(error, RebaserError | JetStreamError)
             log.error("item skipped", what=what, error=told, exc_info=trace, **shown)
 
 

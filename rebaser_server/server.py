@@ -15,7 +15,6 @@ from rebaser_core.jetstream import (
     Delivery,
     Drift,
     JetStream,
-    JetStreamError,
     ObjectStore,
     PullConsumer,
     connected,
@@ -50,6 +49,7 @@ from rebaser_server.line.workshop import Rules, Workshop
 from rebaser_server.ops.serving import looked_at
 from rebaser_server.questions.answering import Answering
 from rebaser_server.questions.bounds import Bounds
+from rebaser_server.rounds import survived
 from rebaser_server.settings import FairnessSettings, Settings
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.results import Results
@@ -91,7 +91,7 @@ async def serve(
         shop = _open(nc, assets, settings, executor, slots)
         period = settings.reconcile_every.total_seconds()
         pauses = Pauses(shop.js, shop.subjects)
-        with suppress(JetStreamError):  # seen late is fine
+        with survived("pauses"):  # seen late is fine
             await pauses.look()
         shop.announcer.board.pauses = pauses.plain
         reconciler = Reconciler(shop.js, shop.subjects, period, pauses.holds)

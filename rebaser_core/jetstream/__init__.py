@@ -44,7 +44,8 @@ from rebaser_core.jetstream.errors import (
 )
 from rebaser_core.jetstream.headers import is_sendable
 from rebaser_core.jetstream.key_value import KeyValue, Watch
-from rebaser_core.jetstream.object_store import ObjectInfo, ObjectStore
+from rebaser_core.jetstream.object_info import ObjectInfo
+from rebaser_core.jetstream.object_store import ObjectStore
 from rebaser_core.jetstream.ordered import OrderedConsumer, OrderedPullConsumer
 from rebaser_core.jetstream.pull import PullConsumer
 from rebaser_core.jetstream.push import PushSubscription

@@ -6,10 +6,8 @@ import asyncio
 import base64
 import contextlib
 import hashlib
-import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core import deadlines
@@ -22,55 +20,17 @@ from rebaser_core.jetstream.errors import (
     Unreachable,
 )
 from rebaser_core.jetstream.lifetime import briefly
+from rebaser_core.jetstream.object_info import CHUNK_SIZE, ObjectInfo, meta_subject
 from rebaser_core.jetstream.ordered import ordered_reader
 
 if TYPE_CHECKING:
     from rebaser_core.jetstream.api import JetStream
 
-CHUNK_SIZE: Final = 128 * 1024  # octets
 GET_TIMEOUT: Final = 30.0  # seconds
 _MISSING_AFTER: Final = 1.0  # seconds without a chunk, after which the leader is asked for it
 _DROP_TIMEOUT: Final = 2.0  # seconds
 _BLOCKING: Final = 1_000_000  # octets that take too long to hash in the event loop
 _ROLLUP: Final = {"Nats-Rollup": "sub"}
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
-    bucket: str
-    name: str
-    nuid: str
-    """Names the chunks: each put has its own, so that readers never see a mixture."""
-    size: int
-    chunks: int
-    digest: str
-    deleted: bool = False
-
-    @classmethod
-    def of(cls, meta: Mapping[str, Any]) -> "ObjectInfo":
-        return cls(
-            meta["bucket"],
-            meta["name"],
-            meta["nuid"],
-            meta.get("size", 0),
-            meta.get("chunks", 0),
-            meta.get("digest", ""),
-            deleted=meta.get("deleted", False),
-        )
-
-    def to_json(self) -> bytes:
-        shown = {
-            "name": self.name,
-            "bucket": self.bucket,
-            "nuid": self.nuid,
-            "size": self.size,
-            "chunks": self.chunks,
-            "mtime": "0001-01-01T00:00:00Z",  # the time of the message counts
-        }
-        if self.deleted:
-            return json.dumps({**shown, "deleted": True}).encode()
-        options = {"max_chunk_size": CHUNK_SIZE}
-        return json.dumps({**shown, "digest": self.digest, "options": options}).encode()
 
 
 class ObjectStore:
@@ -105,7 +65,7 @@ class ObjectStore:
         (`Unreachable`), either object may be there; put it again.
         """
         info, chunks = await self._cut(name, payload)
-        before = await self._meta(name)
+        before = await self._before(name)
         try:
             for chunk in chunks:
                 await self._js.publish(self._js.view_subject(self._chunks(info.nuid)), chunk)
@@ -178,6 +138,7 @@ class ObjectStore:
 
         Raises:
             ObjectNotFound: never put, or deleted.
+            ObjectDamaged: what is known of it cannot be read.
         """
         info = await self._meta(name)
         if info is None or info.deleted:
@@ -190,7 +151,11 @@ class ObjectStore:
         First nobody finds it any more, then its chunks go: in whichever moment it
         is interrupted, no object without chunks is left.
         """
-        info = await self._meta(name)
+        try:
+            info = await self._meta(name)
+        except ObjectDamaged:
+            await self._js.purge(self._stream, subject=self._metas(name))
+            return
         if info is None:
             return
         if not info.deleted:
@@ -209,11 +174,19 @@ class ObjectStore:
         return f"$O.{self._bucket}.C.{nuid}"
 
     def _metas(self, name: str) -> str:
-        return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+        return meta_subject(self._bucket, name)
 
     async def _meta(self, name: str) -> ObjectInfo | None:
-        stored = await self._js.get_message(self._stream, last_by_subject=self._metas(name))
-        return ObjectInfo.of(json.loads(stored.payload)) if stored else None
+        subject = self._metas(name)
+        stored = await self._js.get_message(self._stream, last_by_subject=subject)
+        return ObjectInfo.read(stored.payload, subject) if stored else None
+
+    async def _before(self, name: str) -> ObjectInfo | None:
+        """What a new object takes the place of; what cannot be read is nothing."""
+        try:
+            return await self._meta(name)
+        except ObjectDamaged:
+            return None
 
     async def _put_meta(self, info: ObjectInfo, headers: Mapping[str, str] = _ROLLUP) -> None:
         subject = self._js.view_subject(self._metas(info.name))

@@ -36,7 +36,7 @@ class Examination:
             try:
                 async for finding in check(self.assets):
                     yield finding
-            except (JetStreamError, OSError) as error:
+            except (RebaserError, JetStreamError, OSError) as error:
                 yield _not_done(check.__name__.strip("_"), error)
         try:
             change_sets = await self._change_sets()

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from rebaser_core.errors import RebaserError
@@ -32,14 +33,16 @@ async def histories(
             Severity.NOTE,
         )
     for archive in chosen:
-        finding = await history(archive, deep=deep)
+        try:
+            finding = await history(archive, deep=deep)
+        except RebaserError as error:  # not one line of its log can be read
+            finding = _broken(archive, error)
         if finding is not None:
             yield finding
 
 
 async def history(archive: Archive, *, deep: bool) -> Finding | None:
     """What is wrong with one change set, if anything; of a deleted one there is nothing left."""
-    name = str(archive.change_set)
     _, line = await archive.log.last()
     if line is not None and line.head.deleted:
         return None
@@ -48,6 +51,7 @@ async def history(archive: Archive, *, deep: bool) -> Finding | None:
         if deep and len(present.kept) > 1:
             return await _compared(archive, present.kept[-2].commit, present.checkpoint)
     except (RebaserError, OSError) as error:
+        broken = _broken(archive, error)
         begins = await archive.begins()
         last, _ = await archive.log.last()
         found = None
@@ -55,15 +59,19 @@ async def history(archive: Archive, *, deep: bool) -> Finding | None:
             found = await asyncio.to_thread(
                 revived, archive.checkpoints, archive.change_set, begins, last, dry_run=True
             )
-        return Finding(
-            "history",
-            name,
-            f"{type(error).__name__}: {error}",
-            Severity.ERROR,
-            remedy="restore the store and NATS from backups of the same time",
-            repair=None if found is None else partial(_revive, archive, begins, last),
-        )
+        repair = None if found is None else partial(_revive, archive, begins, last)
+        return replace(broken, repair=repair)
     return None
+
+
+def _broken(archive: Archive, error: Exception) -> Finding:
+    return Finding(
+        "history",
+        str(archive.change_set),
+        f"{type(error).__name__}: {error}",
+        Severity.ERROR,
+        remedy="restore the store and NATS from backups of the same time",
+    )
 
 
 async def _revive(archive: Archive, begins: int, last: int) -> None:

@@ -1,13 +1,13 @@
 """Whether the tasks' consumer lets all Rebasers together fill their slots."""
 
-import asyncio
 from typing import Final, Never
 
 import structlog
 
-from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.fleet.members import Members
+from rebaser_server.rounds import every
 
 log: Final = structlog.get_logger()
 
@@ -26,14 +26,8 @@ class Capacity:
         self._slots = slots
 
     async def run(self) -> Never:
-        pause = LISTEN
-        while True:
-            await asyncio.sleep(pause)
-            pause = LOOK_EVERY
-            try:
-                await self.look()
-            except JetStreamError as error:
-                log.warning("capacity not looked at", error=str(error))
+        """Look until cancelled."""
+        await every(LOOK_EVERY, self.look, "capacity", first=LISTEN)
 
     async def look(self) -> int:
         """How many more tasks would be needed in hand than the consumer lets be; warns of any."""

@@ -13,6 +13,7 @@ from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStreamError
 from rebaser_server import metrics
+from rebaser_server.contained import contained, printable
 from rebaser_server.errors import HistoryBroken, Interrupted, LeaseLost, Overtaken, RetryLater
 from rebaser_server.fleet.pauses import Pauses
 from rebaser_server.fleet.tasks import Lease, held, remove
@@ -50,18 +51,19 @@ class Crew:
         return self._work_on(task, change_set, turn)
 
     async def _throw_away(self, task: Delivery, error: UnknownSubject) -> None:
-        log.error("stray task", subject=task.subject, error=str(error))
-        with suppress(JetStreamError):  # it comes again
-            await task.term(str(error))
+        log.error("stray task", subject=printable(task.subject), error=printable(error))
+        with contained("task", subject=task.subject):  # it comes again
+            await task.term(printable(error))
 
     async def _put_off(self, task: Delivery, delay: float) -> None:
-        with suppress(JetStreamError):  # it comes again all the same, after `ack_wait`
+        with contained("task", subject=task.subject):  # it comes again all the same
             await task.nak(delay)
 
     async def _set_aside(self, task: Delivery, change_set: ChangeSet) -> None:
         """Paused: the task is gone as that of a quiet one is, and nothing was touched (P2)."""
-        await remove(self.shop.js, task)
-        await self._look_again(change_set)
+        with contained("task", subject=task.subject):
+            await remove(self.shop.js, task)
+            await self._look_again(change_set)
 
     async def _look_again(self, change_set: ChangeSet) -> None:
         """W12, unless paused: who resumes it pokes, but may find the task still there (P2)."""

@@ -1,7 +1,5 @@
 """Looks now and then whether NATS is configured as it must be, and whether requests wait (X3)."""
 
-import asyncio
-import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final, Never
@@ -10,8 +8,9 @@ import structlog
 
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStreamError
+from rebaser_server.contained import printable
 from rebaser_server.fleet.assets import Assets, report
+from rebaser_server.rounds import every
 
 log: Final = structlog.get_logger()
 
@@ -26,24 +25,22 @@ class Inspection:
         self,
         assets: Assets,
         alert_after: timedelta,
-        every: float,
+        period: float,
         paused: Callable[[ChangeSet], bool] = lambda _: False,
     ) -> None:
-        """`alert_after`: how long a request may wait unless it is `paused`; `every`: seconds."""
+        """`alert_after`: how long a request may wait unless it is `paused`; `period`: seconds."""
         self._paused = paused
         self._assets = assets
         self._alert_after = alert_after
-        self._every = every
+        self._period = period
 
     async def run(self) -> Never:
         """Look once a period, somewhat early or late, until cancelled."""
-        while True:
-            await asyncio.sleep(self._every * random.uniform(0.75, 1.25))  # noqa: S311 - jitter
-            try:
-                report(await self._assets.check())
-                await self.tell_of_old_requests()
-            except JetStreamError as error:
-                log.warning("not inspected", error=str(error))
+        await every(self._period, self._inspect, "inspection")
+
+    async def _inspect(self) -> None:
+        report(await self._assets.check())
+        await self.tell_of_old_requests()
 
     async def tell_of_old_requests(self) -> None:
         """Log who waits for too long: the oldest requests, and how many there are in all.
@@ -65,7 +62,7 @@ class Inspection:
             if self._is_paused(message.subject):
                 continue
             waits = limit + self._alert_after - message.time
-            subjects.setdefault(message.subject, round(waits.total_seconds()))
+            subjects.setdefault(printable(message.subject), round(waits.total_seconds()))
         if subjects:
             log.error("requests wait too long", seconds=subjects, requests=state["messages"])
 

@@ -15,6 +15,7 @@ from nats.aio.msg import Msg
 
 from rebaser_core import deadlines
 from rebaser_core.subjects import Subjects
+from rebaser_server.rounds import every
 
 BEAT_EVERY: Final = 0.5  # seconds
 BEAT_MOVING: Final = 0.1
@@ -27,6 +28,8 @@ FORGOTTEN: Final = 60.0
 """Seconds of silence after which a member is nobody's concern any more."""
 
 _LEFT: Final = b"left"
+_DIGITS: Final = 9
+"""Of a count that is believed."""
 
 
 class Members:
@@ -53,16 +56,21 @@ class Members:
         """Tell the others again and again that this one lives, until cancelled."""
         subscription = await self._nc.subscribe(f"{self._subject}.*", cb=self._hear)
         try:
-            while True:
-                await self._say(b"%d" % self._own_busy())
-                self._left.clear()
-                with suppress(TimeoutError):
-                    async with deadlines.within(BEAT_MOVING if self.moving() else BEAT_EVERY):
-                        await self._left.wait()
+            # However a beat fails, the next one comes no later: silence is taken for death.
+            await every(BEAT_EVERY, self._beat, "heartbeats", first=0, pause=lambda _: self._rest())
         finally:
             with suppress(nats.errors.Error):
                 await subscription.unsubscribe()
                 await self._say(_LEFT)
+
+    async def _beat(self) -> None:
+        await self._say(b"%d" % self._own_busy())
+        self._left.clear()
+
+    async def _rest(self) -> None:
+        with suppress(TimeoutError):
+            async with deadlines.within(BEAT_MOVING if self.moving() else BEAT_EVERY):
+                await self._left.wait()
 
     async def _say(self, what: bytes) -> None:
         with suppress(nats.errors.Error, OSError):
@@ -76,7 +84,9 @@ class Members:
             self._left.set()
         else:
             self._heard[member] = self._clock()
-            self._busy[member] = int(message.data) if message.data.isdigit() else None
+            told = message.data
+            counts = told.isdigit() and len(told) <= _DIGITS
+            self._busy[member] = int(told) if counts else None
 
     def silent(self) -> set[str]:
         """Members presumed dead; none while this one does not even hear itself."""
@@ -85,6 +95,7 @@ class Members:
         now = self._clock()
         for member in [m for m, heard in self._heard.items() if now - heard > FORGOTTEN]:
             del self._heard[member]
+            self._busy.pop(member, None)
         return {m for m, heard in self._heard.items() if now - heard > PRESUMED_DEAD}
 
     def hears_itself(self) -> bool:

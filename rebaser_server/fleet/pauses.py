@@ -3,7 +3,6 @@
 Rules P1 to P5 of the protocol.
 """
 
-import random
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,17 +18,18 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import (
     Drift,
     JetStream,
-    JetStreamError,
     KeyNotFound,
     KeyValue,
     StreamNotFound,
 )
 from rebaser_core.jetstream.inbox import Inbox
 from rebaser_core.jetstream.ordered import ordered_reader
-from rebaser_core.pauses import PauseRecord, PauseRecordV1, Scope, scopes_of
+from rebaser_core.pauses import PauseRecord, PauseRecordV1, Scope, read_pause, scopes_of
 from rebaser_core.subjects import Subjects
+from rebaser_server.contained import contained
 from rebaser_server.history.commit_log import DVU_DUE
 from rebaser_server.line.turns import Turn
+from rebaser_server.rounds import every
 
 log: Final = structlog.get_logger()
 
@@ -58,8 +58,9 @@ class PauseBook:
             async with self._bucket.watch() as watch:
                 while (entry := await watch.next()) is not None:
                     if not entry.gone:
-                        record = PauseRecord.decode_at_rest(entry.value)
-                        found[record.scope] = record
+                        with contained("pause", key=entry.key):
+                            record = read_pause(entry.key, entry.value, entry.created)
+                            found[record.scope] = record
         except StreamNotFound:
             return {}
         return found
@@ -67,9 +68,10 @@ class PauseBook:
     async def of(self, scope: Scope) -> PauseRecordV1 | None:
         """The pause of just this scope, as the bucket's leader has it."""
         try:
-            return PauseRecord.decode_at_rest((await self._bucket.get(scope.key)).value)
+            entry = await self._bucket.get(scope.key)
         except (KeyNotFound, StreamNotFound):
             return None
+        return read_pause(entry.key, entry.value, entry.created)
 
     async def pause(
         self, scope: Scope, *, by: str | None = None, reason: str | None = None
@@ -163,22 +165,22 @@ class Pauses:
             for turn in turns:
                 turn.pause(paused=self.holds(change_set))
 
-    async def run(self, every: float) -> Never:
-        """Look whenever something is heard of the bucket, and once in `every` seconds."""
+    async def run(self, period: float) -> Never:
+        """Look whenever something is heard of the bucket, and once in `period` seconds."""
         bell, heard = Inbox(self._js.link), False
         if self._js.foreign:
-            every = min(every, UNHEARD)
+            period = min(period, UNHEARD)
+
+        async def look() -> None:
+            nonlocal heard
+            bell.queue.clear()
+            if not heard and not self._js.foreign:
+                await bell.open(self._subject)
+                heard = True
+            await self.look()
+
         try:
-            while True:
-                bell.queue.clear()
-                try:
-                    if not heard and not self._js.foreign:
-                        await bell.open(self._subject)
-                        heard = True
-                    await self.look()
-                except JetStreamError as error:
-                    log.warning("pauses not looked for", error=str(error))
-                await bell.wait(every * random.uniform(0.75, 1.0))  # noqa: S311 - not all at once
+            await every(period, look, "pauses", first=0, pause=bell.wait)
         finally:
             await bell.close()
 

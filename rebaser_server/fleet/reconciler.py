@@ -1,19 +1,18 @@
 """Finds work that nobody has a task for, and makes the task (X1, X2). Deletes nothing (X4)."""
 
-import asyncio
-import random
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, Never
 
 import structlog
 
 from rebaser_client.publishing import publish_task
-from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import Subjects
 from rebaser_server import metrics
+from rebaser_server.contained import contained
 from rebaser_server.fleet.unfinished import Unfinished
+from rebaser_server.rounds import every
 
 log: Final = structlog.get_logger()
 
@@ -30,30 +29,31 @@ class Reconciler:
         self,
         js: JetStream,
         subjects: Subjects,
-        every: float,
+        period: float,
         paused: Callable[[ChangeSet], bool] = lambda _: False,
     ) -> None:
-        """`every`: seconds; `paused`: change sets that are left alone (P3)."""
+        """`period`: seconds; `paused`: change sets that are left alone (P3)."""
         self._js = js
         self._subjects = subjects
-        self._every = every
+        self._period = period
         self._paused = paused
         self._unfinished = Unfinished(js, subjects.commits_stream)
 
     async def run(self) -> Never:
         """Look until cancelled. What fails is logged and tried again in the next period."""
-        while True:
-            try:
-                with metrics.RECONCILER_SECONDS.time():
-                    poked = await self.reconcile()
-                metrics.RECONCILER_LOOKS.labels("done").inc()
-                if poked:
-                    metrics.RECONCILED.inc(poked)
-                    log.info("tasks made for what had none", tasks=poked)
-            except JetStreamError as error:
-                metrics.RECONCILER_LOOKS.labels("failed").inc()
-                log.warning("not reconciled", error=str(error))
-            await asyncio.sleep(self._every * random.uniform(0.75, 1.25))  # noqa: S311 - jitter
+        await every(self._period, self._look, "reconciler", first=0)
+
+    async def _look(self) -> None:
+        result = "failed"
+        try:
+            with metrics.RECONCILER_SECONDS.time():
+                poked = await self.reconcile()
+            result = "done"
+        finally:
+            metrics.RECONCILER_LOOKS.labels(result).inc()
+        if poked:
+            metrics.RECONCILED.inc(poked)
+            log.info("tasks made for what had none", tasks=poked)
 
     async def reconcile(self) -> int:
         """See that each change set with a request has a task; how many had none.
@@ -65,7 +65,8 @@ class Reconciler:
         needed = await self._with_requests(tasks) | await self._due(tasks)
         alone = sorted(change_set for change_set in needed if not self._paused(change_set))
         for change_set in alone:
-            await publish_task(self._js, self._subjects, change_set)
+            with contained("change set", but=(JetStreamError,), change_set=change_set):
+                await publish_task(self._js, self._subjects, change_set)
         return len(alone)
 
     async def _with_requests(self, tasks: Collection[str]) -> set[ChangeSet]:
@@ -82,10 +83,8 @@ class Reconciler:
     def _change_sets(self, subjects: Iterable[str], stream: str) -> set[ChangeSet]:
         found = set()
         for subject in subjects:
-            try:
+            with contained("subject", stream=stream, subject=subject):
                 found.add(self._subjects.change_set_of(subject))
-            except UnknownSubject as error:
-                log.error("stray message", stream=stream, error=str(error))
         return found
 
     async def _due(self, tasks: Collection[str]) -> set[ChangeSet]:

@@ -2,23 +2,25 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final, Never
 
 import structlog
 
 from rebaser_client.publishing import publish_task
-from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server import metrics
-from rebaser_server.errors import LeftForNewer
+from rebaser_server.contained import contained, printable
+from rebaser_server.errors import HistoryBroken, LeftForNewer
 from rebaser_server.fleet.members import BEAT_EVERY, PRESUMED_DEAD, Members
 from rebaser_server.history.commit_log import CommitLog
 from rebaser_server.lifetimes import each
+from rebaser_server.rounds import every, survived
 
 log: Final = structlog.get_logger()
+
+LONGEST_LOOK: Final = 2.0  # seconds between two looks while NATS does not answer
 
 AT_ONCE: Final = 16
 """Tasks that are looked at and renewed at a time."""
@@ -44,6 +46,10 @@ class Takeover:
         self._subjects = subjects
         self._members = members
         self._holds = holds
+        self._presumed: dict[str, int] = {}
+        """The last task that was stored when each of the silent ones was found so."""
+        self._done: set[str] = set()
+        """Those of them whose tasks were replaced."""
 
     async def run(self) -> Never:
         """Watch until cancelled; each silence is acted on once (F1).
@@ -52,24 +58,24 @@ class Takeover:
         after task, and so would whoever takes them.
         """
         await self._renew_tasks_of_strangers()
-        presumed: dict[str, int] = {}
-        done: set[str] = set()
-        while True:
-            await asyncio.sleep(BEAT_EVERY)
-            silent = self._members.silent()
-            done &= silent
-            presumed = {member: seq for member, seq in presumed.items() if member in silent}
-            try:
-                for member in silent - done:
-                    if member not in presumed:
-                        presumed[member] = await self._last_task()
-                    # Those before us in rank have had their second; we find it done.
-                    await asyncio.sleep(self._members.rank() * BEAT_EVERY)
-                    renewed = await self.renew_tasks(presumed[member], member.__eq__)
-                    done.add(member)
-                    log.warning("presumed dead", member=member, tasks=renewed)
-            except JetStreamError as error:
-                log.warning("not handed over yet", error=str(error))
+        await every(BEAT_EVERY, self._look, "takeover", spread=0, longest=LONGEST_LOOK)
+
+    async def _look(self) -> None:
+        silent = self._members.silent()
+        self._done &= silent
+        self._presumed = {m: sequence for m, sequence in self._presumed.items() if m in silent}
+        for member in silent - self._done:
+            with contained("presumption", but=(JetStreamError,), member=member):
+                await self._replace(member)
+
+    async def _replace(self, member: str) -> None:
+        if member not in self._presumed:
+            self._presumed[member] = await self._last_task()
+        # Those before us in rank have had their second; we find it done.
+        await asyncio.sleep(self._members.rank() * BEAT_EVERY)
+        renewed = await self.renew_tasks(self._presumed[member], member.__eq__)
+        self._done.add(member)
+        log.warning("presumed dead", member=printable(member), tasks=renewed)
 
     async def _renew_tasks_of_strangers(self) -> None:
         """Once, after listening for a while: what was delivered before and nobody works on.
@@ -81,7 +87,7 @@ class Takeover:
         """
         up_to = None
         while up_to is None or not self._members.hears_itself():
-            with suppress(JetStreamError):
+            with survived("takeover"):
                 up_to = up_to or await self._last_delivered()
             await asyncio.sleep(PRESUMED_DEAD)
         eldest = self._members.eldest()
@@ -89,11 +95,8 @@ class Takeover:
         def lost(owner: str) -> bool:
             return not self._members.heard(owner) if owner else eldest
 
-        try:
+        with survived("takeover"):  # else their leases end
             renewed = await self.renew_tasks(up_to, lost, but=self._holds)
-        except JetStreamError as error:
-            log.warning("owners not looked for", error=str(error))  # their leases end
-        else:
             if renewed:
                 log.warning("nobody worked on them", tasks=renewed)
 
@@ -120,11 +123,12 @@ class Takeover:
         stream, renewed = self._subjects.tasks_stream, 0
 
         async def renew(subject: str) -> None:
+            with contained("task", but=(JetStreamError,), subject=subject):
+                await renew_one(self._subjects.change_set_of(subject))
+
+        async def renew_one(change_set: ChangeSet) -> None:
             nonlocal renewed
-            try:
-                change_set = self._subjects.change_set_of(subject)
-            except UnknownSubject:
-                return  # the reconciler says so
+            subject = self._subjects.task(change_set)
             # The task first, then the head (F2): the other way round it might be a successor's.
             task = await self._js.get_message(stream, last_by_subject=subject)
             if task is None or task.sequence > up_to or but(change_set):
@@ -145,6 +149,6 @@ class Takeover:
         """The start of a process that owns the change set; empty if none does, or none we know."""
         try:
             _, last = await CommitLog(self._js, self._subjects, change_set).last()
-        except LeftForNewer:  # and its tasks for newer ones to renew
+        except (LeftForNewer, HistoryBroken):  # for newer ones to renew, or for a person to mend
             return ""
         return "" if last is None else last.head.owner.rpartition("/")[0]

@@ -42,7 +42,8 @@ _RETRY_DELAY: Final = 0.2  # seconds between tries of an append whose outcome is
 class CommitLog:
     """The fence and the truth: of two runs that believe they own a change set, one can append.
 
-    Whatever reads a line raises `LeftForNewer` if that is of a newer version than this build's.
+    Whatever reads a line raises `LeftForNewer` if that is of a newer version than this build's,
+    and `HistoryBroken` if no build can read it.
     """
 
     def __init__(self, js: JetStream, subjects: Subjects, change_set: ChangeSet) -> None:
@@ -181,8 +182,8 @@ class CommitLog:
             except Unreachable:
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
-            except LeftForNewer as error:
-                raise Overtaken(f"{self._subject}: by a newer server: {error}") from error
+            except (LeftForNewer, HistoryBroken) as error:
+                raise Overtaken(f"{self._subject}: by another writer: {error}") from error
             ids = [line.id for line in lines]
             if last is None or last.id not in ids:
                 raise Overtaken(f"{self._subject}: line {sequence} is not ours")
@@ -231,6 +232,13 @@ def _decoded(message: StoredMessage | Delivery) -> CommitV1:
         return Commit.decode(message.headers, message.payload)
     except NewerVersion as error:
         raise LeftForNewer(error) from error
+    except MessageError as error:
+        where = f"{message.subject}: line {_sequence_of(message)}"
+        raise HistoryBroken(f"{where} cannot be read: {error}") from error
+
+
+def _sequence_of(message: StoredMessage | Delivery) -> int:
+    return message.stream_sequence if isinstance(message, Delivery) else message.sequence
 
 
 def _encoded(line: CommitV1, marks: Marks) -> dict[str, Any]:

@@ -6,19 +6,19 @@ of a file. Whatever is young is left alone, since a batch is stored before anyth
 """
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rebaser_core.errors import RebaserError
-from rebaser_core.jetstream import JetStream
+from rebaser_core.jetstream import Delivery, JetStream, ObjectInfo, Unavailable, Unreachable
 from rebaser_core.jetstream.ordered import ordered_reader
 from rebaser_core.messages import EnqueueUpdatesRequest, InObjectStore, InStore
 from rebaser_core.subjects import Subjects
+from rebaser_server.contained import contained
 from rebaser_server.store.leftovers import Leftover, Leftovers
 
 _KEYS: Final = (re.compile(rb"[0-9a-f]{64}"), re.compile(rb"[0-9A-HJKMNP-TV-Z]{26}"))
@@ -34,7 +34,8 @@ class Meta(NamedTuple):
     """An object in the bucket of batches, as the message that tells of it."""
 
     name: str
-    nuid: str
+    nuid: str | None
+    """None if it has no chunks of its own: it cannot be read, or names those of another object."""
     sequence: int
     time: datetime
     deleted: bool
@@ -90,8 +91,10 @@ class Collector:
             if file.key is not None:
                 times[file.key] = datetime.fromtimestamp(file.time, UTC)
         referred = await self._referred(times)
+        objects = [m for m in old if not m.deleted and m.name not in referred]
+        in_use = {m.nuid for m in set(metas).difference(objects) if not m.deleted}
         return Garbage(
-            objects=[m for m in old if not m.deleted and m.name not in referred],
+            objects=[m._replace(nuid=None) if m.nuid in in_use else m for m in objects],
             tombstones=[m for m in old if m.deleted],
             chunks=await self._chunks({m.nuid for m in metas if not m.deleted}, limit),
             files=[file for file in files if file.key is None or file.key not in referred],
@@ -106,10 +109,11 @@ class Collector:
         """Have all of it gone. What was put anew meanwhile, under the same name, stays."""
         for meta in (*garbage.objects, *garbage.tombstones):
             await self._js.delete_message(self._stream, meta.sequence)
-            if not meta.deleted:
+            if not meta.deleted and meta.nuid is not None:
                 await self._drop(meta.nuid)
         for nuid in garbage.chunks:
-            await self._drop(nuid)
+            with contained("object", but=(Unreachable, Unavailable), chunks=nuid):
+                await self._drop(nuid)
         await asyncio.to_thread(self._leftovers.remove, garbage.files)
 
     async def _drop(self, nuid: str) -> None:
@@ -125,20 +129,10 @@ class Collector:
         )
         async with reader:
             while (message := await reader.next(quiet=0)) is not None:
-                said: dict[str, Any] = json.loads(message.payload)
-                deleted = bool(said.get("deleted", False))
-                found.append(
-                    Meta(
-                        said["name"],
-                        said["nuid"],
-                        message.stream_sequence,
-                        message.timestamp,
-                        deleted,
-                    )
-                )
+                found.append(_meta(message))
         return found
 
-    async def _chunks(self, known: set[str], limit: datetime) -> list[str]:
+    async def _chunks(self, known: set[str | None], limit: datetime) -> list[str]:
         """Of puts that nobody finished; a put that goes on is young."""
         prefix = f"$O.{self._bucket}.C."
         found = []
@@ -215,6 +209,14 @@ class Collector:
                 found = _keys(message.payload).intersection(wanted)
                 seen |= dict.fromkeys(found, message.stream_sequence)
         return seen
+
+
+def _meta(message: Delivery) -> Meta:
+    sequence, time = message.stream_sequence, message.timestamp
+    with contained("object", subject=message.subject, sequence=sequence):
+        info = ObjectInfo.read(message.payload, message.subject)
+        return Meta(info.name, info.nuid, sequence, time, info.deleted)
+    return Meta(message.subject, None, sequence, time, deleted=False)
 
 
 def _keys(payload: bytes) -> set[str]:

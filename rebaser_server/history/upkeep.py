@@ -6,6 +6,7 @@ from typing import Final, Never
 import structlog
 
 from rebaser_core.ids import ChangeSet
+from rebaser_server.contained import contained
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.tidying import tidy
 
@@ -37,7 +38,9 @@ class Upkeep:
             self._asked.clear()
             while self._wanted:
                 change_set = next(iter(self._wanted))
-                await self._tidy(change_set, self._wanted.pop(change_set))
+                start = self._wanted.pop(change_set)
+                with contained("table", change_set=change_set):
+                    await self._tidy(change_set, start)
 
     async def _tidy(self, change_set: ChangeSet, start: int) -> None:
         try:

@@ -14,9 +14,10 @@ from rebaser_client.registry import Registry
 from rebaser_core import deadlines
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import Branch, Head
+from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStreamError
-from rebaser_server.errors import Overtaken, SlotWanted
+from rebaser_server.errors import HistoryBroken, LeftForNewer, Overtaken, SlotWanted, WorkEnded
 from rebaser_server.history.commit_log import CommitLog
 from rebaser_server.lifetimes import Shutdown, alongside
 from rebaser_server.line.branching import Branching
@@ -81,6 +82,10 @@ async def first_head(registry: Registry, change_set: ChangeSet) -> Head:
         record = await registry.change_set(change_set)
     except NoSuchChangeSet:
         return Head()
+    except NewerVersion as error:
+        raise LeftForNewer(error) from error
+    except MessageError as error:
+        raise HistoryBroken(f"{change_set}: its record cannot be read: {error}") from error
     if record.base is None:
         return Head()
     return Head(branch=Branch(base=record.base, head=record.head))
@@ -210,7 +215,7 @@ async def look_again(shop: Workshop, change_set: ChangeSet) -> None:
         if not needed:
             _, last = await CommitLog(shop.js, shop.subjects, change_set).last()
             needed = last is not None and last.head.unfinished
-    except JetStreamError as error:
+    except (JetStreamError, WorkEnded) as error:
         log.warning("not looked again", change_set=str(change_set), error=str(error))
         needed = True  # a task too many costs one empty run
     if needed:

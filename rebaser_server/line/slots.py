@@ -9,14 +9,17 @@ from typing import Any, Final, Never
 import structlog
 
 from rebaser_core.ids import ChangeSet, WorkspaceId
-from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.line.turns import Turn
+from rebaser_server.rounds import every
 
 log: Final = structlog.get_logger()
 
 LOOK_EVERY: Final = 0.25
 """Seconds between two looks whether tasks wait."""
+
+LONGEST_LOOK: Final = 2.0  # seconds to which that grows while NATS does not answer
 
 LOOK_MOVING: Final = 0.1
 """The same while the tasks of one that left are on their way."""
@@ -153,19 +156,22 @@ class Slots:
         First those of the longest idle; then those of whoever has worked for a turn, and
         of these first the ones whose workspace has most.
         """
-        while True:
-            await asyncio.sleep(LOOK_MOVING if self._moving() else LOOK_EVERY)
-            for workspace, count in self._waiting().items():
-                self._ask((turn for turn in self._turns if turn.workspace == workspace), count)
-            if self.free:
-                self._given_back.clear()
-                continue
-            try:
-                info = await self._js.consumer_info(self._stream, TASKS_CONSUMER)
-            except JetStreamError as error:
-                log.warning("waiting tasks not counted", error=str(error))
-            else:
-                self._ask(self._turns, info["num_pending"] + self._returned(info))
+
+        async def pause(seconds: float) -> None:
+            await asyncio.sleep(min(seconds, LOOK_MOVING) if self._moving() else seconds)
+
+        await every(
+            LOOK_EVERY, self._make_room, "slots", spread=0, longest=LONGEST_LOOK, pause=pause
+        )
+
+    async def _make_room(self) -> None:
+        for workspace, count in self._waiting().items():
+            self._ask((turn for turn in self._turns if turn.workspace == workspace), count)
+        if self.free:
+            self._given_back.clear()
+            return
+        info = await self._js.consumer_info(self._stream, TASKS_CONSUMER)
+        self._ask(self._turns, info["num_pending"] + self._returned(info))
 
     def _returned(self, info: Mapping[str, Any]) -> int:
         """Tasks that wait though they were delivered once: given back, and nobody has them.

@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 from rebaser_core import deadlines
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.subjects import Subjects
+from rebaser_server.contained import contained
 
 PATIENCE: Final = 0.3  # seconds for all answers
 MOST_OCTETS: Final = 200_000
@@ -83,8 +84,9 @@ class Peers:
 
         async def take(answer: Msg) -> None:
             if len(answer.data) <= MOST_OCTETS:
-                with suppress(ValueError):
-                    answers.append(json.loads(answer.data))
+                with contained("announcement"):
+                    said = json.loads(answer.data)
+                    answers.append(dict(said.items()))
             if len(answers) >= expected:
                 enough.set()
 

@@ -74,8 +74,8 @@ class Daemon:
             )
 
     def events(self) -> list[dict[str, Any]]:
-        lines = self._log.read_text().splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
+        whole, _, _ = self._log.read_text().rpartition("\n")  # the last line may be half written
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     def said_in_all(self) -> str:
         """Whatever form it took."""

@@ -1,0 +1,84 @@
+"""Whatever is stored or said, a Rebaser starts, stays and goes on with all that is sound."""
+
+import asyncio
+import random
+from contextlib import suppress
+
+import pytest
+
+from rebaser_core.jetstream import JetStreamError, KeyValue
+from rebaser_core.messages import SuccessStatusV2
+from tests.harness import eventually
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.values import Sum
+from tests.poisons import (
+    meta_subject,
+    poison_heartbeat,
+    poison_key,
+    poison_line,
+    poison_meta,
+    poison_record,
+    poison_subject,
+    publish_raw,
+)
+
+EAGER = {"STORE__COLLECT_EVERY": "0.3", "STORE__KEEP_UNREFERRED": "0.1", "RECONCILE_EVERY": "0.3"}
+OF_EACH = 20
+
+
+async def store_poison(deployment: Deployment, rng: random.Random, *, octets: bool) -> None:
+    """Some of every kind; with `octets` also subjects that are no text."""
+    js, subjects = deployment.js, deployment.subjects
+    for number in range(OF_EACH):
+        name = f"object-{number}"
+        await js.publish(meta_subject(name), poison_meta(rng, name))
+        for bucket in (subjects.change_sets_bucket, subjects.pauses_bucket):
+            key = poison_key(rng)
+            if key == "all":  # which would pause all, and rightly so
+                continue
+            with suppress(JetStreamError):
+                await KeyValue(js, bucket).put(key, poison_record(rng))
+        [change_set] = new_change_sets(1)
+        headers, payload = poison_line(rng)
+        await js.publish(subjects.commits(change_set), payload, headers=headers)
+        await js.publish(subjects.task(change_set))
+    raw = [(b"rebaser.members.x", poison_heartbeat(rng)) for _ in range(OF_EACH)]
+    for kind, end in (
+        ("requests", ()),
+        ("tasks", ("process",)),
+        ("commits", ()),
+        ("dead-letters", ()),
+        ("outcomes", ()),
+        ("values", ()),
+        ("cancellations", ()),
+    ):
+        raw += [(poison_subject(rng, kind, end, octets=octets), b"") for _ in range(OF_EACH)]
+    await publish_raw(deployment.nats.url, raw)
+
+
+async def is_served(deployment: Deployment) -> bool:
+    [change_set] = new_change_sets(1)
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, Sum().define())
+    async with asyncio.timeout(30):
+        return isinstance((await reply).status, SuccessStatusV2)
+
+
+@pytest.mark.parametrize("octets", [False])
+async def test_a_rebaser_starts_and_stays_whatever_is_stored(
+    deployment: Deployment, *, octets: bool
+) -> None:
+    rng = random.Random(1)
+    await store_poison(deployment, rng, octets=octets)
+
+    daemon = await deployment.start(**EAGER)
+    assert await is_served(deployment)
+    await store_poison(deployment, rng, octets=octets)  # now it is heard, too
+
+    async def all_rounds_came() -> bool:
+        assert daemon.process.poll() is None, daemon.said_in_all()
+        return bool(daemon.said("garbage collected"))
+
+    await eventually(all_rounds_came, within=20)
+    assert await is_served(deployment)
+    assert daemon.process.poll() is None
+    assert daemon.said("round failed") == []
