@@ -1,8 +1,10 @@
 """Where the batches of requests and commits lie, and how a Rebaser reads and leaves them."""
 
 import asyncio
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 from blake3 import blake3
@@ -29,6 +31,8 @@ from rebaser_core.updates import AnyUpdate
 from rebaser_server.dvu.shelf import Shelf
 from rebaser_server.store.results import Results, shelf_in
 
+_is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
+
 
 class MissingBatch(RebaserError):
     """Nothing lies at the address."""
@@ -52,6 +56,8 @@ class Batch:
     shelf: Shelf | None = None
     names: Sequence[str] = ()
     """Of the files with results on the shelf."""
+    payload: bytes | None = field(default=None, repr=False)
+    """The bytes that were read, of a client's batch."""
 
     def results(self) -> pa.Table:
         """Results in columns `id`, `status` and `text`, see `dvu.outcome`. Blocks.
@@ -94,7 +100,8 @@ class Batches:
             inline = address.inline
             return Batch(inline.updates, inline.computed, inline.under)
         payload = await self._payload(address)
-        if isinstance(address, InObjectStore) and blake3(payload).hexdigest() != address.object:
+        sent = payload if isinstance(address, InObjectStore) else None
+        if isinstance(address, InObjectStore) and await _digest(payload) != address.object:
             raise MalformedMessage(f"object {address.object} is not what its name says")
         batch = await asyncio.to_thread(UpdatesBatch.decode_at_rest, payload)
         if batch.id != request_id:
@@ -104,7 +111,29 @@ class Batches:
             shelf = self._shelf_of(address)
             if shelf is None:
                 raise MalformedMessage(f"the batch at {address} names results, but is on no shelf")
-        return Batch(batch.updates, batch.computed, batch.under, shelf, names)
+        return Batch(
+            batch.updates,
+            batch.computed,
+            batch.under,
+            shelf,
+            names,
+            sent,
+        )
+
+    async def keep(self, address: UpdatesAddress, batch: Batch) -> UpdatesAddress:
+        """The address by which a line of the log may refer to the batch that lies at `address`.
+
+        Clients can write into the bucket, also over an object whose name they know, so a
+        line refers to nothing there: those bytes are copied into the store, under the same name.
+        May be repeated; a copy that no line refers to is garbage.
+
+        Raises:
+            OSError: the store failed.
+        """
+        if not isinstance(address, InObjectStore) or batch.payload is None:
+            return address
+        await asyncio.to_thread(self._results.put, address.object, batch.payload)
+        return InStore(store=address.object)
 
     async def place(
         self,
@@ -175,22 +204,22 @@ class Batches:
         return InStore(store=key)
 
     async def discard(self, address: UpdatesAddress) -> None:
-        """Throw away what lies at `address`, which nothing refers to any more.
+        """Throw away the client's batch at `address`, whose request was handled.
 
-        Results that it names stay: another attempt at the same update may go on from them.
+        What lies in the store stays: who names it in a request need not be who placed it.
         """
         if isinstance(address, InObjectStore):
             await self._bucket.delete(address.object)
-        elif isinstance(address, InStore):
-            await asyncio.to_thread(self._results.delete, address.store)
 
     async def forget(self, address: UpdatesAddress) -> None:
         """Throw away what a line of a log referred to until it was purged, and all it names."""
         shelf = self._shelf_of(address)
-        if shelf is None:
-            await self.discard(address)
-        else:
+        if shelf is not None:
             await asyncio.to_thread(shelf.clear)
+        elif isinstance(address, InStore):
+            await asyncio.to_thread(self._results.delete, address.store)
+        else:
+            await self.discard(address)
 
     def _shelf_of(self, address: UpdatesAddress) -> Shelf | None:
         key = shelf_in(address.store) if isinstance(address, InStore) else None
@@ -199,7 +228,7 @@ class Batches:
     async def _payload(self, address: InObjectStore | InStore) -> bytes:
         try:
             if isinstance(address, InObjectStore):
-                return await self._bucket.get(address.object, at_most=self._at_most)
+                return await self._sent(address.object)
             return await asyncio.to_thread(self._results.get, address.store)
         except (NotFound, FileNotFoundError) as error:
             raise MissingBatch(f"no batch at {address.model_dump(by_alias=True)}") from error
@@ -207,3 +236,16 @@ class Batches:
             raise DamagedBatch(str(error)) from error
         except ObjectTooLarge as error:
             raise OversizedBatch(str(error)) from error
+
+    async def _sent(self, name: str) -> bytes:
+        """A client's batch; if it is not in the bucket any more, what was kept of it."""
+        try:
+            return await self._bucket.get(name, at_most=self._at_most)
+        except NotFound:
+            if not _is_digest(name):
+                raise
+            return await asyncio.to_thread(self._results.get, name)
+
+
+async def _digest(payload: bytes) -> str:
+    return await asyncio.to_thread(lambda: blake3(payload).hexdigest())

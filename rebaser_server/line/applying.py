@@ -148,6 +148,8 @@ async def _rebased(
     inline = isinstance(address, Inline) and len(request.payload) > INLINE_BYTES
     if inline or (done.corrections and not batch.names):  # a line has room for small ones alone
         address = await batches.place(message.id, done.updates)
+    else:
+        address = await batches.keep(address, batch)
     if done.dirty:
         changes = {"dirty_sequence": sequence}
     handled = Handled(

@@ -3,20 +3,28 @@
 A batch is its request's: another that names it neither gets it nor takes it away.
 """
 
+from typing import Any
+
+import pytest
 from blake3 import blake3
 
+from rebaser_client.history import history
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ObjectStore
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     InObjectStore,
+    InStore,
+    UpdatesAddress,
     UpdatesBatch,
     UpdatesBatchV2,
 )
+from rebaser_core.versioned import MESSAGE_ID
 from rebaser_server.line.dead_letters import REASON
 from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.values import Sum, set_to
+from tests.integration.values import Sum, new_id, set_to
+from tests.poisons import meta_subject
 
 
 async def place(deployment: Deployment, request_id: RequestId, updates: list) -> InObjectStore:
@@ -29,7 +37,7 @@ async def place(deployment: Deployment, request_id: RequestId, updates: list) ->
 
 
 async def request(
-    deployment: Deployment, change_set: ChangeSet, request_id: RequestId, address: InObjectStore
+    deployment: Deployment, change_set: ChangeSet, request_id: RequestId, address: UpdatesAddress
 ) -> None:
     message = EnqueueUpdatesRequestV1(
         id=request_id,
@@ -38,8 +46,13 @@ async def request(
         updates_address=address,
     )
     headers, payload = EnqueueUpdatesRequest.encode(message)
+    headers.pop(MESSAGE_ID)  # else the server takes one for another change set for a duplicate
     subject = deployment.subjects.requests(change_set)
     await deployment.js.publish(subject, payload, headers=headers)
+
+
+def named(value_id: str, value: int) -> dict[str, Any]:
+    return {"putValue": {"valueId": value_id, "name": "taken", "value": value}}
 
 
 async def test_a_request_that_names_anothers_batch_is_buried_and_the_other_one_is_applied(
@@ -61,6 +74,73 @@ async def test_a_request_that_names_anothers_batch_is_buried_and_the_other_one_i
     assert "is of request" in letter.headers[REASON]
     graph = await deployment.graph(change_set)
     assert graph.values[values.total].value == 7
+
+
+async def test_what_a_line_refers_to_cannot_be_overwritten_by_who_learns_its_name(
+    deployment: Deployment,
+) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    applied = RequestId()
+    address = await place(deployment, applied, values.define(3, 4))
+    await request(deployment, change_set, applied, address)
+    first = await deployment.start()
+    await deployment.at_rest()
+    first.kill()
+
+    for name in (address.object, f"{address.object}-other"):
+        await deployment.js.publish(meta_subject(name), b"this is no JSON")
+    await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 5)])
+    await deployment.start()
+    await deployment.at_rest()
+
+    assert (await deployment.graph(change_set)).values[values.total].value == 9
+    past = await deployment.archive(change_set).restored(await first_commit(deployment, change_set))
+    assert past.state.graph.values[values.one].value == 3
+
+
+async def first_commit(deployment: Deployment, change_set: ChangeSet) -> int:
+    [earliest, *_] = await history(deployment.js, deployment.subjects, change_set, most=None)
+    return earliest.commit
+
+
+@pytest.mark.parametrize("kind", [InObjectStore, InStore])
+async def test_a_request_cannot_throw_away_what_another_change_sets_line_refers_to(
+    deployment: Deployment, kind: type[InObjectStore | InStore]
+) -> None:
+    """By naming its address and its request's id, where the batch has to be corrected."""
+    victim, thief = new_change_sets(2)
+    applied, value = RequestId(), new_id()
+    address = await place(deployment, applied, [named(value, 3)])
+    await deployment.start()
+    await request(deployment, victim, applied, address)
+    await deployment.client.enqueue_updates(*thief, [named(new_id(), 1)])
+    await deployment.at_rest()
+    other = address if kind is InObjectStore else InStore(store=address.object)
+
+    await request(deployment, thief, applied, other)
+    await deployment.at_rest()
+
+    assert (await deployment.graph(victim)).values[value].value == 3
+    past = await deployment.archive(victim).restored(await first_commit(deployment, victim))
+    assert past.state.graph.values[value].value == 3
+
+
+@pytest.mark.parametrize("wrong", [b"this is no JSON", b"{}", b"[]", b'{"nuid": ">"}'])
+async def test_a_batch_whose_description_cannot_be_read_is_buried(
+    deployment: Deployment, wrong: bytes
+) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    damaged = RequestId()
+    address = await place(deployment, damaged, values.define(3, 4))
+    await deployment.js.publish(meta_subject(address.object), wrong)
+    await request(deployment, change_set, damaged, address)
+
+    daemon = await deployment.start(ATTEMPTS="1")
+    await deployment.at_rest()
+
+    [letter] = await deployment.dead_letters(change_set)
+    assert "DamagedBatch" in letter.headers[REASON]
+    assert daemon.process.poll() is None
 
 
 async def test_a_batch_of_which_a_part_is_lost_is_buried_and_the_change_set_goes_on(
