@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
+from blake3 import blake3
 from opentelemetry.trace import SpanKind
 
 from rebaser_client.errors import NotStored, QueueFull, TooLarge
@@ -24,7 +25,7 @@ from rebaser_core.jetstream import (
     Unsendable,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import MESSAGE_ID
+from rebaser_core.versioned import MESSAGE_ID, announced_id
 
 RETRY_FOR: Final = 60.0
 """Seconds in which an unanswered publish is tried again: the retry horizon H."""
@@ -32,6 +33,8 @@ RETRY_FOR: Final = 60.0
 _FIRST_DELAY: Final = 0.05  # seconds, doubled up to
 _LONGEST_DELAY: Final = 2.0
 _ROOM_DELAY: Final = 0.2  # seconds until a full queue is tried again by who empties it
+
+_DIGEST: Final = 16  # octets
 
 T = TypeVar("T")
 
@@ -50,25 +53,39 @@ async def publish_request(
 
     `tasks` is for who may store several for one change set at a time.
 
-    Repeated with the same `Nats-Msg-Id` it is stored once. Cancelled or failed, the
-    request may be stored, with or without its task; the reconcilers find it.
+    Repeated with the same `Nats-Msg-Id`, see `message_id`, it is stored once. Cancelled or
+    failed, the request may be stored, with or without its task; the reconcilers find it.
 
     Raises:
         NotStored: request or task not confirmed for `retry_for` seconds.
         QueueFull: refused, and not stored by an earlier try either.
         TooLarge: it does not fit into a message; nothing was sent.
     """
-    request_id = headers[MESSAGE_ID]
+    request_id = announced_id(headers) or ""
     with tracing.span("rebaser enqueue", change_set, SpanKind.PRODUCER, request=request_id):
         headers = tracing.injected(headers)
         tasks = tasks or Tasks.on(js, subjects, retry_for)
-        return await _publish(js, subjects, change_set, headers, payload, retry_for, tasks)
+        return await _publish(
+            js, subjects, change_set, request_id, headers, payload, retry_for, tasks
+        )
+
+
+def message_id(request_id: object, change_set: ChangeSet, payload: bytes) -> str:
+    """What the server recognises a repetition of the request by, behind the request's id.
+
+    The server remembers message ids for the whole stream, so what is stored under
+    another's is taken for a repetition, also where it is of another change set. Nobody
+    knows this one who does not know the request.
+    """
+    digest = blake3(f"{change_set}:".encode() + payload).hexdigest(_DIGEST)
+    return f"{request_id}.{digest}"
 
 
 async def _publish(
     js: JetStream,
     subjects: Subjects,
     change_set: ChangeSet,
+    request_id: str,
     headers: Mapping[str, str],
     payload: bytes,
     retry_for: float,
@@ -87,15 +104,15 @@ async def _publish(
     try:
         sequence = await persistently(store, retry_for)
     except Full as error:  # the server looks for the id first
-        raise queue_full(f"request {headers[MESSAGE_ID]} of {change_set}", error) from error
+        raise queue_full(f"request {request_id} of {change_set}", error) from error
     except Unsendable as error:
-        raise TooLarge(f"request {headers[MESSAGE_ID]}: {error}") from error
+        raise TooLarge(f"request {request_id}: {error}") from error
     except JetStreamError as error:
         # Stored or not, a task harms nothing and the request may need it (C2).
         await publish_task(js, subjects, change_set, retry_for=_LONGEST_DELAY)
-        raise NotStored(f"request {headers[MESSAGE_ID]}: {error}") from error
+        raise NotStored(f"request {request_id}: {error}") from error
     if not await tasks.see_to(change_set):
-        raise NotStored(f"request {headers[MESSAGE_ID]} is stored, but its task is not confirmed")
+        raise NotStored(f"request {request_id} is stored, but its task is not confirmed")
     return sequence
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from rebaser_client.errors import NotReadable, OutcomeUnknown, Unreachable
 from rebaser_client.pairs import Pairs
-from rebaser_client.publishing import Tasks, publish_request, publish_task
+from rebaser_client.publishing import Tasks, message_id, publish_request, publish_task
 from rebaser_client.replies import Replies
 from rebaser_core.answers import ASK_AGAIN, PATIENCE
 from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
@@ -23,7 +23,7 @@ from rebaser_core.outcomes import (
     RequestState,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import REPLY_INBOX, REPLY_VERSION
+from rebaser_core.versioned import MESSAGE_ID, REPLY_INBOX, REPLY_VERSION
 
 Reply = Awaitable[EnqueueUpdatesResponseV2]
 
@@ -64,7 +64,7 @@ class Requests:
             self._js,
             self._subjects,
             change_set,
-            headers,
+            headers | {MESSAGE_ID: message_id(headers[MESSAGE_ID], change_set, payload)},
             payload,
             retry_for=self._retry_for,
             tasks=self._tasks,

@@ -90,6 +90,16 @@ def _positive(text: str) -> int:
     return int(text) if plain else 0
 
 
+def announced_id(headers: Mapping[str, str]) -> str | None:
+    """The id that `Nats-Msg-Id` announces: all of it, or what stands before its first dot.
+
+    What follows the dot keeps message ids apart that are of one id, since a stream
+    remembers message ids without their subjects.
+    """
+    message_id = headers.get(MESSAGE_ID)
+    return None if message_id is None else message_id.partition(".")[0]
+
+
 def reply_version(headers: Mapping[str, str]) -> int:
     """The newest version of the answer that whoever asked with these headers reads."""
     return _positive(headers.get(REPLY_VERSION, "")) or 1
@@ -164,7 +174,7 @@ class MessageType(Generic[VersionedT]):
                 f"{self.name}: headers say version {info.message_version}, the body {version}"
             )
         message = self._current(version, body)
-        announced = headers.get(MESSAGE_ID)
+        announced = announced_id(headers)
         if announced is not None and announced != str(message.id):
             raise MalformedMessage(f"{MESSAGE_ID} is {announced[:40]!r}, the id is {message.id}")
         return message

@@ -120,7 +120,7 @@ class Batches:
             sent,
         )
 
-    async def keep(self, address: UpdatesAddress, batch: Batch) -> UpdatesAddress:
+    async def adopt(self, address: UpdatesAddress, batch: Batch) -> UpdatesAddress:
         """The address by which a line of the log may refer to the batch that lies at `address`.
 
         Clients can write into the bucket, also over an object whose name they know, so a
@@ -128,12 +128,11 @@ class Batches:
         May be repeated; a copy that no line refers to is garbage.
 
         Raises:
-            OSError: the store failed.
+            OSError: the store failed; nothing was changed.
         """
         if not isinstance(address, InObjectStore) or batch.payload is None:
             return address
-        await asyncio.to_thread(self._results.put, address.object, batch.payload)
-        return InStore(store=address.object)
+        return InStore(store=await self.keep(batch.payload))
 
     async def place(
         self,

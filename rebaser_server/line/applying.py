@@ -149,7 +149,7 @@ async def _rebased(
     if inline or (done.corrections and not batch.names):  # a line has room for small ones alone
         address = await batches.place(message.id, done.updates)
     else:
-        address = await batches.keep(address, batch)
+        address = await batches.adopt(address, batch)
     if done.dirty:
         changes = {"dirty_sequence": sequence}
     handled = Handled(

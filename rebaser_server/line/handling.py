@@ -15,7 +15,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
 from rebaser_core.limits import Limits
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID, REPLY_INBOX
+from rebaser_core.versioned import CONTENT_TYPE, REPLY_INBOX, announced_id
 from rebaser_server.errors import LeftForNewer, RetryLater, Unwritten, WorkEnded
 from rebaser_server.line.announcing import Announcer
 from rebaser_server.line.applying import Unprocessable, apply, repeated, stage
@@ -244,6 +244,6 @@ def _told(error: BaseException) -> str:
 def id_of(request: Delivery) -> RequestId:
     """The id that the headers announce; of a request that has none, one made of its sequence."""
     try:
-        return RequestId.from_str(request.headers.get(MESSAGE_ID, ""))
+        return RequestId.from_str(announced_id(request.headers) or "")
     except ValueError:
         return RequestId.from_int(request.stream_sequence)

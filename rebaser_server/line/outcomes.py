@@ -10,7 +10,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, OrderedConsumer
 from rebaser_core.outcomes import OutcomeQueryV1, OutcomeReplyV2, RequestState
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import MESSAGE_ID
+from rebaser_core.versioned import announced_id
 from rebaser_server.history.commit_log import CommitLog
 from rebaser_server.history.retention import Kept
 from rebaser_server.history.state import Known, recent_in
@@ -53,7 +53,7 @@ class Outcomes:
         )
         async with reader:
             while (request := await reader.next(quiet=0)) is not None:
-                if request.headers.get(MESSAGE_ID) == str(request_id):
+                if announced_id(request.headers) == str(request_id):
                     return True
         return False
 

@@ -63,7 +63,7 @@ async def is_served(deployment: Deployment) -> bool:
         return isinstance((await reply).status, SuccessStatusV2)
 
 
-@pytest.mark.parametrize("octets", [False])
+@pytest.mark.parametrize("octets", [False, True])
 async def test_a_rebaser_starts_and_stays_whatever_is_stored(
     deployment: Deployment, *, octets: bool
 ) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rebaser_core.commits import Commit
 from rebaser_core.subjects import Subjects
+from rebaser_core.versioned import announced_id
 from rebaser_server.line.dead_letters import REASON, SEQUENCE
 from tests.chaos.fleet import TOLD_OF_RUNS, delivery_in
 from tests.chaos.history import History, Kind
@@ -111,7 +112,7 @@ class Record:
         self.verdict.requests += 1
         self.history.add(
             Kind.STORED,
-            request=stored.headers.get("Nats-Msg-Id"),
+            request=announced_id(stored.headers),
             change_set=self._change_set(stored),
             sequence=stored.sequence,
             duplicate=False,

@@ -23,7 +23,7 @@ from rebaser_core.messages import (
 )
 from rebaser_core.outcomes import RequestState
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import MESSAGE_ID
+from rebaser_core.versioned import announced_id
 from rebaser_server.cli import main
 from rebaser_server.line.requests import RequestQueue
 from rebaser_server.server import prepare
@@ -136,7 +136,7 @@ async def test_a_rebaser_hears_at_once_of_a_request_to_a_change_set_that_was_idl
             heard = await asyncio.wait_for(waiting, 10)
 
     assert heard is not None
-    assert heard.headers[MESSAGE_ID] == str(request)
+    assert announced_id(heard.headers) == str(request)
     assert violations(nats_server) == []
 
 

@@ -257,6 +257,7 @@ def test_what_this_build_does_not_speak_is_left_unread(name, value, says):
 
 def test_a_message_id_that_is_not_the_requests_is_malformed():
     assert "Nats-Msg-Id is 'other', the id is" in refusal(body(), **{MESSAGE_ID: "other"})
+    assert "Nats-Msg-Id is 'other', the id is" in refusal(body(), **{MESSAGE_ID: "other.more"})
 
 
 def test_a_newer_batch_at_rest_is_refused_by_name():

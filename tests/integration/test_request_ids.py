@@ -1,0 +1,67 @@
+"""A request's id is its own change set's: no other request under it takes its place."""
+
+from rebaser_core.ids import RequestId
+from rebaser_core.messages import SuccessStatusV2
+from rebaser_core.outcomes import OutcomeQueryV1, RequestState
+from rebaser_server.line.outcomes import Outcomes
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.values import Sum
+
+
+async def test_requests_of_one_id_to_two_change_sets_are_both_applied(
+    deployment: Deployment,
+) -> None:
+    request, change_sets, values = RequestId(), new_change_sets(2), Sum()
+    for change_set in change_sets:
+        await deployment.client.enqueue_updates(
+            *change_set, values.define(1, 2), request_id=request
+        )
+    await deployment.start()
+    await deployment.at_rest()
+
+    for change_set in change_sets:
+        assert (await deployment.graph(change_set)).values[values.total].value == 3
+        outcome = await deployment.client.outcome(*change_set, request)
+        assert outcome.state is RequestState.HANDLED
+
+
+async def test_who_uses_the_id_first_elsewhere_keeps_no_request_from_being_stored(
+    deployment: Deployment,
+) -> None:
+    request, values = RequestId(), Sum()
+    own, victim = new_change_sets(2)
+    await deployment.js.publish(deployment.subjects.requests(own), b"", message_id=str(request))
+
+    _, reply = await deployment.client.enqueue_updates_with_reply(
+        *victim, values.define(1, 2), request_id=request
+    )
+    await deployment.start()
+
+    assert isinstance((await reply).status, SuccessStatusV2)
+    assert (await deployment.graph(victim)).values[values.one].value == 1
+
+
+async def test_a_request_that_is_sent_again_is_stored_once(deployment: Deployment) -> None:
+    [change_set], request, values = new_change_sets(1), RequestId(), Sum()
+    for _ in range(2):
+        await deployment.client.enqueue_updates(
+            *change_set, values.define(1, 2), request_id=request
+        )
+
+    state = (await deployment.js.stream_info(deployment.subjects.requests_stream))["state"]
+    assert state["messages"] == 1
+
+
+async def test_a_waiting_request_is_found_by_its_id(deployment: Deployment) -> None:
+    [change_set] = new_change_sets(1)
+    request = await deployment.client.enqueue_updates(*change_set, Sum().define(1, 2))
+    archive = deployment.archive(change_set)
+    outcomes = Outcomes(deployment.js, deployment.subjects, archive.checkpoints)
+
+    query = OutcomeQueryV1(
+        id=request,
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+    )
+
+    assert (await outcomes.of(query)).state is RequestState.WAITING
