@@ -9,7 +9,6 @@ import structlog
 
 from rebaser_server import server
 from rebaser_server.dvu.archive import default_directory
-from rebaser_server.dvu.blob import Limits
 from rebaser_server.dvu.by_size import BySizeExecutor
 from rebaser_server.dvu.errors import DvuError
 from rebaser_server.dvu.executor import Executor, SparkExecutor
@@ -39,7 +38,7 @@ async def run(
     """
     gc.set_threshold(_COLLECT_EVERY, 20, 20)
     spark = SparkExecutor(spark_options(settings))
-    limits = Limits(settings.functions.time.total_seconds(), settings.functions.memory)
+    limits = server.call_limits(settings)
     executor = BySizeExecutor(
         SweepingExecutor(InProcessExecutor(), 1, limits=limits),
         SweepingExecutor(spark, spark.slots, limits=limits),

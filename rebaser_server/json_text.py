@@ -33,30 +33,29 @@ def data_of(text: str | bytes) -> Any:
     return orjson.loads(text)
 
 
-def texts_of(data: Sequence[Any]) -> pa.StringArray:
+def texts_of(data: Sequence[Any]) -> pa.LargeStringArray:
     """The canonical text of each."""
-    return pa.array([orjson.dumps(item, option=_SORTED) for item in data], pa.binary()).cast(
-        pa.string()
-    )
+    dumped = [orjson.dumps(item, option=_SORTED) for item in data]
+    return pa.array(dumped, pa.large_binary()).cast(pa.large_string())
 
 
-def all_data_of(texts: pa.StringArray) -> list[Any]:
+def all_data_of(texts: pa.LargeStringArray) -> list[Any]:
     """What each text says. Raises `ValueError`."""
-    return list(map(orjson.loads, texts.cast(pa.binary()).to_pylist()))
+    return list(map(orjson.loads, texts.cast(pa.large_binary()).to_pylist()))
 
 
-def texts_of_numbers(numbers: NDArray[Any]) -> pa.StringArray:
+def texts_of_numbers(numbers: NDArray[Any]) -> pa.LargeStringArray:
     """The canonical texts of integers of 64 bits, of finite floats or of booleans."""
     if not len(numbers):
-        return pa.array([], pa.string())
+        return pa.array([], pa.large_string())
     numbers = np.ascontiguousarray(numbers)
     # In parts: new memory for all at once takes longer than to write them.
     starts = range(0, len(numbers), _AT_ONCE)
     return pa.concat_arrays([_texts_of(numbers[start : start + _AT_ONCE]) for start in starts])
 
 
-def _texts_of(numbers: NDArray[Any]) -> pa.StringArray:
+def _texts_of(numbers: NDArray[Any]) -> pa.LargeStringArray:
     dumped = orjson.dumps(numbers, option=_NUMBERS)
-    brackets = pa.py_buffer(np.array([1, len(dumped) - 1], np.int32))
-    together = pa.StringArray.from_buffers(1, brackets, pa.py_buffer(dumped))
+    brackets = pa.py_buffer(np.array([1, len(dumped) - 1], np.int64))
+    together = pa.LargeStringArray.from_buffers(1, brackets, pa.py_buffer(dumped))
     return pc.split_pattern(together, ",").values

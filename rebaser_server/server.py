@@ -23,6 +23,7 @@ from rebaser_core.limits import Limits
 from rebaser_core.streams import StreamOptions
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.connection import connect_options, jetstream
+from rebaser_server.dvu.blob import Limits as CallLimits
 from rebaser_server.dvu.executor import Executor
 from rebaser_server.errors import Interrupted, StopOverdue
 from rebaser_server.files import Files
@@ -166,6 +167,7 @@ def _open(
             dvu_attempts=settings.dvu_attempts,
             slots=slots,
             limits=Limits(**settings.limits.model_dump()),
+            call_limits=call_limits(settings),
         ),
     )
 
@@ -174,6 +176,15 @@ def _answering(shop: Workshop, settings: Settings) -> Answering:
     outcomes = Outcomes(shop.js, shop.subjects, shop.checkpoints)
     bounds = Bounds(**settings.questions.model_dump())
     return Answering(shop.subjects, shop.archive, outcomes, bounds)
+
+
+def call_limits(settings: Settings) -> CallLimits:
+    """What a call of a function may take and return."""
+    return CallLimits(
+        settings.functions.time.total_seconds(),
+        settings.functions.memory,
+        value_bytes=settings.limits.value_bytes,
+    )
 
 
 def _fairness(settings: FairnessSettings) -> Fairness:

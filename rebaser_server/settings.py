@@ -70,7 +70,7 @@ class LimitsSettings(Group):
     batch_bytes: Annotated[int, Field(ge=1)] = Limits().batch_bytes
     """Bytes of one batch that is not inline, encoded."""
     value_bytes: Annotated[int, Field(ge=1)] = Limits().value_bytes
-    """Bytes of one value as JSON."""
+    """Bytes of one value as JSON, sent or computed."""
     inputs: Annotated[int, Field(ge=1)] = Limits().inputs
     """Inputs of one value, all arguments together."""
     name_depth: Annotated[int, Field(ge=1)] = Limits().name_depth
@@ -187,9 +187,10 @@ class Settings(BaseSettings):
     attempts: Annotated[int, Field(ge=1)] = 5
     """Failed attempts after which a request goes to the dead letters."""
     dvu_deadline: Duration = timedelta(minutes=30)
-    """A dependent values update that takes longer is stopped and tried again."""
+    """An update that computes no further value for this long is stopped and tried again. Longer
+    than `functions.time`, and than Spark takes to start."""
     dvu_attempts: Annotated[int, Field(ge=1)] = 5
-    """Failed updates in a row after which the affected values are marked failed."""
+    """Failed updates in a row after which the values not computed yet are marked failed."""
     functions: FunctionSettings = FunctionSettings()
     spark_min_affected: Annotated[int, Ge(0)] = 0
     """Updates of fewer values are evaluated in process; 0: everything runs on Spark."""

@@ -4,24 +4,26 @@ A blob is columns, and is made from columns (`Blob(…)`, from what was taken fr
 by tests, from lists (`Blob.of`). No Python object is made for any value on the way.
 
 Encoded, little-endian: the format's version in one byte, three of padding, the length of the
-header in four, the number of values in eight; the header in CBOR; then the columns as they lie
-in memory. Each part begins at a multiple of 8. The header is an array: functions, signatures,
-limits, the number of constants, the length of each section. An array column is one section, a
-string column two: Arrow's offsets of 32 bits, and the text.
+header in four, the number of values in eight; the limits in 32; the header in CBOR; then the
+columns as they lie in memory. Each part begins at a multiple of 8. The header is an array:
+functions, signatures, the number of constants, the length of each section. An array column is
+one section, a string column two: Arrow's offsets of 64 bits, and the text.
 """
 
 import struct
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 import cbor2
 import numpy as np
 import pyarrow as pa
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from rebaser_server.dvu.columns import (
     ALIGNMENT,
+    KIND,
     array,
     buffers_of,
     joined,
@@ -31,7 +33,7 @@ from rebaser_server.dvu.columns import (
 )
 from rebaser_server.json_text import text_of
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 OK: Final = 0
 FAILED: Final = 1
@@ -44,6 +46,11 @@ Shape = tuple[str, int | None]
 """An argument: its name, and how many refs are its list; None: it is one ref itself."""
 
 _FIXED: Final = struct.Struct("<B3xIQ")
+_LIMITS: Final = struct.Struct("<dQQ?7x")
+_HEADER: Final = _FIXED.size + _LIMITS.size
+"""Where the header begins."""
+_DIGEST: Final = 32
+"""Digits of a blob's digest: 128 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +62,12 @@ class Limits:
     """Bytes that the evaluator may grow by during the call."""
     is_guarded: bool = False
     """Have the blob evaluated in a process that may end: for one that has ended an evaluator."""
+    value_bytes: int = 0
+    """Bytes of a result as JSON."""
 
 
-def _no_strings() -> pa.StringArray:
-    return pa.array([], pa.string())
+def _no_strings() -> pa.LargeStringArray:
+    return pa.array([], KIND)
 
 
 def _no_numbers() -> NDArray[np.int32]:
@@ -86,12 +95,12 @@ class Blob:
     """Runtime and code; without a runtime, the function does not exist and the code is its id."""
     signatures: list[tuple[int, list[Shape]]] = field(default_factory=list)
     """A function, and the arguments to call it with."""
-    ids: pa.StringArray = field(default_factory=_no_strings)
+    ids: pa.LargeStringArray = field(default_factory=_no_strings)
     calls: NDArray[np.int32] = field(default_factory=_no_numbers)
     """The signature of each value."""
     statuses: NDArray[np.uint8] = field(default_factory=_no_codes)
     """What each value was before, a place in `STATUSES`."""
-    texts: pa.StringArray = field(default_factory=_no_strings)
+    texts: pa.LargeStringArray = field(default_factory=_no_strings)
     """Its value then as canonical JSON text; the message of a failed one; of a blocked one the id
     of the input that blocked it; of a pending one nothing."""
     forced: NDArray[np.bool_] = field(default_factory=_no_flags)
@@ -99,11 +108,11 @@ class Blob:
     refs: NDArray[np.int32] = field(default_factory=_no_numbers)
     """What each value takes, argument after argument, value after value: *r* ≥ 0 is the blob's
     value *r*, which comes before it; *r* < 0 its constant ~*r*: -1 the first, -2 the second."""
-    constant_ids: pa.StringArray = field(default_factory=_no_strings)
+    constant_ids: pa.LargeStringArray = field(default_factory=_no_strings)
     """Inputs from outside of the blob."""
     constant_known: NDArray[np.bool_] = field(default_factory=_no_flags)
     """Whether each has a value."""
-    constant_texts: pa.StringArray = field(default_factory=_no_strings)
+    constant_texts: pa.LargeStringArray = field(default_factory=_no_strings)
     """The values; of one that has none, anything."""
     limits: Limits = Limits()
 
@@ -122,7 +131,7 @@ class Blob:
         return cls(
             list(functions),
             list(signatures),
-            pa.array(ids, pa.string()),
+            pa.array(ids, KIND),
             array(calls, np.int32),
             array([STATUSES.index(word) for word in words], np.uint8),
             strings([text_of(data) if word == "ok" else data or "" for word, data in known]),
@@ -159,13 +168,12 @@ class Blob:
             [
                 self.functions,
                 self.signatures,
-                astuple(self.limits),
                 len(self.constant_known),
                 lengths,
             ]
         )
         fixed = _FIXED.pack(VERSION, len(header), len(self))
-        return joined([fixed, header, *sections])
+        return joined([fixed + _packed(self.limits), header, *sections])
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
@@ -177,8 +185,8 @@ class Blob:
         size(data)
         _, length, count = _FIXED.unpack_from(data)
         view = memoryview(data)
-        start = _FIXED.size + length
-        functions, signatures, limits, constants, lengths = cbor2.loads(view[_FIXED.size : start])
+        start = _HEADER + length
+        functions, signatures, constants, lengths = cbor2.loads(view[_HEADER:start])
         parts = parted(view[start + -length % ALIGNMENT :], lengths)
         return cls(
             [(runtime, code) for runtime, code in functions],
@@ -192,13 +200,38 @@ class Blob:
             strings_from(constants, *parts[8:10]),
             np.frombuffer(parts[10], np.bool_),
             strings_from(constants, *parts[11:13]),
-            Limits(*limits),
+            limits_of(data),
         )
 
 
 def size(blob: bytes | memoryview) -> int:
     """How many values an encoded blob holds, for the price of its first bytes."""
-    if len(blob) < _FIXED.size or blob[0] != VERSION:
+    if len(blob) < _HEADER or blob[0] != VERSION:
         raise ValueError(f"not a blob of version {VERSION}")
     count: int = _FIXED.unpack_from(blob)[2]
     return count
+
+
+def limits_of(blob: bytes | memoryview) -> Limits:
+    """Of an encoded blob."""
+    size(blob)
+    seconds, memory, value_bytes, is_guarded = _LIMITS.unpack_from(blob, _FIXED.size)
+    return Limits(seconds, memory, is_guarded, value_bytes)
+
+
+def limited(blob: bytes | memoryview, limits: Limits) -> bytes | memoryview:
+    """An encoded blob with these limits: itself if it has them, else a copy."""
+    if limits_of(blob) == limits:
+        return blob
+    view = memoryview(blob)
+    return b"".join([view[: _FIXED.size], _packed(limits), view[_HEADER:]])
+
+
+def digest_of(blob: bytes | memoryview) -> str:
+    """Of an encoded blob, whatever its limits: they change how it is computed, and not to what."""
+    view = memoryview(blob)
+    return blake3(view[: _FIXED.size]).update(view[_HEADER:]).hexdigest()[:_DIGEST]
+
+
+def _packed(limits: Limits) -> bytes:
+    return _LIMITS.pack(limits.seconds, limits.memory, limits.value_bytes, limits.is_guarded)

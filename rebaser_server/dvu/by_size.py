@@ -24,7 +24,7 @@ class BySizeExecutor:
 
     async def run(
         self,
-        blobs: Sequence[bytes],
+        blobs: Sequence[bytes | memoryview],
         *,
         shelf: Shelf | None = None,
         on_progress: OnProgress | None = None,

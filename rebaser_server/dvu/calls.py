@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import cache
+from types import CodeType
 from typing import Any
 
 from rebaser_server.dvu.blob import Shape
@@ -46,8 +47,13 @@ def loop_of(function: Callable[..., Any], shape: list[Shape]) -> Loop:
 
 def _can_be_written(function: Callable[..., Any], shape: list[Shape]) -> bool:
     """Whether all names are of parameters, as installed code has them, and not just anybody's."""
-    code = getattr(function, "__code__", None)
-    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ()
+    try:
+        code = getattr(function, "__code__", None)
+    except Exception:  # noqa: BLE001 - an installed object's own code
+        code = None
+    if not isinstance(code, CodeType):
+        return not shape
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     return all(name in own for name, _ in shape)
 
 

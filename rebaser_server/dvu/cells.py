@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rebaser_server.dvu.blob import OK, Blob
-from rebaser_server.dvu.columns import buffers_of
+from rebaser_server.dvu.columns import KIND, buffers_of
 from rebaser_server.dvu.json_data import MAX_DEPTH, read_only
 from rebaser_server.json_text import all_data_of, data_of, texts_of_numbers
 
@@ -136,13 +136,20 @@ class Cells:
         lengths = pc.binary_length(self.texts_at(places)).to_numpy(zero_copy_only=False)
         self.box(places[lengths >= _SHALLOW])
 
+    def exceed(self, places: Places, most: int) -> NDArray[np.bool_]:
+        """Which of these TEXT cells have texts of more than `most` bytes; 0: none has."""
+        if not most:
+            return np.zeros(len(places), np.bool_)
+        lengths = pc.binary_length(self.texts_at(places)).to_numpy(zero_copy_only=False)
+        return lengths > most  # type: ignore[no-any-return]
+
     def choose(self, places: Places, chosen: Places) -> None:
         """Let cells have the texts of others; `kinds` and `bits` are the caller's."""
         if self._sources is None:
             self._sources = np.arange(len(self.kinds))
         self._sources[places] = self._sources[chosen]
 
-    def texts_at(self, places: Places) -> pa.StringArray:
+    def texts_at(self, places: Places) -> pa.LargeStringArray:
         """The texts of TEXT cells."""
         sources = places if self._sources is None else self._sources[places]
         texts = self.texts.take(sources)
@@ -154,13 +161,13 @@ class Cells:
                 computed.get(source, text)
                 for source, text in zip(sources.tolist(), texts.to_pylist(), strict=True)
             ],
-            pa.string(),
+            KIND,
         )
 
-    def all_texts_at(self, places: Places) -> pa.StringArray:
+    def all_texts_at(self, places: Places) -> pa.LargeStringArray:
         """The canonical texts of cells that have values."""
         if not len(places):
-            return pa.array([], pa.string())
+            return pa.array([], KIND)
         kinds = self.kinds[places]
         met = _met(kinds)
         if len(met) == 1:
@@ -173,9 +180,9 @@ class Cells:
         order[np.concatenate(parts)] = np.arange(len(places))
         return pa.concat_arrays(texts).take(order)
 
-    def _texts_of_kind(self, kind: int, places: Places) -> pa.StringArray:
+    def _texts_of_kind(self, kind: int, places: Places) -> pa.LargeStringArray:
         if kind == NULL:
-            return pa.repeat("null", len(places))
+            return pa.repeat(pa.scalar("null", KIND), len(places))
         if kind == TEXT:
             return self.texts_at(places)
         if kind == FLOAT:
@@ -187,10 +194,10 @@ def _met(kinds: Kinds) -> list[int]:
     return np.flatnonzero(np.bincount(kinds)).tolist()
 
 
-def _read(texts: pa.StringArray) -> tuple[Kinds, Bits]:
+def _read(texts: pa.LargeStringArray) -> tuple[Kinds, Bits]:
     """The kinds and bits of canonical texts, none of them empty."""
     offsets, text = buffers_of(texts)
-    first = np.frombuffer(text, np.uint8)[np.frombuffer(offsets, np.int32)[:-1]]
+    first = np.frombuffer(text, np.uint8)[np.frombuffer(offsets, np.int64)[:-1]]
     kinds = _BY_FIRST[first]
     bits = np.zeros(len(texts), np.int64)
     truths = kinds == BOOL
@@ -201,7 +208,7 @@ def _read(texts: pa.StringArray) -> tuple[Kinds, Bits]:
     return kinds, bits
 
 
-def _read_numbers(texts: pa.StringArray, numbers: Places, kinds: Kinds, bits: Bits) -> None:
+def _read_numbers(texts: pa.LargeStringArray, numbers: Places, kinds: Kinds, bits: Bits) -> None:
     written = texts if len(numbers) == len(texts) else texts.take(numbers)
     is_float = _have_fraction(written)
     floats, integers = numbers[is_float], numbers[~is_float]
@@ -213,7 +220,7 @@ def _read_numbers(texts: pa.StringArray, numbers: Places, kinds: Kinds, bits: Bi
         bits[integers] = pc.cast(texts.take(integers), pa.int64()).to_numpy()
 
 
-def _have_fraction(numbers: pa.StringArray) -> NDArray[np.bool_]:
+def _have_fraction(numbers: pa.LargeStringArray) -> NDArray[np.bool_]:
     """Which of these texts are of floats."""
     text = np.frombuffer(buffers_of(numbers)[1], np.uint8)
     points = np.count_nonzero(text == ord("."))

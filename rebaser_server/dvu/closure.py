@@ -52,6 +52,15 @@ def closure(graph: Graph) -> Closure:
     return walk.closure(direct)
 
 
+def direct(graph: Graph) -> NDArray[np.int32]:
+    """The dependent values that the roots of `graph` have computed in any case, in any order."""
+    roots = graph.roots.indices()
+    takers, _ = graph.wiring.takers_of(roots)
+    met: NDArray[np.int32] = distinct(np.concatenate([roots, takers.astype(_INDEX)]))
+    is_dependent: NDArray[np.bool_] = graph.columns.func.room[met] >= 0
+    return met[is_dependent]
+
+
 class _Walk:
     """Values are numbered as they are met; edges are kept from one step to the end."""
 

@@ -8,30 +8,26 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 ALIGNMENT: Final = 8
-_OFFSET: Final = np.dtype("<i4")
+_OFFSET: Final = np.dtype("<i8")
+KIND: Final = pa.large_string()
+"""Of every column of strings: offsets of 64 bits, since values may be 2 GiB of text together."""
 
-Strings: TypeAlias = "pa.StringArray | pa.ChunkedArray | Sequence[str]"
+Strings: TypeAlias = "pa.Array | pa.ChunkedArray | Sequence[str]"
 """Any Arrow strings, or a list of them. A null is taken for an empty string."""
 
 
-def strings(given: Strings) -> pa.StringArray:
-    """One Arrow array of plain strings, without nulls.
-
-    Raises:
-        pa.ArrowInvalid: more than 2 GiB of text.
-    """
+def strings(given: Strings) -> pa.LargeStringArray:
+    """One Arrow array of strings, without nulls."""
     if not isinstance(given, pa.Array | pa.ChunkedArray):
-        return pa.array(given, pa.string())
-    if given.type != pa.string():
-        given = given.cast(pa.string())
+        return pa.array(given, KIND)
+    if given.type != KIND:
+        given = given.cast(KIND)
     if isinstance(given, pa.ChunkedArray):
         given = given.combine_chunks()
-        if isinstance(given, pa.ChunkedArray):  # too much text for one array
-            raise pa.ArrowInvalid("more text than one blob can hold")
     return given.fill_null("") if given.null_count else given
 
 
-def buffers_of(column: pa.StringArray) -> list[bytes | memoryview]:
+def buffers_of(column: pa.LargeStringArray) -> list[bytes | memoryview]:
     """Its offsets, which begin with 0, and its text."""
     _, offsets, text = column.buffers()
     if not len(column):
@@ -42,9 +38,9 @@ def buffers_of(column: pa.StringArray) -> list[bytes | memoryview]:
     return [(bounds - bounds[0]).data.cast("B") if first else bounds.data.cast("B"), data]
 
 
-def strings_from(count: int, offsets: memoryview, text: memoryview) -> pa.StringArray:
+def strings_from(count: int, offsets: memoryview, text: memoryview) -> pa.LargeStringArray:
     """What `buffers_of` was given; shares the memory."""
-    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
+    return pa.LargeStringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
 
 
 def array(given: Any, kind: type[np.generic]) -> NDArray[Any]:

@@ -4,7 +4,8 @@ DvuError
 ├── FunctionMissing   a function is not installed here, or its runtime is unknown
 ├── SessionFailed     Spark did not start; the next run tries again
 │   └── JavaMissing   no Java that Spark can run on; an administrator must look
-└── RunFailed         the evaluation itself broke down; nothing is lost by repeating the run
+├── RunFailed         the evaluation itself broke down; nothing is lost by repeating the run
+└── Stalled           nothing was computed for too long
 
 A function that raises is none of these: its value fails, the run succeeds.
 """
@@ -28,3 +29,7 @@ class JavaMissing(SessionFailed):
 
 class RunFailed(DvuError):
     """The run ended without outcomes, and has left none behind."""
+
+
+class Stalled(DvuError):
+    """The run was stopped. What it had computed is on its shelf."""

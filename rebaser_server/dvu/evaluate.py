@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from rebaser_server.dvu.blob import OK, Blob, size
 from rebaser_server.dvu.cells import NONE, Cells
+from rebaser_server.dvu.columns import KIND
 from rebaser_server.dvu.culprits import FAILED_RUNTIME
 from rebaser_server.dvu.errors import FunctionMissing
 from rebaser_server.dvu.functions import form_of, resolve
@@ -21,10 +22,10 @@ from rebaser_server.dvu.outcome import (
     decode_outcome,
     encode_outcome,
 )
-from rebaser_server.dvu.results import MAX_MESSAGE
 from rebaser_server.dvu.rows import Rows
 from rebaser_server.dvu.runs import highest_refs, runs
 from rebaser_server.dvu.wide import Wide
+from rebaser_server.dvu.wording import MAX_MESSAGE
 
 if TYPE_CHECKING:
     from rebaser_server.dvu.guard import GuardedEvaluation
@@ -99,17 +100,29 @@ class Evaluation:
         self._wide = Wide(blob, self._cells, wiring, self._changed, forms, self._rows, watch)
         self.done = 0
         """Values computed, or found not to be due."""
+        self._step = 0, 0
+        """Values of the call of `advance` that goes on, and calls of functions before it."""
+
+    @property
+    def ahead(self) -> int:
+        """Values computed beyond `done`, at least, while `advance` goes on on another thread."""
+        count, before = self._step
+        return max(0, min(self._called() - before, count) - 1)
+
+    def _called(self) -> int:
+        return self._wide.recomputed + sum(self._rows.calls) + len(self._rows.found)
 
     def advance(self, count: int) -> None:
         """Compute the next `count` values, or as many as there are."""
         stop = min(self.done + count, len(self._blob))
+        self._step = stop - self.done, self._called()
         with self._watch.watching():
             for start, end, is_wide in runs(self._highest, self.done, stop):
                 if is_wide:
                     self._wide.run(start, end)
                 else:
                     self._rows.in_order(start, end)
-        self.done = stop
+        self.done, self._step = stop, (0, 0)
 
     def found(self) -> Outcome:
         """What became of the values so far."""
@@ -125,7 +138,7 @@ class Evaluation:
             places = np.concatenate([places, np.array(results.places, np.int64)])
             statuses = np.concatenate([statuses, np.array(results.statuses, np.uint8)])
             order = np.argsort(places)
-            texts = pa.concat_arrays([texts, pa.array(results.texts, pa.string())]).take(order)
+            texts = pa.concat_arrays([texts, pa.array(results.texts, KIND)]).take(order)
             places, statuses = places[order], statuses[order]
         columns = [ids if len(places) == len(ids) else ids.take(places), statuses, texts]
         return pa.table([*columns, places.astype(np.int32)], schema=SCHEMA)

@@ -32,7 +32,7 @@ class Executor(Protocol):
 
     async def run(
         self,
-        blobs: Sequence[bytes],
+        blobs: Sequence[bytes | memoryview],
         *,
         shelf: Shelf | None = None,
         on_progress: OnProgress | None = None,
@@ -78,7 +78,7 @@ class SparkExecutor:
 
     async def run(
         self,
-        blobs: Sequence[bytes],
+        blobs: Sequence[bytes | memoryview],
         *,
         shelf: Shelf | None = None,
         on_progress: OnProgress | None = None,

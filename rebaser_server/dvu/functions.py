@@ -10,6 +10,7 @@ from rebaser_server.dvu.builtin import BUILTINS
 from rebaser_server.dvu.builtin_columns import FORMS
 from rebaser_server.dvu.errors import FunctionMissing
 from rebaser_server.dvu.vectorised import Form
+from rebaser_server.dvu.wording import described
 
 GROUP: Final = "rebaser.functions"
 """Entry points in this group are what runtime `python` can name."""
@@ -40,7 +41,7 @@ def form_of(runtime: str, code: str) -> Form | None:
         return None
     try:
         return vectorised.form_of(_installed(code))
-    except FunctionMissing:
+    except Exception:  # noqa: BLE001 - an installed object's own code; or there is no such function
         return None
 
 
@@ -74,9 +75,9 @@ def _loaded(found: tuple[EntryPoint, ...], name: str) -> Callable[..., Any]:
         raise FunctionMissing(f"more than one Python function {name!r} is installed here")
     try:
         function: Callable[..., Any] = found[0].load()
-    except Exception as error:
+    except BaseException as error:
         raise FunctionMissing(
-            f"Python function {name!r} does not load: {type(error).__name__}: {error}"
+            f"Python function {name!r} does not load: {described(error)}"
         ) from error
     return function
 

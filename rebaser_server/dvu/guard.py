@@ -9,6 +9,10 @@ import os
 import select
 import signal
 import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -19,6 +23,7 @@ from rebaser_server.dvu.evaluate import evaluated
 from rebaser_server.dvu.limits import IDLE, PATIENCE, Watch
 from rebaser_server.dvu.outcome import SCHEMA, Outcome, costs_of, decode_outcome, encode_outcome
 from rebaser_server.dvu.pieces import Pieces, shifted
+from rebaser_server.dvu.wording import described
 
 LOOK_EVERY: Final = 0.1
 """Seconds."""
@@ -32,6 +37,14 @@ class GuardedEvaluation:
     def __init__(self, blob: Blob) -> None:
         self._pieces = Pieces(blob)
         self._outcomes: list[Outcome] = []
+        self.ahead = 0
+        """Values computed beyond `done`, at least, by the call of `advance` that goes on."""
+        self.on_look: Callable[[], None] = lambda: None
+        """Called now and then while `advance` goes on."""
+
+    def _looked(self, most: int, ahead: int) -> None:
+        self.ahead = min(max(ahead, self.ahead), most - 1)
+        self.on_look()
 
     @property
     def done(self) -> int:
@@ -45,7 +58,8 @@ class GuardedEvaluation:
         """
         start = self.done
         piece = self._pieces.next(count)
-        outcome = _evaluated(piece)
+        outcome = _evaluated(piece, partial(self._looked, len(piece)))
+        self.ahead = 0
         table = shifted(outcome.table.replace_schema_metadata(), start)
         self._pieces.settle(start + len(piece), table)
         self._outcomes.append(Outcome(outcome.recomputed, table, outcome.costs))
@@ -56,10 +70,11 @@ class GuardedEvaluation:
         return Outcome(recomputed, pa.concat_tables(tables), costs_of(self._outcomes))
 
 
-def _evaluated(blob: Blob) -> Outcome:
+def _evaluated(blob: Blob, looked: Callable[[int], None]) -> Outcome:
+    """`looked`: is told now and then how many values were computed, at least."""
     culprits: dict[int, str] = {}
     while True:
-        found = _in_child(failing(blob, culprits))
+        found = _in_child(failing(blob, culprits), looked)
         if isinstance(found, Outcome):
             return found
         place, reason = found
@@ -70,19 +85,22 @@ def _evaluated(blob: Blob) -> Outcome:
         culprits[place] = f"computing it ended the evaluator: {reason}"
 
 
-def _in_child(blob: Blob) -> Outcome | tuple[int, str]:
+def _in_child(blob: Blob, looked: Callable[[int], None]) -> Outcome | tuple[int, str]:
     """The outcome, or which value was being computed when the child ended, and how it did."""
     with mmap.mmap(-1, mmap.PAGESIZE) as shared:
         place = memoryview(shared)[:8].cast("q")
         try:
             watch = Watch(blob.limits, place)
             ours, theirs = os.pipe()
-            child = os.fork()
+            with warnings.catch_warnings():
+                # Of threads: this process has some, but no lock of theirs is used in the child.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child = os.fork()
             if child == 0:
                 _evaluate(blob, watch, theirs)
             os.close(theirs)
             with open(ours, "rb", buffering=0) as pipe:  # noqa: PTH123 - a descriptor
-                data, hangs = _read(pipe.fileno(), child, place, blob.limits.seconds)
+                data, hangs = _read(pipe.fileno(), child, place, blob.limits.seconds, looked)
             _, status = os.waitpid(child, 0)
             if data[:1] == _DONE:
                 return decode_outcome(data[1:])
@@ -95,31 +113,42 @@ def _in_child(blob: Blob) -> Outcome | tuple[int, str]:
 
 def _evaluate(blob: Blob, watch: Watch, pipe: int) -> None:
     """In the child: write what was found and end, without what a Python program does at its end."""
+    own = os.getpid()
     try:
         try:
             found = encode_outcome(evaluated(blob, watch, vectorised=False))
             answer = _DONE + found.to_pybytes()
-        except Exception as error:  # noqa: BLE001 - for the parent to raise
-            answer = _BROKEN + f"{type(error).__name__}: {error}".encode(errors="replace")
-        while answer:
+        except BaseException as error:  # noqa: BLE001 - for the parent to raise
+            answer = _BROKEN + described(error).encode(errors="replace")
+        while answer and os.getpid() == own:  # not what a function has forked and let return
             answer = answer[os.write(pipe, answer) :]
     finally:
         os._exit(0)
 
 
-def _read(pipe: int, child: int, place: memoryview, seconds: float) -> tuple[bytes, bool]:
-    """All that the child says, and whether it had to be ended: one value took `seconds` twice."""
+def _read(
+    pipe: int, child: int, place: memoryview, seconds: float, looked: Callable[[int], None]
+) -> tuple[bytes, bool]:
+    """All that the child says, and whether it had to be ended: one value took `seconds` twice.
+
+    What the child's functions forked may hold the pipe open: it is read until the child ended.
+    """
     parts: list[bytes] = []
-    seen, since, hangs = IDLE, time.monotonic(), False
+    seen, since, hangs, met = IDLE, time.monotonic(), False, 0
     while True:
-        if select.select([pipe], [], [], LOOK_EVERY)[0]:
+        has_ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        if select.select([pipe], [], [], 0 if has_ended else LOOK_EVERY)[0]:
             part = os.read(pipe, 1 << 20)
-            if not part:
-                return b"".join(parts), hangs
             parts.append(part)
+            has_ended = not part  # while there is more, that comes first
+        if has_ended:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)  # a function may have closed the pipe and go on
+            return b"".join(parts), hangs
         now = time.monotonic()
         if place[0] != seen or place[0] == IDLE:
-            seen, since = place[0], now
+            seen, since, met = place[0], now, met + (place[0] != IDLE)
+            looked(max(0, met - 1))
         elif seconds and now - since > PATIENCE * seconds:
             hangs = True
             os.kill(child, signal.SIGKILL)

@@ -2,22 +2,18 @@
 
 import asyncio
 import pickle
-import sys
-from asyncio import StreamReader, StreamWriter
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Never, cast
+from typing import Never
 from uuid import uuid4
 
-from rebaser_core import deadlines
 from rebaser_server.dvu.blob import Blob
+from rebaser_server.dvu.child import Child
 from rebaser_server.dvu.errors import RunFailed
 from rebaser_server.dvu.executor import PROGRESS_EVERY, OnProgress
 from rebaser_server.dvu.orders import Run
 from rebaser_server.dvu.outcome import Outcome
 from rebaser_server.dvu.shelf import Shelf, Stored
-from rebaser_server.dvu.worker import DONE, LENGTH
+from rebaser_server.dvu.worker import DONE
 from rebaser_server.lifetimes import alongside
 
 
@@ -30,7 +26,7 @@ class InProcessExecutor:
     """
 
     def __init__(self) -> None:
-        self._child: Process | None = None
+        self._child: Child | None = None
         self._turn = asyncio.Lock()
 
     async def start(self) -> None:
@@ -38,7 +34,7 @@ class InProcessExecutor:
 
     async def run(
         self,
-        blobs: Sequence[bytes],
+        blobs: Sequence[bytes | memoryview],
         *,
         shelf: Shelf | None = None,
         on_progress: OnProgress | None = None,
@@ -59,15 +55,14 @@ class InProcessExecutor:
             await self._end(self._child)
 
     async def _answer(self, question: bytes) -> bytes:
-        child = await self._running()
+        if self._child is None:
+            self._child = await Child.start()
+        child = self._child
         try:
-            answer = await _ask(child, question)
-        except (OSError, EOFError) as error:
-            with suppress(TimeoutError):
-                async with deadlines.within(1):  # it has ended by itself; killed, its code is lost
-                    await child.wait()
+            answer = await child.ask(question)
+        except EOFError as error:
             await self._end(child)
-            raise RunFailed(f"the evaluator ended with exit code {child.returncode}") from error
+            raise RunFailed(f"the evaluator ended with exit code {child.code}") from error
         except asyncio.CancelledError:
             await self._end(child)  # there is no other way to stop a function
             raise
@@ -75,22 +70,10 @@ class InProcessExecutor:
             raise RunFailed(answer[1:].decode())
         return answer[1:]
 
-    async def _running(self) -> Process:
-        if self._child is None:
-            # A session of its own: Ctrl-C is for this process, which decides what it means.
-            self._child = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", "rebaser_server.dvu.worker",
-                stdin=PIPE, stdout=PIPE, start_new_session=True,
-            )  # fmt: skip
-        return self._child
-
-    async def _end(self, child: Process) -> None:
+    async def _end(self, child: Child) -> None:
         if self._child is child:
             self._child = None
-        if child.returncode is None:
-            with suppress(ProcessLookupError):
-                child.kill()
-        await child.wait()
+        await child.end()
 
 
 async def _report(run: Run, on_progress: OnProgress | None) -> Never:
@@ -98,11 +81,3 @@ async def _report(run: Run, on_progress: OnProgress | None) -> Never:
         await asyncio.sleep(PROGRESS_EVERY)
         if on_progress is not None:
             on_progress(await asyncio.to_thread(run.done), run.size)
-
-
-async def _ask(child: Process, question: bytes) -> bytes:
-    stdin, stdout = cast("StreamWriter", child.stdin), cast("StreamReader", child.stdout)
-    stdin.write(len(question).to_bytes(LENGTH) + question)
-    await stdin.drain()
-    length = int.from_bytes(await stdout.readexactly(LENGTH))
-    return await stdout.readexactly(length)

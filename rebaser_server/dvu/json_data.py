@@ -1,6 +1,6 @@
 """What a value may be: JSON, read-only while functions see it, compared without conversion."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import copysign, isfinite
 from typing import Any, Final, Never
 
@@ -20,8 +20,10 @@ def _refuse(*_args: object, **_kwargs: object) -> Never:
 class ReadOnlyList(list[Any]):
     """Like the list it was made from, but only its copies can be changed."""
 
-    __slots__ = ("depth",)
+    __slots__ = ("depth", "size")
     depth: int
+    size: int
+    """Bytes that its JSON text has at least."""
     append = extend = insert = pop = remove = clear = sort = reverse = _refuse
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
 
@@ -32,8 +34,10 @@ class ReadOnlyList(list[Any]):
 class ReadOnlyDict(dict[str, Any]):
     """Like the dict it was made from, but only its copies can be changed."""
 
-    __slots__ = ("depth",)
+    __slots__ = ("depth", "size")
     depth: int
+    size: int
+    """Bytes that its JSON text has at least."""
     pop = popitem = clear = update = setdefault = _refuse
     __setitem__ = __delitem__ = __ior__ = _refuse
 
@@ -71,17 +75,19 @@ def _read_only(data: Any, room: int) -> Any:
 
 def _list(data: list[Any], room: int) -> ReadOnlyList:
     made = ReadOnlyList([_inside(index, item, room) for index, item in enumerate(data)])
-    made.depth = 1 + max(map(_depth, made), default=0)
+    made.depth, made.size = _measured(made)
     return made
 
 
 def _dict(data: dict[Any, Any], room: int) -> ReadOnlyDict:
     for key in data:
         if type(key) is not str:
-            raise NotJson(f"the key {key!r} is not a string")
+            shown = repr(key) if type(key) in _SCALARS else f"of type {type(key).__name__}"
+            raise NotJson(f"the key {shown} is not a string")
         _text(key)
     made = ReadOnlyDict({key: _inside(key, item, room) for key, item in data.items()})
-    made.depth = 1 + max(map(_depth, made.values()), default=0)
+    made.depth, size = _measured(made.values())
+    made.size = size + sum(map(len, made)) + 3 * len(made)
     return made
 
 
@@ -92,8 +98,25 @@ def _inside(where: str | int, item: Any, room: int) -> Any:
         raise NotJson(f"[{where!r}]{'' if str(error).startswith('[') else ': '}{error}") from None
 
 
-def _depth(item: Any) -> int:
-    return item.depth if isinstance(item, ReadOnlyList | ReadOnlyDict) else 0
+def _measured(items: Collection[Any]) -> tuple[int, int]:
+    """The depth of a container, and the bytes that it has at least without its keys."""
+    depth, size = 0, 2 * len(items)  # a comma and a digit each
+    for item in items:
+        kind = type(item)
+        if kind is str:
+            size += len(item)
+        elif kind is ReadOnlyList or kind is ReadOnlyDict:
+            size += item.size
+            depth = max(depth, item.depth)
+    return depth + 1, size
+
+
+def size_of(data: Any) -> int:
+    """Bytes that the JSON text of read-only data has at least, for the price of a look."""
+    kind = type(data)
+    if kind is ReadOnlyList or kind is ReadOnlyDict:
+        return data.size  # type: ignore[no-any-return]  # of either
+    return len(data) if kind is str else 1
 
 
 def _text(text: str) -> str:

@@ -83,6 +83,21 @@ class Watch:
         finally:
             resource.setrlimit(resource.RLIMIT_AS, before)
 
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a result as JSON; 0: any number."""
+        return self._limits.value_bytes
+
+    @contextmanager
+    def relieved(self) -> Iterator[None]:
+        """Within `headroom`, lift its limit: for libraries that crash where memory ends."""
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (before[1], before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
     def message(self, error: BaseException) -> str | None:
         """What a user is told of a call that ended like this; None if no limit was exceeded."""
         if isinstance(error, TimeLimitExceeded):
@@ -103,7 +118,8 @@ class Watch:
     def _rearm(self) -> None:
         # In a forked child it would wait for ever for the thread that the parent does this with.
         if self._alone and sys.__stderr__ is not None:
-            with suppress(ValueError, OSError):  # it is closed, or no file
+            # It is closed, or no file; or there is no memory for its thread: the next tick tries.
+            with suppress(ValueError, OSError, RuntimeError):
                 faulthandler.dump_traceback_later(
                     PATIENCE * self._limits.seconds + 1, exit=True, file=sys.__stderr__
                 )

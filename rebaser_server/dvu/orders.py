@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from rebaser_server.dvu.blob import size
+from rebaser_server.dvu.blob import digest_of, limits_of, size
 from rebaser_server.dvu.outcome import Outcome
-from rebaser_server.dvu.shelf import Saved, Shelf, Stored, chain, digest_of
+from rebaser_server.dvu.shelf import Saved, Shelf, Stored, chain
 from rebaser_server.dvu.work import FIRST, TURN, order, read_done, stored_in
 
 BESIDE: Final = 256 * 1024
@@ -23,7 +23,12 @@ class Run:
     """
 
     def __init__(
-        self, run_id: str, blobs: Sequence[bytes], shelf: Shelf | None, *, turn: float = TURN
+        self,
+        run_id: str,
+        blobs: Sequence[bytes | memoryview],
+        shelf: Shelf | None,
+        *,
+        turn: float = TURN,
     ) -> None:
         """`turn`: seconds, see `work.TURN`."""
         self.id: Final = run_id
@@ -59,7 +64,8 @@ class Run:
     def _order(self, number: int, found: list[Saved]) -> bytes:
         blob = None if self._lies_on_shelf(number) else self._blobs[number]
         there = [saved.name for saved in found]
-        return order(self._digests[number], blob, there, turn=self._turn)
+        limits = limits_of(self._blobs[number])
+        return order(self._digests[number], blob, there, turn=self._turn, limits=limits)
 
     def _lies_on_shelf(self, number: int) -> bool:
         return self.shelf is not None and len(self._blobs[number]) > BESIDE

@@ -14,13 +14,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rebaser_server.dvu.blob import OK, STATUSES
+from rebaser_server.dvu.columns import KIND
 from rebaser_server.json_text import data_of, text_of
 
 SCHEMA: Final = pa.schema(
     [
-        pa.field("id", pa.string(), nullable=False),
+        pa.field("id", KIND, nullable=False),
         pa.field("status", pa.uint8(), nullable=False),  # a place in `blob.STATUSES`, not PENDING
-        pa.field("text", pa.string(), nullable=False),  # as `Blob.texts` has it
+        pa.field("text", KIND, nullable=False),  # as `Blob.texts` has it
         pa.field("place", pa.int32(), nullable=False),  # in the blob's columns, ascending
     ]
 )
@@ -93,9 +94,14 @@ def encode_outcome(outcome: Outcome) -> pa.Buffer:
 
 
 def decode_outcome(data: bytes | memoryview | pa.Buffer) -> Outcome:
-    """The outcome; its table shares the memory of `data`."""
+    """The outcome; its table shares the memory of `data`.
+
+    What releases before 64-bit offsets wrote is read, too.
+    """
     table = pa.ipc.open_stream(data).read_all()
     told = data_of(table.schema.metadata[METADATA])
+    if table.schema != SCHEMA:
+        table = table.cast(SCHEMA)
     costs = {(runtime, code): (calls, spent) for runtime, code, calls, spent in told["costs"]}
     return Outcome(told["recomputed"], table, costs)
 

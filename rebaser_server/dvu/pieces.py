@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rebaser_server.dvu.blob import OK, Blob
-from rebaser_server.dvu.columns import strings
+from rebaser_server.dvu.columns import KIND, strings
 
 
 class Pieces:
@@ -24,7 +24,7 @@ class Pieces:
         self._statuses = blob.statuses.copy()
         # Text of value *i*: in the blob, or in what was found, at the row that is not below 0.
         self._rows = np.full(len(blob), -1, np.int64)
-        self._found: list[pa.StringArray] = []
+        self._found: list[pa.LargeStringArray] = []
         self._found_count = 0
 
     def next(self, count: int) -> Blob:
@@ -82,14 +82,14 @@ class Pieces:
 
     def _constants(
         self, outside: NDArray[np.int32]
-    ) -> tuple[pa.StringArray, NDArray[np.bool_], pa.StringArray]:
+    ) -> tuple[pa.LargeStringArray, NDArray[np.bool_], pa.LargeStringArray]:
         """Ids, whether known, and texts of what refs of the whole blob refer to."""
         blob = self._blob
         settled, given = outside[outside >= 0], ~outside[outside < 0]
         rows = self._rows[settled]
-        texts: list[pa.StringArray] = [
+        texts: list[pa.LargeStringArray] = [
             strings(blob.texts.take(pa.array(settled[rows < 0]))),
-            strings(pa.chunked_array(self._found, pa.string()).take(pa.array(rows[rows >= 0]))),
+            strings(pa.chunked_array(self._found, KIND).take(pa.array(rows[rows >= 0]))),
         ]
         # In the order of `settled`: those from the blob and those found, sorted back.
         order = np.concatenate([np.flatnonzero(rows < 0), np.flatnonzero(rows >= 0)])

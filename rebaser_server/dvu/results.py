@@ -19,12 +19,13 @@ from rebaser_server.dvu.cells import (
     Places,
 )
 from rebaser_server.dvu.errors import FunctionMissing
-from rebaser_server.dvu.json_data import NotJson, read_only
+from rebaser_server.dvu.json_data import read_only, size_of
 from rebaser_server.dvu.limits import Watch
+from rebaser_server.dvu.wording import TooLarge, bounded, described
 from rebaser_server.json_text import text_of
 
-MAX_MESSAGE: Final = 1000
-"""Characters of a failed value's message."""
+_LARGE: Final = 1 << 16
+"""Bytes of a result from which its text is not made within the memory that a call may take."""
 
 _KINDS: Final[dict[type, int]] = {type(None): NULL, bool: BOOL, int: INT, float: FLOAT}
 
@@ -57,7 +58,7 @@ class Results:
     def failure(self, error: BaseException) -> Failure:
         if isinstance(error, FunctionMissing):
             return Failure(str(error))
-        return Failure(self._watch.message(error) or _described(error))
+        return Failure(self._watch.message(error) or described(error))
 
     def write_all(self, places: Places, found: list[Any]) -> None:
         """What calls have returned for values at ascending places, or failures."""
@@ -76,22 +77,27 @@ class Results:
     def _write_any(self, place: int, value: Any) -> None:
         if type(value) is not Failure:
             try:
-                self.write(place, read_only(value))
-            except NotJson as error:
+                value = read_only(value)
+            except BaseException as error:  # noqa: BLE001 - a result's own code, or its threads'
                 value = self.failure(error)
             else:
+                self.write(place, value)
                 return
         self.write_failure(place, value)
 
     def write(self, place: int, value: Any) -> None:
-        """A value that is JSON, and read-only."""
+        """A value that is JSON, and read-only. One that is too large fails."""
         cells = self._cells
         cells.objects[place] = value
         cells.box_bytes[place] = True
         kind = _KINDS.get(type(value), TEXT)
         is_new = cells.kind_bytes[place] != kind
         if kind == TEXT:
-            is_new = self._write_text(place, value) or is_new
+            try:
+                is_new = self._write_text(place, value) or is_new
+            except (TooLarge, MemoryError) as error:
+                self.write_failure(place, self.failure(error))
+                return
         else:
             bits = cells.int_items
             before = bits[place]
@@ -106,12 +112,30 @@ class Results:
 
     def _write_text(self, place: int, value: Any) -> bool:
         cells = self._cells
-        text = text_of(value)
+        text = self._text_of(value)
         if cells.kind_bytes[place] == TEXT and text == cells.texts[place].as_py():
             return False
         cells.int_items[place] = 0
         cells.computed_texts[place] = text
         return True
+
+    def _text_of(self, value: Any) -> str:
+        """Raises `TooLarge`, before the text is made if the value shows it."""
+        least = size_of(value)
+        self._require_room(least)
+        if least < _LARGE:
+            text = text_of(value)
+        else:
+            with self._watch.relieved():
+                text = text_of(value)
+        if self._watch.value_bytes and len(text) * 4 > self._watch.value_bytes:
+            self._require_room(len(text.encode()))
+        return text
+
+    def _require_room(self, size: int) -> None:
+        most = self._watch.value_bytes
+        if most and size > most:
+            raise TooLarge(size, most)
 
     def write_failure(self, place: int, failure: Failure) -> None:
         self._write_nothing(place, FAILED, failure.message)
@@ -124,7 +148,7 @@ class Results:
         self._write_nothing(place, BLOCKED, column[ref if ref < own else ref - own].as_py())
 
     def _write_nothing(self, place: int, status: int, text: str) -> None:
-        text = _bounded(text)
+        text = bounded(text)
         cells, before = self._cells, int(self._blob.statuses[place])
         cells.objects[place] = NOTHING
         cells.box_bytes[place] = True
@@ -149,18 +173,3 @@ def _of_one_kind(values: list[Any]) -> tuple[int, Bits] | None:
         return None if kind is None else (kind, np.array(values, np.int64))
     except OverflowError:
         return None
-
-
-def _described(error: BaseException) -> str:
-    if isinstance(error, NotJson):
-        return f"the result cannot be a value: {error}"
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - an exception's own code is a function's, too
-        text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _bounded(text: str) -> str:
-    text = text.encode(errors="replace").decode()
-    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

@@ -11,7 +11,7 @@ from rebaser_server.dvu.blob import Blob, Shape
 from rebaser_server.dvu.calls import Call, call_of, loop_of
 from rebaser_server.dvu.cells import NONE, NOTHING, Cells, Places
 from rebaser_server.dvu.json_data import read_only
-from rebaser_server.dvu.limits import IDLE, TimeLimitExceeded, Watch
+from rebaser_server.dvu.limits import IDLE, Watch
 from rebaser_server.dvu.results import Results
 from rebaser_server.dvu.vectorised import any_of
 
@@ -47,6 +47,8 @@ class Rows:
             for number, shape in blob.signatures
         ]
         self.results = Results(blob, cells, changed, watch)
+        self.found: list[Any] = []
+        """What was returned to the calls that are made together now."""
         self.calls = [0] * len(functions)
         """By function; and of those that were timed how many they were and the seconds in all."""
         self.timed = [0] * len(functions)
@@ -77,7 +79,7 @@ class Rows:
         function, watched = self._functions[number], self._place
         loop = loop_of(function, shape)
         columns = [places.tolist(), *_columns(shape, refs, self._cells.objects)]
-        found: list[Any] = []
+        found = self.found
         started = time.perf_counter()
         with self._watch.headroom():
             while len(found) < len(places):
@@ -85,13 +87,14 @@ class Rows:
                 try:
                     loop(function, watched, found.append, rows)
                     watched[0] = IDLE
-                except (Exception, SystemExit, TimeLimitExceeded) as error:  # noqa: BLE001 - its value's alone
+                except BaseException as error:  # noqa: BLE001 - its value's alone
                     # What is late may have returned by now.
                     found[bisect_left(columns[0], watched[0]) :] = [self.results.failure(error)]
                     watched[0] = IDLE
         self.calls[number] += len(found)
         self.timed[number] += len(found)
         self.seconds[number] += time.perf_counter() - started
+        self.found = []
         return found
 
     def in_order(self, start: int, end: int) -> None:
@@ -146,9 +149,10 @@ class Rows:
             if type(value) is not float or value - value != 0:  # not so for what is not finite
                 value = read_only(value)
             watched[0] = IDLE
-        except (Exception, SystemExit, TimeLimitExceeded) as error:  # noqa: BLE001 - its value's alone
+        except BaseException as error:  # noqa: BLE001 - its value's alone
+            failure = self.results.failure(error)  # still watched: it calls the error's own code
             watched[0] = IDLE
-            self.results.write_failure(place, self.results.failure(error))
+            self.results.write_failure(place, failure)
         else:
             self.results.write(place, value)
 

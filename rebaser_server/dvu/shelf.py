@@ -1,7 +1,7 @@
 """Where a run leaves its outcomes for the driver, for a crashed run's successor, and for the log.
 
 A shelf is a directory that all attempts at one update share. On it lie, for each blob, by
-the digest of its bytes:
+the digest of its bytes, without the limits that it is computed under:
 
 - `<digest>-<start>-<stop>-<unique>`: what became of its values from `start` up to `stop`, an
   encoded `Outcome`. Written once: two attempts never share a name, so what a commit refers to
@@ -20,16 +20,12 @@ from functools import cached_property, partial
 from typing import Final
 from uuid import uuid4
 
-from blake3 import blake3
-
 from rebaser_server.dvu.outcome import Costs, Outcome, decode_outcome, write_outcome
 from rebaser_server.files import Files
 from rebaser_server.json_text import data_of, text_of
 
 _COSTS: Final = "costs"
 _PROGRESS: Final = "progress"
-_DIGEST: Final = 32
-"""Digits of a blob's digest: 128 bits."""
 
 
 @dataclass(frozen=True)
@@ -129,10 +125,6 @@ class Shelf:
 
     def _path(self, name: str) -> str:
         return f"results/{self.key}/{name}".rstrip("/")
-
-
-def digest_of(blob: bytes) -> str:
-    return blake3(blob).hexdigest()[:_DIGEST]
 
 
 def chain(names: Sequence[str], digest: str) -> list[Saved]:

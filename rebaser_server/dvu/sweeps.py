@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rebaser_server.dvu.blob import Blob, Limits, size
+from rebaser_server.dvu.blob import Blob, Limits, limited, limits_of, size
 from rebaser_server.dvu.cost import WORTH, Band, CostBook, bands
 from rebaser_server.dvu.executor import Executor, OnProgress
 from rebaser_server.dvu.outcome import SCHEMA, Outcome, costs_of
@@ -27,7 +27,7 @@ PARTS: Final = 2
 _HOPELESS: Final = 2
 """Times what a run takes besides: what takes no longer cannot win by splitting."""
 
-_GUESSES: Final = "sweeps"
+GUESSES: Final = "sweeps"
 """On the shelf: what functions were taken to cost when blobs were cut."""
 
 
@@ -55,14 +55,14 @@ class SweepingExecutor:
 
     async def run(
         self,
-        blobs: Sequence[bytes],
+        blobs: Sequence[bytes | memoryview],
         *,
         shelf: Shelf | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[Outcome | Stored]:
         progress = _Progress(sum(map(size, blobs)), on_progress)
-        limited, sweeps = await asyncio.to_thread(self._planned, blobs, shelf)
-        rest = [blob for blob, sweep in zip(limited, sweeps, strict=True) if sweep is None]
+        limits_set, sweeps = await asyncio.to_thread(self._planned, blobs, shelf)
+        rest = [blob for blob, sweep in zip(limits_set, sweeps, strict=True) if sweep is None]
         try:
             async with asyncio.TaskGroup() as group:
                 together = group.create_task(self._run(rest, shelf, progress))
@@ -77,17 +77,10 @@ class SweepingExecutor:
         return [next(whole) if sweep is None else next(split) for sweep in sweeps]
 
     def _planned(
-        self, blobs: Sequence[bytes], shelf: Shelf | None
-    ) -> tuple[list[bytes], list["_Sweep | None"]]:
-        decoded = [Blob.decode(blob) for blob in blobs]
-        limited = [replace(blob, limits=self._limited(blob.limits)) for blob in decoded]
-        sweeps = self._sweeps(limited, shelf)
-        same = [now.limits == then.limits for now, then in zip(limited, decoded, strict=True)]
-        encoded = [
-            blob if is_same else now.encode()
-            for blob, now, is_same in zip(blobs, limited, same, strict=True)
-        ]
-        return encoded, sweeps
+        self, blobs: Sequence[bytes | memoryview], shelf: Shelf | None
+    ) -> tuple[list[bytes | memoryview], list["_Sweep | None"]]:
+        encoded = [limited(blob, self._limited(limits_of(blob))) for blob in blobs]
+        return encoded, self._sweeps([Blob.decode(blob) for blob in encoded], shelf)
 
     def _sweeps(self, blobs: Sequence[Blob], shelf: Shelf | None) -> list["_Sweep | None"]:
         """How to sweep those that it is worth it: as an earlier attempt at the update did."""
@@ -96,7 +89,7 @@ class SweepingExecutor:
         book, is_known = self.book, False
         dear = self._dear(blobs, book)
         if shelf is not None and (any(dear) or not all(map(book.knows, blobs))):
-            before = shelf.costs(_GUESSES)
+            before = shelf.costs(GUESSES)
             is_known = bool(before)
             if is_known:
                 book = CostBook(before)
@@ -106,7 +99,7 @@ class SweepingExecutor:
             for blob, is_dear in zip(blobs, dear, strict=True)
         ]
         if shelf is not None and any(sweeps) and not is_known:
-            shelf.put_costs(book.seconds, _GUESSES)
+            shelf.put_costs(book.seconds, GUESSES)
         return sweeps
 
     def _dear(self, blobs: Sequence[Blob], book: CostBook) -> list[bool]:
@@ -120,6 +113,7 @@ class SweepingExecutor:
             own,
             seconds=self._limits.seconds or own.seconds,
             memory=self._limits.memory or own.memory,
+            value_bytes=self._limits.value_bytes or own.value_bytes,
         )
 
     def _worthwhile(self, blob: Blob, book: CostBook) -> "_Sweep | None":
@@ -129,7 +123,7 @@ class SweepingExecutor:
         return _Sweep(moved, order, costs, found) if promised * WORTH < costs.sum() else None
 
     async def _run(
-        self, blobs: Sequence[bytes], shelf: Shelf | None, progress: "_Progress"
+        self, blobs: Sequence[bytes | memoryview], shelf: Shelf | None, progress: "_Progress"
     ) -> list[Outcome | Stored]:
         if not blobs:
             return []

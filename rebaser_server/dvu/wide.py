@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rebaser_server.dvu.blob import Blob
 from rebaser_server.dvu.cells import NONE, TEXT, Cells, Places
-from rebaser_server.dvu.limits import IDLE, TimeLimitExceeded, Watch
+from rebaser_server.dvu.limits import IDLE, Watch
 from rebaser_server.dvu.rows import Rows
 from rebaser_server.dvu.runs import WIDE
 from rebaser_server.dvu.vectorised import Form, Found, Uniform, any_of, arguments_of
@@ -101,7 +101,7 @@ class Wide:
         try:
             with np.errstate(all="ignore"), limited(where):
                 found = form(arguments, count)
-        except (Exception, TimeLimitExceeded):  # noqa: BLE001 - one by one, each tells what is wrong
+        except BaseException:  # noqa: BLE001 - one by one, each tells what is wrong
             return np.arange(count)
         left = None
         if isinstance(found, Uniform) and complete is None:
@@ -170,7 +170,8 @@ class Wide:
         if len(texts):
             chosen = found.chosen[texts]
             self._cells.require_sound(np.unique(chosen))
-            found.kinds[texts[self._cells.kinds[chosen] == NONE]] = NONE
+            is_too_large = self._cells.exceed(chosen, self._watch.value_bytes)
+            found.kinds[texts[is_too_large | (self._cells.kinds[chosen] == NONE)]] = NONE
 
 
 def _places(where: Where) -> Places:

@@ -1,14 +1,16 @@
 """What a Spark worker does with a blob: evaluate it step by step, and keep what it has."""
 
+import os
 import time
 from collections.abc import Sequence
+from dataclasses import astuple, replace
 from typing import Final
 
 import cbor2
 import pyarrow as pa
 
-from rebaser_server.dvu.blob import Blob
-from rebaser_server.dvu.evaluate import evaluate, evaluation_of
+from rebaser_server.dvu.blob import Blob, Limits
+from rebaser_server.dvu.evaluate import Evaluation, evaluate, evaluation_of
 from rebaser_server.dvu.outcome import (
     Outcome,
     costs_of,
@@ -17,11 +19,12 @@ from rebaser_server.dvu.outcome import (
 )
 from rebaser_server.dvu.pieces import Pieces, shifted
 from rebaser_server.dvu.shelf import Saved, Shelf, Stored, chain
+from rebaser_server.dvu.telling import EVERY, TELLER
 
 FIRST: Final = 16
 """Values of the first step; each further one has up to `GROWTH` times as many."""
 GROWTH: Final = 16
-STEP_SECONDS: Final = 1.0
+STEP_SECONDS: Final = EVERY
 """What a step is meant to take: so often progress is told."""
 TURN: Final = 2.0
 """Seconds of work after which a worker keeps what it has and gives way, so that small runs need
@@ -32,7 +35,14 @@ INLINE: Final = 64 * 1024
 """Octets of an outcome that travels back with the job; a larger one lies on the shelf."""
 
 
-def order(digest: str, blob: bytes | None, names: Sequence[str], *, turn: float = TURN) -> bytes:
+def order(
+    digest: str,
+    blob: bytes | memoryview | None,
+    names: Sequence[str],
+    *,
+    turn: float = TURN,
+    limits: Limits | None = None,
+) -> bytes:
     """What a worker is told of a blob.
 
     Args:
@@ -40,19 +50,36 @@ def order(digest: str, blob: bytes | None, names: Sequence[str], *, turn: float 
         blob: None if it lies on the shelf.
         names: of the files on the shelf that tell of it already.
         turn: seconds; see `TURN`.
+        limits: of this attempt; what lies on the shelf may have another's. None: the blob's.
     """
-    return cbor2.dumps([digest, blob, list(names), turn])
+    inline = None if blob is None else bytes(blob)
+    told = None if limits is None else astuple(limits)
+    return cbor2.dumps([digest, inline, list(names), turn, told])
 
 
 def done(ordered: bytes, shelf: Shelf | None, run: str) -> bytes:
     """Do as ordered; what `read_done` reads."""
-    began = time.monotonic()
-    digest, blob, names, turn = cbor2.loads(ordered)
+    began, own = time.monotonic(), os.getpid()
+    digest, blob, names, turn, limits = cbor2.loads(ordered)
     if shelf is None:
-        return _inline(evaluate(blob))
+        found = evaluate(blob)
+        _end_unless(own)
+        return _inline(found)
     if blob is None:
         blob = shelf.get_blob(digest)
-    return _Work(shelf, run, digest, blob, chain(names, digest)).done(began, turn)
+    whole = Blob.decode(blob)
+    if limits is not None:
+        whole = replace(whole, limits=Limits(*limits))
+    return _Work(shelf, run, digest, whole, chain(names, digest)).done(began, turn)
+
+
+def _end_unless(process: int) -> None:
+    """End this process if it is another one: a child that a function forked and returned in.
+
+    What it would write goes to whoever waits for its parent's answer.
+    """
+    if os.getpid() != process:
+        os._exit(0)
 
 
 def read_done(data: bytes) -> Outcome | Stored | None:
@@ -92,14 +119,13 @@ class _Work:
     """One blob on its way, of which something may have been found already."""
 
     def __init__(
-        self, shelf: Shelf, run: str, digest: str, blob: bytes | memoryview, found: Sequence[Saved]
+        self, shelf: Shelf, run: str, digest: str, rest: Blob, found: Sequence[Saved]
     ) -> None:
         self._shelf = shelf
         self._run = run
         self._digest = digest
         self._names = [saved.name for saved in found]
         self._outcomes = list(map(shelf.read, self._names))
-        rest = Blob.decode(blob)
         self._size = len(rest)
         self._start = found[-1].stop if found else 0
         if found:
@@ -110,6 +136,7 @@ class _Work:
         self._evaluation = evaluation_of(rest)
         self._told_at = time.monotonic()
         self._has_told = False
+        self._process = os.getpid()
 
     @property
     def _done(self) -> int:
@@ -117,7 +144,12 @@ class _Work:
 
     def done(self, began: float, turn: float) -> bytes:
         """Go on behind what was found, until all is done or the turn is over."""
-        self._take_turn(began, turn)
+        if isinstance(self._evaluation, Evaluation):
+            with TELLER.telling(self._tell_ahead):
+                self._take_turn(began, turn)
+        else:
+            self._evaluation.on_look = self._tell_ahead
+            self._take_turn(began, turn)
         outcome = self._evaluation.found()
         if not self._names and self._done == self._size and outcome.table.nbytes <= INLINE:
             return _inline(encode_outcome(outcome))
@@ -136,6 +168,7 @@ class _Work:
         while self._done < self._size and (now < until or not self._evaluation.done):
             before = now
             self._evaluation.advance(count)
+            _end_unless(self._process)
             now = time.monotonic()
             count = max(1, int(count * min(usual / max(now - before, 1e-6), GROWTH)))
             self._tell(now)
@@ -145,4 +178,11 @@ class _Work:
         is_last = self._done == self._size
         if now - self._told_at >= STEP_SECONDS or (is_last and self._has_told):
             self._shelf.tell_progress(self._run, self._digest, self._done)
+            self._told_at, self._has_told = now, True
+
+    def _tell_ahead(self) -> None:
+        """How far it is in the midst of a step."""
+        now, ahead = time.monotonic(), self._evaluation.ahead
+        if ahead and now - self._told_at >= STEP_SECONDS:
+            self._shelf.tell_progress(self._run, self._digest, self._done + ahead)
             self._told_at, self._has_told = now, True

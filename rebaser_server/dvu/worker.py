@@ -7,11 +7,13 @@ before what was done and 1 before what went wrong.
 
 import os
 import pickle
+import signal
 import sys
 from queue import SimpleQueue
 from threading import Thread
 from typing import BinaryIO, Final
 
+from rebaser_server.dvu.wording import described
 from rebaser_server.dvu.work import done
 
 LENGTH: Final = 8
@@ -33,14 +35,17 @@ def main() -> None:
 def _read(stdin: BinaryIO, questions: SimpleQueue[bytes]) -> None:
     while len(length := stdin.read(LENGTH)) == LENGTH:
         questions.put(stdin.read(int.from_bytes(length)))
-    os._exit(0)  # the parent is gone, and maybe a function that never returns is running
+    # The parent is gone, and maybe a function that never returns is running, here or in a child.
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(0)
 
 
 def _answer(question: bytes) -> bytes:
     try:
         return DONE + done(*pickle.loads(question))  # noqa: S301 - from our parent
-    except Exception as error:  # noqa: BLE001 - for the parent to raise
-        return BROKEN + f"{type(error).__name__}: {error}".encode(errors="replace")
+    except BaseException as error:  # noqa: BLE001 - for the parent to raise
+        return BROKEN + described(error).encode(errors="replace")
 
 
 if __name__ == "__main__":

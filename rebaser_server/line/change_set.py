@@ -117,6 +117,7 @@ async def _until_quiet(
         slots=rules.slots,
         deadline=rules.dvu_deadline,
         attempts=rules.dvu_attempts,
+        limits=rules.call_limits,
         cancels=turn.cancels,
     )
     handler = Handler(
@@ -134,6 +135,7 @@ async def _until_quiet(
     branching = Branching(shop.js, shop.subjects, own, outcomes, checkpointing, rules.confirm_every)
     if own.former:
         await handler.suspect(own.former)
+        await dvu.suspect()
     await branching.begin()
     async with (
         queue,

@@ -1,20 +1,25 @@
 """What a dependent values update found: few results for a message, many in files."""
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
+import structlog
 
 from rebaser_client.batches import INLINE_UPDATES
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Computed, ResultFile, UpdatesAddress
 from rebaser_core.updates import SetComputed
-from rebaser_server.dvu.blob import FAILED, Blob
-from rebaser_server.dvu.outcome import SCHEMA, Costs, Outcome, Result, costs_of
+from rebaser_server.dvu.closure import closure, direct
+from rebaser_server.dvu.outcome import Costs, Outcome, Result, costs_of
+from rebaser_server.dvu.salvage import failed, salvaged
 from rebaser_server.dvu.shelf import Shelf, Stored
+from rebaser_server.graph import Graph
 from rebaser_server.history.batches import Batches
+
+log: Final = structlog.get_logger()
 
 _INLINE_TEXT: Final = 32 * 1024
 """Octets of results that travel in a message."""
@@ -67,20 +72,28 @@ def gathered(outcomes: Sequence[Outcome | Stored], shelf: Shelf) -> Findings:
     return Findings(recomputed, costs, files=files)
 
 
-def given_up(blobs: Iterable[bytes], message: str, shelf: Shelf) -> Findings:
-    """As if each value of the blobs had failed with this message. Blocks."""
-    return gathered([_failed(Blob.decode(blob), message) for blob in blobs], shelf)
+async def given_up(
+    blobs: Sequence[bytes | memoryview], message: str, shelf: Shelf, slots: int
+) -> Findings:
+    """What was computed of the blobs; all other values of theirs fail with this message."""
+    outcomes = await salvaged(blobs, message, shelf, slots)
+    return await asyncio.to_thread(gathered, outcomes, shelf)
 
 
-def _failed(blob: Blob, message: str) -> Outcome:
-    count = len(blob)
-    columns = [
-        blob.ids,
-        np.full(count, FAILED, np.uint8),
-        pa.array([message]).take(pa.array(np.zeros(count, np.int32))),
-        np.arange(count, dtype=np.int32),
-    ]
-    return Outcome(0, pa.table(columns, schema=SCHEMA))
+def unplanned(graph: Graph, message: str, shelf: Shelf) -> Findings:
+    """Of an update that cannot be planned: all values that the graph's roots affect fail.
+
+    If not even these can be listed, those that the next update would compute in any case.
+    Blocks; the caller holds the graph.
+    """
+    try:
+        affected = closure(graph)
+        indices = affected.indices
+        affected.give_back(graph)
+    except Exception:
+        log.exception("affected values not listed")
+        indices = direct(graph)
+    return gathered([failed(graph.ids_of(indices), message)], shelf)
 
 
 def _is_small(outcomes: Sequence[Outcome]) -> bool:

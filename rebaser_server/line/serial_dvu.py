@@ -4,8 +4,8 @@ Rules D1 to D6. Whether an update is due stands in the head; asking is only a hi
 """
 
 import asyncio
-import random
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Never
 
@@ -17,29 +17,45 @@ from rebaser_core.commits import Claim
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
+from rebaser_server.dvu.blob import Limits
 from rebaser_server.dvu.cost import CostBook
-from rebaser_server.dvu.errors import DvuError
+from rebaser_server.dvu.errors import DvuError, RunFailed
 from rebaser_server.dvu.executor import Executor
-from rebaser_server.dvu.isolation import run_isolated
-from rebaser_server.dvu.outcome import Outcome
 from rebaser_server.dvu.plan import Plan, plan
-from rebaser_server.dvu.shelf import Shelf, Stored
+from rebaser_server.dvu.shelf import Shelf
 from rebaser_server.errors import Cancelled
-from rebaser_server.lifetimes import Wish, alongside
+from rebaser_server.lifetimes import Wish
 from rebaser_server.line.announcing import Announcer
-from rebaser_server.line.findings import gathered, given_up
+from rebaser_server.line.evaluating import Evaluating
+from rebaser_server.line.failures import (
+    STORE_DELAY,
+    delay_after,
+    ends_the_run,
+    message_of,
+    reason_of,
+)
+from rebaser_server.line.findings import gathered, given_up, unplanned
 from rebaser_server.line.ownership import Ownership
 from rebaser_server.line.settling import Settling
+from rebaser_server.weather import is_weather
 
 log: Final = structlog.get_logger()
 
-FIRST_DELAY: Final = 1.0  # seconds until a failed update is tried again, doubled up to
-LONGEST_DELAY: Final = 60.0
+DEATHS: Final = 2
+"""Times `attempts` that failures, deaths of owners among them, may be in a row before an update is
+given up untried: a process is more often killed for other reasons than for an update's."""
 CANCELLED_DELAY: Final = 60.0  # seconds until an update that was cancelled is tried again
-GIVEN_UP: Final = "not computed"
-"""How the message of a value begins that was not computed for want of something to run on."""
-REPORT_EVERY: Final = 1.0  # seconds
-SHORTEST_LIMIT: Final = 5.0  # seconds for one blob while the value is looked for that breaks a run
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    claim: Claim
+    base: int
+    """The line that claims it."""
+    shelf: Shelf
+    planned: Plan
+    error: Exception | None = None
+    """Why it could not be planned."""
 
 
 class SerialDvu:
@@ -57,17 +73,23 @@ class SerialDvu:
         slots: int,
         deadline: timedelta,
         attempts: int,
+        limits: Limits,
         cancels: Wish,
     ) -> None:
-        """`cancels` raises `Cancelled` while an update is evaluated; it stays due."""
+        """`cancels` raises `Cancelled` while an update is evaluated; it stays due.
+
+        `deadline`: for which an update may go on without computing another value.
+        """
         self._change_set = change_set
         self._own = own
         self._settling = Settling(js, subjects, change_set, own)
-        self._executor = executor
+        self._evaluating = Evaluating(change_set, executor, announcer, deadline.total_seconds())
         self._announcer = announcer
         self._slots = slots
-        self._deadline = deadline
         self._attempts = attempts
+        self._limits = limits
+        self._may_crash = own.state.head.dvu_failures > 0
+        """Whether an evaluator ended in the last attempt, or it is not known why that failed."""
         self._book = CostBook()
         self._is_first = True
         self._cancels = cancels
@@ -83,6 +105,14 @@ class SerialDvu:
         if self._own.state.head.dvu_due:  # else its task would wake up for each request
             self._asked.set()
         self._settling.look()
+
+    async def suspect(self) -> None:
+        """Count a failure if the owner before died with an update in hand, maybe of that."""
+        async with self._own.lock:
+            head = self._own.state.head
+            if head.claim is not None and head.dvu_due:
+                await self._own.write(dvu_failures=head.dvu_failures + 1)
+                log.warning("owner died during an update", failures=head.dvu_failures + 1)
 
     def hurry(self) -> None:
         """Have no update wait that failed or was cancelled before."""
@@ -111,40 +141,48 @@ class SerialDvu:
                     self._settled.set()
 
     async def _update(self) -> None:
-        """One update: claim (D2), plan, evaluate, enqueue the result, see it handled (D3)."""
-        claimed = await self._claim()
-        if claimed is None:
+        """One update: claim (D2), plan, evaluate, enqueue the result, see it handled (D3).
+
+        Raises:
+            WorkEnded, JetStreamError: what ends the whole run. Anything else that goes wrong is
+                a failure of the update (D6).
+        """
+        update = await self._claim()
+        if update is None:
             return
-        claim, planned, base, shelf = claimed
-        with self._own.owed.update(self._change_set, claim.id, planned.affected) as owed:
-            await self._carry_out(claim, planned, base, shelf)
+        claim, affected = update.claim, update.planned.affected
+        with self._own.owed.update(self._change_set, claim.id, affected) as owed:
+            try:
+                await self._carry_out(update)
+            except Exception as error:
+                if ends_the_run(error):
+                    raise
+                await self._failed(update, error)
             if self._own.state.head.clean_sequence >= claim.covers:
                 owed.paid()
 
-    async def _carry_out(self, claim: Claim, planned: Plan, base: int, shelf: Shelf) -> None:
+    async def _carry_out(self, update: _Update) -> None:
+        if update.error is not None:
+            raise update.error
+        claim, planned, shelf = update.claim, update.planned, update.shelf
         self._announcer.board.sketched(self._change_set, planned.sketch)
         await self._tell(ActivityKind.DVU_STARTED, claim, affected=planned.affected)
         started = asyncio.get_running_loop().time()
         self._cancels.clear()
         try:
-            async with deadlines.within(self._deadline.total_seconds()), self._cancels.interrupts():
-                outcomes = await self._evaluate(planned, claim, shelf)
+            async with self._cancels.interrupts():
+                is_suspect = self._may_crash and self._own.state.head.dvu_failures > 0
+                outcomes = await self._evaluating.outcomes(
+                    planned, claim, shelf, is_suspect=is_suspect
+                )
         except Cancelled:
             log.warning("dvu cancelled", affected=planned.affected)
             await self._tell(ActivityKind.DVU_CANCELLED, claim, affected=planned.affected)
             await self._later(CANCELLED_DELAY)
             return
-        except (DvuError, TimeoutError) as error:
-            reason = str(error) or "deadline exceeded"
-            if await self._failed(claim, reason):
-                findings = await asyncio.to_thread(
-                    given_up, planned.blobs, self._message(reason), shelf
-                )
-                await self._settling.settle(claim, base, findings, shelf, self._settled)
-            return
         findings = await asyncio.to_thread(gathered, outcomes, shelf)
         self._book.learn(findings.costs)
-        await self._settling.settle(claim, base, findings, shelf, self._settled)
+        await self._settling.settle(claim, update.base, findings, shelf, self._settled)
         await self._tell(
             ActivityKind.DVU_FINISHED,
             claim,
@@ -154,7 +192,7 @@ class SerialDvu:
             seconds=round(asyncio.get_running_loop().time() - started, 3),
         )
 
-    async def _claim(self) -> tuple[Claim, Plan, int, Shelf] | None:
+    async def _claim(self) -> _Update | None:
         """Claim the roots there are, and plan from the very state that was claimed (D2).
 
         A claim of an earlier run is overwritten: its result will be stale. What that run left
@@ -170,51 +208,64 @@ class SerialDvu:
             )
             claim = Claim(id=RequestId(), covers=head.dirty_sequence)
             base = await self._own.write(claim=claim)
-            planned = await asyncio.to_thread(self._plan, shelf)
-        return claim, planned, base, shelf
+            try:
+                if head.dvu_failures >= DEATHS * self._attempts:
+                    raise DvuError("the processes ended that computed it")
+                planned = await asyncio.to_thread(self._plan, shelf)
+            except Exception as error:  # noqa: BLE001 - memory, sizes, storage: told of as a failure
+                return _Update(claim, base, shelf, Plan(0, []), error)
+        return _Update(claim, base, shelf, planned)
 
     def _plan(self, shelf: Shelf) -> Plan:
         """As an earlier attempt at this update planned it, in whichever process that was."""
         if self._is_first:
             self._book.seconds |= shelf.costs()
             self._is_first = False
-        planned = plan(self._own.state.graph, self._slots, costs=self._book.seconds)
+        planned = plan(
+            self._own.state.graph, self._slots, costs=self._book.seconds, limits=self._limits
+        )
         if len(planned.blobs) > 1 and self._book.seconds:
             shelf.put_costs(self._book.seconds)
         return planned
 
-    async def _evaluate(self, planned: Plan, claim: Claim, shelf: Shelf) -> list[Outcome | Stored]:
-        if not planned.blobs:
-            return []
-        progress: list[tuple[int, int]] = []
-        async with alongside(self._report(progress, claim)):
-            if self._own.state.head.dvu_failures:  # once may be chance; now look which value it is
-                limit = max(SHORTEST_LIMIT, self._deadline.total_seconds() / 20)
-                return await run_isolated(self._executor, planned.blobs, limit=limit, shelf=shelf)
-            return await self._executor.run(
-                planned.blobs, shelf=shelf, on_progress=lambda *done: progress.append(done)
-            )
-
-    async def _report(self, progress: list[tuple[int, int]], claim: Claim) -> Never:
-        while True:
-            await asyncio.sleep(REPORT_EVERY)
-            if progress:
-                done, in_all = progress.pop()
-                progress.clear()
-                await self._tell(ActivityKind.DVU_PROGRESS, claim, done=done, of=in_all)
-
-    async def _failed(self, claim: Claim, reason: str) -> bool:
-        """Count it and wait; whether that was too often, and it is to be given up (D6)."""
+    async def _failed(self, update: _Update, error: Exception) -> None:
+        """Count it and wait, or after too many give the update up (D6)."""
+        reason = reason_of(error)
+        if is_weather(error):  # the store is away, or full: that fails no values
+            log.warning("dvu put off", reason=reason)
+            await self._later(STORE_DELAY)
+            return
         failures = self._own.state.head.dvu_failures + 1
-        log.error("dvu failed", reason=reason, failures=failures)
-        await self._tell(ActivityKind.DVU_FAILED, claim, reason=reason, failures=failures)
-        if failures >= self._attempts:
-            return True
+        is_known = isinstance(error, DvuError)
+        log.error(
+            "dvu failed", reason=reason, failures=failures, exc_info=None if is_known else error
+        )
+        await self._tell(ActivityKind.DVU_FAILED, update.claim, reason=reason, failures=failures)
+        self._may_crash = isinstance(error, RunFailed)
+        if failures >= self._attempts and await self._is_given_up(update, reason):
+            return
         async with self._own.lock:
             await self._own.write(dvu_failures=failures)
-        delay = min(FIRST_DELAY * 2.0 ** (failures - 1), LONGEST_DELAY)
-        await self._later(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-        return False
+        await self._later(delay_after(failures))
+
+    async def _is_given_up(self, update: _Update, reason: str) -> bool:
+        """Have what was not computed fail; if not even that can be done, the update stays due."""
+        message = message_of(reason, self._own.state.head.dvu_failures + 1)
+        shelf = update.shelf
+        try:
+            if update.error is None:
+                findings = await given_up(update.planned.blobs, message, shelf, self._slots)
+            else:
+                async with self._own.lock:
+                    graph = self._own.state.graph
+                    findings = await asyncio.to_thread(unplanned, graph, message, shelf)
+            await self._settling.settle(update.claim, update.base, findings, shelf, self._settled)
+        except Exception as error:
+            if ends_the_run(error):
+                raise
+            log.exception("dvu not given up")
+            return False
+        return True
 
     async def _later(self, delay: float) -> None:
         """Return after so many seconds, or when somebody is in a hurry."""
@@ -223,11 +274,6 @@ class SerialDvu:
         with suppress(TimeoutError):
             async with deadlines.within(delay):
                 await self._hurried.wait()
-
-    def _message(self, reason: str) -> str:
-        """Of a value that was given up."""
-        failures = self._own.state.head.dvu_failures + 1
-        return f"{GIVEN_UP}, {failures} updates failed: {reason}"[:1000]
 
     async def _tell(self, kind: ActivityKind, claim: Claim, **details: object) -> None:
         await self._announcer.activity(self._change_set, kind, claim.id, **details)

@@ -9,6 +9,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
 from rebaser_core.limits import Limits
 from rebaser_core.subjects import Subjects
+from rebaser_server.dvu.blob import Limits as CallLimits
 from rebaser_server.dvu.executor import Executor
 from rebaser_server.history.archive import Archive
 from rebaser_server.history.batches import Batches
@@ -38,6 +39,8 @@ class Rules:
     dvu_attempts: int
     slots: int
     limits: Limits = field(default_factory=Limits)
+    call_limits: CallLimits = CallLimits()  # noqa: RUF009 - it is frozen
+    """Of each call of a function."""
 
 
 @dataclass(frozen=True, slots=True)

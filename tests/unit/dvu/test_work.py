@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.dvu import work
-from rebaser_server.dvu.blob import Blob
+from rebaser_server.dvu.blob import Blob, digest_of
 from rebaser_server.dvu.culprits import prefix
 from rebaser_server.dvu.evaluate import evaluate
 from rebaser_server.dvu.orders import Run
 from rebaser_server.dvu.outcome import Outcome, decode_outcome
 from rebaser_server.dvu.plan import plan
-from rebaser_server.dvu.shelf import Shelf, Stored, digest_of
+from rebaser_server.dvu.shelf import Shelf, Stored
 from rebaser_server.files import Files
 from tests.unit.dvu.graphs import Builder, install
 

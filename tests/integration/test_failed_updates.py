@@ -1,0 +1,137 @@
+"""An update that cannot be computed is given up in the end (D6), and never holds up requests."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebaser_core.ids import ChangeSet
+from rebaser_server.graph import Status
+from tests.harness import eventually
+from tests.integration.deployment import SCALED, Daemon, Deployment, new_change_sets
+from tests.integration.failing import DYING, GATHERING, PLANNING, failing
+from tests.integration.values import Sum, new_id, put, set_to
+from tests.unit.dvu.graphs import install
+
+SLOW = """
+import time
+
+def slow(value, seconds):
+    time.sleep(seconds)
+    return value + 1
+"""
+
+
+async def outcome_of(deployment: Deployment, change_set: ChangeSet, value_id: str) -> Any:
+    value = (await deployment.graph(change_set)).values[value_id]
+    return value.status, value.value if value.status is Status.OK else value.message
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [(PLANNING, "MemoryError: no room for a plan"), (GATHERING, "ArrowInvalid: too large")],
+)
+async def test_one_of_which_any_step_fails_is_counted_and_given_up(
+    deployment: Deployment, step: str, reason: str
+) -> None:
+    daemon = await deployment.start(command=failing(step), DVU_ATTEMPTS="2")
+    [change_set], values = new_change_sets(1), Sum()
+    await deployment.client.enqueue_updates(*change_set, values.define())
+    await eventually(lambda: is_there(daemon.said("dvu failed")), within=60)
+
+    _, reply = await deployment.client.enqueue_updates_with_reply(
+        *change_set, [set_to(values.one, 5)]
+    )
+    await asyncio.wait_for(reply, 30)
+    await deployment.at_rest()
+
+    status, message = await outcome_of(deployment, change_set, values.total)
+    assert status is Status.FAILED
+    assert message == f"not computed, 2 updates failed: {reason}"
+    assert not daemon.said("work failed")
+
+
+async def test_one_that_ends_each_process_that_plans_it_is_given_up(
+    deployment: Deployment,
+) -> None:
+    """As one whose plan takes more memory than there is: twice as often as another would be."""
+    [change_set], values = new_change_sets(1), Sum()
+    await deployment.client.enqueue_updates(*change_set, values.define())
+    deaths = 0
+
+    async def given_up() -> bool:
+        nonlocal daemon, deaths
+        if daemon.process.poll() is not None:
+            deaths += 1
+            daemon = start(deployment, f"deadly-{deaths}")
+        graph = await deployment.graph(change_set)
+        value = graph.values.get(values.total)
+        return value is not None and value.status is Status.FAILED
+
+    daemon = start(deployment, "deadly")
+    await eventually(given_up, within=120)
+    await deployment.at_rest()
+
+    _, message = await outcome_of(deployment, change_set, values.total)
+    assert message.endswith("the processes ended that computed it")
+    assert deaths == 2
+
+
+def start(deployment: Deployment, name: str) -> Daemon:
+    """Without waiting for it: it may end before it is ready."""
+    variables = SCALED | {
+        "NATS__URL": deployment.nats.url,
+        "STORE__ROOT": deployment.settings.store.root,
+        "SPARK__STATE": str(deployment.directory / "spark"),
+        "DVU_ATTEMPTS": "1",
+    }
+    daemon = Daemon(name, deployment.directory, variables, failing(DYING))
+    deployment.daemons.append(daemon)
+    return daemon
+
+
+async def is_there(what: object) -> bool:
+    return bool(what)
+
+
+class Chain:
+    """Each value is the one before it and 1, after so many seconds."""
+
+    def __init__(self, seconds: list[float]) -> None:
+        self.values = [new_id() for _ in seconds]
+        func, start, times = new_id(), new_id(), [new_id() for _ in seconds]
+        self.batch: list[dict[str, Any]] = [
+            {"putFunc": {"funcId": func, "name": "slow", "runtime": "python", "code": "slow"}},
+            put(start, 0),
+        ]
+        for value, before, time, each in zip(
+            self.values, [start, *self.values], times, seconds, strict=False
+        ):
+            inputs = {"value": before, "seconds": time}
+            self.batch += [
+                put(time, each),
+                {"putValue": {"valueId": value, "funcId": func, "inputs": inputs}},
+            ]
+
+
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "functions"
+    directory.mkdir()
+    install(directory, "slow_functions", SLOW, {"slow": "slow_functions:slow"})
+    monkeypatch.setenv("PYTHONPATH", str(directory))
+
+
+@pytest.mark.usefixtures("slow")
+async def test_one_that_gets_on_may_take_longer_than_its_deadline(deployment: Deployment) -> None:
+    daemon = await deployment.start(DVU_DEADLINE="8")
+    [change_set], [another], chain = new_change_sets(1), new_change_sets(1), Chain([0.2] * 60)
+    await deployment.client.enqueue_updates(*another, Sum().define())
+    await deployment.at_rest()  # the evaluator has started
+    await deployment.client.enqueue_updates(*change_set, chain.batch)
+    await deployment.at_rest()
+
+    graph = await deployment.graph(change_set)
+    assert [graph.values[value].value for value in chain.values] == list(range(1, 61))
+    assert not daemon.said("dvu failed")
