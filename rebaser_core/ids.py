@@ -7,8 +7,8 @@ from pydantic import GetCoreSchemaHandler, StringConstraints
 from pydantic_core import CoreSchema, core_schema
 from ulid import ULID
 
-_CANONICAL: Final = r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
-_is_canonical: Final = re.compile(_CANONICAL).fullmatch
+CANONICAL: Final = r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
+_is_canonical: Final = re.compile(CANONICAL).fullmatch
 
 
 _DIGITS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -46,7 +46,7 @@ class _Id(ULID):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         # The library's own also takes integers, and lets errors out that are no ValueError.
-        text = core_schema.str_schema(pattern=_CANONICAL, strict=True)
+        text = core_schema.str_schema(pattern=CANONICAL, strict=True)
         return core_schema.union_schema(
             [
                 core_schema.is_instance_schema(ULID),
@@ -80,7 +80,7 @@ class ChangeSet(NamedTuple):
         return f"{self.workspace_id}.{self.change_set_id}"
 
 
-UlidText = Annotated[str, StringConstraints(pattern=_CANONICAL)]
+UlidText = Annotated[str, StringConstraints(pattern=CANONICAL)]
 """A ULID in its canonical text. Values and functions are named so: there may be many."""
 
 ValueId = UlidText

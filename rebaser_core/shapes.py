@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
+from rebaser_core.ids import CANONICAL
 
 
 def _plain(value: Any) -> Any:
@@ -81,10 +82,16 @@ _AS_IT_IS: Final = frozenset({str, int, float, bool, type(None), dict})
 
 def brief(error: ValidationError) -> str:
     """Where the first mistake is, what it is, and how many more there are. Shows no data."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    first = error.errors(include_url=False, include_input=False)[0]
     where: list[str] = []
     for part in map(str, first["loc"]):
         if where[-1:] != [part]:  # a tagged part comes twice: as the tag, and as the field
             where.append(part)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{'.'.join(where)[:200] or 'the body'}: {first['msg']}{more}"
+    return f"{'.'.join(where)[:200] or 'the body'}: {_said(first)}{more}"
+
+
+def _said(problem: Any) -> str:
+    if problem.get("ctx", {}).get("pattern") == CANONICAL:
+        return "Input should be a ULID in its canonical text, in upper case"
+    return str(problem["msg"])

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import os
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -93,10 +93,16 @@ def _settings() -> Settings:
         return Settings()
     except ValidationError as error:
         problems = [
-            f"  REBASER_{'__'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
+            f"  REBASER_{'__'.join(map(str, problem['loc'])).upper()}: {_said(problem)}"
             for problem in error.errors(include_url=False)
         ]
         raise _BadSettings("rebaser: bad settings", *problems) from error
+
+
+def _said(problem: Any) -> str:
+    if str(problem["type"]).startswith("time_delta"):
+        return "no duration; PT5M is five minutes, PT0.5S half a second, 30 thirty seconds"
+    return str(problem["msg"])
 
 
 def _parser() -> argparse.ArgumentParser:

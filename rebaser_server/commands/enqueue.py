@@ -13,6 +13,7 @@ from rebaser_server.commands.exits import Exit
 from rebaser_server.settings import Settings
 from rebaser_server.terminal import complain, say, say_json
 
+_BATCH: Final = "a batch is a JSON array of updates: docs/wire.md has what they look like"
 _HINT: Final = "; --unregistered begins one, which no list of change sets has"
 
 
@@ -89,10 +90,13 @@ def _read(file: Path) -> list[Any] | None:
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
         updates = json.loads(text)
-    except (OSError, ValueError) as error:
-        complain(f"rebaser: {file}: {error}")
+    except OSError as error:
+        complain(f"rebaser: {file}: {error.strerror}")
+        return None
+    except ValueError as error:
+        complain(f"rebaser: {file} is not JSON ({error}); {_BATCH}")
         return None
     if not isinstance(updates, list):
-        complain(f"rebaser: {file}: not a JSON array of updates")
+        complain(f"rebaser: {file}: not a JSON array of updates; {_BATCH}")
         return None
     return updates

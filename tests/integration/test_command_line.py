@@ -39,6 +39,13 @@ def test_bad_settings_are_named_before_any_connection() -> None:
     assert "REBASER_ACK_WAIT: " in done.stderr
 
 
+def test_a_duration_that_is_none_is_refused_with_one_that_is() -> None:
+    done = rebaser("serve", REBASER_QUIET_PERIOD="5min")
+
+    assert done.returncode == 2
+    assert "REBASER_QUIET_PERIOD: no duration; PT5M is five minutes" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["REBASER_CONCURENCY", "REBASER_NATS__URI"])
 def test_an_unknown_setting_is_named_and_refused(name: str) -> None:
     done = rebaser("serve", **{name: "1"})

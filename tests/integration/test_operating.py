@@ -77,7 +77,14 @@ async def test_a_file_of_updates_is_enqueued_and_seen_through(
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [("{", "line 1"), ("{}", "not a JSON array"), ('[{"setValue": {}}]', "valueId")],
+    [
+        ("{", "is not JSON ("),
+        ("", "a batch is a JSON array of updates"),
+        ("sku,net\na,1\n", "is not JSON ("),
+        ("{}", "not a JSON array"),
+        ('[{"setValue": {}}]', "valueId"),
+        ('[{"setValue": {"valueId": "abc", "value": 1}}]', "0.valueId: Input should be a ULID"),
+    ],
 )
 async def test_a_file_that_holds_no_updates_is_refused_with_the_reason(
     deployment: Deployment, operator: Operator, tmp_path, content: str, reason: str
