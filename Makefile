@@ -12,7 +12,7 @@ WORKERS ?= 2
 IN_PARALLEL = -n $(WORKERS) --dist loadgroup
 
 test: check ## every check, and all tests but the long ones; on more cores: make test WORKERS=4
-	$(BIN)/pytest -m "not long and not slow" $(IN_PARALLEL) $(PYTEST)
+	EXAMPLES=$(or $(EXAMPLES),0.4) $(BIN)/pytest -m "not long and not slow" $(IN_PARALLEL) $(PYTEST)
 
 test-long: .venv/ready ## the long tests; CI runs them, too
 	$(BIN)/pytest -m "long and not slow" -o asyncio_debug=true $(IN_PARALLEL) $(PYTEST)
@@ -30,7 +30,7 @@ check: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit: .venv/ready ## the tests without servers; EXAMPLES=20 draws so many times as many
+unit: .venv/ready ## the tests without servers; EXAMPLES=20 draws so many times as many (make test: 0.4)
 	$(BIN)/pytest tests/unit tests/wire -o asyncio_debug=true $(PYTEST)
 
 slow: .venv/ready ## soak and scale runs

@@ -15,7 +15,7 @@ SHORT = Size(window=6, faults=4, clients=3, change_sets=4)
 SEEDS = [
     pytest.param("calm", Size(window=3, faults=0, clients=3, change_sets=4), id="no fault at all"),
     pytest.param("1", SHORT, id="seed 1"),
-    pytest.param("4", SHORT, id="seed 4"),
+    pytest.param("4", SHORT, id="seed 4", marks=pytest.mark.long),
     pytest.param("8", Size(window=30, faults=20), id="long", marks=pytest.mark.slow),
     pytest.param(
         "16", Size(lease=60), id="as long a lease as in production", marks=pytest.mark.slow

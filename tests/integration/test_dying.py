@@ -60,7 +60,14 @@ def lose_last_write(deployment: Deployment, change_set: ChangeSet) -> None:
     max((Path(uri) / "_delta_log").glob("*.json")).unlink()
 
 
-@pytest.mark.parametrize("when", ["before", "after", "after, and the store loses its last write"])
+@pytest.mark.parametrize(
+    "when",
+    [
+        pytest.param("before", marks=pytest.mark.long),
+        "after",
+        "after, and the store loses its last write",
+    ],
+)
 @pytest.mark.parametrize("step", STEPS)
 async def test_who_comes_next_finds_everything(
     dying: subprocess.Popen[str], deployment: Deployment, step: str, when: str

@@ -50,7 +50,11 @@ def test_without_a_rule_there_is_a_counterexample(rule: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", [pytest.param(rule, marks=pytest.mark.slow if rule in SLOW else ()) for rule in FLAWED]
+    "rule",
+    [
+        pytest.param(rule, marks=pytest.mark.slow if rule in SLOW else pytest.mark.long)
+        for rule in FLAWED
+    ],
 )
 def test_with_that_rule_there_is_none_in_the_same_world(rule: str) -> None:
     report = explored(model(f"with-{rule}"))

@@ -84,7 +84,7 @@ def require_same(blob: Blob) -> Outcome:
     return at_once
 
 
-@pytest.mark.parametrize("seed", range(40 * int(os.environ.get("EXAMPLES", "1"))))
+@pytest.mark.parametrize("seed", range(round(40 * float(os.environ.get("EXAMPLES", "1")))))
 def test_builtins_at_once_are_builtins_one_by_one(seed: int) -> None:
     blob = random_blob(random.Random(seed))
 

@@ -24,8 +24,10 @@ from tests.unit.server.saving import ulid
 def examples(count: int, **more: Any) -> settings:
     """So many of them, times what `EXAMPLES` says, however busy the machine is."""
     slow = [HealthCheck.too_slow]
-    times = int(os.environ.get("EXAMPLES", "1"))
-    return settings(max_examples=times * count, deadline=None, suppress_health_check=slow, **more)
+    times = float(os.environ.get("EXAMPLES", "1"))
+    return settings(
+        max_examples=max(1, round(times * count)), deadline=None, suppress_health_check=slow, **more
+    )
 
 
 VALUES = [ulid(number) for number in range(7)]
