@@ -26,7 +26,7 @@ _WORDS: Final = {b"MSG": (4, 5), b"HMSG": (5, 6)}
 _LONGEST: Final = 1024 * 1024
 """Octets of a line, which is long only if it tells of many servers of a cluster."""
 
-_DIGITS: Final = 18
+_DIGITS: Final = 18  # in ASCII, as `bytes.isdigit` looks for; no number is longer
 _SHOWN: Final = 100
 """Octets of what was dropped that are logged."""
 
@@ -84,7 +84,7 @@ class Cutter(Parser):
             if end > len(data):
                 self._whole = end - at
                 break
-            if not self._handed_over(content):
+            if content is not None and not self.nc.handed_over(*content):
                 return data[at:]
             if self.buf is not rest:
                 return b""  # begun anew meanwhile: the connection is another one
@@ -93,13 +93,6 @@ class Cutter(Parser):
             return data[at:]
         rest.extend(data[at:])
         return b""
-
-    def _handed_over(self, content: _Content | None) -> bool:
-        try:
-            return content is None or self.nc.handed_over(*content)
-        except Exception:
-            log.exception("message of NATS dropped: %r", content and content[1][:_SHOWN])
-            return True
 
     async def parse(self, data: bytes = b"") -> None:
         """Hand over all that is whole of what came by now, and keep the rest.
@@ -162,25 +155,23 @@ def cut(data: bytes, at: int, line_end: int) -> tuple[int, _Content | None] | No
         if data.startswith((b"MSG", b"HMSG"), at):
             raise nats.errors.ProtocolError("nats: malformed MSG")
         return None
-    if len(words) not in counts:
+    size = words[-1]
+    if len(words) not in counts or not size.isdigit() or len(size) > _DIGITS:
         raise nats.errors.ProtocolError("nats: malformed MSG")
     start = line_end + 2
-    end = start + _number(words[-1])
+    end = start + int(size)
     has_headers = words[0] == b"HMSG"
     body = start + _number(words[-2]) if has_headers else start
-    if body > end or not (words[1] and _is_number(words[2])):
+    sid = words[2]
+    if body > end or not words[1] or not sid.isdigit() or len(sid) > _DIGITS:
         log.error("message of NATS dropped: %r", data[at : min(line_end, at + _SHOWN)])
         return end + 2, None
     reply = words[3] if len(words) == counts[1] else b""
     headers = data[start:body] if has_headers else None
-    return end + 2, (int(words[2]), words[1], reply, data[body:end], headers)
+    return end + 2, (int(sid), words[1], reply, data[body:end], headers)
 
 
 def _number(text: bytes) -> int:
-    if not _is_number(text):
+    if not text.isdigit() or len(text) > _DIGITS:  # `int` takes signs, blanks and underscores, too
         raise nats.errors.ProtocolError("nats: malformed MSG")
     return int(text)
-
-
-def _is_number(text: bytes) -> bool:
-    return text.isdigit() and len(text) <= _DIGITS  # `int` takes signs, blanks and underscores, too

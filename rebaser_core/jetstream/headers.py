@@ -1,7 +1,7 @@
 """The block of headers before a message's payload."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -57,11 +57,12 @@ def parsed(block: bytes) -> dict[str, str] | None:
     try:
         text = block.decode()
     except UnicodeDecodeError:
-        return _read(block.decode(errors="surrogateescape"), _replaced)
-    return _read(text, str)
+        found = _read(block.decode(errors="surrogateescape"))
+        return found and {name: _legible(value) for name, value in found.items()}
+    return _read(text)
 
 
-def _read(text: str, legible: Callable[[str], str]) -> dict[str, str] | None:
+def _read(text: str) -> dict[str, str] | None:
     if not text.startswith(_VERSION):
         return None
     first, *lines = text.split(_END)
@@ -69,13 +70,13 @@ def _read(text: str, legible: Callable[[str], str]) -> dict[str, str] | None:
     for line in lines:
         name, colon, value = line.partition(":")
         if colon:
-            found[name.strip(_SPACE)] = legible(value.strip(_SPACE))
+            found[name.strip(_SPACE)] = value.strip(_SPACE)
     if len(first) > len(_VERSION) and (status := _STATUS.fullmatch(first, len(_VERSION))):
         found["Status"] = status[1]
         if status[2]:
-            found["Description"] = legible(status[2])
+            found["Description"] = status[2]
     return found or None
 
 
-def _replaced(value: str) -> str:
+def _legible(value: str) -> str:
     return value.encode(errors="surrogateescape").decode(errors="replace")

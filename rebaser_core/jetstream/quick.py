@@ -87,7 +87,16 @@ class QuickClient(Client):
         Raises:
             BadSubjectError, BadHeaderError, MaxPayloadError: nothing is sent: it could not be.
         """
-        command = self._command(subject, payload, reply, headers)
+        if not subject or _UNFIT.search(subject + reply):
+            raise nats.errors.BadSubjectError
+        size, block = len(payload), b""
+        if headers:
+            block = block_of(headers)
+            size += len(block)
+        line = control_line(subject, reply, len(block), size)
+        if size > self._max_payload or len(line) > self.max_control_line:
+            raise TooLarge(len(line), len(block), len(payload), self._max_payload)
+        command = b"".join((b"HPUB " if block else b"PUB ", line, _END, block, payload, _END))
         if self._status != Client.CONNECTED:
             self._check_open(len(command))
         self.stats["out_msgs"] += 1
@@ -96,17 +105,6 @@ class QuickClient(Client):
         if not self._flushes:
             self._flushes = True
             asyncio.get_running_loop().call_soon(self._flush)
-
-    def _command(
-        self, subject: str, payload: bytes, reply: str, headers: Mapping[str, str] | None
-    ) -> bytes:
-        if not subject or _UNFIT.search(subject) or _UNFIT.search(reply):
-            raise nats.errors.BadSubjectError
-        block = block_of(headers) if headers else b""
-        line = control_line(subject, reply, len(block), len(payload))
-        if len(block) + len(payload) > self._max_payload or len(line) > self.max_control_line:
-            raise TooLarge(len(line), len(block), len(payload), self._max_payload)
-        return b"".join((b"HPUB " if block else b"PUB ", line, _END, block, payload, _END))
 
     def _check_open(self, size: int) -> None:
         """Raise what nats-py would, if the message cannot be kept until there is a connection."""
@@ -165,8 +163,13 @@ class QuickClient(Client):
         receive = getattr(subscription._cb, _DIRECTLY, None)  # noqa: SLF001
         if receive is None:
             return False
-        said = parsed(headers) if headers else None
-        self._receive(receive, Msg(self, _text(subject), _text(reply), data, said))
+        self.stats["in_msgs"] += 1
+        self.stats["in_bytes"] += len(data)
+        try:
+            said = parsed(headers) if headers else None
+            receive(Msg(self, _text(subject), _text(reply), data, said))
+        except Exception as error:  # noqa: BLE001 - of a callback; it must not end the reading
+            self._report(subject, error)
         return True
 
     async def received(
@@ -176,7 +179,7 @@ class QuickClient(Client):
         try:
             await self._process_msg(sid, subject, reply, data, headers or b"")
         except Exception as error:  # noqa: BLE001 - one message must not end the reading
-            self._report(f"message on {subject[:100]!r} not received", error)
+            self._report(subject, error)
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         return parsed(headers) if headers else None
@@ -211,16 +214,8 @@ class QuickClient(Client):
             self._max_payload = most
         await super()._process_info(info, initial_connection)
 
-    def _receive(self, receive: Callable[[Msg], None], message: Msg) -> None:
-        self.stats["in_msgs"] += 1
-        self.stats["in_bytes"] += len(message.data)
-        try:
-            receive(message)
-        except Exception as error:  # noqa: BLE001 - of a callback; it must not end the reading
-            self._report(f"message on {message.subject[:100]!r} not received", error)
-
-    def _report(self, what: str, error: Exception) -> None:
-        told = {"message": what, "exception": error}
+    def _report(self, subject: bytes, error: Exception) -> None:
+        told = {"message": f"message on {subject[:100]!r} not received", "exception": error}
         asyncio.get_running_loop().call_exception_handler(told)
 
 

@@ -43,7 +43,7 @@ class Room:
         with translated():
             block = len(block_of(headers)) if headers else 0
             room = self.max_payload - block
-            line = control_line(subject, reply, block, max(room, 0))
+            line = control_line(subject, reply, block, max(room, 0) + block)
         excess = len(line) - self.max_control_line
         return min(room, -excess) if excess > 0 else room
 
@@ -62,7 +62,7 @@ class Room:
         """
         with translated():
             block = len(block_of(headers)) if headers else 0
-            line = len(control_line(subject, reply, block, len(payload)))
+            line = len(control_line(subject, reply, block, block + len(payload)))
             if block + len(payload) > self.max_payload or line > self.max_control_line:
                 raise TooLarge(line, block, len(payload), self.max_payload)
 
@@ -80,14 +80,13 @@ class TooLarge(nats.errors.MaxPayloadError):
         return self._what
 
 
-def control_line(subject: str, reply: str, block: int, payload: int) -> bytes:
-    """What the server reads as the arguments of PUB or HPUB, whose sizes are in octets.
+def control_line(subject: str, reply: str, block: int, size: int) -> bytes:
+    """The arguments of PUB or HPUB; `block` octets of headers are part of the `size`.
 
     Raises:
         BadSubjectError: it has no octets.
     """
-    sizes = f"{block} {block + payload}" if block else f"{payload}"
-    line = f"{subject} {reply} {sizes}"
+    line = f"{subject} {reply} {block} {size}" if block else f"{subject} {reply} {size}"
     try:
         return line.encode()
     except UnicodeEncodeError:
