@@ -10,7 +10,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream.asked import Asked
-from rebaser_core.jetstream.errors import ApiError, JetStreamError
+from rebaser_core.jetstream.errors import ApiError, NotJetStream
 from rebaser_core.jetstream.link import Link
 from rebaser_core.jetstream.room import Room
 from rebaser_core.jetstream.stored import PubAck
@@ -179,7 +179,14 @@ def _decoded(answer: bytes) -> dict[str, Any]:
     except ValueError:
         reply = None
     if not isinstance(reply, dict):
-        raise JetStreamError(f"not an answer of JetStream: {answer[:100]!r}")
+        raise NotJetStream(f"not an answer of JetStream: {answer[:100]!r}")
     if error := reply.get("error"):
-        raise ApiError.of(error)
-    return reply
+        raise ApiError.of(error if isinstance(error, dict) else {"description": error})
+    return _Answer(reply)
+
+
+class _Answer(dict[str, Any]):
+    """What must be in an answer of JetStream is there, or somebody else gave it."""
+
+    def __missing__(self, key: str) -> Any:
+        raise NotJetStream(f"no {key} in an answer: {str(dict(self))[:100]}")

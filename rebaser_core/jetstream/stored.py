@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from rebaser_core.jetstream.errors import NotJetStream
 from rebaser_core.jetstream.headers import parsed
 
 
@@ -38,10 +39,18 @@ class StoredMessage:
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> "StoredMessage":
-        return cls(
-            message["subject"],
-            message["seq"],
-            datetime.fromisoformat(message["time"]),
-            parsed(base64.b64decode(message.get("hdrs", ""))) or {},
-            base64.b64decode(message.get("data", "")),
-        )
+        """Read what the server says of a message.
+
+        Raises:
+            NotJetStream: something is missing, or of another kind.
+        """
+        try:
+            return cls(
+                message["subject"],
+                message["seq"],
+                datetime.fromisoformat(message["time"]),
+                parsed(base64.b64decode(message.get("hdrs", ""))) or {},
+                base64.b64decode(message.get("data", "")),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise NotJetStream(f"no stored message: {error!r}") from error

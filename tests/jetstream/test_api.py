@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import (
     ConnectOptions,
     Drift,
     JetStream,
+    JetStreamError,
+    NotJetStream,
+    StoredMessage,
     StreamFull,
     StreamNotFound,
     SubjectFull,
@@ -208,3 +212,23 @@ async def test_without_jetstream_everything_is_unreachable(tmp_path) -> None:
                 await JetStream(nc).stream_info("S")
     finally:
         server.kill()
+
+
+@pytest.mark.parametrize("said", [b"{}", b"[]", b"\xff", b"7", b'{"error": "no"}', b'{"seq": 1}'])
+async def test_an_answer_that_is_none_of_jetstream_is_an_error_of_ours(
+    js: JetStream, said: bytes
+) -> None:
+    """As of a program that answers on a subject that no stream has."""
+
+    async def answer(message: Msg) -> None:
+        await js.nc.publish(message.reply, said)
+
+    await js.nc.subscribe("x", cb=answer)
+    with pytest.raises(JetStreamError):
+        await js.publish("x")
+
+
+@pytest.mark.parametrize("message", [{}, {"subject": "s", "seq": 1, "time": "soon"}, []])
+def test_a_stored_message_that_is_none_is_an_error_of_ours(message) -> None:
+    with pytest.raises(NotJetStream):
+        StoredMessage.of(message)
