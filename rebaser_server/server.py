@@ -168,6 +168,7 @@ def _open(
             slots=slots,
             limits=Limits(**settings.limits.model_dump()),
             call_limits=call_limits(settings),
+            blob_bytes=settings.dvu_blob_bytes,
         ),
     )
 

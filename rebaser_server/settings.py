@@ -191,6 +191,9 @@ class Settings(BaseSettings):
     than `functions.time`, and than Spark takes to start."""
     dvu_attempts: Annotated[int, Field(ge=1)] = 5
     """Failed updates in a row after which the values not computed yet are marked failed."""
+    dvu_blob_bytes: Annotated[int, Field(ge=1)] = 512 * 1024 * 1024
+    """Text that one evaluator is given at a time: it takes several times as much memory, in each
+    slot. Values that depend on each other and need more of it together fail."""
     functions: FunctionSettings = FunctionSettings()
     spark_min_affected: Annotated[int, Ge(0)] = 0
     """Updates of fewer values are evaluated in process; 0: everything runs on Spark."""

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rebaser_server.dvu.admission import MOST_BYTES, cut, octets, refused
 from rebaser_server.dvu.blob import OK, Blob, Limits
 from rebaser_server.dvu.closure import Closure, closure
 from rebaser_server.dvu.components import components, shared_out
@@ -45,16 +46,18 @@ def plan(
     small: int = SMALL,
     costs: Mapping[tuple[str, str], float] | None = None,
     limits: Limits = Limits(),  # noqa: B008 - it is frozen
+    most_bytes: int = MOST_BYTES,
 ) -> Plan:
     """The update that covers all of `graph.roots`, for `slots` evaluators at a time.
 
     Dependent roots and the direct dependents of every root are computed in any case, others
     that are affected only if one of their inputs comes out changed. `costs`: seconds that a
-    call takes, by the runtime and the code of its function, as far as known.
+    call takes, by the runtime and the code of its function, as far as known. `most_bytes`: of
+    text in a blob; values that need more of it together are planned to fail.
     """
     affected = closure(graph)
     drawn = sketch(graph, affected)
-    blobs = _blobs(graph, affected, slots, small, costs or {}, limits)
+    blobs = _blobs(graph, affected, (slots, small, most_bytes), costs or {}, limits)
     affected.give_back(graph)
     return Plan(len(affected.indices), blobs, drawn)
 
@@ -62,21 +65,22 @@ def plan(
 def _blobs(
     graph: Graph,
     affected: Closure,
-    slots: int,
-    small: int,
+    bounds: tuple[int, int, int],
     costs: Mapping[tuple[str, str], float],
     limits: Limits,
 ) -> list[bytes]:
+    slots, small, most_bytes = bounds
     count = len(affected.indices)
     if not count:
         return []
     blobs = _Blobs(graph, affected, limits)
-    if slots > 1 and count > 1:
+    is_large = blobs.exceed(most_bytes)
+    if is_large or (slots > 1 and count > 1):
         seconds = blobs.seconds(costs)
         worth = int(float(seconds.sum()) / (max(small, 1) * USUAL) + 1e-9)
         most = min(slots * BLOBS_PER_SLOT, worth)
-        if most > 1:
-            return blobs.shared_out(seconds, most)
+        if most > 1 or is_large:
+            return blobs.shared_out(seconds, max(most, 1), most_bytes if is_large else None)
     return [blobs.of(np.arange(count))]
 
 
@@ -107,12 +111,32 @@ class _Blobs:
         known = [USUAL + costs.get((f.runtime, f.code), 0.0) if f else USUAL for f in funcs]
         return np.array(known)[self._calls]
 
-    def shared_out(self, seconds: NDArray[np.float64], most: int) -> list[bytes]:
-        """At most so many blobs of whole components, the dearest first."""
+    def exceed(self, most_bytes: int) -> bool:
+        """Whether all values together, and what they take, may need more text than this."""
+        graph = self._graph
+        total = int(graph.text_sizes(self._indices).sum())
+        if total <= most_bytes:
+            total += int(graph.text_sizes(self._refs[self._places[self._refs] == 0]).sum())
+        return total > most_bytes
+
+    def shared_out(
+        self, seconds: NDArray[np.float64], most: int, most_bytes: int | None
+    ) -> list[bytes]:
+        """At most so many blobs of whole components, the dearest first.
+
+        More of them where they would need more text than `most_bytes`, if that is given.
+        """
         inside = self._places[self._refs] - np.int32(1)
         takers = np.repeat(np.arange(len(self._indices), dtype=np.int32), self._widths)
         is_edge = inside >= 0
         parts = components(len(self._indices), inside[is_edge], takers[is_edge])
+        if most_bytes is not None:
+            needed = octets(
+                self._graph, self._indices, parts, self._refs[~is_edge], takers[~is_edge]
+            )
+            return self._admitted(
+                parts, needed, np.bincount(parts, seconds).astype(np.float64), most, most_bytes
+            )
         group_of = shared_out(np.bincount(parts, seconds), most)
         groups = group_of[parts]
         totals = np.bincount(groups, seconds, most)
@@ -121,6 +145,28 @@ class _Blobs:
         members = np.split(order, ends[:-1])
         dearest = np.argsort(-totals, kind="stable").tolist()
         return [self.of(members[number]) for number in dearest if len(members[number])]
+
+    def _admitted(
+        self,
+        parts: NDArray[np.int32],
+        needed: NDArray[np.float64],
+        seconds: NDArray[np.float64],
+        most: int,
+        most_bytes: int,
+    ) -> list[bytes]:
+        group_of = shared_out(seconds, most)
+        is_refused = needed > most_bytes
+        found = []
+        for number in range(most):
+            chosen = np.flatnonzero((group_of == number) & ~is_refused)
+            for some in cut(chosen, needed, most_bytes) if len(chosen) else ():
+                is_in = np.zeros(len(needed), np.bool_)
+                is_in[some] = True
+                found.append(self.of(np.flatnonzero(is_in[parts])))
+        for part in np.flatnonzero(is_refused).tolist():
+            indices = self._indices[parts == part]
+            found.append(refused(self._graph, indices, float(needed[part]), most_bytes).encode())
+        return found
 
     def of(self, places: NDArray[np.int64]) -> bytes:
         """The blob of values at these places, ascending, which hold all of their components."""

@@ -91,6 +91,10 @@ class Contents:
         """Canonical JSON text; messages of values that are failed or blocked."""
         return self.texts.take(self.columns.text.room[indices])
 
+    def text_sizes(self, indices: NDArray[Any]) -> NDArray[np.int64]:
+        """Bytes of each text of `texts_of`."""
+        return self.texts.sizes(self.columns.text.room[indices])
+
     def all_indices(self) -> NDArray[np.int64]:
         """Of the values that there are, in the order in which they were defined."""
         return np.flatnonzero(self.columns.status.all != GONE)

@@ -85,6 +85,19 @@ class Texts:
         back[np.concatenate(orders)] = np.arange(len(rows))
         return pa.concat_arrays(parts).take(pa.array(back))
 
+    def sizes(self, rows: Rows) -> NDArray[np.int64]:
+        """Bytes of the texts of these rows, in their order."""
+        if len(rows) <= _FEW:
+            return np.array([len(self.get(row).encode()) for row in rows.tolist()], np.int64)
+        self._settle()
+        found = np.zeros(len(rows), np.int64)
+        for start, chunk in zip(self._starts, self._chunks, strict=True):
+            offsets = np.frombuffer(chunk.buffers()[1], np.int64, len(chunk) + 1, 8 * chunk.offset)
+            at = np.flatnonzero((rows >= start) & (rows < start + len(chunk)))
+            places = rows[at] - start
+            found[at] = offsets[places + 1] - offsets[places]
+        return found
+
     @property
     def waste(self) -> float:
         """How often what was there at the last `compact` was added since."""

@@ -118,6 +118,7 @@ async def _until_quiet(
         deadline=rules.dvu_deadline,
         attempts=rules.dvu_attempts,
         limits=rules.call_limits,
+        blob_bytes=rules.blob_bytes,
         cancels=turn.cancels,
     )
     handler = Handler(

@@ -74,11 +74,13 @@ class SerialDvu:
         deadline: timedelta,
         attempts: int,
         limits: Limits,
+        blob_bytes: int,
         cancels: Wish,
     ) -> None:
         """`cancels` raises `Cancelled` while an update is evaluated; it stays due.
 
-        `deadline`: for which an update may go on without computing another value.
+        `deadline`: for which an update may go on without computing another value. `blob_bytes`:
+        of text that one evaluator is given at a time.
         """
         self._change_set = change_set
         self._own = own
@@ -88,6 +90,7 @@ class SerialDvu:
         self._slots = slots
         self._attempts = attempts
         self._limits = limits
+        self._blob_bytes = blob_bytes
         self._may_crash = own.state.head.dvu_failures > 0
         """Whether an evaluator ended in the last attempt, or it is not known why that failed."""
         self._book = CostBook()
@@ -222,7 +225,11 @@ class SerialDvu:
             self._book.seconds |= shelf.costs()
             self._is_first = False
         planned = plan(
-            self._own.state.graph, self._slots, costs=self._book.seconds, limits=self._limits
+            self._own.state.graph,
+            self._slots,
+            costs=self._book.seconds,
+            limits=self._limits,
+            most_bytes=self._blob_bytes,
         )
         if len(planned.blobs) > 1 and self._book.seconds:
             shelf.put_costs(self._book.seconds)

@@ -9,6 +9,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
 from rebaser_core.limits import Limits
 from rebaser_core.subjects import Subjects
+from rebaser_server.dvu.admission import MOST_BYTES
 from rebaser_server.dvu.blob import Limits as CallLimits
 from rebaser_server.dvu.executor import Executor
 from rebaser_server.history.archive import Archive
@@ -41,6 +42,8 @@ class Rules:
     limits: Limits = field(default_factory=Limits)
     call_limits: CallLimits = CallLimits()  # noqa: RUF009 - it is frozen
     """Of each call of a function."""
+    blob_bytes: int = MOST_BYTES
+    """Of text that one evaluator is given at a time."""
 
 
 @dataclass(frozen=True, slots=True)
