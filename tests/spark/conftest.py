@@ -30,6 +30,16 @@ def slow(value, seconds):
     time.sleep(seconds)
     return value
 
+def interrupts(value):
+    raise KeyboardInterrupt
+
+def forks(value):
+    os.fork()
+    return value
+
+def large(value):
+    return "x" * (100 << 20)
+
 def exits(value):
     print("is not an answer")
     raise SystemExit(3)
@@ -40,7 +50,7 @@ def exits(value):
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the distribution `misbehaving` is installed."""
     directory = tmp_path_factory.mktemp("site")
-    names = ("hang", "crash", "slow", "exits")
+    names = ("hang", "crash", "slow", "exits", "interrupts", "forks", "large")
     install(directory, "misbehaving", FUNCTIONS, {name: f"misbehaving:{name}" for name in names})
     return directory
 

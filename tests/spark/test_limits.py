@@ -13,7 +13,8 @@ pytestmark = pytest.mark.spark
 
 def blob(*functions: tuple[str, str, int]) -> bytes:
     """A value by each of these functions, whose arguments are the constants from a place on."""
-    shapes = {"hang": ["path"], "slow": ["value", "seconds"], "crash": ["value"], "v": ["v"]}
+    shapes = {key: ["value"] for key in ("crash", "interrupts", "forks", "large")}
+    shapes |= {"hang": ["path"], "slow": ["value", "seconds"], "v": ["v"]}
     signatures = [
         (n, [(name, None) for name in shapes[code]]) for n, (_, code, _) in enumerate(functions)
     ]
@@ -63,3 +64,19 @@ async def test_what_crashes_fails_alone_in_one_more_run(executor: SparkExecutor)
         ("2 v", "ok", 1),
     ]
     assert second.results == [("0 v", "ok", "/dev/null")]
+
+
+async def test_hostile_functions_fail_alone(executor: SparkExecutor) -> None:
+    """One interrupts, one leaves a child that returns as well, one returns more than it may."""
+    functions = [("python", name, 1) for name in ("interrupts", "forks", "large", "slow")]
+    limited = SweepingExecutor(executor, 2, limits=Limits(memory=160 << 20, value_bytes=8 << 20))
+
+    [outcome] = await limited.run([blob(*functions)])
+
+    assert isinstance(outcome, Outcome)
+    assert outcome.results == [
+        ("0 interrupts", "failed", "KeyboardInterrupt"),
+        ("1 forks", "ok", 1),
+        ("2 large", "failed", "the result has 100 MiB; at most 8 are allowed"),
+        ("3 slow", "ok", 1),
+    ]
