@@ -32,7 +32,6 @@ RETRY_FOR: Final = 60.0
 
 _FIRST_DELAY: Final = 0.05  # seconds, doubled up to
 _LONGEST_DELAY: Final = 2.0
-_ROOM_DELAY: Final = 0.2  # seconds until a full queue is tried again by who empties it
 
 _DIGEST: Final = 16  # octets
 
@@ -114,25 +113,6 @@ async def _publish(
     if not await tasks.see_to(change_set):
         raise NotStored(f"request {request_id} is stored, but its task is not confirmed")
     return sequence
-
-
-async def publish_when_room(
-    js: JetStream,
-    subjects: Subjects,
-    change_set: ChangeSet,
-    headers: Mapping[str, str],
-    payload: bytes,
-) -> int:
-    """As `publish_request`, for who empties the queue himself: for room in it he waits.
-
-    Raises:
-        NotStored: as there.
-    """
-    while True:
-        try:
-            return await publish_request(js, subjects, change_set, headers, payload)
-        except QueueFull:
-            await asyncio.sleep(_ROOM_DELAY)
 
 
 def queue_full(what: str, error: Full) -> QueueFull:

@@ -18,13 +18,16 @@ from rebaser_core.versioned import MessageType, Versioned
 AUTHOR_LENGTH: Final = 200
 """Characters of an author that are kept."""
 
+NO_REQUEST: Final = 0
+"""The sequence in a line that settles no request but holds what an update computed (D4)."""
+
 
 class Outcome(StrEnum):
     """What became of a request."""
 
     APPLIED = "applied"
     DUPLICATE = "duplicate"  # its id was handled under an earlier sequence
-    STALE = "stale"  # a DVU result whose claim no longer stands
+    STALE = "stale"  # a request that says that it is a DVU's result: none is (D5)
     DEAD = "dead"  # in the dead letters
     REFUSED = "refused"  # the change set takes no such request; nothing is wrong with it
 
@@ -117,10 +120,11 @@ class Head(Shape):
 
 
 class Handled(Shape):
-    """The request that a commit settles."""
+    """The request that a commit settles, or the result of an update under its claim's id."""
 
     id: RequestId
     sequence: int
+    """The request's in its stream; `NO_REQUEST` for an update's result."""
     outcome: Annotated[Outcome, Read]
     updates: UpdatesAddress | None = None
     """As performed, that is after corrections; None if nothing was."""

@@ -140,8 +140,11 @@ class Batches:
         updates: Sequence[AnyUpdate],
         computed: Computed | None = None,
         under: Sequence[AnyUpdate] | None = None,
+        room: int = INLINE_BYTES,
     ) -> UpdatesAddress:
         """An address for the batch: itself when small, else a key in the store.
+
+        `room`: octets that it may take where it travels itself, if that is less than usual.
 
         The key is the digest of content that names the request, so that two Rebasers, one
         of them fenced off, cannot overwrite each other's.
@@ -153,7 +156,7 @@ class Batches:
             under=None if under is None else list(under),
         )
         _, payload = await asyncio.to_thread(UpdatesBatch.encode, batch)
-        if len(updates) <= INLINE_UPDATES and len(payload) <= INLINE_BYTES:
+        if len(updates) <= INLINE_UPDATES and len(payload) <= min(INLINE_BYTES, room):
             inline = Updates(updates=batch.updates, computed=computed, under=batch.under)
             return Inline(inline=inline)
         key = blake3(payload).hexdigest()

@@ -88,6 +88,11 @@ class CommitLog:
         return None if message is None else _decoded(message)
 
     @property
+    def room(self) -> int:
+        """Octets that a batch may take in a line: what else is in it has as many."""
+        return self._js.room.for_payload(self._subject) // 2
+
+    @property
     def at_once(self) -> int:
         """How many lines one `append` may usefully write now.
 

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
 
-from rebaser_core.commits import CommitV1, Handled, Head, Outcome
+from rebaser_core.commits import NO_REQUEST, CommitV1, Handled, Head, Outcome
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, UpdatesAddress
 from rebaser_server.graph import Graph
@@ -76,7 +76,7 @@ class State:
             self._remember(commit.handled, sequence)
 
     def _remember(self, handled: Handled, sequence: int) -> None:
-        if handled.outcome is not Outcome.DUPLICATE:
+        if handled.outcome is not Outcome.DUPLICATE and handled.sequence != NO_REQUEST:
             self.recent[handled.id] = Known(sequence, handled.outcome)
             while len(self.recent) > RECENT:
                 self.recent.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Apply one request to the owned state: negotiate, fetch its batch, rebase, commit (W7, D5)."""
+"""Apply one request to the owned state: negotiate, fetch its batch, rebase, commit (W7)."""
 
 from contextlib import suppress
 from typing import Any
@@ -14,9 +14,9 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     Inline,
+    InStore,
 )
 from rebaser_core.versioned import AUTHOR, MESSAGE_TYPE
-from rebaser_server import metrics
 from rebaser_server.history.batches import Batch, OversizedBatch
 from rebaser_server.history.performing import IN_THREAD, performed
 from rebaser_server.history.state import State
@@ -62,9 +62,10 @@ async def apply(own: Ownership, request: Delivery, limits: Limits) -> Settled:
     if not alone:
         return Settled(handled)
     await own.flush()
-    if handled.updates != message.updates_address:  # no line refers to what was sent
+    sent = message.updates_address
+    if handled.updates != sent and not isinstance(sent, InStore):  # no line refers to it
         with suppress(JetStreamError, OSError):
-            await archive.batches.discard(message.updates_address)
+            await archive.batches.discard(sent)
     return Settled(handled, own.state.commit)
 
 
@@ -89,7 +90,7 @@ def stage(own: Ownership, request: Delivery, handled: Handled, **changes: Any) -
 
 
 def _is_ordinary(message: EnqueueUpdatesRequestV1 | ChangeSetRequestV2) -> bool:
-    """Whether nothing has to be fetched or thrown away, no claim looked at, and it is small.
+    """Whether nothing has to be fetched or thrown away, and it is small.
 
     Such requests may be committed together.
     """
@@ -121,32 +122,26 @@ async def _rebased(
 ) -> tuple[Handled, dict[str, Any]]:
     """Rebase the batch; the record of it, and what it changes in the head."""
     batches, state, sequence = own.archive.batches, own.state, request.stream_sequence
-    covers: int | None = None
     changes: dict[str, Any] = {}
     try:
         batch = await batches.fetch(message.updates_address, message.id)
     except OversizedBatch as error:
         handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.REFUSED)
         return refused(handled, f"the batch is too large: {error}"), {}
-    if batch.computed is not None:
-        claim = state.head.claim
-        if claim is None or claim.id != batch.computed.claim:
-            return Handled(id=message.id, sequence=sequence, outcome=Outcome.STALE), {}
-        covers = claim.covers
-        changes = {"claim": None, "clean_sequence": covers, "dvu_failures": 0}
-    else:
-        if batch.under is not None:
-            raise Unprocessable("only a branch's own log says what head has under it")
-        why_not = _objection(state, batch, limits)
-        if why_not is not None:
-            handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.REFUSED)
-            return refused(handled, why_not), {}
-    done = await performed(state, sequence, batch, covers)
-    if done.failed:
-        metrics.DVU_VALUES.labels("failed").inc(done.failed)
+    if batch.computed is not None:  # of an older Rebaser, whose update is still due, or forged
+        return Handled(id=message.id, sequence=sequence, outcome=Outcome.STALE), {}
+    if batch.under is not None:
+        raise Unprocessable("only a branch's own log says what head has under it")
+    if batch.names:
+        raise Unprocessable("only an update's own result lies in files")
+    why_not = _objection(state, batch, limits)
+    if why_not is not None:
+        handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.REFUSED)
+        return refused(handled, why_not), {}
+    done = await performed(state, sequence, batch)
     address = message.updates_address
     inline = isinstance(address, Inline) and len(request.payload) > INLINE_BYTES
-    if inline or (done.corrections and not batch.names):  # a line has room for small ones alone
+    if inline or done.corrections:  # a line has room for small ones alone
         address = await batches.place(message.id, done.updates)
     else:
         address = await batches.adopt(address, batch)
@@ -158,6 +153,5 @@ async def _rebased(
         outcome=Outcome.APPLIED,
         updates=address,
         corrections=await batches.place_corrections(message.id, done.corrections),
-        covers=covers,
     )
     return handled, changes

@@ -108,8 +108,6 @@ async def _until_quiet(
     queue = RequestQueue(shop.js, shop.subjects, change_set)
     await queue.require_sequence(own.state.head.last_sequence)
     dvu = SerialDvu(
-        shop.js,
-        shop.subjects,
         change_set,
         own,
         shop.executor,
@@ -150,7 +148,7 @@ async def _until_quiet(
         while not quiet:
             wait = branching.quiet(rules.quiet_period, unfinished=own.state.head.dvu_due)
             requests = await _next(queue, handler, wait, shutdown, turn)
-            if turn.paused and await wound_up(dvu, queue, handler, requests, shutdown, turn):
+            if turn.paused and await wound_up(dvu, shutdown, turn):
                 break
             if requests:
                 await handler.handle(requests)
@@ -164,6 +162,7 @@ async def _until_quiet(
                 break  # head may need the slot to take what this one brings
             else:
                 quiet = not own.state.head.dvu_due and not branching.busy
+                checkpointing.when_long()  # by what an update found
         await queue.deleted()
         if not own.state.head.deleted:
             await checkpointing.when_quiet()
@@ -199,7 +198,7 @@ async def _next(
         if requests := await queue.ready(handler.at_once):
             return requests
         try:
-            async with turn.waiting(has_work=handler.own.state.head.dvu_due):
+            async with turn.waiting(lambda: handler.own.state.head.dvu_due):
                 request = await queue.next(quiet)
         except SlotWanted:
             request = await queue.next(0)

@@ -39,12 +39,12 @@ class Findings:
         return len(self.updates) + sum(file.values for file in self.files)
 
     async def placed(
-        self, batches: Batches, claim: RequestId, computed: Computed, shelf: Shelf
+        self, batches: Batches, claim: RequestId, computed: Computed, shelf: Shelf, room: int
     ) -> UpdatesAddress:
-        """The address of a batch with these results."""
+        """The address of a batch with these results: of at most `room` octets in a line."""
         if self.files:
             return await batches.place_results(claim, computed, shelf, self.files)
-        return await batches.place(claim, self.updates, computed)
+        return await batches.place(claim, self.updates, computed, room=room)
 
 
 def gathered(outcomes: Sequence[Outcome | Stored], shelf: Shelf) -> Findings:

@@ -217,7 +217,7 @@ class Handler:
         outcome = what.handled.outcome
         waited = time.time() - request.stored
         corrected = count_of(what.handled.corrections)
-        is_result = what.handled.covers is not None or outcome is Outcome.STALE
+        is_result = outcome is Outcome.STALE  # of an older Rebaser
         self.announcer.board.request(
             self.change_set, outcome.value, max(0.0, waited), corrected, is_result=is_result
         )

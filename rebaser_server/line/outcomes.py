@@ -5,7 +5,7 @@ from typing import Final
 
 import structlog
 
-from rebaser_core.commits import Commit, Handled, Outcome
+from rebaser_core.commits import NO_REQUEST, Commit, Handled, Outcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, OrderedConsumer
 from rebaser_core.outcomes import OutcomeQueryV1, OutcomeReplyV2, RequestState
@@ -95,7 +95,7 @@ class Outcomes:
         async with reader:
             while (line := await reader.next(quiet=0)) is not None:
                 handled = Commit.decode(line.headers, line.payload).handled
-                if handled is None or handled.id != request_id:
+                if handled is None or handled.id != request_id or handled.sequence == NO_REQUEST:
                     continue
                 if handled.outcome is not Outcome.DUPLICATE:
                     return Settled(handled, line.stream_sequence)

@@ -15,8 +15,6 @@ from rebaser_core import deadlines
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import Claim
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import JetStream
-from rebaser_core.subjects import Subjects
 from rebaser_server.dvu.blob import Limits
 from rebaser_server.dvu.cost import CostBook
 from rebaser_server.dvu.errors import DvuError, RunFailed
@@ -36,7 +34,7 @@ from rebaser_server.line.failures import (
 )
 from rebaser_server.line.findings import gathered, given_up, unplanned
 from rebaser_server.line.ownership import Ownership
-from rebaser_server.line.settling import Settling
+from rebaser_server.line.settling import Settling, Unsettled
 from rebaser_server.weather import is_weather
 
 log: Final = structlog.get_logger()
@@ -63,8 +61,6 @@ class SerialDvu:
 
     def __init__(
         self,
-        js: JetStream,
-        subjects: Subjects,
         change_set: ChangeSet,
         own: Ownership,
         executor: Executor,
@@ -84,7 +80,7 @@ class SerialDvu:
         """
         self._change_set = change_set
         self._own = own
-        self._settling = Settling(js, subjects, change_set, own)
+        self._settling = Settling(own, DEATHS * attempts)
         self._evaluating = Evaluating(change_set, executor, announcer, deadline.total_seconds())
         self._announcer = announcer
         self._slots = slots
@@ -100,14 +96,13 @@ class SerialDvu:
         self._hurried = asyncio.Event()
         self._held = False
         self._settled = asyncio.Event()
-        """No update is evaluated, and what the last one found is in line."""
+        """No update is evaluated, and what the last one found is committed."""
         self._settled.set()
 
     def ask(self) -> None:
         """Have the head looked at: something was committed."""
         if self._own.state.head.dvu_due:  # else its task would wake up for each request
             self._asked.set()
-        self._settling.look()
 
     async def suspect(self) -> None:
         """Count a failure if the owner before died with an update in hand, maybe of that."""
@@ -122,7 +117,7 @@ class SerialDvu:
         self._hurried.set()
 
     async def finish(self) -> None:
-        """Begin no more updates; return once what the one in hand finds is in line (P4)."""
+        """Begin no more updates; return once what the one in hand finds is committed (P4)."""
         self._held = True
         await self._settled.wait()
 
@@ -144,7 +139,7 @@ class SerialDvu:
                     self._settled.set()
 
     async def _update(self) -> None:
-        """One update: claim (D2), plan, evaluate, enqueue the result, see it handled (D3).
+        """One update: claim (D2), plan, evaluate, commit the result (D4).
 
         Raises:
             WorkEnded, JetStreamError: what ends the whole run. Anything else that goes wrong is
@@ -158,6 +153,9 @@ class SerialDvu:
             try:
                 await self._carry_out(update)
             except Exception as error:
+                if isinstance(error, Unsettled):
+                    told = {"reason": str(error), "failures": error.failures}
+                    await self._tell(ActivityKind.DVU_FAILED, claim, **told)
                 if ends_the_run(error):
                     raise
                 await self._failed(update, error)
@@ -185,7 +183,9 @@ class SerialDvu:
             return
         findings = await asyncio.to_thread(gathered, outcomes, shelf)
         self._book.learn(findings.costs)
-        await self._settling.settle(claim, update.base, findings, shelf, self._settled)
+        if not await self._settling.settle(claim, update.base, findings, shelf):
+            await self._tell(ActivityKind.DVU_CANCELLED, claim, affected=planned.affected)
+            return
         await self._tell(
             ActivityKind.DVU_FINISHED,
             claim,
@@ -198,8 +198,8 @@ class SerialDvu:
     async def _claim(self) -> _Update | None:
         """Claim the roots there are, and plan from the very state that was claimed (D2).
 
-        A claim of an earlier run is overwritten: its result will be stale. What that run left
-        is on the shelf of all attempts since the last update that was committed.
+        A claim of an earlier run is overwritten: its result cannot be committed. What that run
+        left is on the shelf of all attempts since the last update that was committed.
         """
         async with self._own.lock:
             head = self._own.state.head
@@ -213,7 +213,9 @@ class SerialDvu:
             base = await self._own.write(claim=claim)
             try:
                 if head.dvu_failures >= DEATHS * self._attempts:
-                    raise DvuError("the processes ended that computed it")
+                    raise DvuError(
+                        "the processes ended that computed it, or its results cannot be stored"
+                    )
                 planned = await asyncio.to_thread(self._plan, shelf)
             except Exception as error:  # noqa: BLE001 - memory, sizes, storage: told of as a failure
                 return _Update(claim, base, shelf, Plan(0, []), error)
@@ -266,7 +268,7 @@ class SerialDvu:
                 async with self._own.lock:
                     graph = self._own.state.graph
                     findings = await asyncio.to_thread(unplanned, graph, message, shelf)
-            await self._settling.settle(update.claim, update.base, findings, shelf, self._settled)
+            await self._settling.settle(update.claim, update.base, findings, shelf)
         except Exception as error:
             if ends_the_run(error):
                 raise

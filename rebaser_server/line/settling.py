@@ -1,89 +1,137 @@
-"""How the results of a dependent values update get into the log: in line, under their claim."""
+"""How the result of a dependent values update gets into the log: in one line, under its claim."""
 
 import asyncio
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
-from rebaser_client.publishing import publish_task, publish_when_room
-from rebaser_core import deadlines
-from rebaser_core.commits import Claim, Outcome
-from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream
-from rebaser_core.messages import Computed, EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
-from rebaser_core.subjects import Subjects
+import structlog
+
+from rebaser_core.commits import NO_REQUEST, Claim, Handled, Outcome
+from rebaser_core.messages import Computed, Correction, UpdatesAddress
+from rebaser_server import metrics
 from rebaser_server.dvu.shelf import Shelf
+from rebaser_server.errors import RetryLater, Unwritten, WorkEnded
+from rebaser_server.history.batches import Batch
+from rebaser_server.history.performing import performed
 from rebaser_server.line.findings import Findings
 from rebaser_server.line.ownership import Ownership
+from rebaser_server.weather import is_weather
 
-POKE_TIMEOUT: Final = 2.0  # seconds
+log: Final = structlog.get_logger()
+
+LAST_WORD: Final = 2.0  # seconds for a line that is on its way when the run ends
+_TOLD: Final = 20
+"""Results that were not taken of which the line tells one by one."""
+
+
+class Unsettled(RetryLater):
+    """The result could not be committed, and that was counted as a failed update (D6)."""
+
+    def __init__(self, reason: str, failures: int) -> None:
+        super().__init__(reason)
+        self.failures = failures
 
 
 class Settling:
     """Of one change set, in one run."""
 
-    def __init__(
-        self, js: JetStream, subjects: Subjects, change_set: ChangeSet, own: Ownership
-    ) -> None:
-        self._js = js
-        self._subjects = subjects
-        self._change_set = change_set
+    def __init__(self, own: Ownership, attempts: int) -> None:
+        """`attempts`: failures after which an update was given up; one more, and it is dropped."""
         self._own = own
-        self._handled = asyncio.Event()
+        self._attempts = attempts
 
-    def look(self) -> None:
-        """Have the head looked at: something was committed."""
-        self._handled.set()
+    async def settle(self, claim: Claim, base: int, findings: Findings, shelf: Shelf) -> bool:
+        """Have the findings committed under their claim; False: it stands no more (D4).
 
-    async def settle(
-        self, claim: Claim, base: int, findings: Findings, shelf: Shelf, stored: asyncio.Event
-    ) -> None:
-        """Have the findings committed under their claim, if it stands; `stored` once in line.
+        They are placed first, without the lock. Cancelled, the line is there or not; the
+        update is then done with, or still due.
 
-        Results travel as a request, in line with all others. Where nothing came out
-        changed there is nothing to put in line, and the head alone is written (D5b).
+        Raises:
+            Overtaken: another run owns the change set; the state is worthless.
+            Unsettled: this failed, and not for the weather; the state is worthless.
+            RetryLater: NATS or the store did not take it after it was folded in. The update
+                is still due; the state is worthless.
+            Exception: the results could not be placed, and nothing was changed.
         """
-        if len(findings):
-            sequence = await self._enqueue(claim, base, findings, shelf)
-            stored.set()
-            await self._until_handled(sequence, claim)
-            known = self._own.state.recent.get(claim.id)
-            if known is None or known.outcome is not Outcome.APPLIED:
-                return  # another attempt may go on from what is on the shelf
-        else:
-            async with self._own.lock:
-                if self._own.state.head.claim != claim:
-                    return
-                await self._own.write(claim=None, clean_sequence=claim.covers, dvu_failures=0)
+        address = await self._placed(claim, base, findings, shelf) if len(findings) else None
+        async with self._own.lock:
+            if self._own.state.head.claim != claim:
+                return False
+            await self._commit(claim, address, findings, shelf)
         with suppress(OSError):  # nothing refers to it; it is collected some day
             await asyncio.to_thread(shelf.clear, [file.name for file in findings.files])
+        return True
 
-    async def _enqueue(self, claim: Claim, base: int, findings: Findings, shelf: Shelf) -> int:
+    async def _placed(
+        self, claim: Claim, base: int, findings: Findings, shelf: Shelf
+    ) -> UpdatesAddress:
         computed = Computed(claim=claim.id, covers=claim.covers, commit=base)
-        # The claim's id is the request's: published twice, the result is stored once (D4).
-        address = await findings.placed(self._own.archive.batches, claim.id, computed, shelf)
-        request = EnqueueUpdatesRequestV1(
-            id=claim.id,
-            workspace_id=self._change_set.workspace_id,
-            change_set_id=self._change_set.change_set_id,
-            updates_address=address,
-        )
-        headers, payload = EnqueueUpdatesRequest.encode(request)
+        archive = self._own.archive
+        return await findings.placed(archive.batches, claim.id, computed, shelf, archive.log.room)
+
+    async def _commit(
+        self, claim: Claim, address: UpdatesAddress | None, findings: Findings, shelf: Shelf
+    ) -> None:
+        """Fold the findings in and append the line that says so; the caller holds the lock."""
+        settled = {"claim": None, "clean_sequence": claim.covers, "dvu_failures": 0}
         try:
-            return await publish_when_room(
-                self._js, self._subjects, self._change_set, headers, payload
-            )
+            handled = await self._folded(claim, address, findings, shelf) if address else None
+            await self._append(handled, **settled)
+        except (WorkEnded, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            why = error.__cause__ if isinstance(error, Unwritten) and error.__cause__ else error
+            if is_weather(why):
+                reason = f"an update's result was not committed: {why}"
+                raise RetryLater(reason) from error
+            raise await self._failed(error, settled) from error
+
+    async def _folded(
+        self, claim: Claim, address: UpdatesAddress, findings: Findings, shelf: Shelf
+    ) -> Handled:
+        names = [file.name for file in findings.files]
+        batch = Batch(findings.updates, shelf=shelf if names else None, names=names)
+        done = await performed(self._own.state, NO_REQUEST, batch, claim.covers)
+        if done.failed:
+            metrics.DVU_VALUES.labels("failed").inc(done.failed)
+        return Handled(
+            id=claim.id,
+            sequence=NO_REQUEST,
+            outcome=Outcome.APPLIED,
+            updates=address,
+            corrections=_told(done.corrections),
+            covers=claim.covers,
+        )
+
+    async def _append(self, handled: Handled | None, **changes: Any) -> None:
+        """Write the line; an end of the run leaves it a moment to arrive."""
+        line = asyncio.ensure_future(self._own.write(handled, **changes))
+        try:
+            await asyncio.shield(line)
         except asyncio.CancelledError:
-            # An end never separates the two publishes: the result may be stored (D4).
-            with suppress(TimeoutError):
-                async with deadlines.within(POKE_TIMEOUT):
-                    await publish_task(self._js, self._subjects, self._change_set)
+            await asyncio.wait([line], timeout=LAST_WORD)
+            line.cancel()
             raise
 
-    async def _until_handled(self, sequence: int, claim: Claim) -> None:
-        """D3: no new update before this one's result was handled."""
-        while True:
-            self._handled.clear()
-            head = self._own.state.head
-            if head.last_sequence >= sequence or head.claim != claim:
-                return
-            await self._handled.wait()
+    async def _failed(self, error: Exception, settled: dict[str, Any]) -> Unsettled:
+        """Count it, or go on without the result where even giving up failed; why the run ends.
+
+        It ends in any case: the graph may hold half of the result.
+        """
+        failures = self._own.state.head.dvu_failures + 1
+        reason = f"an update's result was not committed: {type(error).__name__}: {error}"[:1000]
+        log.error("result not committed", exc_info=error, failures=failures)
+        if failures > self._attempts:
+            log.error("update dropped", covers=settled["clean_sequence"], reason=reason)
+            await self._own.write(**settled)
+        else:
+            await self._own.write(claim=None, dvu_failures=failures)
+        return Unsettled(reason, failures)
+
+
+def _told(corrections: list[Correction]) -> tuple[Correction, ...]:
+    """What the line says of results that were not taken: so much that it surely fits."""
+    if len(corrections) <= _TOLD:
+        return tuple(corrections)
+    detail = f"{len(corrections)} values were defined anew, or removed, since they were computed"
+    return (corrections[0].model_copy(update={"detail": detail}),)

@@ -1,7 +1,7 @@
 """A change set's stay in a slot: for how long, since when idle, and what is asked of it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from rebaser_core.ids import WorkspaceId
@@ -25,7 +25,7 @@ class Turn(Wish):
         self._clock = asyncio.get_running_loop().time
         self._since = self._clock()
         self._last_request = 0.0
-        self._waits = False
+        self._has_work: Callable[[], bool] = _always
 
     def pause(self, *, paused: bool) -> None:
         """Say whether the change set is paused, as often as one likes."""
@@ -43,7 +43,7 @@ class Turn(Wish):
     @property
     def idle(self) -> float:
         """Seconds since its last request, if it has nothing to do."""
-        return self._clock() - self._last_request if self._waits else 0.0
+        return self._clock() - self._last_request if not self._has_work() else 0.0
 
     @property
     def age(self) -> float:
@@ -51,13 +51,17 @@ class Turn(Wish):
         return self._clock() - self._since
 
     @asynccontextmanager
-    async def waiting(self, *, has_work: bool) -> AsyncIterator[None]:
-        """Wait for a request in the body; ended by `SlotWanted` unless there is other work."""
+    async def waiting(self, has_work: Callable[[], bool]) -> AsyncIterator[None]:
+        """Wait for a request in the body; ended by `SlotWanted`, and idle without other work."""
         if not self.paused:
             self.clear()
-        self._waits = not has_work
+        self._has_work = has_work
         try:
             async with self.interrupts():
                 yield
         finally:
-            self._waits = False
+            self._has_work = _always
+
+
+def _always() -> bool:
+    return True

@@ -54,7 +54,7 @@ class Case:
         self.outcomes: dict[str, Counter[str]] = defaultdict(Counter)
         for change_set, log in self.logs.items():
             for line in log:
-                if line.handled is not None:
+                if line.handled is not None and line.handled["sequence"]:  # else a result
                     self.by_sequence[line.handled["sequence"]].append((change_set, line.handled))
                     self.outcomes[line.handled["id"]][line.handled["outcome"]] += 1
         self.rests = [event.data for event in history.of(Kind.REST)]

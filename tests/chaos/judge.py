@@ -75,7 +75,7 @@ def _wrong_outcome(
 
 
 def _unaccounted(case: Case) -> Iterator[Violation]:
-    """Sequences of the requests' stream that no log settles: whoever sent them, DVUs included."""
+    """Sequences of the requests' stream that no log settles, whoever sent them."""
     if case.rest is None or case.complete != set(case.logs):
         return
     for sequence in range(1, case.rest["last_sequence"] + 1):
@@ -99,6 +99,7 @@ def _order(case: Case) -> Iterator[Violation]:
     """S2: a log settles requests in the order in which they are stored."""
     for change_set, log in case.logs.items():
         sequences = [line.handled["sequence"] for line in log if line.handled is not None]
+        sequences = [sequence for sequence in sequences if sequence]  # results have none
         for before, after in pairwise(sequences):
             if after < before:
                 yield Violation("S2", change_set, f"{after} took effect after {before}")
@@ -143,10 +144,8 @@ def _wrong_step(before: dict[str, Any], line: Line, committed: set[str]) -> Iter
     new = head.get("claim")
     if new and new != claim and new["covers"] > head["dirtySequence"]:
         yield f"claim covers {new['covers']}, beyond {head['dirtySequence']}"
-    result = line.handled
-    is_result = result is not None and result.get("covers") is not None
-    if is_result and result["outcome"] == "applied" and (not claim or claim["id"] != result["id"]):
-        yield f"result {result['id']} committed, but the claim was {claim}"
+    yield from _wrong_result(claim, line)
+    is_result = line.handled is not None and line.handled.get("covers") is not None
     if is_over(head) and head["cleanSequence"] == head["dirtySequence"]:
         return  # nothing of it is computed any more
     if head["cleanSequence"] > before["cleanSequence"] or is_result:
@@ -156,6 +155,16 @@ def _wrong_step(before: dict[str, Any], line: Line, committed: set[str]) -> Iter
             yield f"claim {claim['id']} was committed twice"
         else:
             committed.add(claim["id"])
+
+
+def _wrong_result(claim: dict[str, Any] | None, line: Line) -> Iterator[str]:
+    result = line.handled
+    if result is None or result.get("covers") is None:
+        return
+    if result["sequence"]:
+        yield f"request {result['sequence']} was taken for the result of {result['id']}"
+    if result["outcome"] == "applied" and (not claim or claim["id"] != result["id"]):
+        yield f"result {result['id']} committed, but the claim was {claim}"
 
 
 def _covered(case: Case) -> Iterator[Violation]:

@@ -73,9 +73,9 @@ class Story:
     def claimed(self, claim: str, covers: int) -> None:
         self.commit(claim={"id": claim, "covers": covers})
 
-    def result(self, claim: str, sequence: int, covers: int) -> None:
+    def result(self, claim: str, covers: int, sequence: int = 0) -> None:
         handled = _handled(claim, sequence, covers=covers)
-        self.commit(handled, lastSequence=sequence, cleanSequence=covers, claim=None)
+        self.commit(handled, cleanSequence=covers, claim=None)
 
     def run(self, delivery: int, *, overtaken: bool = False, word: str = "") -> None:
         """A daemon's work on one delivery of task 1, and what was said of that delivery."""
@@ -113,23 +113,23 @@ def _clean(story: Story) -> None:
     story.sent("b")
     story.stored("b", 2)
     story.applied("b", 2)
-    story.result("c1", 3, covers=1)
+    story.result("c1", covers=1)
     story.taken(2)
-    story.commit(_handled("b", 4, "duplicate"), lastSequence=4)
-    story.stored("b", 4)
+    story.commit(_handled("b", 3, "duplicate"), lastSequence=3)
+    story.stored("b", 3)
     story.sent("p", [], expected="dead")
-    story.stored("p", 5)
-    story.dead_letter(5)
-    story.commit(_handled("p", 5, "dead"), lastSequence=5)
+    story.stored("p", 4)
+    story.dead_letter(4)
+    story.commit(_handled("p", 4, "dead"), lastSequence=4)
     story.claimed("c2", covers=2)
     story.claimed("c3", covers=2)
-    story.result("c3", 6, covers=2)
+    story.result("c3", covers=2)
     story.commit(owner="")
     story.run(1, overtaken=True)
     story.run(2, word="+ACK")
     story.values(5, 5)
     story.history.add(Kind.REPLY, request="b", ok=True, commit=4, message=None)
-    story.rest(6)
+    story.rest(4)
 
 
 def _lost(story: Story) -> None:
@@ -184,7 +184,7 @@ def _twice_by_id(story: Story) -> None:
 
 
 def _twice_by_sequence(story: Story) -> None:
-    story.commit(_handled("x", 6), lastSequence=6)
+    story.commit(_handled("x", 4), lastSequence=4)
 
 
 def _two_lines_after_one(story: Story) -> None:
@@ -194,20 +194,26 @@ def _two_lines_after_one(story: Story) -> None:
 
 def _result_without_a_claim(story: Story) -> None:
     story.applied("x", 7)
-    story.result("c4", 8, covers=7)
+    story.result("c4", covers=7)
+
+
+def _request_taken_for_a_result(story: Story) -> None:
+    story.applied("x", 7)
+    story.claimed("c4", covers=7)
+    story.result("c4", covers=7, sequence=8)
 
 
 def _result_of_an_earlier_claim(story: Story) -> None:
     story.applied("x", 7)
     story.claimed("c4", covers=7)
     story.claimed("c5", covers=7)
-    story.result("c4", 8, covers=7)
+    story.result("c4", covers=7)
 
 
 def _one_claim_twice(story: Story) -> None:
     story.applied("x", 7)
     story.claimed("c3", covers=7)
-    story.result("c3", 8, covers=7)
+    story.result("c3", covers=7)
 
 
 def _clean_goes_back(story: Story) -> None:
@@ -231,7 +237,7 @@ def _update_of_what_was_before(story: Story) -> None:
     """Clean rises to a request that came after the claim."""
     story.claimed("c4", covers=2)
     story.applied("x", 7)
-    story.result("c4", 8, covers=7)
+    story.result("c4", covers=7)
 
 
 def _settled_by_one_who_was_overtaken(story: Story) -> None:
@@ -289,6 +295,7 @@ BROKEN = [
     ("S3", _twice_by_sequence),
     ("S3", _two_lines_after_one),
     ("S4", _result_without_a_claim),
+    ("S4", _request_taken_for_a_result),
     ("S4", _result_of_an_earlier_claim),
     ("S4", _one_claim_twice),
     ("S4", _clean_goes_back),

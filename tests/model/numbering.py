@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tests.model.shapes import CLIENT, Dvu, Head, Line, Request, Run, State
+from tests.model.shapes import NO_CLAIM, Dvu, Head, Line, Request, Run, State
 
 
 def next_sequence(state: State) -> int:
@@ -25,9 +25,7 @@ def canonical(state: State) -> State:
     claims = {old: new for new, old in enumerate(sorted(claimed))}
 
     def request(old: Request) -> Request:
-        return old._replace(
-            sequence=sequences[old.sequence], claim=claims[old.claim], covers=sequences[old.covers]
-        )
+        return old._replace(sequence=sequences[old.sequence])
 
     def head(old: Head) -> Head:
         return old._replace(
@@ -39,9 +37,7 @@ def canonical(state: State) -> State:
         )
 
     def dvu(old: Dvu) -> Dvu:
-        return old._replace(
-            claim=claims[old.claim], covers=sequences[old.covers], result=sequences[old.result]
-        )
+        return old._replace(claim=claims[old.claim], covers=sequences[old.covers])
 
     def lines(old: tuple[Line, ...]) -> tuple[Line, ...]:
         return tuple(Line(request(line.request), head(line.head)) for line in old)
@@ -67,14 +63,13 @@ def canonical(state: State) -> State:
 
 def _sequences(state: State) -> set[int]:
     found = {0, state.highest, *_in_head(state.head)}
-    for request in state.requests:
-        found |= {request.sequence, request.covers}
+    found.update(request.sequence for request in state.requests)
     for run in state.runs:
         if run.doing != "idle":
             request, dvu = run.request, run.dvu
             found |= {run.cursor, *_in_head(run.head)}
-            found |= {request.sequence, request.covers} if request else set()
-            found |= {dvu.covers, dvu.result} if dvu else set()
+            found |= {request.sequence} if request else set()
+            found |= {dvu.covers} if dvu else set()
             found.update(_in_lines(run.lines))
     for flight in state.flights:
         found.update(_in_lines(flight.lines))
@@ -88,16 +83,15 @@ def _in_head(head: Head) -> tuple[int, ...]:
 
 def _in_lines(lines: tuple[Line, ...]) -> Iterator[int]:
     for line in lines:
-        yield from (line.request.sequence, line.request.covers, *_in_head(line.head))
+        yield from (line.request.sequence, *_in_head(line.head))
 
 
 def _claims(state: State) -> set[int]:
-    found = {CLIENT, state.head.claim, *[request.claim for request in state.requests]}
+    found = {NO_CLAIM, state.head.claim}
     for run in state.runs:
         if run.doing != "idle":
             found.add(run.head.claim)
-            found.add(run.dvu.claim if run.dvu else CLIENT)
-            found.add(run.request.claim if run.request else CLIENT)
+            found.add(run.dvu.claim if run.dvu else NO_CLAIM)
             found.update(line.head.claim for line in run.lines)
     found.update(line.head.claim for flight in state.flights for line in flight.lines)
     return found

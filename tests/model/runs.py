@@ -5,11 +5,11 @@ from typing import Any
 
 from tests.model import ahead
 from tests.model.explorer import Step
-from tests.model.numbering import next_claim, next_sequence
+from tests.model.numbering import next_claim
 from tests.model.shapes import (
     ATTEMPTS,
-    CLIENT,
     DEATHS,
+    NO_CLAIM,
     NOT_TRIED,
     Dvu,
     Head,
@@ -23,7 +23,6 @@ from tests.model.surroundings import (
     kind_of,
     name,
     poke,
-    store,
     who,
     with_run,
     without_task,
@@ -117,7 +116,7 @@ class OneRun:
             after = self._now(self._last_things, dvu=None, request=None)
             yield self._step("finds it quiet: no request, no DVU due", after)
         if state.stops:
-            stopped = self._now("stops", dvu=self._shielded)._replace(stops=state.stops - 1)
+            stopped = self._now("stops", dvu=None)._replace(stops=state.stops - 1)
             yield self._step("is told to stop", stopped, fault=True)
 
     def _decides(self) -> Iterator[Step]:
@@ -132,14 +131,14 @@ class OneRun:
         if kind == "k":
             yield self._step(f"dies of {name(request)}", self._idle())
             return
-        if kind == "result":
-            yield self._commits_result(request)
-        elif rules.recent_ids and head.applied & request.id:
+        if rules.recent_ids and head.applied & request.id:
             state = self._written("deletes", last=request.sequence, tried=NOT_TRIED)
             yield self._step(f"finds {name(request)} a duplicate", state)
         elif kind == "x":
             doing = "buries" if rules.copy_first else "marks"
             yield self._step(f"finds that {name(request)} can never be applied", self._now(doing))
+        elif kind == "c":
+            yield self._closes(request)
         else:
             yield self._applies(request, needs_dvu=kind != "p")
         yield from self._fails(request)
@@ -157,22 +156,18 @@ class OneRun:
             state = self._in_order(state, request)
         return self._step(f"commits {name(request)}", state)
 
-    def _commits_result(self, request: Request) -> Step:
-        sequence, head = request.sequence, self.run.head
-        stands = head.claim == request.claim if self.rules.claim else request.covers > head.clean
-        if not stands:
-            state = self._written("deletes", last=sequence, tried=NOT_TRIED)
-            return self._step("commits that the DVU's result is stale", state)
-        changes = self._settled(request.covers, request.settles)
-        state = self._written("deletes", last=sequence, tried=NOT_TRIED, **changes)
-        if not self.refused:
-            state = self._in_order(self._one_dvu_more(state, request.base), request)
-        return self._step("commits the DVU's result", state)
+    def _closes(self, request: Request) -> Step:
+        """Nothing is due in it any more, and what is being computed is not wanted."""
+        head = self.run.head
+        changes = {"applied": head.applied | request.id, "closed": True}
+        changes |= {"claim": NO_CLAIM, "clean": head.dirty, "unsettled": 0}
+        state = self._written("deletes", last=request.sequence, tried=NOT_TRIED, **changes)
+        return self._step(f"commits {name(request)}, which closes the change set", state)
 
     def _settled(self, covers: int, settles: int) -> dict[str, Any]:
         head = self.run.head
         clean = covers if self.rules.covers else head.dirty
-        return {"claim": 0, "clean": clean, "unsettled": head.unsettled & ~settles}
+        return {"claim": NO_CLAIM, "clean": clean, "unsettled": head.unsettled & ~settles}
 
     def _in_order(self, state: State, request: Request) -> State:
         if request.sequence < state.highest:
@@ -180,7 +175,9 @@ class OneRun:
         return state._replace(highest=request.sequence)
 
     def _one_dvu_more(self, state: State, base: int) -> State:
-        if base != state.dvus:
+        if state.head.closed:
+            state = state._replace(broken="S4: a DVU committed although its claim was gone")
+        elif base != state.dvus:
             state = state._replace(broken="S4: two DVUs at the same time both committed")
         return state._replace(dvus=state.dvus + 1)
 
@@ -191,14 +188,14 @@ class OneRun:
             failures, deaths = self._tried(request)
             if failures + 1 < ATTEMPTS:
                 tried = (request.sequence, failures + 1, deaths)
-                state = self._written(doing, tried=tried, dvu=self._shielded)
+                state = self._written(doing, tried=tried, dvu=None)
             else:
                 buries = "buries" if self.rules.copy_first else "marks"
-                state = self._now(buries, dvu=self._shielded, spoiled=True)
+                state = self._now(buries, dvu=None, spoiled=True)
             state = state._replace(failures=self.state.failures - 1)
             yield self._step(f"fails at {name(request)}", state, fault=True)
         if self.state.put_off:
-            state = self._now(doing, dvu=self._shielded)._replace(put_off=self.state.put_off - 1)
+            state = self._now(doing, dvu=None)._replace(put_off=self.state.put_off - 1)
             yield self._step(f"puts {name(request)} off", state, fault=True)
 
     @property
@@ -235,7 +232,7 @@ class OneRun:
         doing = "deletes" if following else "reads"
         yield self._step(words, self._now(doing, state, request=then, lines=following))
         if self.world.turns and not following and self._may_go:
-            dvu = self.run.dvu if self._last_things == "confirms" else self._shielded
+            dvu = self.run.dvu if self._last_things == "confirms" else None
             over = self._now(self._last_things, state, request=None, lines=(), dvu=dvu)
             yield self._step(f"{words}; its turn is over", over)
 
@@ -243,7 +240,7 @@ class OneRun:
     def _may_go(self) -> bool:
         """W10c."""
         rules, head = self.rules, self.run.head
-        claimed = rules.turn_claim and head.claim != CLIENT
+        claimed = head.claim != NO_CLAIM
         return not claimed and (self.run.more or not head.due or not rules.turn_request)
 
     # -- W10 to W14: the end --------------------------------------------------------------------
@@ -257,7 +254,7 @@ class OneRun:
 
     def _confirms(self) -> Iterator[Step]:
         if all(run != self.number for _, run in self.state.deletes):
-            state = self._now("releases", dvu=self._shielded)
+            state = self._now("releases", dvu=None)
             yield self._step("knows that all it handled is deleted", state)
 
     def _awaits(self) -> Iterator[Step]:
@@ -318,7 +315,7 @@ class OneRun:
         if (run.late or not run.holds) and run.doing in WITH_LEASE:
             # No relying on that: the server may well confirm the reports of a zombie.
             yield self._step("sees that its lease is over, ends", self._ended(), fault=True)
-        if self.rules.confirm and self.rules.takeover and not run.current and run.doing in WITH_LOG:
+        if self.rules.takeover and not run.current and run.doing in WITH_LOG:
             yield self._step("sees that it was overtaken, ends", self._ended())
 
     # -- D1 to D6: the DVU beside it ------------------------------------------------------------
@@ -330,16 +327,8 @@ class OneRun:
                 yield self._claims()
         elif dvu.doing == "evaluates":
             yield from self._evaluates(dvu)
-        elif dvu.doing == "stored":
-            words, state = poke(self._now(run.doing, dvu=dvu._replace(doing="waits")))
-            yield self._step(f"{words} for the DVU's result", state)
-            if self.state.put_off:
-                state = self._now(self._orderly_end, dvu=None)
-                state = state._replace(put_off=self.state.put_off - 1)
-                yield self._step("fails to publish a task and ends", state, fault=True)
-        elif run.head.last >= dvu.result or run.head.claim != dvu.claim:
-            state = self._now(run.doing, dvu=None)
-            yield self._step("has its DVU's result handled, or its claim gone", state)
+        elif run.doing in UNLOCKED:
+            yield from self._commits_result(dvu)
 
     def _claims(self) -> Step:
         claim = next_claim(self.state)
@@ -355,29 +344,51 @@ class OneRun:
 
     def _evaluates(self, dvu: Dvu) -> Iterator[Step]:
         run = self.run
-        if self.world.dvu != "nothing":
-            sequence = next_sequence(self.state)
-            result = Request(sequence, 0, dvu.claim, dvu.covers, dvu.settles, dvu.base)
-            stored = dvu._replace(doing="stored", result=sequence)
-            state = store(self._now(run.doing, dvu=stored), result)
-            yield self._step("finishes its DVU and stores the result", state)
-        if self.world.dvu != "changes" and run.doing in UNLOCKED:
-            state = self._now(run.doing, dvu=None)
-            if run.head.claim == dvu.claim:
-                changes = self._settled(dvu.covers, dvu.settles)
-                state = self._written(run.doing, dvu=None, **changes)
-                if not self.refused:
-                    state = self._one_dvu_more(state, dvu.base)
-            yield self._step("finishes its DVU, nothing came out changed", state)
+        stands = run.head.claim == dvu.claim
+        placed = dvu._replace(doing="placed", stood=stands or self.rules.claim_at_last)
+        yield self._step(
+            "finishes its DVU and places the results", self._now(run.doing, dvu=placed)
+        )
+        if self.state.put_off:
+            state = self._now(self._orderly_end, dvu=None)
+            state = state._replace(put_off=self.state.put_off - 1)
+            yield self._step("cannot place its DVU's results and ends", state, fault=True)
         if self.state.failures and run.doing in UNLOCKED:
             state = self._written(run.doing, dvu=None)
             state = state._replace(failures=self.state.failures - 1)
             yield self._step("fails at its DVU", state, fault=True)
 
+    def _commits_result(self, dvu: Dvu) -> Iterator[Step]:
+        """D4: what was found and what it settles, in one line, if the claim stands."""
+        run, rules = self.run, self.rules
+        stands = run.head.claim == dvu.claim if rules.claim_at_last else dvu.stood
+        if rules.claim and not stands and dvu.doing == "placed":
+            words = "finds that the claim of its DVU is gone"
+            yield self._step(words, self._now(run.doing, dvu=None))
+            return
+        if not rules.fenced:
+            self.run = run._replace(current=True)
+        changes = self._settled(dvu.covers, dvu.settles)
+        if dvu.doing == "half":
+            state = self._written(run.doing, dvu=None, unsettled=changes["unsettled"])
+            yield self._step("commits the values that its DVU found", state)
+            return
+        half = dvu._replace(doing="half")
+        if not rules.one_line:
+            changes.pop("unsettled")
+        state = self._written(run.doing, dvu=None if rules.one_line else half, **changes)
+        if not self.refused:
+            state = self._one_dvu_more(state, dvu.base)
+        yield self._step("commits its DVU's result", state)
+        if self.state.failures:
+            state = self._written(self._orderly_end, dvu=None)
+            state = state._replace(failures=self.state.failures - 1)
+            yield self._step("fails to fold its DVU's result in, and ends", state, fault=True)
+
     # -- the state afterwards -------------------------------------------------------------------
 
     def kind(self, request: Request) -> str:
-        return kind_of(self.world, request.id) if request.id else "result"
+        return kind_of(self.world, request.id)
 
     @property
     def _in_hand(self) -> Request:
@@ -409,14 +420,8 @@ class OneRun:
         return with_run(ahead.orphaned(self.state, self.number), self.number, Run())
 
     def _ended(self) -> State:
-        """Its task is not its own any more. With D4's shield it still pokes for a stored result."""
-        pokes = Run(doing="pokes") if self._shielded else Run()
-        return with_run(ahead.orphaned(self.state, self.number), self.number, pokes)
-
-    @property
-    def _shielded(self) -> Dvu | None:
-        dvu = self.run.dvu
-        return dvu if self.rules.shield and dvu and dvu.doing == "stored" else None
+        """Its task is not its own any more."""
+        return self._idle()
 
     def _overtake_others(self) -> State:
         runs = tuple(run._replace(current=False) for run in self.state.runs)

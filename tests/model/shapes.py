@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-CLIENT = 0
-"""The claim of a request that is not the result of a DVU."""
+NO_CLAIM = 0
+"""Where no DVU has claimed the change set."""
 
 ATTEMPTS = 2
 """Failed attempts after which a request is buried."""
@@ -23,8 +23,6 @@ class Rules:
     """W7: a line is appended only behind the last line its writer knows."""
     takeover: bool = True
     """W2, W15: a run begins with a line of its own, and ends when it cannot append one."""
-    confirm: bool = True
-    """W10b: a run looks now and then whether it still owns the change set."""
     last_sequence: bool = True
     """W5: a request at or below the last one handled is never applied."""
     recent_ids: bool = True
@@ -40,11 +38,15 @@ class Rules:
     need_in_head: bool = True
     """D1: that a DVU is due stands in the head."""
     claim: bool = True
-    """D2: only the result of the claim that stands commits."""
+    """D4: a result is committed only if its claim stands."""
+    claim_at_last: bool = True
+    """D4: and that is looked at as its line is written, not before."""
+    fenced: bool = True
+    """D4: its line, too, is appended only behind the last line that its writer knows."""
+    one_line: bool = True
+    """D4: what it sets and what it settles are in the same line."""
     covers: bool = True
     """D5: a result settles only what was there when its DVU began."""
-    shield: bool = True
-    """D4: a run that ends while it stores its DVU's result sees that there is a task for it."""
     copy_first: bool = True
     """L2: a dead letter is stored before its request counts as handled."""
     blame: bool = True
@@ -67,10 +69,8 @@ class Rules:
     """W9: a request is deleted when its line is there, and not before."""
     deletes_confirmed: bool = True
     """W9: a run is not quiet before all that it handled is known to be gone."""
-    turn_claim: bool = True
-    """W10c: a run whose turn is over stays while a claim stands."""
     turn_request: bool = True
-    """W10c: and while a DVU is due and no request waits."""
+    """W10c: a run whose turn is over stays while a DVU is due and no request waits."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,9 @@ class Instance:
 
     clients: tuple[str, ...] = ("d",)
     """One letter per request: `d` needs a DVU, `p` does not, `x` can never be applied,
-    `k` kills who tries it."""
+    `k` kills who tries it, `c` closes the change set."""
     runs: int = 2
     survivors: int = 1
-    dvu: str = "changes"
-    """What a DVU comes to: `changes`, `nothing`, or `either`."""
     crashes: int = 0
     """Of runs and survivors."""
     client_crashes: int = 0
@@ -120,13 +118,7 @@ class Request(NamedTuple):
 
     sequence: int
     id: int
-    """Bit of the client's request; 0 for a DVU's result."""
-    claim: int = CLIENT
-    covers: int = 0
-    settles: int = 0
-    """Ids whose dependent values it holds."""
-    base: int = 0
-    """How many DVUs had committed when its own began."""
+    """Its bit."""
 
 
 class Head(NamedTuple):
@@ -143,6 +135,8 @@ class Head(NamedTuple):
     """Ids that took effect."""
     unsettled: int = 0
     """Ids among them whose dependent values are not yet right."""
+    closed: bool = False
+    """Nothing is computed in it any more."""
 
     @property
     def due(self) -> bool:
@@ -150,15 +144,21 @@ class Head(NamedTuple):
 
 
 class Dvu(NamedTuple):
-    """What the DVU of a run is doing: `evaluates`, has `stored` its result, `waits` for it."""
+    """What the DVU of a run is doing.
+
+    It `evaluates`; its results are `placed` beside the log; its line is `half` written, where
+    it takes two.
+    """
 
     doing: str
     claim: int
     covers: int
     settles: int
+    """Ids whose dependent values it has."""
     base: int
-    result: int = 0
-    """Sequence of the stored result."""
+    """How many DVUs had committed when it began."""
+    stood: bool = True
+    """Its claim, when its results were placed."""
 
 
 class Line(NamedTuple):

@@ -31,7 +31,7 @@ def kind_of(world: Instance, request_id: int) -> str:
 
 def name(request: Request | int) -> str:
     request_id = request if isinstance(request, int) else request.id
-    return f"request {request_id.bit_length()}" if request_id else "the DVU's result"
+    return f"request {request_id.bit_length()}"
 
 
 def client(world: Instance, state: State, number: int) -> Iterator[Step]:

@@ -67,6 +67,8 @@ class Subscription:
 class Client:
     """A connection of the process that makes it; lost, it is made again."""
 
+    max_payload = 1024 * 1024
+
     def __init__(self, broker: Broker) -> None:
         self.process = Process.current()
         self.context = self.process.context

@@ -12,14 +12,15 @@ from rebaser_core.jetstream import AckSubject
 from rebaser_core.jetstream.cursor import OrderedReader
 from rebaser_core.jetstream.requests import Api
 from rebaser_core.jetstream.statuses import is_delivery
-from rebaser_core.messages import EnqueueUpdatesRequest, Inline
 from rebaser_server.fleet import crew, tasks
 from rebaser_server.fleet.pauses import Pauses
 from rebaser_server.fleet.reconciler import Reconciler
 from rebaser_server.graph import Graph
-from rebaser_server.line import applying, closing, handling, lifecycle
+from rebaser_server.history.commit_log import CommitLog
+from rebaser_server.line import applying, closing, lifecycle
 from rebaser_server.line.handling import Handler
 from rebaser_server.line.ownership import Ownership
+from rebaser_server.line.settling import Settling
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 
@@ -93,19 +94,43 @@ def deleting_before_committing() -> AbstractContextManager[Any]:
 
 
 def with_results_of_any_claim() -> AbstractContextManager[Any]:
-    """D5: the result of an update is taken whether or not its claim stands."""
-    real = applying.apply
+    """D4: the result of an update is taken whether or not its claim stands."""
 
-    async def apply(own: Ownership, request: Any) -> Any:
-        message = EnqueueUpdatesRequest.decode(request.headers, request.payload)
-        address = message.updates_address
-        computed = address.inline.computed if isinstance(address, Inline) else None
-        if computed is not None:
-            claim = Claim(id=computed.claim, covers=computed.covers)
-            own.state.head = own.state.head.model_copy(update={"claim": claim})
-        return await real(own, request)
+    async def settle(self: Settling, claim: Claim, *found: Any) -> bool:
+        address = await self._placed(claim, *found) if len(found[1]) else None
+        async with self._own.lock:
+            await self._commit(claim, address, *found[1:])
+        return True
 
-    return mock.patch.object(handling, "apply", apply)
+    return mock.patch.object(Settling, "settle", settle)
+
+
+def looking_at_the_claim_too_early() -> AbstractContextManager[Any]:
+    """D4: whether the claim stands is looked at as results are placed, and not again."""
+
+    async def settle(self: Settling, claim: Claim, *found: Any) -> bool:
+        if self._own.state.head.claim != claim:
+            return False
+        address = await self._placed(claim, *found) if len(found[1]) else None
+        async with self._own.lock:
+            await self._commit(claim, address, *found[1:])
+        return True
+
+    return mock.patch.object(Settling, "settle", settle)
+
+
+def with_results_of_whoever_was_overtaken() -> AbstractContextManager[Any]:
+    """D4: a result is appended behind whatever is there."""
+    real = CommitLog.append
+
+    async def append(self: CommitLog, lines: Any, marks: Any) -> Any:
+        handled = lines[-1].handled
+        if handled is not None and handled.covers is not None:
+            last, _ = await self.last()
+            lines = [lines[-1].model_copy(update={"previous": last})]
+        return await real(self, lines, marks)
+
+    return mock.patch.object(CommitLog, "append", append)
 
 
 def with_results_that_cover_all() -> AbstractContextManager[Any]:
@@ -184,6 +209,8 @@ MUTATIONS: Mapping[Mutation, int] = {
     without_minding_gaps: 9,
     deleting_before_committing: 68,
     with_results_of_any_claim: 0,
+    looking_at_the_claim_too_early: 0,
+    with_results_of_whoever_was_overtaken: 0,
     with_results_that_cover_all: 5,
     settling_what_is_not_its_own: 38,
     without_reconcilers: 4,

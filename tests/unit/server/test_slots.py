@@ -107,7 +107,7 @@ async def test_in_a_workspace_the_idle_give_way_and_then_those_whose_turn_is_ove
 
     async with alongside(process.make_room()):
         with pytest.raises(SlotWanted):
-            async with idle.waiting(has_work=False):
+            async with idle.waiting(lambda: False):
                 await asyncio.sleep(10)
 
     assert working.over
@@ -137,5 +137,5 @@ async def test_however_often_it_looks_it_asks_one_to_go_for_each_task_that_was_p
 
 async def idle_until_asked(turn):
     with suppress(SlotWanted):
-        async with turn.waiting(has_work=False):
+        async with turn.waiting(lambda: False):
             await asyncio.Event().wait()

@@ -1,0 +1,124 @@
+"""The result of an update is its owner's to commit: it needs no room, and clients have no say."""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from rebaser_client.errors import QueueFull
+from rebaser_core.activities import Activity, ActivityKind
+from rebaser_core.commits import Outcome
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.messages import (
+    Computed,
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesRequestV1,
+    Inline,
+    Updates,
+)
+from rebaser_core.updates import SetComputed
+from tests.integration.deployment import Deployment, eventually, new_change_sets, recording
+from tests.integration.gated import Gate
+from tests.integration.test_queue_limits import limit
+from tests.integration.values import Sum, set_to
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    gate = Gate(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(gate.path))
+    return gate
+
+
+async def claimed(deployment: Deployment, change_set: ChangeSet, gate: Gate) -> RequestId:
+    """The claim of an update that waits at the closed gate, as everybody hears of it."""
+
+    async def seen() -> bool:
+        return gate.seen()
+
+    heard = await deployment.nc.subscribe(deployment.subjects.activities(change_set))
+    gate.close()
+    await deployment.start(CONCURRENCY="1")
+    await deployment.client.enqueue_updates(*change_set, gate.define(41))
+    async with asyncio.timeout(30):
+        async for message in heard.messages:
+            told = Activity.decode(message.headers or {}, message.data)
+            if told.kind is ActivityKind.DVU_STARTED and told.request_id is not None:
+                await heard.unsubscribe()
+                await eventually(seen)
+                return told.request_id
+    raise AssertionError("no update began")
+
+
+async def test_an_update_ends_although_no_request_has_room(
+    deployment: Deployment, gate: Gate
+) -> None:
+    """The stream is full of requests of a change set that waits for the only slot."""
+    await limit(deployment, requests=100)
+    [first, second], values = new_change_sets(2), Sum()
+    await claimed(deployment, first, gate)
+    await deployment.client.enqueue_updates(*second, values.define())
+    with suppress(QueueFull):
+        while True:
+            await deployment.client.enqueue_updates(*second, [set_to(values.one, 1)])
+
+    gate.open()
+    await deployment.at_rest()
+
+    assert (await deployment.graph(first)).values[gate.value].value == 41
+    assert (await deployment.graph(second)).values[values.total].value == 3
+
+
+async def test_a_client_that_knows_the_claim_cannot_say_what_was_computed(
+    deployment: Deployment, gate: Gate
+) -> None:
+    [change_set] = new_change_sets(1)
+    async with recording(deployment) as log:
+        claim = await claimed(deployment, change_set, gate)
+        computed = Computed(claim=claim, covers=1, commit=1)
+        forged = Updates(
+            updates=[SetComputed(value_id=gate.value, value=1)],
+            computed=computed,
+        )
+        for request_id in (claim, RequestId()):
+            request = EnqueueUpdatesRequestV1(
+                id=request_id,
+                workspace_id=change_set.workspace_id,
+                change_set_id=change_set.change_set_id,
+                updates_address=Inline(inline=forged),
+            )
+            headers, payload = EnqueueUpdatesRequest.encode(request)
+            await deployment.js.publish(
+                deployment.subjects.requests(change_set),
+                payload,
+                headers={k: v for k, v in headers.items() if k != "Nats-Msg-Id"},
+                message_id=str(request_id),
+            )
+
+        async def judged() -> bool:
+            handled = [line.handled for line in log.lines[change_set] if line.handled]
+            return [one.outcome for one in handled[1:]] == 2 * [Outcome.STALE]
+
+        await eventually(judged)
+        gate.open()
+        await deployment.at_rest()
+
+    assert (await deployment.graph(change_set)).values[gate.value].value == 41
+    results = [line.handled for line in log.lines[change_set] if line.handled]
+    assert [one.id for one in results if one.covers is not None] == [claim]
+
+
+async def test_a_request_of_the_claims_id_elsewhere_does_not_suppress_the_result(
+    deployment: Deployment, gate: Gate
+) -> None:
+    """NATS knows a message by its id in the whole stream, whatever its subject."""
+    [change_set, own], values = new_change_sets(2), Sum()
+    claim = await claimed(deployment, change_set, gate)
+    await deployment.client.enqueue_updates(*own, values.define(), request_id=claim)
+
+    gate.open()
+    await deployment.at_rest()
+
+    assert (await deployment.graph(change_set)).values[gate.value].value == 41
+    assert (await deployment.graph(own)).values[values.total].value == 3
