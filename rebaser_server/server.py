@@ -37,6 +37,7 @@ from rebaser_server.fleet.inspecting import Inspection
 from rebaser_server.fleet.members import Members
 from rebaser_server.fleet.pauses import Pauses
 from rebaser_server.fleet.reconciler import Reconciler
+from rebaser_server.fleet.strays import Strays
 from rebaser_server.fleet.takeover import Takeover
 from rebaser_server.fleet.tasks import Lease
 from rebaser_server.history.batches import Batches
@@ -121,6 +122,7 @@ async def serve(
             alongside(pauses.run(period)),
             cancellations(nc, shop.subjects, pauses),
             alongside(reconciler.run()),
+            alongside(Strays(shop.js, shop.subjects, members).run(period)),
             alongside(forgetting.run(FORGET_EVERY * period)),
             alongside(inspection.run()),
             alongside(members.beat()),

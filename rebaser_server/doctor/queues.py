@@ -12,6 +12,7 @@ from rebaser_core.jetstream.ordered import ordered_reader
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.fleet.assets import Assets, remedy_for
 from rebaser_server.fleet.pauses import PauseBook, paused_since
+from rebaser_server.fleet.strays import strays_of
 from rebaser_server.history.commit_log import DVU_DUE
 
 
@@ -98,6 +99,8 @@ async def strays(assets: Assets) -> AsyncIterator[Finding]:
     )
     for stream in streams:
         for subject, count in (await assets.js.stream_subjects(stream)).items():
+            if subject == strays_of(names):
+                continue
             try:
                 names.change_set_of(subject)
             except UnknownSubject as error:

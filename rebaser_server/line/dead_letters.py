@@ -59,7 +59,7 @@ async def bury(
         DIED_AT: datetime.now(UTC).isoformat(),
         STORED_AT: request.timestamp.isoformat(),
     }
-    headers, payload = _carried(request.headers) | said, request.payload
+    headers, payload = carried(request.headers) | said, request.payload
     if len(payload) > js.room.for_payload(subject, {**headers, MESSAGE_ID: its_id}):
         key = await batches.keep(json.dumps(dict(request.headers)).encode() + b"\n" + payload)
         headers, payload = {**said, KEPT: "1"}, json.dumps({"store": key}).encode()
@@ -90,7 +90,7 @@ def _plain(reason: str) -> str:
     return " ".join(reason.split())[:REASON_LENGTH].encode("ascii", "backslashreplace").decode()
 
 
-def _carried(headers: Mapping[str, str]) -> dict[str, str]:
+def carried(headers: Mapping[str, str]) -> dict[str, str]:
     """As a letter carries them: as they are, or all others in one."""
     asis = {name: value for name, value in headers.items() if _may_be_sent(name, value)}
     others = {name: value for name, value in headers.items() if name not in asis}

@@ -1,0 +1,30 @@
+"""A request under a subject that names no change set ends in the dead letters."""
+
+from rebaser_core.ids import RequestId
+from rebaser_server.fleet.members import Members
+from rebaser_server.fleet.strays import Strays, strays_of
+from rebaser_server.line.dead_letters import REASON
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.values import Sum
+from tests.poisons import publish_raw
+
+
+async def test_a_stray_request_is_moved_to_the_dead_letters_and_a_sound_one_stays(
+    deployment: Deployment,
+) -> None:
+    js, subjects = deployment.js, deployment.subjects
+    [change_set] = new_change_sets(1)
+    await deployment.client.enqueue_updates(*change_set, Sum().define(1, 2))
+    lower = f"rebaser.requests.{str(RequestId()).lower()}.{change_set.change_set_id}"
+    strays = [lower.encode(), b"rebaser.requests.\xff.x", b"rebaser.requests.x"]
+    await publish_raw(deployment.nats.url, [(subject, b"body") for subject in strays])
+
+    for _ in range(2):
+        await Strays(js, subjects, Members(deployment.nc, subjects, "me")).move()
+
+    assert await js.stream_subjects(subjects.requests_stream) == {subjects.requests(change_set): 1}
+    assert await js.stream_subjects(subjects.dead_letters_stream) == {strays_of(subjects): 3}
+    letter = await js.get_message(subjects.dead_letters_stream, last_by_subject=strays_of(subjects))
+    assert letter is not None
+    assert letter.payload == b"body"
+    assert "names no change set" in letter.headers[REASON]
