@@ -13,10 +13,11 @@ from rebaser_client.publishing import publish_task
 from rebaser_client.registry import Registry
 from rebaser_core import deadlines
 from rebaser_core.activities import ActivityKind
-from rebaser_core.commits import Branch, Head
+from rebaser_core.change_sets import Standing
+from rebaser_core.commits import Branch, Closing, Head
 from rebaser_core.errors import MessageError, NewerVersion
-from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import Delivery, JetStreamError
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import Delivery, JetStreamError, StreamNotFound
 from rebaser_server.errors import HistoryBroken, LeftForNewer, Overtaken, SlotWanted, WorkEnded
 from rebaser_server.history.commit_log import CommitLog
 from rebaser_server.lifetimes import Shutdown, alongside
@@ -77,11 +78,14 @@ async def process(shop: Workshop, change_set: ChangeSet, shutdown: Shutdown, tur
 
 
 async def first_head(registry: Registry, change_set: ChangeSet) -> Head:
-    """What a change set without a line begins as: what it was forked as, or by itself."""
+    """What a change set without a line begins as: what it was forked as, or by itself.
+
+    One that the registry knows in another workspace begins closed, and refuses all.
+    """
     try:
         record = await registry.change_set(change_set)
     except NoSuchChangeSet:
-        return Head()
+        return await _unregistered(registry, change_set)
     except NewerVersion as error:
         raise LeftForNewer(error) from error
     except MessageError as error:
@@ -89,6 +93,20 @@ async def first_head(registry: Registry, change_set: ChangeSet) -> Head:
     if record.base is None:
         return Head()
     return Head(branch=Branch(base=record.base, head=record.head))
+
+
+async def _unregistered(registry: Registry, change_set: ChangeSet) -> Head:
+    try:
+        home = await registry.workspace_of(change_set.change_set_id)
+    except (StreamNotFound, ValueError):  # no registry, or a key of nobody's making
+        home = None
+    if home is None:
+        return Head()
+    if home == change_set.workspace_id:  # registered a moment ago
+        return await first_head(registry, change_set)
+    reason = f"it belongs to workspace {home}"
+    closing = Closing(standing=Standing.ABANDONED, request=RequestId(), reason=reason)
+    return Head(closing=closing)
 
 
 @asynccontextmanager

@@ -9,8 +9,10 @@ import pytest
 
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NotInWorkspace
+from rebaser_core.change_sets import Standing
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStream
+from rebaser_core.messages import ErrorStatus
 from tests.integration.commands import Commands
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.values import Sum, new_id, put
@@ -87,6 +89,33 @@ async def test_a_registry_out_of_reach_keeps_nobody_from_asking(deployment: Depl
     await deployment.client.enqueue_updates(other[0], mine[1], [put(new_id(), 1)])
 
     assert await stored(deployment) == 1
+
+
+async def test_a_request_of_a_client_that_does_not_look_is_refused_by_the_rebaser(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = [await created(deployment.client, name) for name in ("mine", "other")]
+    daemon = await deployment.start()
+
+    async def looks_at_nothing(*_: Any) -> None:
+        pass
+
+    monkeypatch.setattr(deployment.client.pairs, "require", looks_at_nothing)
+    async with asyncio.timeout(60):
+        for _ in range(2):
+            _, reply = await deployment.client.enqueue_updates_with_reply(
+                other.workspace_id, mine.change_set_id, [put(new_id(), 1)]
+            )
+            status = (await reply).status
+            assert isinstance(status, ErrorStatus)
+            assert status.error.message.startswith("refused: ")
+            assert f"it belongs to workspace {mine.workspace_id}" in status.error.message
+        _, reply = await deployment.client.enqueue_updates_with_reply(*mine, [put(new_id(), 1)])
+        assert not isinstance((await reply).status, ErrorStatus)
+    await deployment.at_rest()
+
+    record = await deployment.client.workspaces.describe(*mine)
+    assert (record.standing, daemon.process.poll()) == (Standing.OPEN, None)
 
 
 @pytest.fixture
