@@ -25,6 +25,9 @@ HEADERS: Final = "X-DEAD-HEADERS"
 KEPT: Final = "X-DEAD-KEPT"
 """Of a letter too small for its request: the payload is `{"store": key}`, where that is kept."""
 
+_HEADERS_ROOM: Final = 32 * 1024
+"""Octets of headers: a stream refuses a message with more than 64 KiB of them."""
+
 _RETRY_FOR: Final = 20.0  # seconds
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,200}")
 _VALUE: Final = re.compile(r"[ -~]{0,1000}")
@@ -60,7 +63,8 @@ async def bury(
         STORED_AT: request.timestamp.isoformat(),
     }
     headers, payload = carried(request.headers) | said, request.payload
-    if len(payload) > js.room.for_payload(subject, {**headers, MESSAGE_ID: its_id}):
+    room = js.room.for_payload(subject, {**headers, MESSAGE_ID: its_id})
+    if len(payload) > room or js.room.max_payload - room > _HEADERS_ROOM:
         key = await batches.keep(json.dumps(dict(request.headers)).encode() + b"\n" + payload)
         headers, payload = {**said, KEPT: "1"}, json.dumps({"store": key}).encode()
     await persistently(
