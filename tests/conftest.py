@@ -1,7 +1,6 @@
 """What holds for all tests: no bare `python`, what shares servers, and what could not be tested."""
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +8,14 @@ import pytest
 
 from tests.machine import lacked
 
-TRAP = """\
-#!/bin/sh
-echo 'a bare python was started; not every machine has one: sys.executable' >&2
-exit 127
-"""
+BARE = Path(__file__).with_name("bare")
 TOGETHER = {"tests/docs/": "docs", "tests/spark/": "spark", "tests/chaos/": "chaos"}
 """What runs in one process of several (`-n`): it shares a deployment, or a JVM, or is heavy."""
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     """Have `python` be a program that only complains, as it is missing on a bare machine."""
-    directory = tempfile.TemporaryDirectory(prefix="rebaser-no-python-")
-    config.add_cleanup(directory.cleanup)
-    trap = Path(directory.name) / "python"
-    trap.write_text(TRAP)
-    trap.chmod(0o755)
-    os.environ["PATH"] = f"{directory.name}{os.pathsep}{os.environ['PATH']}"
+    os.environ["PATH"] = f"{BARE}{os.pathsep}{os.environ['PATH']}"
 
 
 @pytest.hookimpl(tryfirst=True)
