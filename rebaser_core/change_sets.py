@@ -135,5 +135,5 @@ class ChangeSetRequestV2(Versioned):
 WorkspaceRecord: Final = MessageType("WorkspaceRecord", current=WorkspaceRecordV1)
 ChangeSetRecord: Final = MessageType("ChangeSetRecord", current=ChangeSetRecordV1)
 ChangeSetRequest: Final = MessageType(
-    "ChangeSetRequest", ChangeSetRequestV1, current=ChangeSetRequestV2
+    "ChangeSetRequest", ChangeSetRequestV1, current=ChangeSetRequestV2, from_clients=True
 )

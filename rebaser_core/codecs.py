@@ -7,7 +7,7 @@ Plain data is what JSON can say: objects with text keys, arrays, text, integers 
 import io
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
 import cbor2
@@ -57,30 +57,27 @@ def loads(content_type: str, payload: bytes) -> Any:
 
 def require_plain(data: Any, max_depth: int = MAX_DEPTH) -> None:
     """Raise `MalformedMessage` if `data` holds what JSON cannot say, or is nested too deep."""
-    level, depth = [data], 0
-    while level:
-        below: list[Any] = []
-        containers = False
-        for item in level:
+    # Depth first, with one iterator for each level: what is looked at is not copied.
+    stack: list[Iterator[Any]] = [iter((data,))]
+    while stack:
+        for item in stack[-1]:
             kind = type(item)
             if kind is str:
                 if not item.isascii():  # most is, and there is much of it
                     _require_text(item)
-            elif kind is dict:
-                containers = True
-                for key in item:
-                    if type(key) is not str or not key.isascii():
-                        _require_key(key)
-                below.extend(item.values())
-            elif kind is list:
-                containers = True
-                below.extend(item)
+            elif kind is dict or kind is list:
+                if len(stack) > max_depth:
+                    raise MalformedMessage(f"nested deeper than {max_depth}")
+                if kind is dict:
+                    for key in item:
+                        if type(key) is not str or not key.isascii():
+                            _require_key(key)
+                stack.append(iter(item.values() if kind is dict else item))
+                break
             else:
                 _REQUIRE.get(kind, _refuse)(item)
-        depth += containers
-        if depth > max_depth:
-            raise MalformedMessage(f"nested deeper than {max_depth}")
-        level = below
+        else:
+            stack.pop()
 
 
 def _require_key(key: Any) -> None:

@@ -3,6 +3,7 @@
 RebaserError
 ├── MessageError
 │   ├── MalformedMessage      breaks the contract that it announces; no build can read it
+│   │   └── CostlyMessage     takes too much memory for its size; it was not read
 │   └── UnsupportedMessage    not for this build; the payload was not touched
 │       └── NewerVersion      a newer build can read it
 └── UnknownSubject            not a subject of ours
@@ -19,6 +20,10 @@ class MessageError(RebaserError):
 
 class MalformedMessage(MessageError):
     """Headers or payload break the contract that they announce. Nobody can ever read it."""
+
+
+class CostlyMessage(MalformedMessage):
+    """The payload would take too much memory for its size. It was not read."""
 
 
 class UnsupportedMessage(MessageError):

@@ -221,7 +221,9 @@ class EnqueueUpdatesResponseV2(Versioned):
     status: StatusV2
 
 
-EnqueueUpdatesRequest: Final = MessageType("EnqueueUpdatesRequest", current=EnqueueUpdatesRequestV1)
+EnqueueUpdatesRequest: Final = MessageType(
+    "EnqueueUpdatesRequest", current=EnqueueUpdatesRequestV1, from_clients=True
+)
 EnqueueUpdatesResponse: Final = MessageType(
     "EnqueueUpdatesResponse", EnqueueUpdatesResponseV1, current=EnqueueUpdatesResponseV2
 )

@@ -50,5 +50,5 @@ class OutcomeReplyV2(Versioned):
         return self if self.state is None else narrowed(self, OutcomeReplyV1)
 
 
-OutcomeQuery: Final = MessageType("OutcomeQuery", current=OutcomeQueryV1)
+OutcomeQuery: Final = MessageType("OutcomeQuery", current=OutcomeQueryV1, from_clients=True)
 OutcomeReply: Final = MessageType("OutcomeReply", OutcomeReplyV1, current=OutcomeReplyV2)

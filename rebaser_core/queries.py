@@ -78,5 +78,5 @@ class ValuesReplyV2(Versioned):
         return narrowed(self, ValuesReplyV1)
 
 
-ValuesQuery: Final = MessageType("ValuesQuery", current=ValuesQueryV1)
+ValuesQuery: Final = MessageType("ValuesQuery", current=ValuesQueryV1, from_clients=True)
 ValuesReply: Final = MessageType("ValuesReply", ValuesReplyV1, current=ValuesReplyV2)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 from pydantic import ValidationError
 
 from rebaser_core import codecs
+from rebaser_core.decode_cost import require_affordable
 from rebaser_core.errors import MalformedMessage, NewerVersion, UnsupportedMessage
 from rebaser_core.ids import RequestId
 from rebaser_core.shapes import Shape, brief
@@ -113,8 +114,16 @@ class MessageType(Generic[VersionedT]):
     one, so nothing outside this package sees an old shape.
     """
 
-    def __init__(self, name: str, *older: type[Versioned], current: type[VersionedT]) -> None:
+    def __init__(
+        self,
+        name: str,
+        *older: type[Versioned],
+        current: type[VersionedT],
+        from_clients: bool = False,
+    ) -> None:
+        """`from_clients`: what would take too much memory for its size is not decoded."""
         self.name = name
+        self._from_clients = from_clients
         self.current = current
         shapes: tuple[type[Versioned], ...] = (*older, current)
         self._shapes = {shape.VERSION: shape for shape in shapes}
@@ -168,6 +177,8 @@ class MessageType(Generic[VersionedT]):
             MalformedMessage: headers or payload break the contract that they announce.
         """
         info = self.negotiate(headers)
+        if self._from_clients:
+            require_affordable(info.content_type, payload)
         version, body = self._read(info.content_type, payload)
         if version != info.message_version:
             raise MalformedMessage(
@@ -179,14 +190,20 @@ class MessageType(Generic[VersionedT]):
             raise MalformedMessage(f"{MESSAGE_ID} is {announced[:40]!r}, the id is {message.id}")
         return message
 
-    def decode_at_rest(self, payload: bytes) -> VersionedT:
+    def decode_at_rest(self, payload: bytes, *, from_client: bool = False) -> VersionedT:
         """Read bytes that lie somewhere without headers: they tell their encoding and version.
+
+        `from_client`: what would take too much memory for its size is not decoded. What was
+        accepted once is read without: it has to be readable for ever.
 
         Raises:
             MalformedMessage, NewerVersion: as `decode`.
         """
         # An object starts with a brace or a blank in JSON, above 0x9f in CBOR.
-        version, body = self._read(codecs.JSON if payload[:1].isascii() else codecs.CBOR, payload)
+        content_type = codecs.JSON if payload[:1].isascii() else codecs.CBOR
+        if from_client:
+            require_affordable(content_type, payload)
+        version, body = self._read(content_type, payload)
         if version not in self._shapes:
             raise NewerVersion(f"{self.name}: the body is of version {version}")
         return self._current(version, body)

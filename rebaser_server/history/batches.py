@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,7 +12,7 @@ from blake3 import blake3
 
 from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES
 from rebaser_core.corrections import MOST_TOLD, Corrections, CorrectionsV1, first_of
-from rebaser_core.errors import MalformedMessage, RebaserError
+from rebaser_core.errors import CostlyMessage, MalformedMessage, RebaserError
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
 from rebaser_core.limits import Limits
@@ -32,6 +33,9 @@ from rebaser_server.dvu.shelf import Shelf
 from rebaser_server.store.results import Results, shelf_in
 
 _is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
+
+LARGE: Final = 16 * 1024 * 1024
+"""Octets of a batch from which it is decoded alone: that takes many times as much memory."""
 
 
 class MissingBatch(RebaserError):
@@ -85,25 +89,32 @@ class Batches:
         self._at_most = at_most
         self._bucket = bucket
         self._results = results
+        self._large = asyncio.Lock()
 
-    async def fetch(self, address: UpdatesAddress, request_id: RequestId) -> Batch:
+    async def fetch(
+        self, address: UpdatesAddress, request_id: RequestId, *, from_client: bool = False
+    ) -> Batch:
         """The batch of the request that lies at `address`; its results are not read yet.
+
+        `from_client`: it was not accepted yet, so its size counts. What a line of a log refers
+        to is read whatever its size: the limit may have been another then.
 
         Raises:
             MissingBatch: it is not there.
             DamagedBatch: not all of it is there.
-            OversizedBatch: it is a client's and too large.
+            OversizedBatch: it is a client's and too large, or takes too much memory.
             MalformedMessage: what is there is no batch, or not the one that was named, or
                 another request's: who is done with a batch throws it away.
         """
         if isinstance(address, Inline):
             inline = address.inline
             return Batch(inline.updates, inline.computed, inline.under)
-        payload = await self._payload(address)
+        from_client = from_client and isinstance(address, InObjectStore)  # the store is ours
+        payload = await self._payload(address, self._at_most if from_client else None)
         sent = payload if isinstance(address, InObjectStore) else None
         if isinstance(address, InObjectStore) and await _digest(payload) != address.object:
             raise MalformedMessage(f"object {address.object} is not what its name says")
-        batch = await asyncio.to_thread(UpdatesBatch.decode_at_rest, payload)
+        batch = await self._decoded(payload, from_client=from_client)
         if batch.id != request_id:
             raise MalformedMessage(f"the batch at {address} is of request {batch.id}")
         shelf, names = None, [file.name for file in batch.results or ()]
@@ -133,6 +144,15 @@ class Batches:
         if not isinstance(address, InObjectStore) or batch.payload is None:
             return address
         return InStore(store=await self.keep(batch.payload))
+
+    async def _decoded(self, payload: bytes, *, from_client: bool) -> UpdatesBatchV2:
+        async with self._large if len(payload) > LARGE else nullcontext():
+            try:
+                return await asyncio.to_thread(
+                    UpdatesBatch.decode_at_rest, payload, from_client=from_client
+                )
+            except CostlyMessage as error:
+                raise OversizedBatch(str(error)) from error
 
     async def place(
         self,
@@ -227,10 +247,10 @@ class Batches:
         key = shelf_in(address.store) if isinstance(address, InStore) else None
         return None if key is None else Shelf(self._results.files, key)
 
-    async def _payload(self, address: InObjectStore | InStore) -> bytes:
+    async def _payload(self, address: InObjectStore | InStore, at_most: int | None) -> bytes:
         try:
             if isinstance(address, InObjectStore):
-                return await self._sent(address.object)
+                return await self._sent(address.object, at_most)
             return await asyncio.to_thread(self._results.get, address.store)
         except (NotFound, FileNotFoundError) as error:
             raise MissingBatch(f"no batch at {address.model_dump(by_alias=True)}") from error
@@ -239,10 +259,10 @@ class Batches:
         except ObjectTooLarge as error:
             raise OversizedBatch(str(error)) from error
 
-    async def _sent(self, name: str) -> bytes:
+    async def _sent(self, name: str, at_most: int | None) -> bytes:
         """A client's batch; if it is not in the bucket any more, what was kept of it."""
         try:
-            return await self._bucket.get(name, at_most=self._at_most)
+            return await self._bucket.get(name, at_most=at_most)
         except NotFound:
             if not _is_digest(name):
                 raise

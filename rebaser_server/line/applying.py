@@ -124,7 +124,7 @@ async def _rebased(
     batches, state, sequence = own.archive.batches, own.state, request.stream_sequence
     changes: dict[str, Any] = {}
     try:
-        batch = await batches.fetch(message.updates_address, message.id)
+        batch = await batches.fetch(message.updates_address, message.id, from_client=True)
     except OversizedBatch as error:
         handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.REFUSED)
         return refused(handled, f"the batch is too large: {error}"), {}

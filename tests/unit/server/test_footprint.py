@@ -20,7 +20,7 @@ def filled(count, text):
 
 @pytest.mark.parametrize(("count", "text"), [(20_000, "x"), (20, "x" * 500_000)])
 def test_it_is_about_what_is_allocated(count, text):
-    filled(100, "")  # what is imported for it is no part of it
+    filled(count, "")  # what is imported for it is no part of it
     tracemalloc.start()
     try:
         state = filled(count, text)
