@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from rebaser_client.watching import Activities, watching
 from rebaser_core.activities import ActivityKind, ActivityV1
@@ -25,7 +26,8 @@ MARKS = {
     "claimed": "claim",
     "run began": "plan",
     "run ended": "Spark",
-    "result committed": "result",
+    "result stored": "place result",
+    "result committed": "commit result",
     "finished": "tell",
 }
 """Moment → the phase that ends with it."""
@@ -76,6 +78,11 @@ class Trace:
                     "result committed" if is_result else "request committed", came
                 )
 
+    async def stored(self, _: Msg) -> None:
+        """Take a request: ours, or behind it the result."""
+        if "run ended" in self._times:
+            self.mark("result stored")
+
     async def follow_activities(self, activities: Activities) -> None:
         async for activity in activities:
             self._hear(activity)
@@ -122,6 +129,7 @@ async def tracing(
     """Follow the change set for as long as the body runs; an error of the trace ends the body."""
     js = JetStream(nc)
     log = OrderedConsumer(js, subjects.commits_stream, subjects.commits(change_set))
+    await nc.subscribe(subjects.requests(change_set), cb=trace.stored)
     async with log, watching(js, subjects, change_set) as activities, asyncio.TaskGroup() as group:
         following = [
             group.create_task(trace.follow_log(log)),

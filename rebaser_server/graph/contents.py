@@ -81,6 +81,8 @@ class Contents:
     def indices_of(self, ids: Any) -> NDArray[np.int32]:
         """The index of each id, Arrow strings or a sequence of text; -1: there is no such value."""
         found = self._ids.find_all(raw_ids(ids))
+        if not len(self.columns.status.room):  # -1 is an index of anything but nothing
+            return found
         found[self.columns.status.room[found] == GONE] = -1
         return found
 

@@ -128,7 +128,7 @@ async def _rebased(
     except OversizedBatch as error:
         handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.REFUSED)
         return refused(handled, f"the batch is too large: {error}"), {}
-    if batch.computed is not None:  # of an older Rebaser, whose update is still due, or forged
+    if batch.computed is not None:  # D5: of an older Rebaser, whose update is due, or forged
         return Handled(id=message.id, sequence=sequence, outcome=Outcome.STALE), {}
     if batch.under is not None:
         raise Unprocessable("only a branch's own log says what head has under it")

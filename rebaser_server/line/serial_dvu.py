@@ -139,7 +139,7 @@ class SerialDvu:
                     self._settled.set()
 
     async def _update(self) -> None:
-        """One update: claim (D2), plan, evaluate, commit the result (D4).
+        """One update: claim (D2), plan, evaluate, commit the result (D4), before the next (D3).
 
         Raises:
             WorkEnded, JetStreamError: what ends the whole run. Anything else that goes wrong is

@@ -15,6 +15,7 @@ from rebaser_server.history.upkeep import Upkeep
 from rebaser_server.line.checkpointing import Checkpointing
 from rebaser_server.line.ownership import Ownership
 from rebaser_server.store.checkpoints import Checkpoint, Checkpoints
+from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets
 
 
@@ -58,6 +59,21 @@ async def test_a_newcomer_that_is_overtaken_while_it_restores_does_not_call_hist
     with pytest.raises(Overtaken):
         await Ownership.take(replace(archive, checkpoints=slow), "newcomer")
 
+    assert await owner_of(deployment, change_set) == "successor"
+
+
+async def test_a_run_that_is_overtaken_while_idle_ends_and_gives_its_slot_back(
+    deployment: Deployment,
+) -> None:
+    """W10b: nothing else would show it, since no request comes and no line is written."""
+    [change_set] = new_change_sets(1)
+    daemon = await deployment.start(QUIET_PERIOD="600")
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, [])
+    await reply
+
+    await Ownership.take(deployment.archive(change_set), "successor")
+
+    await eventually(lambda: bool(daemon.said("not ours any more")), within=30)
     assert await owner_of(deployment, change_set) == "successor"
 
 

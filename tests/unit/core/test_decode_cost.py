@@ -103,7 +103,6 @@ print(most() - before)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     ("content_type", "payload"),
     [PAYLOADS[0], PAYLOADS[-1], CHEAP[1], (codecs.CBOR, cbor(b"\x38d"))],
