@@ -13,6 +13,7 @@ from tests.chaos.chaos import Size, run_round
 from tests.chaos.figures import Figures
 from tests.chaos.history import History, Kind
 from tests.chaos.judge import judge
+from tests.chaos.scenarios import SCENARIOS, sized
 
 
 def main() -> int:
@@ -34,7 +35,8 @@ def main() -> int:
     number = arguments.round
     try:
         while True:
-            failed |= not _round(f"{arguments.seed}.{number}", size, figures)
+            this = sized(size, arguments.scenario, number)
+            failed |= not _round(f"{arguments.seed}.{number}", this, figures)
             number += 1
             if time.monotonic() >= end:
                 break
@@ -54,6 +56,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--daemons", type=int, default=Size.daemons)
     parser.add_argument("--lease", type=float, default=Size.lease, help="seconds: the ack wait")
     parser.add_argument("--cluster", action="store_true", help="three NATS servers, R3 streams")
+    parser.add_argument("--scenario", choices=SCENARIOS, help="default: a mixture of all")
     parser.add_argument("--judge", type=Path, metavar="HISTORY", help="judge a saved one again")
     return parser.parse_args()
 

@@ -21,14 +21,17 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, Unsendable, connec
 from rebaser_core.subjects import Subjects
 from rebaser_server.server import prepare
 from rebaser_server.settings import Settings
+from tests.chaos.access import Access
 from tests.chaos.fleet import Seat, nats_servers, seats
 from tests.chaos.fuzz import fuzzed
 from tests.chaos.history import Event, History, Kind
 from tests.chaos.judge import judge
+from tests.chaos.operation import RSS
 from tests.chaos.poison import poison
 from tests.chaos.recorder import Recorder, recording
+from tests.chaos.vandal import vandal
 from tests.chaos.workload import Values
-from tests.harness import eventually
+from tests.harness import NatsServer, eventually
 from tests.integration.deployment import new_change_sets
 
 SUBJECTS = Subjects()
@@ -52,7 +55,10 @@ _SETTINGS = {
 class Bench:
     """One daemon that gives up at the first failure, and what it takes to send it anything."""
 
-    def __init__(self, nc: Client, seat: Seat, history: History, recorder: Recorder) -> None:
+    def __init__(
+        self, nats: NatsServer, nc: Client, seat: Seat, history: History, recorder: Recorder
+    ) -> None:
+        self.nats = nats
         self.nc = nc
         self.js = JetStream(nc)
         self.seat = seat
@@ -102,6 +108,20 @@ class Bench:
         await self._until(self.recorder.caught_up)
         return hasattr(waiting.result().status, "success")
 
+    @asynccontextmanager
+    async def vandalised(self, rng: random.Random, change_set: ChangeSet) -> AsyncIterator[None]:
+        """While a client does all that it can to the change set."""
+        over, port = asyncio.Event(), self.nats.port
+        async with (
+            vandal(port, Access(), self.js, self.history, rng, [change_set]) as client,
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(client.act(over, VANDAL_PAUSE))
+            try:
+                yield
+            finally:
+                over.set()
+
     @property
     def _settled(self) -> int:
         return sum("handled" in event.data["commit"] for event in self.history.of(Kind.COMMIT))
@@ -145,9 +165,10 @@ async def benched(directory: Path) -> AsyncIterator[Bench]:
         seat.start(_SETTINGS)
         assert seat.daemon is not None
         await seat.daemon.ready()
-        yield Bench(nc, seat, history, recorder)
+        yield Bench(servers[0], nc, seat, history, recorder)
 
 
+VANDAL_PAUSE = 0.05  # seconds between two acts, on average
 AT_ONCE = 1_000  # requests for one change set before the next one has its turn
 
 
@@ -158,14 +179,18 @@ async def run(seed: str, minutes: float) -> bool:
     change_sets = unsendable = 0
     while sound and time.monotonic() < end:
         with tempfile.TemporaryDirectory(prefix="rebaser-fuzz-") as directory:
+            held: list[int] = []
             async with benched(Path(directory)) as bench:
                 for _ in range(10):  # then all is new: the recorder keeps everything
                     [change_set], values = new_change_sets(1), Values(rng)
-                    sent = await bench.put_damaged(rng, change_set, values, AT_ONCE)
+                    async with bench.vandalised(rng, change_set):
+                        sent = await bench.put_damaged(rng, change_set, values, AT_ONCE)
                     answered = await bench.still_answers(change_set, values)
                     missing = set(sent) - {None} - bench.outcomes().keys()
                     change_sets, unsendable = change_sets + 1, unsendable + sent.count(None)
+                    held.append(bench.seat.rss() or 0)
                     sound = answered and not missing and not bench.complaints()
+                    sound = sound and held[-1] <= RSS
                     if not sound:
                         sys.stdout.write(f"{answered=} {missing=} {bench.complaints()}\n")
                     if not sound or time.monotonic() > end:
@@ -173,7 +198,8 @@ async def run(seed: str, minutes: float) -> bool:
                 outcomes.update(bench.outcomes().values())
         sys.stdout.write(
             f"{outcomes.total()} requests on {change_sets} change sets settled: "
-            f"{dict(sorted(outcomes.items()))}; {unsendable} could not be sent\n"
+            f"{dict(sorted(outcomes.items()))}; {unsendable} could not be sent; "
+            f"the daemon holds {', '.join(str(octets >> 20) for octets in held)} MiB\n"
         )
         sys.stdout.flush()
     return sound

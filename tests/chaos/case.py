@@ -10,7 +10,7 @@ from tests.chaos.history import History, Kind
 
 class Violation(NamedTuple):
     rule: str
-    """S1 … S6; W15; VALUES; BRANCH; REPLY; RECORD where the history has a hole."""
+    """S1 … S6; W15; VALUES; BRANCH; REPLY; EXIT; UNFORESEEN; GROWTH; RECORD: a history's hole."""
     change_set: str
     what: str
 

@@ -11,7 +11,7 @@ from typing import Any
 from nats.aio.client import Client
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import NotStored
+from rebaser_client.errors import NotStored, QueueFull
 from rebaser_client.errors import Unreachable as NoAnswer
 from rebaser_client.requests import Reply
 from rebaser_core.ids import ChangeSet, RequestId
@@ -34,9 +34,15 @@ class WitnessedJetStream(JetStream):
     """Writes down what was stored; loses answers and ends its client as the seed will have it."""
 
     def __init__(
-        self, nc: Client, subjects: Subjects, history: History, rng: random.Random
+        self,
+        nc: Client,
+        subjects: Subjects,
+        history: History,
+        rng: random.Random,
+        *,
+        api_prefix: str | None = None,
     ) -> None:
-        super().__init__(nc)
+        super().__init__(nc, api_prefix=api_prefix)
         self._subjects = subjects
         self._history = history
         self._rng = rng
@@ -62,7 +68,7 @@ class WitnessedJetStream(JetStream):
             subject, payload, headers=headers, message_id=message_id, **options
         )
         if is_request:
-            self.stored(subject, message_id, ack)
+            self.stored(subject, message_id and message_id.partition(".")[0], ack)
             self._lose(0.04, "the answer")
         return ack
 
@@ -220,7 +226,8 @@ class ChaosClient:
                 await self.client.enqueue_updates(
                     *asked.change_set, asked.batch, request_id=asked.request
                 )
-        except NotStored as error:
+        except (NotStored, QueueFull) as error:
+            self.unanswered.pop(asked.request, None)
             self.history.add(Kind.UNKNOWN, request=str(asked.request), why=str(error))
 
     async def _enqueue_with_reply(self, asked: _Asked) -> tuple[RequestId, Reply]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.chaos.functions import DEADLY
+
 Update = dict[str, Any]
 
 
@@ -108,6 +110,13 @@ def _there(values: list[Any]) -> list[Any]:
     return [value for value in values if value is not None]
 
 
+def _crash(value: Any) -> Any:
+    """What ends its evaluator fails, and nothing else does."""
+    if value in DEADLY:
+        raise TypeError
+    return value
+
+
 _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
     ("builtin", "identity"): lambda value: value,
     ("builtin", "sum"): lambda values: sum(_there(values)),
@@ -116,4 +125,5 @@ _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
     ("builtin", "count"): lambda values: len(_there(values)),
     ("builtin", "divide"): lambda left, right: left / right,
     ("python", "chaos-slow"): lambda value, seconds: value,
+    ("python", "chaos-crash"): _crash,
 }

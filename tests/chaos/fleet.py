@@ -116,11 +116,20 @@ class Seat:
                 code = self.daemon.process.poll()
                 if code is not None:
                     self._wanted = False
-                    self._tell("exited", code=code, asked=False)
+                    ready = bool(self.daemon.said("ready"))
+                    self._tell("exited", code=code, asked=False, ready=ready)
                     await asyncio.sleep(RESTART_AFTER)
                     async with self.turn:
                         if self.daemon.process.poll() is not None and not self._wanted:
                             self.again()
+
+    def rss(self) -> int | None:
+        """Octets of memory that the daemon holds; None if none runs."""
+        with contextlib.suppress(OSError, AttributeError):
+            status = Path(f"/proc/{self.pid}/status").read_text()
+            [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+            return int(line.split()[1]) * 1024
+        return None
 
     def unforeseen(self) -> Iterator[tuple[str, str, str]]:
         """Errors in the logs of all its daemons that nobody meant to happen."""
@@ -196,9 +205,11 @@ def _environment(**variables: str) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def nats_servers(directory: Path, *, cluster: bool) -> AsyncIterator[list[NatsServer]]:
-    """One server, or three that form a cluster."""
-    servers = three_servers(directory) if cluster else [NatsServer(directory / "nats")]
+async def nats_servers(
+    directory: Path, *, cluster: bool, config: str = ""
+) -> AsyncIterator[list[NatsServer]]:
+    """One server, with what else is to be in its configuration; or three that form a cluster."""
+    servers = three_servers(directory) if cluster else [NatsServer(directory / "nats", config)]
     try:
         await asyncio.gather(*(asyncio.to_thread(server.start) for server in servers))
         yield servers

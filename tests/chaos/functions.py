@@ -2,9 +2,19 @@
 
 from pathlib import Path
 
-_CODE = '''"""For tests."""
+DEADLY = (13, 31)
+"""Values for which `chaos-crash` ends the process that calls it."""
 
+_CODE = f'''"""For tests."""
+
+import os
 import time
+
+
+def crash(*, value):
+    if value in {DEADLY}:
+        os.abort()
+    return value
 
 
 def slow(*, value, seconds):
@@ -14,13 +24,15 @@ def slow(*, value, seconds):
 
 
 def install(directory: Path) -> Path:
-    """Make `chaos-slow` known to whatever starts with the returned directory in `PYTHONPATH`."""
+    """Make both known to every process that has the returned directory in its `PYTHONPATH`."""
     root = directory / "functions"
     info = root / "rebaser_chaos-0.dist-info"
     info.mkdir(parents=True)
     (root / "rebaser_chaos_functions.py").write_text(_CODE)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rebaser-chaos\nVersion: 0\n")
     (info / "entry_points.txt").write_text(
-        "[rebaser.functions]\nchaos-slow = rebaser_chaos_functions:slow\n"
+        "[rebaser.functions]\n"
+        "chaos-slow = rebaser_chaos_functions:slow\n"
+        "chaos-crash = rebaser_chaos_functions:crash\n"
     )
     return root

@@ -23,8 +23,11 @@ class Kind(StrEnum):
     TASK = "task"  # delivery, word: somebody settled that one
     RUN = "run"  # daemon, change_set, delivery, told: what a daemon says of its work on it
     DELETE = "delete"  # stream, sequence: somebody asked for it
-    DAEMON = "daemon"  # name, what: started, ready, killed, told to stop, frozen, thawed, exited
+    DAEMON = "daemon"  # name, what: started, killed, told to stop, frozen, thawed, hung, exited
+    POKED = "poked"  # change_set, tasks, lines: what tasks with nothing to do added to its log
+    MEMORY = "memory"  # name, rss: octets that a daemon holds at the end
     FAULT = "fault"  # fault, target, seconds, phase: begins or is over
+    VANDAL = "vandal"  # act: a client did what no client should
     UNFORESEEN = "unforeseen"  # daemon, event, exception: an error that nobody meant to happen
     WAIT = "wait"  # what is left, and how many were settled: it waits for rest, and is not stuck
     REST = "rest"  # what is left in the streams at the end

@@ -1,4 +1,4 @@
-"""Whether a history keeps what the protocol promises: S1 to S6, and the values that come of it.
+"""Whether a history keeps what the protocol promises: S1 to S6, its values, and calm daemons.
 
 Pure: nothing but the history is looked at, so a failed run can be judged again from its file.
 """
@@ -11,6 +11,7 @@ from typing import Any
 from tests.chaos.branches import Families, is_over, wrong_with
 from tests.chaos.case import Case, Line, Violation, holes
 from tests.chaos.history import History, Kind
+from tests.chaos.operation import exits, growth, unforeseen
 
 SHOWN = 3  # of many alike
 
@@ -20,7 +21,7 @@ def judge(history: History) -> list[Violation]:
     case = Case(history)
     rules = (
         _recorded, _lost, _dead, _order, _once, _serial, _covered, _at_rest, _silent, _values,
-        _branches, _replies,
+        _branches, _replies, exits, unforeseen, growth,
     )  # fmt: skip
     return [violation for rule in rules for violation in rule(case)]
 
@@ -75,11 +76,15 @@ def _wrong_outcome(
 
 
 def _unaccounted(case: Case) -> Iterator[Violation]:
-    """Sequences of the requests' stream that no log settles, whoever sent them."""
+    """Sequences of the requests' stream that no log settles, whoever sent them.
+
+    A request whose subject names no change set has no log: its dead letter settles it.
+    """
     if case.rest is None or case.complete != set(case.logs):
         return
+    letters = {event.data["sequence"] for event in case.history.of(Kind.DEAD_LETTER)}
     for sequence in range(1, case.rest["last_sequence"] + 1):
-        if sequence not in case.by_sequence:
+        if sequence not in case.by_sequence and sequence not in letters:
             yield Violation("S1", "", f"request {sequence} is gone, and no log settles it")
 
 

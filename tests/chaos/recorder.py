@@ -11,7 +11,7 @@ from nats.aio.msg import Msg
 
 from rebaser_core.activities import Activity
 from rebaser_core.commits import Commit
-from rebaser_core.errors import MessageError
+from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.jetstream import AckSubject, Delivery, JetStream, OrderedConsumer
 from rebaser_core.subjects import Subjects
 from rebaser_server.line.dead_letters import REASON, SEQUENCE
@@ -72,7 +72,7 @@ class Recorder:
         async for delivery in self._dead_letters:
             self._history.add(
                 Kind.DEAD_LETTER,
-                change_set=str(self._subjects.change_set_of(delivery.subject)),
+                change_set=named(self._subjects, delivery.subject),
                 sequence=int(delivery.headers[SEQUENCE]),
                 reason=delivery.headers[REASON][:200],
             )
@@ -100,6 +100,14 @@ class Recorder:
         with contextlib.suppress(ValueError, KeyError):
             sequence = json.loads(message.data)["seq"]
             self._history.add(Kind.DELETE, stream=stream, sequence=sequence)
+
+
+def named(subjects: Subjects, subject: str) -> str:
+    """The change set that the subject names, or the whole subject if it names none."""
+    try:
+        return str(subjects.change_set_of(subject))
+    except UnknownSubject:
+        return subject
 
 
 @asynccontextmanager

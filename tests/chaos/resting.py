@@ -26,6 +26,8 @@ class Resting:
         self._history = history
         self._recorder = recorder
         self._patience = patience
+        self.stuck = False
+        """Whether it did not come: nothing moves any more."""
 
     async def come(self) -> float:
         """Wait until nothing is left, as long as requests are settled. How long that took."""
@@ -38,6 +40,7 @@ class Resting:
                 if not any(left.values()) and await self._recorded():
                     break
             if progress.stopped(left):
+                self.stuck = True
                 why = await stuck(self._js, self._subjects, self._history)
                 await self.write_down(stuck=why)
                 break

@@ -8,6 +8,7 @@ from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from tests.chaos.branches import standing
 from tests.chaos.history import History, Kind
+from tests.chaos.recorder import named
 
 REPORT_EVERY: Final = 30.0
 """Seconds between two notes of how far it has come."""
@@ -51,8 +52,8 @@ async def stuck(js: JetStream, subjects: Subjects, history: History) -> dict[str
         change_set, head = event.data["change_set"], event.data["commit"]["head"]
         owners.setdefault(change_set, Counter())[head["owner"].partition("/")[0]] += 1
         heads[change_set] = head
-    waiting = {str(subjects.change_set_of(subject)): n for subject, n in requests.items()}
-    at_work = {str(subjects.change_set_of(s)) for s in tasks if s.endswith(".process")}
+    waiting = {named(subjects, subject): n for subject, n in requests.items()}
+    at_work = {named(subjects, subject) for subject in tasks}
     found = {}
     for change_set in sorted({*heads, *waiting, *at_work}):
         head = heads.get(change_set, {})

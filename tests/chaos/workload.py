@@ -23,7 +23,7 @@ class Values:
         self.sources, self.divisor, self.wait, self.spare = ids[:3], ids[3], ids[4], ids[5]
         self.total, self.top, self.ratio, self.after, self.slow, self.seen = ids[6:12]
         self._funcs = dict(zip(("sum", "max", "divide", "identity"), ids[12:], strict=True))
-        self._slow_func = new_id(rng)
+        self._slow_func, self._crash_func, self.fragile = (new_id(rng) for _ in range(3))
         self._count_func = new_id(rng)
         self._many = [new_id(rng) for _ in range(LARGE)]
 
@@ -33,6 +33,7 @@ class Values:
             *(_func(func_id, "builtin", code) for code, func_id in funcs.items()),
             _func(self._slow_func, "python", "chaos-slow"),
             _func(self._count_func, "builtin", "count"),
+            _func(self._crash_func, "python", "chaos-crash"),
             *(_put(source, rng.randrange(50)) for source in (*self.sources, self.spare)),
             _put(self.divisor, 1 + rng.randrange(4)),
             _put(self.wait, SLOW),
@@ -40,6 +41,7 @@ class Values:
             _computed(self.top, funcs["max"], values=[self.total, self.sources[2], self.spare]),
             _computed(self.ratio, funcs["divide"], left=self.total, right=self.divisor),
             _computed(self.after, funcs["identity"], value=self.ratio),
+            _computed(self.fragile, self._crash_func, value=self.sources[0]),
             _computed(self.slow, self._slow_func, value=self.total, seconds=self.wait),
             _computed(self.seen, self._count_func, values=[*self.sources, self.slow]),
         ]

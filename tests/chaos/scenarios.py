@@ -1,0 +1,25 @@
+"""The kinds of rounds: what is as in production, and what is harder."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+from tests.chaos.chaos import Size
+
+SCENARIOS: Final[dict[str, dict[str, Any]]] = {
+    "plain": {},
+    "hostile": {"accounts": True, "vandals": 2},
+    "open": {"vandals": 2},
+    "full": {"slots": 1, "queue": 100, "change_sets": 12, "pause": 0.005},
+    "spark": {"spark": True, "daemons": 2, "rest_within": 240.0},
+}
+"""`hostile`: clients that do all that the accounts of `deploy/nats` permit; `open`: without these
+accounts; `full`: many change sets, few slots and a full queue of requests; `spark`: real Spark."""
+
+_TURNS: Final = ("plain", "hostile", "plain", "full", "plain", "open", "hostile", "spark")
+"""Which of them a round is, where they are mixed: the costly one is rare."""
+
+
+def sized(size: Size, scenario: str | None, number: int) -> Size:
+    """The size of that round; None for a mixture."""
+    name = scenario or _TURNS[number % len(_TURNS)]
+    return replace(size, **SCENARIOS[name])
