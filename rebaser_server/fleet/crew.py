@@ -18,9 +18,10 @@ from rebaser_server.errors import HistoryBroken, Interrupted, LeaseLost, Overtak
 from rebaser_server.fleet.pauses import Pauses
 from rebaser_server.fleet.tasks import Lease, held, remove
 from rebaser_server.lifetimes import Shutdown
-from rebaser_server.line.change_set import look_again, process
+from rebaser_server.line.change_set import process
 from rebaser_server.line.slots import Slots
 from rebaser_server.line.turns import Turn
+from rebaser_server.line.working import look_again
 from rebaser_server.line.workshop import Workshop
 from rebaser_server.weather import is_weather
 

@@ -8,18 +8,12 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_client.errors import NoSuchChangeSet
-from rebaser_client.publishing import publish_task
 from rebaser_client.registry import Registry
 from rebaser_core import deadlines
 from rebaser_core.activities import ActivityKind
-from rebaser_core.change_sets import Standing
-from rebaser_core.commits import Branch, Closing, Head
-from rebaser_core.errors import MessageError, NewerVersion
-from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import Delivery, JetStreamError, StreamNotFound
-from rebaser_server.errors import HistoryBroken, LeftForNewer, Overtaken, SlotWanted, WorkEnded
-from rebaser_server.history.commit_log import CommitLog
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import Delivery, JetStreamError
+from rebaser_server.errors import NotRetained, Overtaken, SlotWanted
 from rebaser_server.lifetimes import Shutdown, alongside
 from rebaser_server.line.branching import Branching
 from rebaser_server.line.checkpointing import Checkpointing
@@ -30,6 +24,7 @@ from rebaser_server.line.requests import RequestQueue
 from rebaser_server.line.serial_dvu import SerialDvu
 from rebaser_server.line.turns import Turn
 from rebaser_server.line.winding_up import wound_up
+from rebaser_server.line.working import first_head, has_work
 from rebaser_server.line.workshop import Workshop
 
 log: Final = structlog.get_logger()
@@ -52,11 +47,9 @@ async def process(shop: Workshop, change_set: ChangeSet, shutdown: Shutdown, tur
         HistoryBroken: log, stream and store contradict each other; nothing was touched.
     """
     async with _taking_up(shop, shutdown):
-        own = await Ownership.take(
-            shop.archive(change_set),
-            shop.instance,
-            lambda: first_head(Registry(shop.js, shop.subjects), change_set),
-        )
+        if not await has_work(shop, change_set):
+            return True
+        own = await _taken(shop, change_set)
     await shop.announcer.activity(
         change_set, ActivityKind.TAKEN, epoch=own.state.head.epoch, instance=shop.instance
     )
@@ -77,36 +70,28 @@ async def process(shop: Workshop, change_set: ChangeSet, shutdown: Shutdown, tur
     return quiet
 
 
-async def first_head(registry: Registry, change_set: ChangeSet) -> Head:
-    """What a change set without a line begins as: what it was forked as, or by itself.
+async def _taken(shop: Workshop, change_set: ChangeSet) -> Ownership:
+    """Become its owner, which writes a line; not while a look shows that it cannot be restored.
 
-    One that the registry knows in another workspace begins closed, and refuses all.
+    The look costs as much again, so it is for what could not be restored the last time.
     """
+    archive, doubtful = shop.archive(change_set), shop.doubtful
+    if change_set in doubtful:
+        with suppress(NotRetained):  # deleted, and nothing of it is to be restored
+            await archive.restored()
     try:
-        record = await registry.change_set(change_set)
-    except NoSuchChangeSet:
-        return await _unregistered(registry, change_set)
-    except NewerVersion as error:
-        raise LeftForNewer(error) from error
-    except MessageError as error:
-        raise HistoryBroken(f"{change_set}: its record cannot be read: {error}") from error
-    if record.base is None:
-        return Head()
-    return Head(branch=Branch(base=record.base, head=record.head))
-
-
-async def _unregistered(registry: Registry, change_set: ChangeSet) -> Head:
-    try:
-        home = await registry.workspace_of(change_set.change_set_id)
-    except (StreamNotFound, ValueError):  # no registry, or a key of nobody's making
-        home = None
-    if home is None:
-        return Head()
-    if home == change_set.workspace_id:  # registered a moment ago
-        return await first_head(registry, change_set)
-    reason = f"it belongs to workspace {home}"
-    closing = Closing(standing=Standing.ABANDONED, request=RequestId(), reason=reason)
-    return Head(closing=closing)
+        own = await Ownership.take(
+            archive,
+            shop.instance,
+            lambda: first_head(Registry(shop.js, shop.subjects), change_set),
+        )
+    except Overtaken:
+        raise
+    except Exception:
+        doubtful.add(change_set)
+        raise
+    doubtful.discard(change_set)
+    return own
 
 
 @asynccontextmanager
@@ -124,7 +109,6 @@ async def _until_quiet(
 ) -> bool:
     rules = shop.rules
     queue = RequestQueue(shop.js, shop.subjects, change_set)
-    await queue.require_sequence(own.state.head.last_sequence)
     dvu = SerialDvu(
         change_set,
         own,
@@ -154,6 +138,8 @@ async def _until_quiet(
         await handler.suspect(own.former)
         await dvu.suspect()
     await branching.begin()
+    if own.lines - own.handled >= rules.checkpoint_every:  # runs that came to nothing wrote them
+        await checkpointing.now()
     async with (
         queue,
         alongside(dvu.run()),
@@ -221,25 +207,6 @@ async def _next(
         except SlotWanted:
             request = await queue.next(0)
     return [request] if request else []
-
-
-async def look_again(shop: Workshop, change_set: ChangeSet) -> None:
-    """After its task was removed: if there is work for the change set, see that it has a task.
-
-    A request stored while the task was there had none made for it (W12). Requests
-    first, then the head: a request is deleted only after the head is dirty.
-    """
-    try:
-        queue = RequestQueue(shop.js, shop.subjects, change_set)
-        needed = await queue.first() is not None
-        if not needed:
-            _, last = await CommitLog(shop.js, shop.subjects, change_set).last()
-            needed = last is not None and last.head.unfinished
-    except (JetStreamError, WorkEnded) as error:
-        log.warning("not looked again", change_set=str(change_set), error=str(error))
-        needed = True  # a task too many costs one empty run
-    if needed:
-        await publish_task(shop.js, shop.subjects, change_set)
 
 
 async def _confirm(own: Ownership, every: float) -> Never:

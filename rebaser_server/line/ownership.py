@@ -2,15 +2,20 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from rebaser_core.commits import CommitV1, Handled, Head
+from rebaser_core.deadlines import within
 from rebaser_core.ids import RequestId
+from rebaser_core.jetstream import JetStreamError
 from rebaser_server.errors import HistoryBroken, LeftForNewer, Overtaken, Unwritten
 from rebaser_server.history.archive import Archive, Restored
 from rebaser_server.history.state import State
 from rebaser_server.line.owed import Owed
 from rebaser_server.line.traces import Traces
+
+_LEAVE_TIMEOUT: Final = 2.0  # seconds
 
 
 async def _empty() -> Head:
@@ -80,6 +85,10 @@ class Ownership:
             except HistoryBroken:
                 # A successor's checkpoint and purge look the same to who was slow to read.
                 await _confirm(archive, mine.epoch)
+                raise
+            except Exception:
+                released = mine.model_copy(update={"owner": ""})
+                await _leave(archive, CommitV1(id=RequestId(), previous=sequence, head=released))
                 raise
             own.former = head.owner
             if own.traces.on:
@@ -161,6 +170,13 @@ class Ownership:
     async def confirm(self) -> None:
         """Raise `Overtaken` if the log shows another owner (W10b)."""
         await _confirm(self.archive, self.state.head.epoch)
+
+
+async def _leave(archive: Archive, line: CommitV1) -> None:
+    """An orderly end, as far as that can be had: nobody died (W14)."""
+    with suppress(Overtaken, JetStreamError, TimeoutError):
+        async with within(_LEAVE_TIMEOUT):
+            await archive.log.append([line])
 
 
 async def _confirm(archive: Archive, epoch: int) -> None:

@@ -59,6 +59,8 @@ class Workshop:
     announcer: Announcer
     upkeep: Upkeep
     rules: Rules
+    doubtful: set[ChangeSet] = field(default_factory=set)
+    """What could not be restored when it was last taken up."""
     taking_up: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TAKE_UPS))
 
     def archive(self, change_set: ChangeSet) -> Archive:

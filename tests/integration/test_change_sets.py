@@ -14,9 +14,9 @@ from rebaser_core.limits import Limits
 from rebaser_server.errors import HistoryBroken
 from rebaser_server.history.upkeep import Upkeep
 from rebaser_server.line.branching import Branching
-from rebaser_server.line.change_set import first_head
 from rebaser_server.line.checkpointing import Checkpointing
 from rebaser_server.line.ownership import Ownership
+from rebaser_server.line.working import first_head
 from rebaser_server.questions.comparing import compare
 from tests.harness import NatsServer, eventually
 from tests.integration.deployment import Deployment, deployed, new_change_sets

@@ -10,7 +10,6 @@ from rebaser_core.outcomes import OutcomeQueryV1
 from rebaser_server.history.upkeep import Upkeep
 from rebaser_server.line.announcing import Announcer
 from rebaser_server.line.branching import Branching
-from rebaser_server.line.change_set import first_head
 from rebaser_server.line.checkpointing import Checkpointing
 from rebaser_server.line.closing import Closer
 from rebaser_server.line.handling import Handler
@@ -18,6 +17,7 @@ from rebaser_server.line.lifecycle import at_head
 from rebaser_server.line.outcomes import Outcomes
 from rebaser_server.line.ownership import Ownership
 from rebaser_server.line.requests import RequestQueue
+from rebaser_server.line.working import first_head
 from tests.harness import eventually
 from tests.integration.deployment import Deployment
 from tests.integration.owner import NOTHING

@@ -55,6 +55,9 @@ SMALL: Final[Mapping[str, World]] = {
     "pipelined-prompt": Instance(("p",), pipelined=True, crashes=1, rules=PROMPT),
     "turns": Instance(("dp",), turns=True),
     "turns-crash": Instance(("pd",), turns=True, crashes=1),
+    "looks-prompt": Instance(("dd",), looks=True, rules=PROMPT),
+    "looks-crash": Instance(("d",), looks=True, crashes=1),
+    "looks-zombie": Instance(("p",), looks=True, zombies=1, crashes=1),
     "pauses-prompt": Pausing(),
     "pauses": Pausing(dies=True, pauses=2, rules=pausing.Rules(reconciler=True)),
 }
@@ -109,6 +112,7 @@ class Flawed(NamedTuple):
 FLAWED: Final[Mapping[str, Flawed]] = {
     "C2": Flawed("poke_confirmed", Instance(("p",), losses=1, rules=PROMPT), "S1"),
     "W2": Flawed("takeover", Instance(("d",), zombies=1), "never rests"),
+    "W2b": Flawed("heed_head", Instance(("d",), looks=True, crashes=1), "never rests"),
     "W5": Flawed("last_sequence recent_ids", Instance(("p",), crashes=1), "S3"),
     "W6": Flawed("gapless", Instance(("pp",), losses=1), "S1"),
     "W7": Flawed("compare_and_swap", Instance(("pp",), zombies=1), "S1"),

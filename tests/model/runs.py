@@ -29,11 +29,12 @@ from tests.model.surroundings import (
 )
 
 WITH_LEASE = {
-    "given", "blames", "reads", "decides", "buries", "marks", "copies", "deletes", "awaits",
-    "repeats", "confirms", "releases", "stops", "gives back", "removes",
+    "given", "checks head", "takes over", "blames", "reads", "decides", "buries", "marks",
+    "copies", "deletes", "awaits", "repeats", "confirms", "releases", "stops", "gives back",
+    "removes",
 }  # fmt: skip
 """While it does this it holds, or believes to hold, its task."""
-WITH_LOG = WITH_LEASE - {"given", "gives back", "removes"}
+WITH_LOG = WITH_LEASE - {"given", "checks head", "takes over", "gives back", "removes"}
 """While it does this it looks now and then whether it still owns the change set."""
 UNLOCKED = {"reads", "deletes", "confirms"}
 """While it does this its DVU may write to the log."""
@@ -67,6 +68,23 @@ class OneRun:
     # -- W2, L1: take over ----------------------------------------------------------------------
 
     def _given(self) -> Iterator[Step]:
+        """W2b, in worlds that have it; else the takeover is the first step."""
+        if not self.world.looks:
+            yield from self._takes_over()
+        elif self.state.requests:
+            yield self._step("looks first: there is a request", self._now("takes over"))
+        else:
+            doing = "checks head" if self.rules.heed_head else "removes"
+            yield self._step("looks first for a request: none", self._now(doing))
+
+    def _checks_head(self) -> Iterator[Step]:
+        work = self.state.head.due or self.state.head.owned
+        words = "is owned, or a DVU due" if work else "tells of no work"
+        yield self._step(
+            f"looks first: the head {words}", self._now("takes over" if work else "removes")
+        )
+
+    def _takes_over(self) -> Iterator[Step]:
         if not self.rules.takeover:
             taken = self._now("reads", current=True, head=self.state.head)
             yield self._step("reads the head", taken)

@@ -32,6 +32,7 @@ class Rules:
     remove_by_sequence: bool = True
     """W11: a task is not only acked but deleted at the stream's leader."""
     look_again: bool = True
+    heed_head: bool = True
     """W12: after its task is gone, a run looks whether there is work left."""
     requests_first: bool = True
     """W12: and looks at the requests before it looks at the head."""
@@ -105,6 +106,8 @@ class Instance:
     """Lines of other change sets, which take a sequence of the same stream."""
     pipelined: bool = False
     """Deletes are asked for, and waited for only in the end."""
+    looks: bool = False
+    """A run looks whether there is work before it takes over."""
     turns: bool = False
     """A run's turn may be over after each request."""
     rules: Rules = Rules()

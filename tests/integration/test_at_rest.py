@@ -1,0 +1,62 @@
+"""A change set at rest costs nothing: no line is written before there is work (W2b)."""
+
+from rebaser_client.publishing import publish_task
+from rebaser_core.ids import ChangeSet
+from tests.harness import eventually
+from tests.integration.deployment import Deployment, new_change_sets
+from tests.integration.values import Sum
+
+POKES = 20
+
+
+async def test_pokes_write_no_lines_and_find_a_request_all_the_same(
+    deployment: Deployment,
+) -> None:
+    [used, stray], values = new_change_sets(2), Sum()
+    daemon = await deployment.start(QUIET_PERIOD="0.05")
+    await deployment.client.enqueue_updates(*used, values.define(3, 4))
+    await deployment.at_rest()
+    before = await lines(deployment)
+
+    for number in range(1, POKES + 1):
+        for change_set in (used, stray):
+            await publish_task(deployment.js, deployment.subjects, change_set)
+        await eventually(lambda number=number: len(daemon.said("quiet")) > 2 * number, within=30)
+        await deployment.at_rest()
+
+    assert await lines(deployment) == before
+    assert stray not in [deployment.subjects.change_set_of(subject) for subject in before]
+    await deployment.client.enqueue_updates(*stray, values.define(5, 6))
+    await deployment.at_rest()
+    assert (await deployment.graph(stray)).values[values.total].value == 11
+
+
+async def lines(deployment: Deployment) -> dict[str, int]:
+    """Of each change set's log, without those that a purge takes."""
+    stream = deployment.subjects.commits_stream
+    return dict(await deployment.js.stream_subjects(stream))
+
+
+async def test_a_history_that_stays_broken_grows_by_no_lines(deployment: Deployment) -> None:
+    """Here the requests' stream was lost, and ends before what was handled (S-5)."""
+    [change_set], values = new_change_sets(1), Sum()
+    first = await deployment.start("first")
+    await deployment.client.enqueue_updates(*change_set, values.define(3, 4))
+    await deployment.at_rest()
+    first.kill()
+    await lose_the_requests(deployment, change_set)
+    before = await lines(deployment)
+
+    second = await deployment.start("second")
+    await eventually(lambda: bool(second.said("history broken")), within=30)
+
+    assert await lines(deployment) == before
+
+
+async def lose_the_requests(deployment: Deployment, change_set: ChangeSet) -> None:
+    """As whoever deletes the stream and makes it again, from its beginning."""
+    stream = deployment.subjects.requests_stream
+    config = (await deployment.js.stream_info(stream))["config"]
+    await deployment.js.delete_stream(stream)
+    await deployment.js.ensure_stream(config)
+    await publish_task(deployment.js, deployment.subjects, change_set)
