@@ -61,7 +61,7 @@ def without_remembering_the_need() -> AbstractContextManager[Any]:
 def without_knowing_what_was_handled() -> AbstractContextManager[Any]:
     """W5 and the recent ids of W7: what is delivered again is applied again."""
 
-    async def settled(self: Handler, request: Any) -> Any:
+    async def settled(self: Handler, request: Any, _request_id: Any) -> Any:
         self.own.state.recent.clear()
         return await self._decide(request)
 
