@@ -1,11 +1,13 @@
-"""Everything else that is left to chance, drawn from the seed: ids, jitter, what is logged."""
+"""Whatever else is left to chance, drawn from the seed: ids, names, jitter, and what is logged."""
 
 import gc
 import logging
 import random
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import structlog
 import ulid
@@ -17,8 +19,9 @@ _EPOCH = 1_767_225_600_000  # 2026, in milliseconds
 
 @contextmanager
 def settled(seed: object, loop: Loop) -> Iterator[None]:
-    """Ids follow virtual time, jitter follows the seed, garbage is left for afterwards."""
+    """Ids follow virtual time, names and jitter follow the seed, garbage is left for afterwards."""
     rng = random.Random(f"ids {seed}")
+    names = random.Random(f"names {seed}")
     before, generator = random.getstate(), ulid.default_generator
     random.seed(f"jitter {seed}")
     ulid.default_generator = ulid.ULIDGenerator(
@@ -29,7 +32,8 @@ def settled(seed: object, loop: Loop) -> Iterator[None]:
     enabled = gc.isenabled()
     gc.disable()
     try:
-        yield
+        with mock.patch.object(secrets, "token_hex", lambda octets: names.randbytes(octets).hex()):
+            yield
     finally:
         random.setstate(before)
         ulid.default_generator = generator
