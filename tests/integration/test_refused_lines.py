@@ -1,0 +1,57 @@
+"""A line of the commit log that the server refuses for good: its request alone is put away."""
+
+from typing import Any
+
+from rebaser_core.commits import Outcome
+from rebaser_core.ids import RequestId
+from tests.integration.deployment import Deployment, new_change_sets, recording
+from tests.integration.values import Sum, set_to
+
+LARGEST_LINE = 5 * 1024
+"""Octets that the stream takes of a line here: enough for one without corrections."""
+BEFORE = 24
+"""Requests before the culprit. After so many lines of a single writer several go at once."""
+BEHIND = 3
+AHEAD = "Nats-Expected-Last-Msg-Id"
+"""Header of a line that is sent without awaiting the receipt of the one before it."""
+
+
+async def test_of_lines_sent_ahead_only_the_refused_one_is_not_applied(
+    deployment: Deployment,
+) -> None:
+    [change_set], values = new_change_sets(1), Sum()
+    await limit_lines(deployment)
+    unknown = [{"removeValue": {"valueId": str(RequestId())}} for _ in range(100)]
+    batches = [
+        values.define(0, 0),
+        *([set_to(values.one, number)] for number in range(BEFORE)),
+        unknown,  # a line with 100 corrections
+        *([set_to(values.two, number)] for number in range(BEHIND)),
+    ]
+    ids = [str(await deployment.client.enqueue_updates(*change_set, batch)) for batch in batches]
+    culprit = ids[BEFORE + 1]
+    sent: list[Any] = []
+
+    async def see(message: Any) -> None:
+        sent.append(message)
+
+    await deployment.nc.subscribe(deployment.subjects.commits(change_set), cb=see)
+    async with recording(deployment) as recorder:
+        daemon = await deployment.start(ATTEMPTS="2")
+        await deployment.at_rest()
+
+    refused = [at for at, line in enumerate(sent) if len(line.data) > LARGEST_LINE]
+    assert any(AHEAD in line.headers for at in refused for line in sent[at : at + 2])
+    assert recorder.handled(change_set) == ids
+    lines = [line.handled for line in recorder.lines[change_set] if line.handled]
+    assert [str(each.id) for each in lines if each.outcome is Outcome.DEAD] == [culprit]
+    assert len(await deployment.dead_letters(change_set)) == 1
+    assert len(daemon.said("request failed")) == 2
+    total = (await deployment.graph(change_set)).values[values.total].value
+    assert total == BEFORE - 1 + BEHIND - 1
+
+
+async def limit_lines(deployment: Deployment) -> None:
+    stream = deployment.subjects.commits_stream
+    config = (await deployment.js.stream_info(stream))["config"]
+    await deployment.js.update_stream({**config, "max_msg_size": LARGEST_LINE})
