@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import signal
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import nats.errors
@@ -100,7 +102,12 @@ async def test_a_file_that_holds_no_updates_is_refused_with_the_reason(
     assert await operator.read("queue") == []
 
 
-async def buried(deployment: Deployment, change_set: ChangeSet, batch: list[Any]) -> None:
+async def buried(
+    deployment: Deployment,
+    change_set: ChangeSet,
+    batch: list[Any],
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Have a dead letter that asks for `batch`: published under another change set's subject."""
     [other] = new_change_sets(1)
     subject = deployment.subjects.requests(other)
@@ -114,7 +121,7 @@ async def buried(deployment: Deployment, change_set: ChangeSet, batch: list[Any]
     await eventually(lambda: bool(spied))
     await subscription.unsubscribe()
     headers = {k: v for k, v in spied[0].headers.items() if not k.startswith("Nats-")}
-    await deployment.js.publish(subject, spied[0].data, headers=headers)
+    await deployment.js.publish(subject, spied[0].data, headers={**headers, **more})
     await deployment.js.publish(deployment.subjects.task(other), b"")
 
 
@@ -195,3 +202,25 @@ async def heard_by_anyone(deployment: Deployment, subject: str) -> bool:
     except nats.errors.TimeoutError:
         return True
     return True
+
+
+async def test_a_request_with_many_headers_is_replayed_with_all_of_them(
+    deployment: Deployment, operator: Operator
+) -> None:
+    """A letter has no room for more than 32 KiB of them: the request is kept beside it."""
+    [change_set], values = new_change_sets(1), Sum()
+    many = {f"X-Any-{number}": "a" * 900 for number in range(45)}
+    await buried(deployment, change_set, values.define(1, 2), many)
+    await deployment.start()
+    await deployment.at_rest()
+
+    [letter] = await operator.read("dead-letters", "list")
+    shown = json.loads(await operator.tell("dead-letters", "show", letter["sequence"]))
+    said = await operator.tell("dead-letters", "replay", letter["sequence"])
+
+    assert shown["asked"]["changeSetId"] == str(change_set.change_set_id)
+    assert many.items() <= shown["headers"].items()
+    assert "enqueued again as request" in said
+    await deployment.at_rest()
+    [total] = await operator.read("values", *change_set, values.total)
+    assert total["value"] == 3
