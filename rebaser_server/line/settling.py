@@ -76,7 +76,8 @@ class Settling:
         settled = {"claim": None, "clean_sequence": claim.covers, "dvu_failures": 0}
         try:
             handled = await self._folded(claim, address, findings, shelf) if address else None
-            await self._append(handled, **settled)
+            with self._own.traces.settling():
+                await self._append(handled, **settled)
         except (WorkEnded, asyncio.CancelledError):
             raise
         except Exception as error:

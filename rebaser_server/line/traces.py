@@ -62,6 +62,10 @@ class Traces:
                 parent, name = tracing.under(span), "rebaser commit"
                 tracing.begun(name, self._change_set, parent=parent, since=began).end()
 
+    def settling(self) -> AbstractContextManager[Any]:
+        """The body commits an update's result: a span in the update's, which is the current one."""
+        return tracing.span("rebaser commit", self._change_set) if self.on else nullcontext()
+
     def replying(self, request_id: RequestId) -> AbstractContextManager[Any]:
         """The body answers the caller."""
         if request_id not in self._open:
