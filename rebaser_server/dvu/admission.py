@@ -56,7 +56,7 @@ def refused(graph: Graph, indices: NDArray[np.int32], needed: float, most: int) 
     count = len(indices)
     message = (
         f"not computed: values that depend on each other need {needed / _MIB:,.4g} MiB of text "
-        f"together; at most {most / _MIB:,.4g} are allowed (dvu_blob_bytes)"
+        f"together; at most {most / _MIB:,.4g} are allowed (REBASER_DVU_BLOB_BYTES)"
     )
     return Blob(
         [(FAILED_RUNTIME, message)],

@@ -27,7 +27,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "checkpoint": (Checkpoints, "save"),
     "the checkpoint's write": (checkpoints, "write_deltalake"),
     "purge": (CommitLog, "purge"),
-    "deleting a batch": (Batches, "discard"),
+    "deleting a batch": (Batches, "forget"),
     "tidying": (tidying, "tidy"),
     "dropping rows": (tidying, "write_deltalake"),
     "deleting files": (DeltaTable, "vacuum"),
