@@ -14,7 +14,6 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     Inline,
-    InStore,
 )
 from rebaser_core.versioned import AUTHOR, MESSAGE_TYPE
 from rebaser_server.history.batches import Batch, OversizedBatch
@@ -63,7 +62,7 @@ async def apply(own: Ownership, request: Delivery, limits: Limits) -> Settled:
         return Settled(handled)
     await own.flush()
     sent = message.updates_address
-    if handled.updates != sent and not isinstance(sent, InStore):  # no line refers to it
+    if handled.updates != sent:  # no line refers to it
         with suppress(JetStreamError, OSError):
             await archive.batches.discard(sent)
     return Settled(handled, own.state.commit)
