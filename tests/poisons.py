@@ -4,15 +4,15 @@ Each function makes one of `rng`, so that a fuzzer can go on for as long as it l
 seed says again what it made.
 """
 
-import asyncio
 import base64
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from ulid import ULID
+
+from tests.raw import RawClient
 
 _OCTETS: Final = (b"\xff", b"\x00", b"\x0b", b"\x1b[31m", b"\xed\xa0\x80", "ä".encode(), b"a")
 
@@ -141,22 +141,9 @@ def meta_subject(name: str, bucket: str = "REBASER_BATCHES") -> str:
     return f"$O.{bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
 
 
-async def publish_raw(
-    url: str, messages: Sequence[tuple[bytes, bytes]], user: str = "", password: str = ""
-) -> None:
+async def publish_raw(port: int, messages: Sequence[tuple[bytes, bytes]]) -> None:
     """Publish subjects and payloads as they are, with octets that no client library sends."""
-    address = urlsplit(url)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    try:
-        login = {"user": user, "pass": password} if user else {}
-        told = {"verbose": False, "pedantic": False, "headers": True, **login}
-        writer.write(b"CONNECT " + json.dumps(told).encode() + b"\r\n")
+    async with RawClient(port) as client:
         for subject, payload in messages:
-            writer.write(b"PUB %s %d\r\n%s\r\n" % (subject, len(payload), payload))
-        writer.write(b"PING\r\n")
-        await writer.drain()
-        while (line := await reader.readline()) != b"PONG\r\n":
-            if not line:
-                raise ConnectionError("the server closed the connection")
-    finally:
-        writer.close()
+            client.publish(subject, payload)
+        await client.arrived()

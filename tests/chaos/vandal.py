@@ -239,10 +239,10 @@ async def vandal(
     change_sets: Sequence[ChangeSet],
 ) -> AsyncIterator[Vandal]:
     """One that hears activities over `listening`."""
-    login = ("client", password("client")) if access.accounts else (None, None)
+    login = {"user": "client", "pass": password("client")} if access.accounts else {}
     prefix = API_PREFIX if access.accounts else None
     subjects = Subjects()
-    async with RawConnection(port, *login) as connection:
+    async with RawConnection(port, **login) as connection:
         made = Vandal(connection, subjects, history, rng, change_sets, api_prefix=prefix)
         hears = await listening.nc.subscribe("rebaser.activities.*.*", cb=made.heard)
         try:

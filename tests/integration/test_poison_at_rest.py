@@ -53,7 +53,7 @@ async def store_poison(deployment: Deployment, rng: random.Random, *, octets: bo
         ("cancellations", ()),
     ):
         raw += [(poison_subject(rng, kind, end, octets=octets), b"") for _ in range(OF_EACH)]
-    await publish_raw(deployment.nats.url, raw)
+    await publish_raw(deployment.nats.port, raw)
 
 
 async def is_served(deployment: Deployment) -> bool:

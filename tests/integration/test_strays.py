@@ -17,7 +17,7 @@ async def test_a_stray_request_is_moved_to_the_dead_letters_and_a_sound_one_stay
     await deployment.client.enqueue_updates(*change_set, Sum().define(1, 2))
     lower = f"rebaser.requests.{str(RequestId()).lower()}.{change_set.change_set_id}"
     strays = [lower.encode(), b"rebaser.requests.\xff.x", b"rebaser.requests.x"]
-    await publish_raw(deployment.nats.url, [(subject, b"body") for subject in strays])
+    await publish_raw(deployment.nats.port, [(subject, b"body") for subject in strays])
 
     for _ in range(2):
         await Strays(js, subjects, Members(deployment.nc, subjects, "me")).move()

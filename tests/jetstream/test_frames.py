@@ -14,8 +14,8 @@ from rebaser_core.jetstream.ordered import OrderedConsumer
 from rebaser_core.jetstream.quick import QuickClient
 from tests.harness import NatsServer, eventually
 from tests.jetstream import frames
-from tests.jetstream.raw import RawClient
 from tests.jetstream.steps import durable, filled, numbers
+from tests.raw import RawClient
 
 BLOCKS = (
     b"abc", b"NATS/1.0", b"NATS/1.0\r\n\r\n", b"NATS/1.0 \xff\xff\xff\r\n\r\n",
@@ -27,7 +27,7 @@ BLOCKS = (
 
 @pytest.fixture
 async def stranger(server: NatsServer) -> AsyncIterator[RawClient]:
-    async with RawClient(server) as stranger:
+    async with RawClient(server.port) as stranger:
         yield stranger
 
 

@@ -1,28 +1,26 @@
 """A client that publishes any octets: what libraries would refuse, and a hostile one would send."""
 
 import asyncio
+import json
 from types import TracebackType
-from typing import Self
-
-from tests.harness import NatsServer
+from typing import Any, Self
 
 
 class RawClient:
     """A connection without a library. Entering it raises if the server does not accept it.
 
-    Args:
-        server: to connect to.
-        login: members of CONNECT's JSON that say who it is, each with a comma behind it.
+    `login`: members of CONNECT's JSON that say who it is.
     """
 
-    def __init__(self, server: NatsServer, login: str = "") -> None:
-        self._port = server.port
-        self._login = login
+    def __init__(self, port: int, **login: str) -> None:
+        self._port = port
+        self._hello: dict[str, Any] = {
+            "verbose": False, "pedantic": False, "headers": True, **login
+        }  # fmt: skip
 
     async def __aenter__(self) -> Self:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
-        connect = f'CONNECT {{{self._login}"verbose":false,"pedantic":false,"headers":true}}\r\n'
-        self._writer.write(connect.encode())
+        self._writer.write(f"CONNECT {json.dumps(self._hello)}\r\n".encode())
         await self.arrived()
         return self
 
