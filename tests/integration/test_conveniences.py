@@ -19,8 +19,9 @@ from rebaser_server.commands.exits import Exit
 from rebaser_server.commands.remedies import remedy_for
 from tests.harness import NatsServer
 from tests.integration.commands import Commands
-from tests.integration.deployment import SCALED, Deployment
+from tests.integration.deployment import SCALED, Deployment, new_change_sets
 from tests.integration.test_command_line import REBASER, rebaser
+from tests.integration.values import Sum
 
 ROOT = Path(__file__).parents[2]
 OPERATING = (ROOT / "docs/operating.md").read_text()
@@ -65,10 +66,14 @@ def test_bash_completes_commands_verbs_and_options(tmp_path: Path) -> None:
 async def test_an_error_says_what_to_do(deployment: Deployment) -> None:
     given = Commands(deployment)
     unknown = "01JZ8M3Q7V0000000000000003"
+    await deployment.start()
+    [change_set] = new_change_sets(1)
+    await deployment.client.enqueue_updates(*change_set, Sum().define())
+    await deployment.at_rest()
 
     nothing = await given.tell("change-sets", "fork", unknown, "x", code=1)
-    past = await given.tell("values", unknown, unknown, "--at", 7, code=1)
-    name = await given.tell("values", "set", unknown, unknown, "nobody", "1", code=1)
+    past = await given.tell("values", *change_set, "--at", 7, code=1)
+    name = await given.tell("values", "set", *change_set, "nobody", "1", code=1)
 
     assert "rebaser workspaces list" in nothing
     assert "rebaser log" in past

@@ -74,7 +74,7 @@ async def test_one_that_ends_each_process_that_plans_it_is_given_up(
     await deployment.at_rest()
 
     _, message = await outcome_of(deployment, change_set, values.total)
-    assert message.endswith("the processes ended that computed it")
+    assert "the processes ended that computed it" in message
     assert deaths == 2
 
 

@@ -8,6 +8,9 @@ from tests.harness import eventually
 from tests.integration.deployment import Deployment, Recorder, new_change_sets, recording
 from tests.integration.values import Sum, set_to
 
+AT_ONCE = 10
+"""Requests under way at a time: so many that the change set is never idle between two."""
+
 
 async def test_a_small_workspace_does_not_wait_for_a_flooding_one(deployment: Deployment) -> None:
     """100 change sets are in line for four slots before the small one's only request comes."""
@@ -32,6 +35,11 @@ async def test_a_change_set_that_never_rests_gives_its_slot_up_after_a_turn(
     """W10c: without turns the other one would wait for as long as the first is fed. One slot."""
     [busy, other], values = new_change_sets(2), Sum()
     sent = await _send(deployment, busy, [values.define()])
+
+    async def one(number: int) -> str:
+        [request] = await _send(deployment, busy, [[set_to(values.one, number)]])
+        return request
+
     async with recording(deployment) as recorder:
         daemon = await deployment.start(CONCURRENCY="1", FAIRNESS__TURN="0.2", QUIET_PERIOD="60")
         await eventually(lambda: _handled(recorder, [busy]) == 1)
@@ -39,11 +47,11 @@ async def test_a_change_set_that_never_rests_gives_its_slot_up_after_a_turn(
 
         async with asyncio.timeout(60):
             while not _handled(recorder, [other]):
-                sent += await _send(deployment, busy, [[set_to(values.one, len(sent))]])
+                sent += await asyncio.gather(*(one(len(sent) + n) for n in range(AT_ONCE)))
         await eventually(lambda: _handled(recorder, [busy]) == len(sent), within=60)
 
     assert daemon.said("turn over")
-    assert recorder.handled(busy) == sent
+    assert sorted(recorder.handled(busy)) == sorted(sent)
 
 
 def _handled(recorder: Recorder, change_sets: Sequence[ChangeSet]) -> int:
