@@ -8,7 +8,7 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ApiError, ObjectNotFound, ObjectStore
-from rebaser_core.messages import InObjectStore
+from rebaser_core.messages import InStore
 from rebaser_core.pauses import Scope
 from rebaser_core.subjects import Subjects
 from rebaser_server.cli import main
@@ -148,5 +148,5 @@ async def test_a_bucket_without_rollups_takes_large_batches_and_nobody_wipes_it(
         await others.delete("another's")
         with pytest.raises(ObjectNotFound):
             await others.get("another's")
-        assert isinstance(address, InObjectStore)
+        assert isinstance(address, InStore), "copied to where no client can write"
         assert not [line for each in daemons for line in each.said("configuration differs")]
