@@ -204,6 +204,7 @@ async def test_a_branch_of_a_branch_begins_with_its_edits(team: Team) -> None:
     await team.workspaces.apply(*two)
 
     assert await team.value(team.head, team.sum.one) == 40
+    await team.workspaces.refresh(*one)  # it may be asleep by now
     await team.becomes(one, team.sum.two, 60)
 
 
