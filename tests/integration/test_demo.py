@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.demo.graph import Packages, load
 from rebaser_server.demo.visitor import Visitor, visiting
 from tests.demo_reference import counts
@@ -39,7 +40,9 @@ def test_a_package_that_does_not_exist_is_refused_with_what_was_probably_meant()
 async def test_each_package_fixed_in_turn_changes_what_it_should(deployment: Deployment) -> None:
     """One change set, many edits: each answer starts from what the one before left."""
     packages = load()
-    await deployment.start(SPARK_MIN_AFFECTED="0")
+    # a lease of the size that goes with such a batch; the daemon makes the consumer with it
+    await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+    await deployment.start(SPARK_MIN_AFFECTED="0", ACK_WAIT="60", PROGRESS_EVERY="10")
     async with visiting(deployment.settings) as visitor:
         await (await visitor.enqueue(packages.updates()))
         await visitor.dvu_finished(lambda _: None)
