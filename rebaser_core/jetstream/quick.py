@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 import nats.errors
-from nats.aio.client import Client
+from nats.aio.client import Client, Srv
 from nats.aio.msg import Msg
 from nats.aio.transport import TcpTransport
 
@@ -105,6 +105,12 @@ class QuickClient(Client):
         if not self._flushes:
             self._flushes = True
             asyncio.get_running_loop().call_soon(self._flush)
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        """Close what an attempt before this one opened: nats-py forgets it, open as it is."""
+        if self._transport:
+            self._transport.close()  # type: ignore[no-untyped-call]
+        await super()._connect_to_server(s)
 
     def _check_open(self, size: int) -> None:
         """Raise what nats-py would, if the message cannot be kept until there is a connection."""

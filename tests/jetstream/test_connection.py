@@ -63,6 +63,35 @@ async def test_a_refusal_is_told_even_where_later_tries_only_see_the_connection_
     assert tries > 1
 
 
+async def test_an_attempt_that_came_to_nothing_leaves_no_socket_open() -> None:
+    """As when the server is there and not ready: nothing of a failed attempt may pile up."""
+    left, attempts = 0, 0
+    greeting = {"max_payload": 1 << 20, "headers": True}
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal left, attempts
+        attempts += 1
+        left += 1
+        if attempts == 1:
+            writer.write(b"INFO " + json.dumps(greeting).encode() + b"\r\n")
+            while (line := await reader.readline()) != b"PING\r\n":
+                assert line
+            writer.write(b"PONG\r\n")
+        else:
+            writer.write(b"no greeting\r\n")
+        if attempts > 1:
+            await reader.read()
+        writer.close()
+        left -= 1
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with connected(ConnectOptions(servers=(f"nats://127.0.0.1:{port}",))):
+            await eventually(lambda: attempts > 4)
+            assert left <= 1
+        await eventually(lambda: left == 0)
+
+
 def test_secrets_are_not_shown() -> None:
     assert "hush" not in repr(ConnectOptions(password="hush", token="hush", nkeys_seed="hush"))
 
