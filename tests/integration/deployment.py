@@ -33,6 +33,7 @@ from rebaser_server.server import prepare
 from rebaser_server.settings import Settings
 from rebaser_server.store.checkpoints import Checkpoints
 from tests.harness import NatsServer, eventually
+from tests.integration.forks import Fork, forkable
 
 # The product's times scaled down, in seconds; what evaluates is the same code without Spark.
 SCALED = {
@@ -64,7 +65,13 @@ class Daemon:
         self._log = directory / f"{name}.log"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
         environment |= {f"REBASER_{k}": v for k, v in variables.items()}
+        self.process: Fork | subprocess.Popen[bytes]
         with self._log.open("wb") as log:
+            if command is REBASER and forkable(environment):
+                self.process = Fork(
+                    "serve", environment=environment, directory=directory, log=self._log
+                )
+                return
             self.process = subprocess.Popen(
                 [*command, "serve"],
                 env=environment,
