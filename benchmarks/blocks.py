@@ -6,9 +6,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from rebaser_server.graph import Func, Graph
-from rebaser_server.graph.columns import Columns
-from rebaser_server.graph.shapes import Shapes
+from rebaser_server.values.graph import Func, Graph
+from rebaser_server.values.graph.columns import Columns
+from rebaser_server.values.graph.signatures import Shapes
 
 BLOCK: Final = 11
 """Values that belong together: a source, and ten that depend on it."""

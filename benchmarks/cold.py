@@ -11,8 +11,8 @@ from pathlib import Path
 
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table, median
-from rebaser_server.dvu.archive import archive_of, default_directory
-from rebaser_server.dvu.java import find_java
+from rebaser_server.compute.spark.cds_archive import archive_of, default_directory
+from rebaser_server.compute.spark.java import find_java
 
 STOCK = """
 import pyarrow as pa
@@ -30,9 +30,9 @@ spark.stop()
 OURS = """
 import asyncio, sys
 from pathlib import Path
-from rebaser_server.dvu.blob import Blob
-from rebaser_server.dvu.executor import SparkExecutor
-from rebaser_server.dvu.options import SparkOptions
+from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.spark.options import SparkOptions
 
 async def main():
     spark = SparkExecutor(SparkOptions(Path(sys.argv[1]), archives=Path(sys.argv[2])))
@@ -47,8 +47,8 @@ asyncio.run(main())
 TRAIN = """
 import asyncio, sys
 from pathlib import Path
-from rebaser_server.dvu.options import SparkOptions
-from rebaser_server.dvu.training import train
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.cds_training import train
 
 asyncio.run(train(SparkOptions(Path(sys.argv[1]), archives=Path(sys.argv[2]))))
 """

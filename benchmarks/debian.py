@@ -9,11 +9,11 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from rebaser_core.updates import SetComputed, Update
+from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate
+from rebaser_server.compute.plan.plan import plan
 from rebaser_server.demo.graph import Packages
-from rebaser_server.dvu.evaluate import decode_outcome, evaluate
-from rebaser_server.dvu.plan import plan
-from rebaser_server.graph import Graph
-from rebaser_server.rebase.correcting import rebase
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.rebase import rebase
 
 _UPDATES = TypeAdapter(list[Update])
 

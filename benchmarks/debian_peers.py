@@ -7,12 +7,12 @@ import networkx as nx
 from pydantic import TypeAdapter
 
 from rebaser_core.updates import Update
+from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate
+from rebaser_server.compute.functions.runtimes import resolve
+from rebaser_server.compute.plan.plan import plan
 from rebaser_server.demo.graph import load
-from rebaser_server.dvu.evaluate import decode_outcome, evaluate
-from rebaser_server.dvu.functions import resolve
-from rebaser_server.dvu.plan import plan
-from rebaser_server.graph import Graph
-from rebaser_server.rebase.correcting import rebase
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.rebase import rebase
 
 Call = tuple[Callable[..., Any], dict[str, str | list[str]]]
 

@@ -14,13 +14,14 @@ from benchmarks.trace import Timed, Trace, tracing
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
-from rebaser_server import logs, server
-from rebaser_server.dvu.executor import SparkExecutor
-from rebaser_server.dvu.options import SparkOptions
-from rebaser_server.graph import Graph
-from rebaser_server.lifetimes import Shutdown
-from rebaser_server.settings import Settings
-from rebaser_server.up import embedded
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.service import composition
+from rebaser_server.service.dev_server import embedded
+from rebaser_server.settings.settings import Settings
+from rebaser_server.telemetry import logs
+from rebaser_server.values.graph import Graph
 from tests.integration.deployment import new_change_sets
 
 _COLLECT_EVERY = (100_000, 20, 20)
@@ -70,7 +71,7 @@ async def running(directory: Path, url: str) -> AsyncIterator[Rebaser]:
     settings = embedded(Settings(), directory, url)
     options = SparkOptions(state_directory=settings.spark.state)
     executor, trace = SparkExecutor(options), Trace()
-    serving = server.serve(settings, Timed(executor, trace), Shutdown(), slots=options.slots)
+    serving = composition.serve(settings, Timed(executor, trace), Shutdown(), slots=options.slots)
     try:
         async with asyncio.TaskGroup() as group:
             daemon = group.create_task(serving)
@@ -87,7 +88,7 @@ async def running(directory: Path, url: str) -> AsyncIterator[Rebaser]:
 async def _asking(settings: Settings, trace: Trace, slots: int) -> AsyncIterator[Rebaser]:
     async with connected(ConnectOptions(servers=(str(settings.nats.url),))) as nc:
         js = JetStream(nc)
-        await server.prepare(js, settings)
+        await composition.prepare(js, settings)
         async with RebaserClient.on(nc, js) as client:
             rebaser = Rebaser(nc, client, settings, trace, slots)
             async with rebaser.traced():

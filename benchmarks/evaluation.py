@@ -15,7 +15,7 @@ from benchmarks.evaluation_peers import Ready, mean
 from benchmarks.shapes import SHAPES, made
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table
-from rebaser_server.dvu.evaluate import decode_outcome, evaluate
+from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate
 from tests.unit.dvu.graphs import install
 
 CORES: Final = 2

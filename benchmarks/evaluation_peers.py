@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.shapes import Graph
-from rebaser_server.dvu.slices import levels
+from rebaser_server.compute.units.subunits import levels
 
 MOST_LEVELS: Final = 200
 """For peers that pay for each level, however few values it has."""

@@ -18,11 +18,11 @@ from benchmarks.shapes import SHAPES, Graph, made
 from benchmarks.sizes import Sizes
 from benchmarks.spark_joins import joined
 from benchmarks.tables import Cell, Table, median
-from rebaser_server.dvu.executor import SparkExecutor
-from rebaser_server.dvu.options import SparkOptions
-from rebaser_server.dvu.plan import BLOBS_PER_SLOT
-from rebaser_server.dvu.shelf import Shelf
-from rebaser_server.files import Files
+from rebaser_server.compute.plan.plan import BLOBS_PER_SLOT
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.units.run_store import Shelf
+from rebaser_server.files.shared_files import Files
 
 SLOTS: Final = 2
 ROUNDS: Final = 3

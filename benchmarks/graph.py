@@ -17,11 +17,11 @@ from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Cell, Table, median
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.updates import SetValue
-from rebaser_server.dvu.plan import plan
-from rebaser_server.graph import Graph
-from rebaser_server.rebase.correcting import rebase
+from rebaser_server.compute.plan.plan import plan
 from rebaser_server.store.checkpoints import Checkpoints, changes_of, scanned
-from rebaser_server.store.rows import LOADED, graph_in
+from rebaser_server.store.table_schema import LOADED, graph_in
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.rebase import rebase
 
 CHANGE_SET = ChangeSet(WorkspaceId.from_int(1), ChangeSetId.from_int(2))
 

@@ -24,9 +24,9 @@ from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.messages import SuccessStatusV2
 from rebaser_core.subjects import Subjects
-from rebaser_server.history.commit_log import CommitLog
-from rebaser_server.server import prepare
-from rebaser_server.settings import Settings
+from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
 from rebaser_server.store.checkpoints import Checkpoints
 from tests.harness import eventually
 from tests.integration.deployment import new_change_sets

@@ -14,8 +14,8 @@ from rebaser_core.jetstream import Delivery, JetStream
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, Inline, Updates
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import SetValue
-from rebaser_server.server import prepare
-from rebaser_server.settings import Settings
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
 from tests.integration.deployment import new_change_sets
 
 BARE, WORKER = Subjects("BARE"), Subjects("WORKER")

@@ -12,11 +12,11 @@ from benchmarks.shapes import made
 from benchmarks.sizes import Sizes
 from benchmarks.spark import empty_job
 from benchmarks.tables import MILLI, Cell, Table, median
-from rebaser_server.dvu.evaluate import evaluate
-from rebaser_server.dvu.executor import SparkExecutor
-from rebaser_server.dvu.options import SparkOptions
-from rebaser_server.dvu.shelf import Shelf
-from rebaser_server.files import Files
+from rebaser_server.compute.evaluate.evaluator import evaluate
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.units.run_store import Shelf
+from rebaser_server.files.shared_files import Files
 from tests.unit.dvu.graphs import install
 
 FEW = 10

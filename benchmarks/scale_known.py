@@ -18,9 +18,9 @@ from rebaser_client.client import RebaserClient
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedConsumer, connected
 from rebaser_core.subjects import Subjects
-from rebaser_server.fleet.reconciler import Reconciler
-from rebaser_server.server import prepare
-from rebaser_server.settings import Settings
+from rebaser_server.cluster.reconciler import Reconciler
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
 from tests.integration.deployment import Daemon
 from tests.integration.known import load
 

@@ -20,8 +20,8 @@ from rebaser_core.activities import Activity, ActivityKind
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
-from rebaser_server.server import prepare
-from rebaser_server.settings import Settings
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
 from tests.harness import eventually
 from tests.integration.deployment import Daemon
 

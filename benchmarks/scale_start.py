@@ -24,8 +24,8 @@ MODULES = ("nats", "pydantic", "structlog", "numpy", "pyarrow", "deltalake", "sc
 IMPORTS = {
     "bare Python": "pass",
     "`rebaser_client`": "import rebaser_client.client",
-    "`rebaser settings`": "import rebaser_server.cli, rebaser_server.settings",
-    "`rebaser serve`": "import rebaser_server.daemon",
+    "`rebaser settings`": "import rebaser_server.commands.cli, rebaser_server.settings.settings",
+    "`rebaser serve`": "import rebaser_server.service.daemon",
 }
 
 STEPS = {
@@ -135,7 +135,7 @@ def _variables(server: Broker, files: Path) -> dict[str, str]:
 
 def _modules() -> Table:
     """What `rebaser serve` imports of others, in the interpreter's own count."""
-    code = "import json, sys, rebaser_server.daemon; print(json.dumps(sorted(sys.modules)))"
+    code = "import json, sys, rebaser_server.service.daemon; print(json.dumps(sorted(sys.modules)))"
     traced = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, check=True
     )

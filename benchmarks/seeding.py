@@ -2,11 +2,11 @@
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
-from rebaser_server.graph import Graph
-from rebaser_server.history.retention import Retention
-from rebaser_server.line.ownership import Ownership
-from rebaser_server.questions.reading import archive_of
-from rebaser_server.settings import Settings
+from rebaser_server.commit_log.retention import Retention
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.queries.cached_state import archive_of
+from rebaser_server.settings.settings import Settings
+from rebaser_server.values.graph import Graph
 from tests.integration.owner import Owner
 
 

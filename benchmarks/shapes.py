@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from rebaser_server.dvu.blob import PENDING, Blob
-from rebaser_server.dvu.slices import by_level
-from rebaser_server.json_text import texts_of_numbers
+from rebaser_server.compute.units.subunits import by_level
+from rebaser_server.compute.units.work_unit import PENDING, Blob
+from rebaser_server.values.canonical_json import texts_of_numbers
 
 WIDTH: Final = 3
 CONSTANTS: Final = 1000

@@ -16,13 +16,13 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import AnyUpdate, PutValue, SetValue
 from rebaser_core.versioned import MESSAGE_ID
-from rebaser_server.history.retention import Retention
-from rebaser_server.line.ownership import Ownership
-from rebaser_server.questions.reading import archive_of
-from rebaser_server.rebase.correcting import rebase
-from rebaser_server.server import prepare
-from rebaser_server.settings import Settings
-from rebaser_server.store.tidying import drop_superseded, tidy
+from rebaser_server.commit_log.retention import Retention
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.queries.cached_state import archive_of
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
+from rebaser_server.store.compaction import drop_superseded, tidy
+from rebaser_server.values.rebase.rebase import rebase
 from tests.integration.owner import Owner
 
 KEEP_REPLACED: Final = 24 * 3600.0  # seconds, as by default

@@ -11,11 +11,11 @@ import numpy as np
 from benchmarks.shapes import Graph, made
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table, median
-from rebaser_server.dvu.cost import CostBook
-from rebaser_server.dvu.executor import SparkExecutor
-from rebaser_server.dvu.options import SparkOptions
-from rebaser_server.dvu.outcome import Outcome
-from rebaser_server.dvu.sweeps import SweepingExecutor
+from rebaser_server.compute.plan.cost_model import CostBook
+from rebaser_server.compute.runs.level_parallel_executor import SweepingExecutor
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.units.unit_result import Outcome
 from tests.unit.dvu.graphs import install
 
 MILLISECONDS: Final = (0, 1, 5)

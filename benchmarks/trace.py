@@ -16,9 +16,9 @@ from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, OrderedConsumer
 from rebaser_core.subjects import Subjects
-from rebaser_server.dvu.evaluate import Outcome
-from rebaser_server.dvu.executor import Executor, OnProgress
-from rebaser_server.dvu.shelf import Shelf, Stored
+from rebaser_server.compute.evaluate.evaluator import Outcome
+from rebaser_server.compute.runs.executor import Executor, OnProgress
+from rebaser_server.compute.units.run_store import Shelf, Stored
 
 MARKS = {
     "enqueued": "",

@@ -4,10 +4,10 @@ import argparse
 import asyncio
 from typing import Any, Final
 
-from rebaser_server.commands.arguments import runs, ulid
-from rebaser_server.commands.exits import Exit
-from rebaser_server.settings import Settings
-from rebaser_server.terminal import ask, complain
+from rebaser_server.commands.support.arguments import runs, ulid
+from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.settings.settings import Settings
+from rebaser_server.terminal.lines import ask, complain
 
 _ANSWERS: Final = {"delete": ("--yes",), "apply": ("--yes", "--reviewed DIGEST")}
 
@@ -103,14 +103,14 @@ def _answer_missing(arguments: argparse.Namespace) -> str | None:
 
 
 async def _workspaces(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.show_change_sets import show_workspaces
+    from rebaser_server.commands.render.change_sets import show_workspaces
 
     show_workspaces(await at.client.workspaces.all(), as_json=arguments.json)
 
 
 async def _create(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
     from rebaser_core.ids import ChangeSetId, WorkspaceId
-    from rebaser_server.commands.show_change_sets import show_workspaces
+    from rebaser_server.commands.render.change_sets import show_workspaces
 
     workspace = await at.client.workspaces.create(
         arguments.name,
@@ -121,7 +121,7 @@ async def _create(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
 
 
 async def _delete(at: Any, _: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.show_change_sets import show_change_sets
+    from rebaser_server.commands.render.change_sets import show_change_sets
 
     workspaces, which = at.client.workspaces, arguments.workspace
     record = await workspaces.registry.workspace(which)
@@ -144,8 +144,8 @@ async def _confirmed(question: str) -> bool:
 
 async def _list(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
     from rebaser_core.ids import ChangeSet
-    from rebaser_server.commands.show_change_sets import show_change_sets
-    from rebaser_server.fleet.pauses import PauseBook, paused_since
+    from rebaser_server.cluster.pauses import PauseBook, paused_since
+    from rebaser_server.commands.render.change_sets import show_change_sets
 
     found = await at.client.workspaces.change_sets(arguments.workspace, closed=arguments.all)
     paused = await PauseBook(at.js, at.subjects).all()
@@ -154,7 +154,7 @@ async def _list(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
 
 
 async def _fork(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.show_change_sets import show_change_set
+    from rebaser_server.commands.render.change_sets import show_change_set
 
     workspaces = at.client.workspaces
     base = None
@@ -171,14 +171,14 @@ async def _fork(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
 
 
 async def _describe(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.show_change_sets import show_change_set
+    from rebaser_server.commands.render.change_sets import show_change_set
 
     record = await at.client.workspaces.find(arguments.workspace, arguments.change_set)
     show_change_set(record, as_json=arguments.json)
 
 
 async def _rename(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.show_change_sets import show_change_set
+    from rebaser_server.commands.render.change_sets import show_change_set
 
     workspaces = at.client.workspaces
     record = await workspaces.find(arguments.workspace, arguments.change_set)
@@ -187,7 +187,7 @@ async def _rename(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
 
 
 async def _act(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.show_change_sets import show_change_set
+    from rebaser_server.commands.render.change_sets import show_change_set
 
     workspaces = at.client.workspaces
     record = await workspaces.find(arguments.workspace, arguments.change_set)
@@ -198,15 +198,15 @@ async def _act(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
 
 async def _compare(at: Any, settings: Settings, record: Any, *, computed: bool = False) -> Any:
     from rebaser_core.ids import ChangeSet
-    from rebaser_server.questions.comparing import compare
-    from rebaser_server.questions.reading import archive_of
+    from rebaser_server.queries.cached_state import archive_of
+    from rebaser_server.queries.diff import compare
 
     change_set = ChangeSet(record.workspace_id, record.change_set_id)
     return await compare(archive_of(at.js, settings, change_set), computed=computed)
 
 
 async def _diff(at: Any, settings: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.show_change_sets import show_comparison
+    from rebaser_server.commands.render.change_sets import show_comparison
 
     record = await at.client.workspaces.find(arguments.workspace, arguments.change_set)
     found = await _compare(at, settings, record, computed=arguments.computed)
@@ -214,7 +214,7 @@ async def _diff(at: Any, settings: Settings, arguments: argparse.Namespace) -> N
 
 
 async def _apply(at: Any, settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.show_change_sets import show_change_set, show_comparison
+    from rebaser_server.commands.render.change_sets import show_change_set, show_comparison
 
     workspaces = at.client.workspaces
     record = await workspaces.find(arguments.workspace, arguments.change_set)

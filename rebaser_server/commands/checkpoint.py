@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core import deadlines
 from rebaser_core.ids import ChangeSet
-from rebaser_server.commands.addressed import existing
-from rebaser_server.commands.arguments import add_change_set, runs
-from rebaser_server.commands.exits import Exit
-from rebaser_server.settings import Settings
-from rebaser_server.terminal import complain, say, say_json
+from rebaser_server.commands.support.addressing import existing
+from rebaser_server.commands.support.arguments import add_change_set, runs
+from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.settings.settings import Settings
+from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
-    from rebaser_server.commands.deployment import Deployment
+    from rebaser_server.commands.support.deployment import Deployment
     from rebaser_server.store.checkpoints import Checkpoints
 
 _FIRST_LOOK: Final = 0.05  # seconds between two looks into the store, doubled up to
@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
 
 
 async def _checkpoint(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.pausing import warn_if_paused
+    from rebaser_server.commands.support.pauses import warn_if_paused
     from rebaser_server.store.checkpoints import Checkpoints
 
     change_set = await existing(at, arguments)

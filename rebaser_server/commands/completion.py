@@ -3,9 +3,9 @@
 import argparse
 from typing import Any, Final
 
-from rebaser_server.commands.exits import Exit
-from rebaser_server.settings import Settings
-from rebaser_server.terminal import say_script
+from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.settings.settings import Settings
+from rebaser_server.terminal.lines import say_script
 
 SHELLS: Final = ("bash", "zsh", "fish")
 

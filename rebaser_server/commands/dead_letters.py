@@ -4,10 +4,10 @@ import argparse
 import asyncio
 from typing import Any
 
-from rebaser_server.commands.arguments import add_json, runs
-from rebaser_server.commands.exits import Exit
-from rebaser_server.settings import Settings
-from rebaser_server.terminal import say, say_json
+from rebaser_server.commands.support.arguments import add_json, runs
+from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.settings.settings import Settings
+from rebaser_server.terminal.lines import say, say_json
 
 
 def add(commands: Any) -> None:
@@ -45,9 +45,9 @@ def add(commands: Any) -> None:
 
 
 def _list(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.deployment import deployment
-    from rebaser_server.commands.letters import latest
-    from rebaser_server.commands.output import show
+    from rebaser_server.commands.render.output import show
+    from rebaser_server.commands.support.dead_letters import latest
+    from rebaser_server.commands.support.deployment import deployment
 
     async def rows() -> list[dict[str, Any]]:
         async with deployment(settings) as at:
@@ -66,8 +66,8 @@ def _list(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 def _show(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.deployment import deployment
-    from rebaser_server.commands.letters import letter
+    from rebaser_server.commands.support.dead_letters import letter
+    from rebaser_server.commands.support.deployment import deployment
 
     async def body() -> dict[str, Any]:
         async with deployment(settings) as at:
@@ -79,8 +79,8 @@ def _show(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 def _replay(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.deployment import deployment
-    from rebaser_server.commands.letters import replay
+    from rebaser_server.commands.support.dead_letters import replay
+    from rebaser_server.commands.support.deployment import deployment
 
     async def body() -> None:
         async with deployment(settings) as at:

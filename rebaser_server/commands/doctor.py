@@ -4,9 +4,9 @@ import argparse
 import asyncio
 from typing import Any, Final
 
-from rebaser_server.commands.arguments import add_json
-from rebaser_server.commands.exits import Exit
-from rebaser_server.settings import Settings
+from rebaser_server.commands.support.arguments import add_json
+from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.settings.settings import Settings
 
 SAMPLE: Final = 20
 """Change sets whose store and log are compared unless all are asked for."""
@@ -33,10 +33,10 @@ def _doctor(settings: Settings, arguments: argparse.Namespace) -> int:
 
 async def _examined(settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_core.jetstream import connected
-    from rebaser_server.commands.output import show
-    from rebaser_server.connection import connect_options, jetstream
-    from rebaser_server.doctor.examination import Examination, repaired
-    from rebaser_server.server import assets_of
+    from rebaser_server.commands.render.output import show
+    from rebaser_server.doctor.checks import Examination, repaired
+    from rebaser_server.service.composition import assets_of
+    from rebaser_server.settings.nats_connection import connect_options, jetstream
 
     async with connected(connect_options(settings)) as nc:
         examination = Examination(

@@ -3,14 +3,14 @@
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_server.commands.addressed import existing
-from rebaser_server.commands.arguments import add_change_set, runs
-from rebaser_server.commands.exits import Exit
-from rebaser_server.settings import Settings
-from rebaser_server.terminal import complain, say, say_json
+from rebaser_server.commands.support.addressing import existing
+from rebaser_server.commands.support.arguments import add_change_set, runs
+from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.settings.settings import Settings
+from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
-    from rebaser_server.commands.deployment import Deployment
+    from rebaser_server.commands.support.deployment import Deployment
 
 _HEADINGS: Final = {
     "workspace": "workspace",
@@ -68,8 +68,8 @@ def add(commands: Any) -> None:
 
 
 async def _status(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.output import show
-    from rebaser_server.commands.updates import failed_in, updates
+    from rebaser_server.commands.render.dvu_status import failed_in, updates
+    from rebaser_server.commands.render.output import show
 
     if arguments.workspace is None:
         show(
@@ -96,8 +96,8 @@ async def _status(at: "Deployment", settings: Settings, arguments: argparse.Name
 
 async def _cancel(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_core.pauses import Scope
-    from rebaser_server.commands.updates import cancel
-    from rebaser_server.fleet.pauses import PauseBook
+    from rebaser_server.cluster.pauses import PauseBook
+    from rebaser_server.commands.render.dvu_status import cancel
 
     change_set = await existing(at, arguments)
     if arguments.pause:
@@ -118,9 +118,9 @@ async def _cancel(at: "Deployment", settings: Settings, arguments: argparse.Name
 
 
 async def _run(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.failures import failures
-    from rebaser_server.commands.following import until_clean
-    from rebaser_server.commands.pausing import warn_if_paused
+    from rebaser_server.commands.render.failures import failures
+    from rebaser_server.commands.render.progress import until_clean
+    from rebaser_server.commands.support.pauses import warn_if_paused
 
     change_set = await existing(at, arguments)
     await warn_if_paused(at, change_set)

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from rebaser_server.commands.addressed import addressed, existing
-from rebaser_server.commands.arguments import add_change_set, add_json, ulid
-from rebaser_server.commands.exits import Exit
-from rebaser_server.settings import Settings
-from rebaser_server.terminal import complain, say, say_json
+from rebaser_server.commands.support.addressing import addressed, existing
+from rebaser_server.commands.support.arguments import add_change_set, add_json, ulid
+from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.settings.settings import Settings
+from rebaser_server.terminal.lines import complain, say, say_json
 
 _BATCH: Final = "a batch is a JSON array of updates: docs/wire.md has what they look like"
 _HINT: Final = "; --unregistered begins one, which no list of change sets has"
@@ -49,8 +49,8 @@ def _request_id(text: str) -> Any:
 
 
 def _enqueue(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.deployment import deployment
-    from rebaser_server.commands.following import follow
+    from rebaser_server.commands.render.progress import follow
+    from rebaser_server.commands.support.deployment import deployment
 
     if arguments.strict and not arguments.wait:
         complain("rebaser: --strict needs --wait: without a reply no correction is known")

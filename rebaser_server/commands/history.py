@@ -3,12 +3,12 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from rebaser_server.commands.addressed import existing
-from rebaser_server.commands.arguments import add_change_set, runs
-from rebaser_server.settings import Settings
+from rebaser_server.commands.support.addressing import existing
+from rebaser_server.commands.support.arguments import add_change_set, runs
+from rebaser_server.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from rebaser_server.commands.deployment import Deployment
+    from rebaser_server.commands.support.deployment import Deployment
 
 
 def add(commands: Any) -> None:
@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
 
 
 async def _log(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.show_history import show_log
+    from rebaser_server.commands.render.history import show_log
 
     change_set = await existing(at, arguments)
     after, most = arguments.after, arguments.last
@@ -38,7 +38,7 @@ async def _log(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> 
 
 
 async def _revert(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.show_history import show_revert
+    from rebaser_server.commands.render.history import show_revert
 
     return await show_revert(
         at,

@@ -4,9 +4,9 @@ import argparse
 import asyncio
 from typing import Any
 
-from rebaser_server.commands.arguments import add_json
-from rebaser_server.commands.exits import Exit
-from rebaser_server.settings import Settings
+from rebaser_server.commands.support.arguments import add_json
+from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.settings.settings import Settings
 
 
 def add(commands: Any) -> None:
@@ -23,9 +23,9 @@ def add(commands: Any) -> None:
 
 
 def _queue(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.deployment import deployment
-    from rebaser_server.commands.output import age, show
-    from rebaser_server.fleet.pauses import PauseBook, paused_since
+    from rebaser_server.cluster.pauses import PauseBook, paused_since
+    from rebaser_server.commands.render.output import age, show
+    from rebaser_server.commands.support.deployment import deployment
 
     async def rows() -> list[dict[str, Any]]:
         async with deployment(settings) as at:
@@ -60,8 +60,8 @@ def _queue(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 def _tasks(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.deployment import deployment
-    from rebaser_server.commands.output import age, show
+    from rebaser_server.commands.render.output import age, show
+    from rebaser_server.commands.support.deployment import deployment
 
     async def rows() -> list[dict[str, Any]]:
         async with deployment(settings) as at:

@@ -5,14 +5,14 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from rebaser_server.commands.addressed import existing
-from rebaser_server.commands.arguments import Parser, add_change_set, runs
-from rebaser_server.commands.exits import Exit
-from rebaser_server.settings import Settings
-from rebaser_server.terminal import complain
+from rebaser_server.commands.support.addressing import existing
+from rebaser_server.commands.support.arguments import Parser, add_change_set, runs
+from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.settings.settings import Settings
+from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
-    from rebaser_server.commands.deployment import Deployment
+    from rebaser_server.commands.support.deployment import Deployment
 
 
 def add(commands: Any) -> None:
@@ -50,7 +50,7 @@ def _at(parser: Parser) -> None:
 
 
 async def _get(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.show import show_values, state_at
+    from rebaser_server.commands.render.values import show_values, state_at
 
     change_set = await existing(at, arguments)
     state = await state_at(at, settings, change_set, arguments.at)
@@ -58,8 +58,8 @@ async def _get(at: "Deployment", settings: Settings, arguments: argparse.Namespa
 
 
 async def _tree(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.show import state_at
-    from rebaser_server.commands.show_tree import show_tree
+    from rebaser_server.commands.render.tree import show_tree
+    from rebaser_server.commands.render.values import state_at
 
     change_set = await existing(at, arguments)
     state = await state_at(at, settings, change_set, arguments.at)
@@ -67,8 +67,8 @@ async def _tree(at: "Deployment", settings: Settings, arguments: argparse.Namesp
 
 
 async def _set(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.following import follow
-    from rebaser_server.commands.show import named, state_at
+    from rebaser_server.commands.render.progress import follow
+    from rebaser_server.commands.render.values import named, state_at
 
     text = sys.stdin.read() if arguments.value == "-" else arguments.value
     try:

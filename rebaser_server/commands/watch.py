@@ -4,11 +4,11 @@ import argparse
 import asyncio
 from typing import Any
 
-from rebaser_server.commands.addressed import addressed
-from rebaser_server.commands.arguments import add_change_set, add_json
-from rebaser_server.commands.exits import Exit
-from rebaser_server.settings import Settings
-from rebaser_server.terminal import say, say_json
+from rebaser_server.commands.support.addressing import addressed
+from rebaser_server.commands.support.arguments import add_change_set, add_json
+from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.settings.settings import Settings
+from rebaser_server.terminal.lines import say, say_json
 
 
 def add(commands: Any) -> None:
@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
 
 def _watch(settings: Settings, arguments: argparse.Namespace) -> int:
     from rebaser_client.watching import watching
-    from rebaser_server.commands.deployment import deployment
+    from rebaser_server.commands.support.deployment import deployment
 
     async def body() -> None:
         async with deployment(settings) as at:

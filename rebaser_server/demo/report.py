@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_server.tables import Table, only_ascii
-from rebaser_server.terminal import say
+from rebaser_server.terminal.lines import say
+from rebaser_server.terminal.tables import Table, only_ascii
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,16 +10,17 @@ from typing import Any, Final
 
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.errors import RebaserError
-from rebaser_server import daemon, terminal
 from rebaser_server.demo.graph import Packages, UnknownPackage, load
 from rebaser_server.demo.report import Report, histogram
 from rebaser_server.demo.visitor import Visitor, visiting
-from rebaser_server.embedded import ANY_PORT, nats_server
-from rebaser_server.graph import Graph
-from rebaser_server.lifetimes import Shutdown, on_signals
-from rebaser_server.settings import Settings
-from rebaser_server.tables import cell, console
-from rebaser_server.up import embedded
+from rebaser_server.runtime.concurrency import Shutdown, on_signals
+from rebaser_server.service import daemon
+from rebaser_server.service.dev_server import embedded
+from rebaser_server.service.nats_process import ANY_PORT, nats_server
+from rebaser_server.settings.settings import Settings
+from rebaser_server.terminal import lines
+from rebaser_server.terminal.tables import cell, console
+from rebaser_server.values.graph import Graph
 
 
 class DemoFailed(RebaserError):
@@ -47,7 +48,7 @@ async def demo(settings: Settings, package: str, *, as_json: bool) -> None:
                 embedded(settings, Path(data), url), packages, package, steps, shutdown
             )
     if as_json:
-        terminal.say_json(report.as_json())
+        lines.say_json(report.as_json())
     else:
         report.show()
 

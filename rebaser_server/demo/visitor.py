@@ -12,12 +12,12 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import connected
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.subjects import Subjects
-from rebaser_server.connection import connect_options, jetstream
-from rebaser_server.graph import Graph
-from rebaser_server.history.archive import Archive
-from rebaser_server.questions.reading import Reader, archive_of
-from rebaser_server.server import prepare
-from rebaser_server.settings import Settings
+from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.queries.cached_state import Reader, archive_of
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.nats_connection import connect_options, jetstream
+from rebaser_server.settings.settings import Settings
+from rebaser_server.values.graph import Graph
 
 
 class Refused(RebaserError):

@@ -13,14 +13,14 @@ from aiohttp import web
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError
-from rebaser_server.access import OpsSettings
 from rebaser_server.errors import OpsNotStarted
+from rebaser_server.ops.auth import Guard, Handler, tls_of
+from rebaser_server.ops.cluster_status import Peers
+from rebaser_server.ops.context import Watched
 from rebaser_server.ops.exposition import CONTENT_TYPE, exposition
-from rebaser_server.ops.guard import Guard, Handler, tls_of
-from rebaser_server.ops.peers import Peers
-from rebaser_server.ops.pulse import Health
-from rebaser_server.ops.watched import Watched
-from rebaser_server.settings import Settings
+from rebaser_server.ops.health import Health
+from rebaser_server.settings.access import OpsSettings
+from rebaser_server.settings.settings import Settings
 
 log: Final = structlog.get_logger()
 

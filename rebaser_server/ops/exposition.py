@@ -8,9 +8,9 @@ from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rebaser_server.board import Board
-from rebaser_server.line.slots import Slots
+from rebaser_server.cluster.slot_pool import Slots
 from rebaser_server.ops.queues import Queues
+from rebaser_server.telemetry.work_stats import Board
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -8,9 +8,9 @@ import sys
 import urllib.request
 from typing import Final
 
-from rebaser_server import terminal
 from rebaser_server.ops.endpoint import DEFAULT_PORT
-from rebaser_server.settings import Settings
+from rebaser_server.settings.settings import Settings
+from rebaser_server.terminal import lines
 
 _TIMEOUT: Final = 4.0  # seconds
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - where it listens, not where we ask
@@ -30,7 +30,7 @@ def main() -> int:
         with urllib.request.urlopen(url, timeout=_TIMEOUT, context=context):  # noqa: S310
             return 0
     except OSError as error:  # what HTTP refuses is one, too
-        terminal.complain(f"{url}: {error}")
+        lines.complain(f"{url}: {error}")
         return 1
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server.line.dead_letters import DIED_AT, REASON
+from rebaser_server.processor.dead_letters import DIED_AT, REASON
 
 SHOWN: Final = 20
 """Change sets listed with a depth of their own, and dead letters."""

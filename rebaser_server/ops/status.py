@@ -13,13 +13,13 @@ from nats.aio.client import Client
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
-from rebaser_server.board import Board
-from rebaser_server.fleet.members import Members
-from rebaser_server.line.slots import Slots
-from rebaser_server.ops.names import Names
-from rebaser_server.ops.peers import Peers, Report
-from rebaser_server.ops.pulse import Pulse
+from rebaser_server.cluster.membership import Members
+from rebaser_server.cluster.slot_pool import Slots
+from rebaser_server.ops.cluster_status import Peers, Report
+from rebaser_server.ops.health import Pulse
+from rebaser_server.ops.name_cache import Names
 from rebaser_server.ops.queues import Queues, QueueWatch
+from rebaser_server.telemetry.work_stats import Board
 
 HOLDINGS: Final = 30
 """Change sets that each Rebaser names; of the rest it tells how many."""

@@ -19,9 +19,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from numpy.typing import NDArray
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.graph import Graph
-from rebaser_server.store.loading import InputsNeeded
-from rebaser_server.store.rows import LOADED, SCHEMA, graph_in, head_of, parted, rows_of
+from rebaser_server.store.graph_loader import InputsNeeded
+from rebaser_server.store.table_schema import LOADED, SCHEMA, graph_in, head_of, parted, rows_of
+from rebaser_server.values.graph import Graph
 
 APP_ID: Final = "rebaser"
 

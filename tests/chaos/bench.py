@@ -19,8 +19,8 @@ from rebaser_client.client import RebaserClient
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ConnectOptions, JetStream, Unsendable, connected
 from rebaser_core.subjects import Subjects
-from rebaser_server.server import prepare
-from rebaser_server.settings import Settings
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
 from tests.chaos.access import Access
 from tests.chaos.fleet import Seat, nats_servers, seats
 from tests.chaos.fuzz import fuzzed

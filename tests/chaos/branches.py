@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from rebaser_core.ids import RequestId
-from rebaser_server.line.lifecycle import at_head
+from rebaser_server.processor.change_set_commands import at_head
 from tests.chaos.evaluator import ChangeSetModel
 
 FINAL = ("applied", "abandoned", "deleted")

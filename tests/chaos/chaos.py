@@ -17,9 +17,9 @@ from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError, connected
 from rebaser_core.subjects import Subjects
-from rebaser_server.fleet.members import PRESUMED_DEAD
-from rebaser_server.server import prepare
-from rebaser_server.settings import Settings
+from rebaser_server.cluster.membership import PRESUMED_DEAD
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
 from tests.chaos.access import WITNESS, Access
 from tests.chaos.clients import RETRY_FOR, ChaosClient, WitnessedJetStream
 from tests.chaos.faults import Target, drawn

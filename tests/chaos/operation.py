@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from rebaser_server.commands.exits import Exit
+from rebaser_server.commands.support.exit_codes import Exit
 from tests.chaos.case import Case, Violation
 from tests.chaos.history import Kind
 

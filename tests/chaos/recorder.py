@@ -14,7 +14,7 @@ from rebaser_core.commits import Commit
 from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.jetstream import AckSubject, Delivery, JetStream, OrderedConsumer
 from rebaser_core.subjects import Subjects
-from rebaser_server.line.dead_letters import REASON, SEQUENCE
+from rebaser_server.processor.dead_letters import REASON, SEQUENCE
 from tests.chaos.history import History, Kind
 
 _HEARTBEAT = 0.5  # seconds; a reader that lost its server must be back before a purge

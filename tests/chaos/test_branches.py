@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.ids import RequestId
-from rebaser_server.line.lifecycle import at_head
+from rebaser_server.processor.change_set_commands import at_head
 from tests.chaos.history import History, Kind
 from tests.chaos.judge import judge
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_server.commands.exits import Exit
+from rebaser_server.commands.support.exit_codes import Exit
 from tests.chaos.history import History, Kind
 from tests.chaos.judge import judge
 from tests.chaos.operation import RSS

@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server.settings import Settings, unknown_variables
+from rebaser_server.settings.settings import Settings, unknown_variables
 from tests.deploy.manifests import (
     DEPLOY,
     KUBERNETES,

@@ -9,8 +9,8 @@ from typing import Any
 
 from rebaser_core.jetstream import PullConsumer
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server.server import prepare
-from rebaser_server.settings import Settings
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
 from tests.deploy.manifests import SCALED_OBJECT, documents
 from tests.harness import NatsServer, eventually
 from tests.integration.deployment import new_change_sets

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
-from rebaser_server import cli
+from rebaser_server.commands import cli
 
 NOT_RUN = "<!-- not run: "
 """Before a block, with the reason: of one that nobody runs."""

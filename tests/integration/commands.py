@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from rebaser_server.cli import main
+from rebaser_server.commands.cli import main
 from tests.integration.deployment import Deployment
 
 

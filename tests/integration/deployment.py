@@ -23,15 +23,15 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_server.graph import Graph
-from rebaser_server.history.archive import Archive
-from rebaser_server.line.outcomes import Outcomes
-from rebaser_server.questions.answering import DEFAULT, Answering
-from rebaser_server.questions.bounds import Bounds
-from rebaser_server.questions.reading import archive_of
-from rebaser_server.server import prepare
-from rebaser_server.settings import Settings
+from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.processor.outcome_lookup import Outcomes
+from rebaser_server.queries.bounds import Bounds
+from rebaser_server.queries.cached_state import archive_of
+from rebaser_server.queries.query_service import DEFAULT, Answering
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
 from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.values.graph import Graph
 from tests.harness import NatsServer, eventually
 from tests.integration.forks import Fork, forkable
 

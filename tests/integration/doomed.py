@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rebaser_core.commits import CommitV1
-from rebaser_server import cli
-from rebaser_server.history.commit_log import CommitLog
-from rebaser_server.line.settling import Settling
+from rebaser_server.commands import cli
+from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.processor.dvu.committer import Settling
 
 BEFORE_COMMIT, AFTER_COMMIT, BEFORE_RESULT = STEPS = (
     "before its commit",

@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from rebaser_server.history.batches import Batches
-from rebaser_server.history.commit_log import CommitLog
-from rebaser_server.history.retention import Retention
-from rebaser_server.questions.reading import archive_of
-from rebaser_server.settings import Settings
-from rebaser_server.store import checkpoints, tidying
+from rebaser_server.commit_log.batch_store import Batches
+from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.commit_log.retention import Retention
+from rebaser_server.queries.cached_state import archive_of
+from rebaser_server.settings.settings import Settings
+from rebaser_server.store import checkpoints, compaction
 from rebaser_server.store.checkpoints import Checkpoints
 from tests.integration.owner import Owner
 from tests.integration.values import put
@@ -28,8 +28,8 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the checkpoint's write": (checkpoints, "write_deltalake"),
     "purge": (CommitLog, "purge"),
     "deleting a batch": (Batches, "forget"),
-    "tidying": (tidying, "tidy"),
-    "dropping rows": (tidying, "write_deltalake"),
+    "tidying": (compaction, "tidy"),
+    "dropping rows": (compaction, "write_deltalake"),
     "deleting files": (DeltaTable, "vacuum"),
 }
 """What is done in each round, once or more."""
@@ -75,7 +75,7 @@ async def one_round(owner: Owner, number: int) -> None:
     await owner.checkpoint()
     archive = owner.archive
     await asyncio.to_thread(
-        tidying.tidy, archive.checkpoints, archive.change_set, owner.own.kept[0].commit, 7200
+        compaction.tidy, archive.checkpoints, archive.change_set, owner.own.kept[0].commit, 7200
     )
 
 

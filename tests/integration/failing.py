@@ -12,8 +12,8 @@ from typing import Never
 
 import pyarrow as pa
 
-from rebaser_server import cli
-from rebaser_server.line import serial_dvu
+from rebaser_server.commands import cli
+from rebaser_server.processor.dvu import scheduler
 
 PLANNING, DYING, GATHERING = STEPS = ("planning", "dying", "gathering")
 
@@ -38,11 +38,11 @@ def _die(*_: object, **__: object) -> Never:
 
 def arm(step: str) -> None:
     if step == PLANNING:
-        serial_dvu.plan = _raising(MemoryError("no room for a plan"))
+        scheduler.plan = _raising(MemoryError("no room for a plan"))
     elif step == DYING:
-        serial_dvu.plan = _die
+        scheduler.plan = _die
     elif step == GATHERING:
-        serial_dvu.gathered = _raising(pa.ArrowInvalid("too large"))
+        scheduler.gathered = _raising(pa.ArrowInvalid("too large"))
 
 
 if __name__ == "__main__":

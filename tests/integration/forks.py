@@ -12,11 +12,11 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Final
 
-from rebaser_server.entry import run
+from rebaser_server.__main__ import run
 
 _SERVER: Final = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
-    ["__main__", __name__, "rebaser_server.daemon", "rebaser_server.cli"]
+    ["__main__", __name__, "rebaser_server.service.daemon", "rebaser_server.commands.cli"]
 )
 _LOOK: Final = 0.02
 """Seconds between looks at a process that is waited for."""

@@ -8,12 +8,12 @@ from pydantic import TypeAdapter
 from rebaser_core.commits import Handled, Outcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.updates import AnyUpdate, UpdateList
-from rebaser_server.history.archive import Archive
-from rebaser_server.history.retention import Retention
-from rebaser_server.history.upkeep import Upkeep
-from rebaser_server.line.checkpointing import Checkpointing
-from rebaser_server.line.ownership import Ownership
-from rebaser_server.rebase.correcting import rebase
+from rebaser_server.commit_log.retention import Retention
+from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.commit_log.table_maintenance import Upkeep
+from rebaser_server.processor.checkpointer import Checkpointing
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.values.rebase.rebase import rebase
 from tests.integration.deployment import Deployment
 
 EVERYTHING = Retention(seconds=1e9, lines=10**9, batches=10**9)

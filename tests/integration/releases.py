@@ -13,7 +13,8 @@ from rebaser_client.client import RebaserClient
 from rebaser_core.commits import Commit, CommitV1
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.versioned import MessageType, Versioned
-from rebaser_server import cli, errors
+from rebaser_server import errors
+from rebaser_server.commands import cli
 
 NEWER_DELAY = 0.5  # seconds; the product's own scaled down
 THIS, NEXT = ((sys.executable, Path(__file__), release) for release in ("this", "next"))

@@ -13,8 +13,8 @@ from pathlib import Path
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ConnectOptions, connected
 from rebaser_server.commands.doctor import _examined  # the command, in this process
-from rebaser_server.commands.exits import Exit
-from rebaser_server.history.archive import Archive
+from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commit_log.state_loader import Archive
 from rebaser_server.store.checkpoints import APP_ID
 from tests.harness import NatsServer, eventually, running
 from tests.integration import snapshots

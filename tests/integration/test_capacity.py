@@ -3,8 +3,8 @@
 import pytest
 
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.fleet.capacity import Capacity
-from rebaser_server.fleet.members import Members
+from rebaser_server.cluster.capacity_check import Capacity
+from rebaser_server.cluster.membership import Members
 from tests.integration.deployment import Deployment
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from rebaser_client.errors import NoSuchChangeSet
-from rebaser_server.commands.remedies import remedy_for
+from rebaser_server.commands.support.hints import remedy_for
 from tests.integration.deployment import Deployment
 from tests.integration.values import Sum
 

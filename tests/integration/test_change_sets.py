@@ -11,13 +11,13 @@ from rebaser_client.errors import NoSuchChangeSet, Refused, TooLarge, TooMany
 from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet, ChangeSetId
 from rebaser_core.limits import Limits
+from rebaser_server.commit_log.table_maintenance import Upkeep
 from rebaser_server.errors import HistoryBroken
-from rebaser_server.history.upkeep import Upkeep
-from rebaser_server.line.branching import Branching
-from rebaser_server.line.checkpointing import Checkpointing
-from rebaser_server.line.ownership import Ownership
-from rebaser_server.line.working import first_head
-from rebaser_server.questions.comparing import compare
+from rebaser_server.processor.branches.branch_runner import Branching
+from rebaser_server.processor.checkpointer import Checkpointing
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.pending_work import first_head
+from rebaser_server.queries.diff import compare
 from tests.harness import NatsServer, eventually
 from tests.integration.deployment import Deployment, deployed, new_change_sets
 from tests.integration.owner import NOTHING

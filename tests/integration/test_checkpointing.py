@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rebaser_server.history.retention import Retention
-from rebaser_server.lifetimes import alongside
-from rebaser_server.line import checkpointing
+from rebaser_server.commit_log.retention import Retention
+from rebaser_server.processor import checkpointer
+from rebaser_server.runtime.concurrency import alongside
 from rebaser_server.store.checkpoints import Changes, Checkpoints
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets
@@ -108,7 +108,7 @@ async def test_few_large_batches_are_reason_for_a_checkpoint_as_are_many_small_o
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a change set filled by a few requests takes as long to load as it took to fill."""
-    monkeypatch.setattr(checkpointing, "MANY", 100)
+    monkeypatch.setattr(checkpointer, "MANY", 100)
     [change_set] = new_change_sets(1)
     owner = await Owner.of(deployment, change_set)
     async with alongside(owner.checkpointing.run()):

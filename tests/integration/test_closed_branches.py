@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.lifetimes import alongside
+from rebaser_server.runtime.concurrency import alongside
 from tests.harness import eventually
 from tests.integration.deployment import Deployment
 from tests.integration.team import Team

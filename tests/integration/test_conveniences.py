@@ -15,8 +15,8 @@ import pytest
 from rebaser_client import errors
 from rebaser_client.errors import ClientError
 from rebaser_server.commands.completion import SHELLS
-from rebaser_server.commands.exits import Exit
-from rebaser_server.commands.remedies import remedy_for
+from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.hints import remedy_for
 from tests.harness import NatsServer
 from tests.integration.commands import Commands
 from tests.integration.deployment import SCALED, Deployment, new_change_sets

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from rebaser_core.ids import ChangeSet, WorkspaceId
-from rebaser_server.questions.comparing import compare
+from rebaser_server.queries.diff import compare
 from tests.harness import eventually
 from tests.integration.deployment import Deployment
 

@@ -3,9 +3,9 @@
 import pytest
 
 from rebaser_client.errors import NoSuchChangeSet, Refused
-from rebaser_server.files import Files
-from rebaser_server.fleet.forgetting import Forgetting
-from rebaser_server.fleet.members import Members
+from rebaser_server.cluster.deleted_data_job import Forgetting
+from rebaser_server.cluster.membership import Members
+from rebaser_server.files.shared_files import Files
 from tests.integration.deployment import Deployment
 from tests.integration.team import Team
 from tests.integration.values import set_to

@@ -4,7 +4,7 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from rebaser_server.commands.exits import Exit
+from rebaser_server.commands.support.exit_codes import Exit
 from tests.harness import NatsServer, eventually, running
 from tests.integration.deployment import Deployment, deployed
 from tests.integration.test_backup import (

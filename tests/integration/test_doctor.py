@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from rebaser_core.ids import ChangeSet
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.commands.doctor import _examined  # the command, in this process
-from rebaser_server.commands.exits import Exit
+from rebaser_server.commands.support.exit_codes import Exit
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.owner import NOTHING, Owner

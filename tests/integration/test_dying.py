@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.doctor.histories import history
-from rebaser_server.files import Files
-from rebaser_server.history.garbage import Collector
-from rebaser_server.store.leftovers import Leftovers
+from rebaser_server.commit_log.garbage_collection import Collector
+from rebaser_server.doctor.history_checks import history
+from rebaser_server.files.shared_files import Files
+from rebaser_server.store.orphan_files import Leftovers
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.dying import KEPT, STEPS, VALUE, one_round
 from tests.integration.owner import Owner

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.graph import Status
+from rebaser_server.values.graph import Status
 from tests.harness import eventually
 from tests.integration.deployment import SCALED, Daemon, Deployment, new_change_sets
 from tests.integration.failing import DYING, GATHERING, PLANNING, failing

@@ -18,7 +18,7 @@ from rebaser_core.messages import (
 )
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioned import MESSAGE_ID
-from rebaser_server.line.dead_letters import ATTEMPTS, REASON
+from rebaser_server.processor.dead_letters import ATTEMPTS, REASON
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets, recording
 from tests.integration.values import Sum, set_to

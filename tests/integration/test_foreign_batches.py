@@ -21,7 +21,7 @@ from rebaser_core.messages import (
     UpdatesBatchV2,
 )
 from rebaser_core.versioned import MESSAGE_ID
-from rebaser_server.line.dead_letters import REASON
+from rebaser_server.processor.dead_letters import REASON
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.values import Sum, new_id, set_to
 from tests.poisons import meta_subject

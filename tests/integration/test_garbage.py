@@ -13,10 +13,10 @@ from rebaser_core.jetstream import ObjectNotFound, ObjectStore
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, InObjectStore
 from rebaser_core.updates import PutValue
 from rebaser_core.versioned import MESSAGE_ID
-from rebaser_server.files import UNFINISHED, Files
-from rebaser_server.history.batches import MissingBatch
-from rebaser_server.history.garbage import Collector
-from rebaser_server.store.leftovers import Leftovers
+from rebaser_server.commit_log.batch_store import MissingBatch
+from rebaser_server.commit_log.garbage_collection import Collector
+from rebaser_server.files.shared_files import UNFINISHED, Files
+from rebaser_server.store.orphan_files import Leftovers
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.owner import NOTHING, Owner

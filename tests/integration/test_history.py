@@ -9,7 +9,7 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.errors import NotRetained
-from rebaser_server.questions.reverting import NotToRevert, reversal
+from rebaser_server.queries.revert import NotToRevert, reversal
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.owner import NOTHING, Owner
 from tests.integration.test_command_line import rebaser

@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_server.line.dead_letters import ATTEMPTS, DIED_AT
-from rebaser_server.line.dead_letters import REASON as WHY
+from rebaser_server.processor.dead_letters import ATTEMPTS, DIED_AT
+from rebaser_server.processor.dead_letters import REASON as WHY
 from tests.integration.commands import Commands, Done
 from tests.integration.deployment import Deployment
 from tests.integration.test_change_set_commands import run

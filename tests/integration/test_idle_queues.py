@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rebaser_server.line.requests import RequestQueue
+from rebaser_server.processor.request_queue import RequestQueue
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets
 

@@ -12,8 +12,8 @@ import pytest
 from rebaser_core.jetstream import StreamNotFound
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioned import MESSAGE_VERSION
-from rebaser_server.fleet.inspecting import Inspection
-from rebaser_server.server import assets_of
+from rebaser_server.cluster.monitor import Inspection
+from rebaser_server.service.composition import assets_of
 from tests.chaos.fleet import three_servers
 from tests.harness import eventually
 from tests.integration.deployment import SCALED, Daemon, Deployment, new_change_sets

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 DEADLY = """
 import os, signal, sys
-from rebaser_server.history import performing
+from rebaser_server.commit_log import performing
 real = performing.perform
 def perform(state, sequence, batch, *rest):
     if "deadly" in repr(batch.updates):
@@ -23,7 +23,7 @@ def perform(state, sequence, batch, *rest):
     return real(state, sequence, batch, *rest)
 performing.perform = perform
 sys.argv = ["rebaser", "serve"]
-from rebaser_server.entry import run
+from rebaser_server.__main__ import run
 run()
 """
 

@@ -13,8 +13,8 @@ from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import InStore
-from rebaser_server.lifetimes import alongside
-from rebaser_server.store.results import shelf_in
+from rebaser_server.runtime.concurrency import alongside
+from rebaser_server.store.batch_files import shelf_in
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets, recording
 from tests.integration.values import Batch, new_id, put

@@ -8,7 +8,7 @@ from rebaser_core import codecs
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, Inline, Updates
 from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_VERSION, REPLY_INBOX
-from rebaser_server.line.dead_letters import REASON
+from rebaser_server.processor.dead_letters import REASON
 from tests.harness import NatsServer, eventually
 from tests.integration.deployment import Deployment, deployed, new_change_sets
 from tests.integration.values import Sum, new_id, put, set_to

@@ -8,12 +8,12 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from rebaser_core.updates import PutValue, RemoveValue, SetValue
-from rebaser_server.files import Files
-from rebaser_server.rebase.correcting import rebase
-from rebaser_server.store import tidying
+from rebaser_server.files.shared_files import Files
+from rebaser_server.store import compaction
+from rebaser_server.store.batch_files import Results
 from rebaser_server.store.checkpoints import Checkpoints
-from rebaser_server.store.leftovers import Leftovers
-from rebaser_server.store.results import Results
+from rebaser_server.store.orphan_files import Leftovers
+from rebaser_server.values.rebase.rebase import rebase
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.test_store import history
 from tests.integration.values import Sum, new_id, put, set_to
@@ -56,7 +56,7 @@ def root():
 
 
 def test_checkpoints_are_kept_tidied_and_read_back(root, options, monkeypatch):
-    monkeypatch.setattr(tidying, "MOST_FILES", 5)
+    monkeypatch.setattr(compaction, "MOST_FILES", 5)
     checkpoints, graph = Checkpoints(root, options), graph_of(1)
     saved(checkpoints, graph, 1)
     rebase(graph, 2, [RemoveValue(value_id=ulid(1)), SetValue(value_id=ulid(2), value="ä")])
@@ -66,7 +66,7 @@ def test_checkpoints_are_kept_tidied_and_read_back(root, options, monkeypatch):
         rebase(graph, commit, [PutValue(value_id=ulid(3), value=commit)])
         saved(checkpoints, graph, commit)
 
-    done = tidying.tidy(checkpoints, CHANGE_SET, 0, 0)
+    done = compaction.tidy(checkpoints, CHANGE_SET, 0, 0)
 
     assert done == "small files merged"
     assert contents(checkpoints.load(CHANGE_SET).graph) == contents(graph)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from rebaser_core.ids import ChangeSet
+from rebaser_server.commit_log.retention import Retention
+from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.commit_log.table_maintenance import Upkeep
 from rebaser_server.errors import Overtaken
-from rebaser_server.history.archive import Archive
-from rebaser_server.history.retention import Retention
-from rebaser_server.history.upkeep import Upkeep
-from rebaser_server.line.checkpointing import Checkpointing
-from rebaser_server.line.ownership import Ownership
+from rebaser_server.processor.checkpointer import Checkpointing
+from rebaser_server.processor.ownership import Ownership
 from rebaser_server.store.checkpoints import Checkpoint, Checkpoints
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets

@@ -10,9 +10,9 @@ from deltalake.exceptions import CommitFailedError
 from rebaser_core.change_sets import Standing
 from rebaser_core.commits import Closing, CommitV1
 from rebaser_core.ids import RequestId
+from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import NotRetained
-from rebaser_server.history.commit_log import CommitLog
-from rebaser_server.store.tidying import drop_superseded, tidy
+from rebaser_server.store.compaction import drop_superseded, tidy
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.owner import NOTHING, Owner
 from tests.integration.values import new_id, put, set_to

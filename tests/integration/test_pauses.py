@@ -10,13 +10,13 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import KeyValue, PullConsumer
 from rebaser_core.pauses import Scope
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.dvu.in_process import InProcessExecutor
-from rebaser_server.fleet.crew import Crew
-from rebaser_server.fleet.pauses import PauseBook, Pauses
-from rebaser_server.fleet.tasks import Lease
-from rebaser_server.lifetimes import Shutdown
-from rebaser_server.line.slots import Fairness, Slots
-from rebaser_server.server import _open, assets_of
+from rebaser_server.cluster.pauses import PauseBook, Pauses
+from rebaser_server.cluster.slot_pool import Fairness, Slots
+from rebaser_server.cluster.task_lease import Lease
+from rebaser_server.cluster.task_runner import Crew
+from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
+from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.service.composition import _open, assets_of
 from tests.harness import eventually
 from tests.integration.deployment import Daemon, Deployment, new_change_sets, recording
 from tests.integration.gated import Gate

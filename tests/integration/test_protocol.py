@@ -9,9 +9,9 @@ from nats.aio.msg import Msg
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.errors import Overtaken
-from rebaser_server.fleet.reconciler import Reconciler
-from rebaser_server.line.ownership import Ownership
+from rebaser_server.processor.ownership import Ownership
 from tests.harness import eventually
 from tests.integration.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
 from tests.integration.values import Sum, set_to

@@ -19,7 +19,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.outcomes import OutcomeQuery, OutcomeQueryV1, OutcomeReply, RequestState
 from rebaser_core.queries import ValuesQuery, ValuesQueryV1, ValuesReply
 from rebaser_core.versioned import REPLY_VERSION
-from rebaser_server.questions.bounds import Bounds
+from rebaser_server.queries.bounds import Bounds
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.questions import poison_question

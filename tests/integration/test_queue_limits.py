@@ -4,8 +4,8 @@ import pytest
 
 from rebaser_client.errors import QueueFull
 from rebaser_core.ids import RequestId
-from rebaser_server.server import prepare
-from rebaser_server.settings import Settings
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.values import Sum, set_to
 

@@ -13,9 +13,9 @@ from rebaser_core.commits import Outcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries import ValuesQuery, ValuesQueryV1
 from rebaser_core.versioned import MESSAGE_VERSION
-from rebaser_server.questions import selecting
-from rebaser_server.questions.bounds import Bounds
-from rebaser_server.questions.intake import QUEUE
+from rebaser_server.queries import selection
+from rebaser_server.queries.bounds import Bounds
+from rebaser_server.queries.intake import QUEUE
 from tests.integration.commands import Commands
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.gated import Gate
@@ -157,7 +157,7 @@ async def test_too_much_is_refused_and_says_where_to_read_it(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [change_set] = new_change_sets(1)
-    monkeypatch.setattr(selecting, "MOST", 10)
+    monkeypatch.setattr(selection, "MOST", 10)
     async with deployment.answering().answered(deployment.nc):
         await deployment.start()
         await commit_of(deployment, change_set, [put(new_id(), n) for n in range(11)])

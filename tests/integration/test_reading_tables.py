@@ -10,9 +10,9 @@ import pytest
 from deltalake import DeltaTable
 
 from rebaser_core.updates import PutFunc, PutValue, RemoveFunc, RemoveValue, SetInputs, SetValue
-from rebaser_server.graph import Graph
-from rebaser_server.rebase.correcting import rebase
 from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.rebase import rebase
 from tests.unit.server.saving import CHANGE_SET, saved, ulid
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/store.md").read_text()

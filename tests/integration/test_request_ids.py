@@ -3,7 +3,7 @@
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import SuccessStatusV2
 from rebaser_core.outcomes import OutcomeQueryV1, RequestState
-from rebaser_server.line.outcomes import Outcomes
+from rebaser_server.processor.outcome_lookup import Outcomes
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.values import Sum
 

@@ -12,7 +12,7 @@ from rebaser_client.client import RebaserClient
 from rebaser_client.requests import Reply
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import SuccessStatusV2
-from rebaser_server.doctor.histories import history
+from rebaser_server.doctor.history_checks import history
 from tests.harness import eventually
 from tests.integration.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
 from tests.integration.releases import NEXT, THIS, NextClient, next_lines

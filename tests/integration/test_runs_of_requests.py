@@ -14,11 +14,11 @@ from rebaser_core.commits import CommitV1, Head, Outcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedConsumer, connected
 from rebaser_core.subjects import Subjects
+from rebaser_server.commit_log.log import MOST_AT_ONCE, CommitLog
 from rebaser_server.errors import Overtaken
-from rebaser_server.history.commit_log import MOST_AT_ONCE, CommitLog
-from rebaser_server.line.requests import RequestQueue
-from rebaser_server.server import prepare
-from rebaser_server.settings import Settings
+from rebaser_server.processor.request_queue import RequestQueue
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
 from tests.harness import NatsServer, eventually
 from tests.integration.deployment import Deployment, new_change_sets
 

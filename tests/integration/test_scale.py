@@ -7,8 +7,8 @@ import pytest
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.fleet.reconciler import Reconciler
-from rebaser_server.fleet.unfinished import Unfinished
+from rebaser_server.cluster.dvu_scanner import Unfinished
+from rebaser_server.cluster.reconciler import Reconciler
 from tests.harness import eventually
 from tests.integration.deployment import Deployment
 from tests.integration.known import load

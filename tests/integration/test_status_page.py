@@ -10,7 +10,7 @@ from playwright.async_api import Browser, Page, expect
 
 from rebaser_client.publishing import publish_task
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_server.line.dead_letters import DIED_AT, REASON
+from rebaser_server.processor.dead_letters import DIED_AT, REASON
 from tests.browser import CONTRASTS, Watched, browsing
 from tests.chaos.functions import install
 from tests.harness import eventually

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from rebaser_core.codecs import MAX_DEPTH
 from rebaser_core.updates import PutValue, RemoveFunc, RemoveValue, SetComputed, SetValue
-from rebaser_server.graph import Graph
-from rebaser_server.rebase.correcting import rebase
 from rebaser_server.store.checkpoints import Checkpoints, StoreDamaged, StoreFailed, changes_of
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.rebase import rebase
 from tests.unit.server.batches import (
     batches,
     computable,
@@ -292,7 +292,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
 
 
 def test_any_engine_reads_the_present_values(checkpoints):
-    """As `store/rows.py` tells people: the latest row of each id, less the removed."""
+    """As `store/table_schema.py` tells people: the latest row of each id, less the removed."""
     graph = graph_of(1)
     saved(checkpoints, graph, 1)
     rebase(graph, 2, [RemoveValue(value_id=A), PutValue(value_id=B, name="b", value=[1.0])])

@@ -1,9 +1,9 @@
 """A request under a subject that names no change set ends in the dead letters."""
 
 from rebaser_core.ids import RequestId
-from rebaser_server.fleet.members import Members
-from rebaser_server.fleet.strays import Strays, strays_of
-from rebaser_server.line.dead_letters import REASON
+from rebaser_server.cluster.membership import Members
+from rebaser_server.cluster.stray_requests import Strays, strays_of
+from rebaser_server.processor.dead_letters import REASON
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.values import Sum
 from tests.poisons import publish_raw

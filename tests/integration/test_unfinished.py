@@ -6,9 +6,9 @@ import pytest
 
 from rebaser_core.commits import CommitV1, Head
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_server.fleet.reconciler import Reconciler
-from rebaser_server.fleet.unfinished import Unfinished
-from rebaser_server.history.commit_log import CommitLog
+from rebaser_server.cluster.dvu_scanner import Unfinished
+from rebaser_server.cluster.reconciler import Reconciler
+from rebaser_server.commit_log.log import CommitLog
 from tests.integration.deployment import Deployment, new_change_sets
 
 CLEAN, DUE = Head(dirty_sequence=1, clean_sequence=1), Head(dirty_sequence=1)

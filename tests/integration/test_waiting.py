@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.commands.exits import Exit
+from rebaser_server.commands.support.exit_codes import Exit
 from tests.integration.commands import Commands, Done
 from tests.integration.deployment import Deployment
 from tests.integration.values import Sum, new_id, put, set_to

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake.exceptions import TableNotFoundError
 
-from rebaser_server.store import checkpoints, tidying
+from rebaser_server.store import checkpoints, compaction
 from tests.schedules.loop import Process
 
 _COMPARED: Final = {"=": pc.equal, "<=": pc.less_equal}
@@ -100,7 +100,7 @@ class Lake:
         with (
             mock.patch.object(checkpoints, "DeltaTable", self),
             mock.patch.object(checkpoints, "write_deltalake", self.write),
-            mock.patch.object(tidying, "write_deltalake", self.write),
+            mock.patch.object(compaction, "write_deltalake", self.write),
         ):
             yield
 

@@ -12,22 +12,23 @@ from rebaser_core.jetstream import AckSubject
 from rebaser_core.jetstream.cursor import OrderedReader
 from rebaser_core.jetstream.requests import Api
 from rebaser_core.jetstream.statuses import is_delivery
-from rebaser_server.fleet import crew, tasks
-from rebaser_server.fleet.pauses import Pauses
-from rebaser_server.fleet.reconciler import Reconciler
-from rebaser_server.graph import Graph
-from rebaser_server.history.commit_log import CommitLog
-from rebaser_server.line import applying, closing, lifecycle
-from rebaser_server.line.handling import Handler
-from rebaser_server.line.ownership import Ownership
-from rebaser_server.line.settling import Settling
+from rebaser_server.cluster import task_lease, task_runner
+from rebaser_server.cluster.pauses import Pauses
+from rebaser_server.cluster.reconciler import Reconciler
+from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.processor import apply_request, change_set_commands
+from rebaser_server.processor.branches import branch_closer
+from rebaser_server.processor.dvu.committer import Settling
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.request_handler import Handler
+from rebaser_server.values.graph import Graph
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 
 
 def without_looking_again() -> AbstractContextManager[Any]:
     """W12: nobody looks whether a request came while the task was being removed."""
-    return mock.patch.object(crew, "look_again", _nothing)
+    return mock.patch.object(task_runner, "look_again", _nothing)
 
 
 def without_compare_and_swap() -> AbstractContextManager[Any]:
@@ -145,7 +146,7 @@ def with_results_that_cover_all() -> AbstractContextManager[Any]:
 
 def settling_what_is_not_its_own() -> AbstractContextManager[Any]:
     """W15: a run that was overtaken gives its task back, under whoever works on it now."""
-    return mock.patch.object(tasks, "Overtaken", _Other)
+    return mock.patch.object(task_lease, "Overtaken", _Other)
 
 
 def without_reconcilers() -> AbstractContextManager[Any]:
@@ -164,22 +165,22 @@ def believing_that_it_is_still_paused() -> AbstractContextManager[Any]:
 
 def passing_over_what_head_did() -> AbstractContextManager[Any]:
     """A branch moves its place in head's log, and takes over nothing."""
-    real = lifecycle.since
+    real = change_set_commands.since
 
     async def since(*args: Any) -> Any:
         return (await real(*args))._replace(changes=[])
 
-    return mock.patch.object(lifecycle, "since", since)
+    return mock.patch.object(change_set_commands, "since", since)
 
 
 def going_to_head_under_a_new_id() -> AbstractContextManager[Any]:
     """Whoever takes a difference to head again is not recognised."""
-    return mock.patch.object(closing, "at_head", side_effect=lambda _: RequestId())
+    return mock.patch.object(branch_closer, "at_head", side_effect=lambda _: RequestId())
 
 
 def without_an_end_of_branches() -> AbstractContextManager[Any]:
     """Batches behind the end of a branch take effect."""
-    return mock.patch.object(applying, "_objection", return_value=None)
+    return mock.patch.object(apply_request, "_objection", return_value=None)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.pauses import Scope
 from rebaser_core.subjects import Subjects
-from rebaser_server.fleet.pauses import PauseBook
+from rebaser_server.cluster.pauses import PauseBook
 from tests.chaos.history import History
 from tests.schedules.broker import Broker
 from tests.schedules.loop import Loop

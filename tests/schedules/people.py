@@ -13,11 +13,11 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import MESSAGE_ID
-from rebaser_server.dvu.errors import SessionFailed
-from rebaser_server.dvu.evaluate import Outcome, decode_outcome, evaluate
-from rebaser_server.lifetimes import Shutdown
-from rebaser_server.server import serve
-from rebaser_server.settings import Settings
+from rebaser_server.compute.errors import SessionFailed
+from rebaser_server.compute.evaluate.evaluator import Outcome, decode_outcome, evaluate
+from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.service.composition import serve
+from rebaser_server.settings.settings import Settings
 from tests.chaos.history import History, Kind
 from tests.schedules.broker import Broker
 from tests.schedules.loop import Loop, Process

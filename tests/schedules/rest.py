@@ -3,7 +3,7 @@
 from typing import Any
 
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server.history.commit_log import DVU_DUE
+from rebaser_server.commit_log.log import DVU_DUE
 from tests.chaos.history import History, Kind
 from tests.schedules.broker import Broker
 

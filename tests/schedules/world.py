@@ -13,12 +13,12 @@ from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connected, connection
 from rebaser_core.subjects import Subjects
-from rebaser_server.history.archive import Archive
-from rebaser_server.history.batches import Batches
-from rebaser_server.history.commit_log import CommitLog
-from rebaser_server.history.state import State
+from rebaser_server.commit_log.batch_store import Batches
+from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.store.batch_files import Results
 from rebaser_server.store.checkpoints import Checkpoints
-from rebaser_server.store.results import Results
 from tests.chaos.history import Kind
 from tests.chaos.judge import judge
 from tests.schedules.broker import Broker

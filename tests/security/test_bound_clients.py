@@ -9,8 +9,8 @@ import pytest
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, connected
 from rebaser_core.subjects import Subjects
-from rebaser_server.server import prepare
-from rebaser_server.settings import Settings
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
 from tests.harness import NatsServer, eventually
 from tests.security.roles import ACCOUNTS, connected_as, violations, with_accounts
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rebaser_server.masking import masked_url
-from rebaser_server.settings import Settings
+from rebaser_server.settings.redaction import masked_url
+from rebaser_server.settings.settings import Settings
 
 SECRET = "hush-hush"
 

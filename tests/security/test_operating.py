@@ -11,9 +11,9 @@ from rebaser_core.jetstream import ApiError, ObjectNotFound, ObjectStore
 from rebaser_core.messages import InStore
 from rebaser_core.pauses import Scope
 from rebaser_core.subjects import Subjects
-from rebaser_server.cli import main
-from rebaser_server.commands.exits import Exit
-from rebaser_server.fleet.pauses import PauseBook
+from rebaser_server.cluster.pauses import PauseBook
+from rebaser_server.commands.cli import main
+from rebaser_server.commands.support.exit_codes import Exit
 from tests.harness import NatsServer
 from tests.integration.deployment import new_change_sets
 from tests.integration.values import Sum, new_id, put

@@ -7,8 +7,8 @@ import pytest
 from aiohttp import ClientSession, web
 from pydantic import ValidationError
 
-from rebaser_server.ops.guard import Guard
-from rebaser_server.settings import Settings
+from rebaser_server.ops.auth import Guard
+from rebaser_server.settings.settings import Settings
 
 RIGHT = {"Authorization": "Bearer höflich"}
 

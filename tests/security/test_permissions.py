@@ -24,10 +24,10 @@ from rebaser_core.messages import (
 from rebaser_core.outcomes import RequestState
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioned import announced_id
-from rebaser_server.cli import main
-from rebaser_server.line.requests import RequestQueue
-from rebaser_server.server import prepare
-from rebaser_server.settings import Settings
+from rebaser_server.commands.cli import main
+from rebaser_server.processor.request_queue import RequestQueue
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
 from tests.harness import NatsServer, eventually
 from tests.integration.deployment import SCALED, Daemon, new_change_sets
 from tests.integration.values import Batch, Sum, new_id, put

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu.executor import SparkExecutor
-from rebaser_server.dvu.options import SparkOptions
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from tests.unit.dvu.graphs import install
 
 FUNCTIONS = """

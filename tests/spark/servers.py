@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from rebaser_server.dvu.java import find_java
-from rebaser_server.dvu.launch import MODULES, spark_home
+from rebaser_server.compute.spark.java import find_java
+from rebaser_server.compute.spark.launch import MODULES, spark_home
 from tests.unit.dvu.graphs import eventually
 
 HERE = "127.0.0.1"

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu.executor import SparkExecutor
-from rebaser_server.dvu.options import SparkOptions
-from rebaser_server.dvu.plan import plan
-from rebaser_server.dvu.shelf import Shelf, Stored
-from rebaser_server.files import Files
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.units.run_store import Shelf, Stored
+from rebaser_server.files.shared_files import Files
 from tests.spark.servers import HERE, cluster, free_port, listening
 from tests.spark.test_executor import wide
 

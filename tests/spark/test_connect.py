@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu import remote
-from rebaser_server.dvu.errors import RunFailed, SessionFailed
-from rebaser_server.dvu.executor import SparkExecutor
-from rebaser_server.dvu.options import SparkOptions
-from rebaser_server.dvu.plan import plan
-from rebaser_server.dvu.shelf import Shelf, Stored
-from rebaser_server.files import Files
+from rebaser_server.compute.errors import RunFailed, SessionFailed
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.spark import connect_session
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.units.run_store import Shelf, Stored
+from rebaser_server.files.shared_files import Files
 from tests.spark.servers import connect_server, free_port, listening
 from tests.spark.test_executor import python, wide
 from tests.unit.dvu.graphs import eventually, is_running, pids_in
@@ -79,7 +79,7 @@ async def test_a_server_that_was_started_again_is_found(
 ) -> None:
     """Who asks while it is gone is told so before long."""
     monkeypatch.setenv("PYTHONPATH", str(installed))
-    monkeypatch.setattr(remote, "TRIES", 5)
+    monkeypatch.setattr(connect_session, "TRIES", 5)
     number = free_port()
     executor = executor_at(number, tmp_path)
     blobs = plan(wide(100).graph, slots=2).blobs

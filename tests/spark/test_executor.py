@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu.errors import RunFailed
-from rebaser_server.dvu.evaluate import decode_outcome, evaluate
-from rebaser_server.dvu.executor import SparkExecutor
-from rebaser_server.dvu.isolation import run_isolated
-from rebaser_server.dvu.plan import plan
-from rebaser_server.dvu.shelf import Shelf
-from rebaser_server.files import Files
+from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.runs.bisection import run_isolated
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.units.run_store import Shelf
+from rebaser_server.files.shared_files import Files
 from tests.unit.dvu.graphs import Builder, eventually, is_running, pids_in
 
 pytestmark = pytest.mark.spark
@@ -232,13 +232,13 @@ async def test_a_lost_jvm_fails_its_runs_and_the_next_has_another(
 SCRIPT = """
 import asyncio, os, sys
 from pathlib import Path
-from rebaser_server.dvu.errors import SessionFailed
-from rebaser_server.dvu.executor import SparkExecutor
-from rebaser_server.dvu.isolation import run_isolated
-from rebaser_server.dvu.options import SparkOptions
-from rebaser_server.dvu.plan import plan
-from rebaser_server.dvu.shelf import Shelf
-from rebaser_server.files import Files
+from rebaser_server.compute.errors import SessionFailed
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.runs.bisection import run_isolated
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.units.run_store import Shelf
+from rebaser_server.files.shared_files import Files
 from tests.unit.dvu.graphs import Builder, eventually, is_running, pids_in
 
 async def main():

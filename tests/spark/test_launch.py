@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu.errors import SessionFailed
-from rebaser_server.dvu.executor import SparkExecutor
-from rebaser_server.dvu.java import VECTOR, find_java
-from rebaser_server.dvu.launch import MODULES, spark_home
-from rebaser_server.dvu.options import SparkOptions
+from rebaser_server.compute.errors import SessionFailed
+from rebaser_server.compute.spark.java import VECTOR, find_java
+from rebaser_server.compute.spark.launch import MODULES, spark_home
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from tests.unit.dvu.graphs import eventually, is_running
 
 pytestmark = pytest.mark.spark
@@ -59,10 +59,10 @@ async def test_an_executor_that_is_closed_while_it_starts_is_closed_at_once(tmp_
 OWNER = """
 import os, sys, time
 from pathlib import Path
-from rebaser_server.dvu.java import find_java
-from rebaser_server.dvu.launch import CONNECTION, launch
-from rebaser_server.dvu.options import SparkOptions
-from rebaser_server.dvu.scratch import Scratch
+from rebaser_server.compute.spark.java import find_java
+from rebaser_server.compute.spark.launch import CONNECTION, launch
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.scratch import Scratch
 
 options = SparkOptions(Path(sys.argv[1]))
 scratch = Scratch(options.state_directory / "scratch")

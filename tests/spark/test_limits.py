@@ -2,11 +2,11 @@
 
 import pytest
 
-from rebaser_server.dvu.blob import Blob, Limits
-from rebaser_server.dvu.executor import SparkExecutor
-from rebaser_server.dvu.isolation import run_isolated
-from rebaser_server.dvu.outcome import Outcome
-from rebaser_server.dvu.sweeps import SweepingExecutor
+from rebaser_server.compute.runs.bisection import run_isolated
+from rebaser_server.compute.runs.level_parallel_executor import SweepingExecutor
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.units.unit_result import Outcome
+from rebaser_server.compute.units.work_unit import Blob, Limits
 
 pytestmark = pytest.mark.spark
 

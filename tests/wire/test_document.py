@@ -26,8 +26,8 @@ from rebaser_core.versioned import (
     REPLY_INBOX,
     REPLY_VERSION,
 )
-from rebaser_server.line import dead_letters
-from rebaser_server.rebase import correcting, folding
+from rebaser_server.processor import dead_letters
+from rebaser_server.values.rebase import apply_results, rebase
 from tests.wire.samples import TYPES
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "wire.md").read_text()
@@ -149,7 +149,7 @@ def test_every_update_is_told_with_its_fields():
 
 def test_every_correction_is_told():
     """The codes are constants of the calls that make them."""
-    trees = [ast.parse(inspect.getsource(module)) for module in (correcting, folding)]
+    trees = [ast.parse(inspect.getsource(module)) for module in (rebase, apply_results)]
     calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
     codes = [call.args[0] for call in calls if getattr(call.func, "attr", "") == "_correct"] + [
         word.value for call in calls for word in call.keywords if word.arg == "code"

@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-from rebaser_server.dvu.evaluate import Outcome, decode_outcome, evaluate
-from rebaser_server.dvu.plan import SMALL, plan
-from rebaser_server.graph import Func, Graph, Inputs
+from rebaser_server.compute.evaluate.evaluator import Outcome, decode_outcome, evaluate
+from rebaser_server.compute.plan.plan import SMALL, plan
+from rebaser_server.values.graph import Func, Graph, Inputs
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """A busy machine is no failure."""

@@ -4,10 +4,10 @@ import json
 from itertools import islice
 from typing import Any
 
-from rebaser_server.dvu.blob import BLOCKED, FAILED, OK, Blob
-from rebaser_server.dvu.builtin import BUILTINS
-from rebaser_server.dvu.json_data import NotJson, read_only
-from rebaser_server.json_text import text_of
+from rebaser_server.compute.functions.builtin import BUILTINS
+from rebaser_server.compute.json_values import NotJson, read_only
+from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK, Blob
+from rebaser_server.values.canonical_json import text_of
 
 
 def independently(blob: Blob) -> tuple[list[dict[str, Any]], int]:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from rebaser_server.dvu.blob import Blob
-from rebaser_server.dvu.evaluate import evaluate
-from rebaser_server.dvu.outcome import decode_outcome
-from rebaser_server.dvu.plan import plan
+from rebaser_server.compute.evaluate.evaluator import evaluate
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.units.unit_result import decode_outcome
+from rebaser_server.compute.units.work_unit import Blob
 from tests.unit.dvu.graphs import Builder
 
 MOST = 4096

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu.archive import archive_of, training, using
+from rebaser_server.compute.spark.cds_archive import archive_of, training, using
 
 
 def java_home(directory: Path, version: str) -> Path:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rebaser_server.dvu.blob import VERSION, Blob, Limits, size
+from rebaser_server.compute.units.work_unit import VERSION, Blob, Limits, size
 
 COLUMNS = (
     "ids", "calls", "statuses", "texts", "forced", "refs",

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rebaser_server.dvu.builtin import BUILTINS
-from rebaser_server.dvu.json_data import same
+from rebaser_server.compute.functions.builtin import BUILTINS
+from rebaser_server.compute.json_values import same
 
 MANUAL = Path(__file__).parents[3] / "docs" / "functions.md"
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from rebaser_server.dvu.by_size import BySizeExecutor
-from rebaser_server.dvu.evaluate import Outcome
-from rebaser_server.dvu.executor import OnProgress
-from rebaser_server.dvu.in_process import InProcessExecutor
-from rebaser_server.dvu.plan import plan
-from rebaser_server.dvu.shelf import Shelf, Stored
+from rebaser_server.compute.evaluate.evaluator import Outcome
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
+from rebaser_server.compute.runs.executor import OnProgress
+from rebaser_server.compute.runs.routing_executor import BySizeExecutor
+from rebaser_server.compute.units.run_store import Shelf, Stored
 from tests.unit.dvu.graphs import Builder
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_server.dvu.causes import cause_of, last_said
+from rebaser_server.compute.spark.error_text import cause_of, last_said
 
 ABORTED = """\
 An error occurred while calling o88.getResult.

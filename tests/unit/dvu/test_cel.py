@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.dvu import cel
-from rebaser_server.dvu.cel import MAX_ARGUMENTS, MAX_CODE, CelError
-from rebaser_server.dvu.errors import FunctionMissing
-from rebaser_server.dvu.json_data import MAX_DEPTH, NotJson, read_only
-from rebaser_server.json_text import text_of
+from rebaser_server.compute.errors import FunctionMissing
+from rebaser_server.compute.functions import cel
+from rebaser_server.compute.functions.cel import MAX_ARGUMENTS, MAX_CODE, CelError
+from rebaser_server.compute.json_values import MAX_DEPTH, NotJson, read_only
+from rebaser_server.values.canonical_json import text_of
 from tests.unit.dvu.graphs import UNHURRIED, Builder
 
 TEXT = st.text(st.characters(min_codepoint=1, exclude_categories=["Cs"]), max_size=4)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu.blob import Limits
-from rebaser_server.dvu.errors import RunFailed
-from rebaser_server.dvu.in_process import InProcessExecutor
-from rebaser_server.dvu.plan import plan
+from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
+from rebaser_server.compute.units.work_unit import Limits
 from tests.unit.dvu.graphs import Builder, eventually, install, is_running, pids_in
 
 FUNCTIONS = """

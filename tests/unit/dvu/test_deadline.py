@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from rebaser_server.dvu.deadline import ProgressDeadline
-from rebaser_server.dvu.errors import Stalled
+from rebaser_server.compute.errors import Stalled
+from rebaser_server.compute.runs.progress_deadline import ProgressDeadline
 
 
 async def test_it_passes_without_progress() -> None:

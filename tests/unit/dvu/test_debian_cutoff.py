@@ -5,7 +5,7 @@ from pydantic import TypeAdapter
 from benchmarks.debian import Dependents
 from rebaser_core.updates import Update
 from rebaser_server.demo.graph import load
-from rebaser_server.rebase.correcting import rebase
+from rebaser_server.values.rebase.rebase import rebase
 from tests.unit.dvu.graphs import Builder
 from tests.unit.dvu.test_updates import due
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rebaser_server.dvu.evaluate import MAX_MESSAGE, Outcome
-from rebaser_server.graph import Status
+from rebaser_server.compute.evaluate.evaluator import MAX_MESSAGE, Outcome
+from rebaser_server.values.graph import Status
 from tests.unit.dvu.graphs import Builder, install
 
 FUNCTIONS = """

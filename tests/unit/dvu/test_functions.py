@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from rebaser_server.compute.errors import FunctionMissing
+from rebaser_server.compute.functions.builtin import BUILTINS
+from rebaser_server.compute.functions.runtimes import resolve
 from rebaser_server.demo.functions import hops
-from rebaser_server.dvu.builtin import BUILTINS
-from rebaser_server.dvu.errors import FunctionMissing
-from rebaser_server.dvu.functions import resolve
 from tests.unit.dvu.graphs import install
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu.blob import Blob, Limits
-from rebaser_server.dvu.evaluate import evaluate, evaluation_of
-from rebaser_server.dvu.outcome import decode_outcome
+from rebaser_server.compute.evaluate.evaluator import evaluate, evaluation_of
+from rebaser_server.compute.units.unit_result import decode_outcome
+from rebaser_server.compute.units.work_unit import Blob, Limits
 from tests.unit.dvu.graphs import install
 
 

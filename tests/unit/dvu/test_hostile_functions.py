@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu.blob import Blob, Limits
-from rebaser_server.dvu.evaluate import Result, evaluation_of
-from rebaser_server.dvu.plan import plan
+from rebaser_server.compute.evaluate.evaluator import Result, evaluation_of
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.units.work_unit import Blob, Limits
 from tests.unit.dvu.graphs import Builder, install
 
 FUNCTIONS = """

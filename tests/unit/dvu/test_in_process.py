@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu.blob import Blob
-from rebaser_server.dvu.errors import RunFailed
-from rebaser_server.dvu.evaluate import decode_outcome, evaluate
-from rebaser_server.dvu.in_process import InProcessExecutor
-from rebaser_server.dvu.plan import plan
-from rebaser_server.dvu.shelf import Shelf
-from rebaser_server.files import Files
+from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
+from rebaser_server.compute.units.run_store import Shelf
+from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.files.shared_files import Files
 from tests.unit.dvu.graphs import Builder, eventually, install, is_running, pids_in
 
 FUNCTIONS = """

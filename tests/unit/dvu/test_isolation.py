@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu.errors import RunFailed
-from rebaser_server.dvu.evaluate import Result
-from rebaser_server.dvu.in_process import InProcessExecutor
-from rebaser_server.dvu.isolation import run_isolated
-from rebaser_server.dvu.plan import plan
+from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.evaluate.evaluator import Result
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.runs.bisection import run_isolated
+from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
 from tests.unit.dvu.graphs import Builder, install
 
 FUNCTIONS = """

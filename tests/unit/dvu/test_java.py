@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu import java
-from rebaser_server.dvu.errors import JavaMissing
-from rebaser_server.dvu.java import VECTOR, find_java
+from rebaser_server.compute.errors import JavaMissing
+from rebaser_server.compute.spark import java
+from rebaser_server.compute.spark.java import VECTOR, find_java
 from tests.machine import program
 
 FITS = """\

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser_server.dvu.json_data import MAX_DEPTH, NotJson, ReadOnlyList, read_only, same
+from rebaser_server.compute.json_values import MAX_DEPTH, NotJson, ReadOnlyList, read_only, same
 from tests.unit.dvu.graphs import UNHURRIED
 
 SCALARS = (

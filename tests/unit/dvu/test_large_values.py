@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu.blob import Blob, Limits
-from rebaser_server.dvu.evaluate import Result, evaluation_of
-from rebaser_server.dvu.in_process import InProcessExecutor
-from rebaser_server.dvu.plan import plan
-from rebaser_server.dvu.wording import TooLarge
+from rebaser_server.compute.evaluate.evaluator import Result, evaluation_of
+from rebaser_server.compute.failure_text import TooLarge
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
+from rebaser_server.compute.units.work_unit import Blob, Limits
 from tests.unit.dvu.graphs import Builder, install
 
 MIB = 1 << 20

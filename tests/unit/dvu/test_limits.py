@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu.blob import Blob, Limits
-from rebaser_server.dvu.in_process import InProcessExecutor
-from rebaser_server.dvu.outcome import Outcome
+from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
+from rebaser_server.compute.units.unit_result import Outcome
+from rebaser_server.compute.units.work_unit import Blob, Limits
 from tests.unit.dvu.graphs import install
 
 LIMITS = Limits(seconds=0.5, memory=64 << 20)

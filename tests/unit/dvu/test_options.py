@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu.options import SparkOptions, per_session
-from rebaser_server.dvu.scratch import Scratch
+from rebaser_server.compute.spark.options import SparkOptions, per_session
+from rebaser_server.compute.spark.scratch import Scratch
 
 HERE = Path("/state")
 

@@ -4,11 +4,11 @@ from random import Random
 
 import pytest
 
-from rebaser_server.dvu.blob import Blob
-from rebaser_server.dvu.evaluate import Evaluation, evaluate
-from rebaser_server.dvu.limits import Watch
-from rebaser_server.dvu.outcome import Outcome, decode_outcome
-from rebaser_server.dvu.pieces import Pieces, shifted
+from rebaser_server.compute.evaluate.call_watchdog import Watch
+from rebaser_server.compute.evaluate.evaluator import Evaluation, evaluate
+from rebaser_server.compute.units.incremental_split import Pieces, shifted
+from rebaser_server.compute.units.unit_result import Outcome, decode_outcome
+from rebaser_server.compute.units.work_unit import Blob
 
 FUNCTIONS = [
     ("builtin", "sum"),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rebaser_server.dvu.blob import Blob, size
-from rebaser_server.dvu.plan import Plan, plan
+from rebaser_server.compute.plan.plan import Plan, plan
+from rebaser_server.compute.units.work_unit import Blob, size
 from tests.unit.dvu.graphs import Builder
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from rebaser_server.dvu.blob import Blob, Limits
-from rebaser_server.dvu.evaluate import evaluated
-from rebaser_server.dvu.limits import Watch
-from rebaser_server.dvu.outcome import Outcome, Result
-from rebaser_server.dvu.rows import CHUNK
-from rebaser_server.dvu.runs import WIDE
+from rebaser_server.compute.evaluate.call_watchdog import Watch
+from rebaser_server.compute.evaluate.evaluator import evaluated
+from rebaser_server.compute.evaluate.scalar import CHUNK
+from rebaser_server.compute.units.segments import WIDE
+from rebaser_server.compute.units.unit_result import Outcome, Result
+from rebaser_server.compute.units.work_unit import Blob, Limits
 from tests.unit.dvu.graphs import install
 
 FUNCTIONS = """

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu.blob import Blob, Limits, digest_of, limited
-from rebaser_server.dvu.culprits import prefix
-from rebaser_server.dvu.evaluate import evaluate
-from rebaser_server.dvu.outcome import Outcome, decode_outcome
-from rebaser_server.dvu.plan import plan
-from rebaser_server.dvu.salvage import salvaged
-from rebaser_server.dvu.shelf import Shelf, Stored
-from rebaser_server.files import Files
+from rebaser_server.compute.evaluate.evaluator import evaluate
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.runs.salvage import salvaged
+from rebaser_server.compute.units.culprits import prefix
+from rebaser_server.compute.units.run_store import Shelf, Stored
+from rebaser_server.compute.units.unit_result import Outcome, decode_outcome
+from rebaser_server.compute.units.work_unit import Blob, Limits, digest_of, limited
+from rebaser_server.files.shared_files import Files
 from tests.unit.dvu.graphs import Builder
 
 

@@ -5,12 +5,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rebaser_server.dvu.scratch import Scratch
+from rebaser_server.compute.spark.scratch import Scratch
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from rebaser_server.dvu.scratch import Scratch
+from rebaser_server.compute.spark.scratch import Scratch
 scratch = Scratch(Path(sys.argv[1]))
 (scratch.directory / "left").write_text("behind")
 print(scratch.sockets, flush=True)

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.dvu import components as sharing
-from rebaser_server.dvu.blob import Blob, Limits
-from rebaser_server.dvu.components import components, shared_out
-from rebaser_server.dvu.plan import plan
-from rebaser_server.graph.rows import turned
-from rebaser_server.graph.sweeps import sweeps
+from rebaser_server.compute.plan import partitioning as sharing
+from rebaser_server.compute.plan.partitioning import components, shared_out
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.units.work_unit import Blob, Limits
+from rebaser_server.values.graph.csr import turned
+from rebaser_server.values.graph.toposort import sweeps
 from tests.unit.dvu.graphs import UNHURRIED, Builder
 
 edges = st.integers(1, 12).flatmap(
@@ -55,7 +55,7 @@ def test_sweeps_find_the_longest_path_to_each(drawn, narrow):
     widths = np.bincount(takers, minlength=count)
     by_taker = taken[np.argsort(takers, kind="stable")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rebaser_server.graph.sweeps._NARROW", 100 if narrow else 0)
+        patch.setattr("rebaser_server.values.graph.toposort._NARROW", 100 if narrow else 0)
         order, levels = sweeps(widths.astype(np.int32), *turned(by_taker, widths, count))
 
     graph = nx.DiGraph(pairs)

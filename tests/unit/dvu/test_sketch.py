@@ -1,7 +1,7 @@
 """What people are shown of an update: some of its values, connected, and how many there are."""
 
-from rebaser_server.dvu.plan import plan
-from rebaser_server.dvu.sketch import COLUMNS, MOST, NAME, Sketch
+from rebaser_server.compute.plan.graph_preview import COLUMNS, MOST, NAME, Sketch
+from rebaser_server.compute.plan.plan import plan
 from tests.unit.dvu.graphs import Builder
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rebaser_server.dvu.blob import Blob
-from rebaser_server.dvu.errors import RunFailed
-from rebaser_server.dvu.sweeps import SweepingExecutor
+from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.runs.level_parallel_executor import SweepingExecutor
+from rebaser_server.compute.units.work_unit import Blob
 
 
 class Failing:

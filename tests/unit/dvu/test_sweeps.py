@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from rebaser_server.dvu.blob import Blob, Limits, size
-from rebaser_server.dvu.cost import STAGE, Band, CostBook, bands
-from rebaser_server.dvu.evaluate import decode_outcome, evaluate, evaluated
-from rebaser_server.dvu.executor import OnProgress
-from rebaser_server.dvu.limits import Watch
-from rebaser_server.dvu.outcome import SCHEMA, Outcome
-from rebaser_server.dvu.shelf import Shelf, Stored
-from rebaser_server.dvu.sweeps import SweepingExecutor
+from rebaser_server.compute.evaluate.call_watchdog import Watch
+from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate, evaluated
+from rebaser_server.compute.plan.cost_model import STAGE, Band, CostBook, bands
+from rebaser_server.compute.runs.executor import OnProgress
+from rebaser_server.compute.runs.level_parallel_executor import SweepingExecutor
+from rebaser_server.compute.units.run_store import Shelf, Stored
+from rebaser_server.compute.units.unit_result import SCHEMA, Outcome
+from rebaser_server.compute.units.work_unit import Blob, Limits, size
 from tests.unit.dvu.test_vectorised import random_blob, rows_of
 
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu import work
-from rebaser_server.dvu.blob import Blob
-from rebaser_server.dvu.cost import CostBook
-from rebaser_server.dvu.errors import RunFailed
-from rebaser_server.dvu.orders import Run
-from rebaser_server.dvu.outcome import Outcome
-from rebaser_server.dvu.shelf import Shelf
-from rebaser_server.dvu.sweeps import SweepingExecutor
-from rebaser_server.files import Files
+from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.evaluate import task_protocol
+from rebaser_server.compute.plan.cost_model import CostBook
+from rebaser_server.compute.runs.level_parallel_executor import SweepingExecutor
+from rebaser_server.compute.runs.run import Run
+from rebaser_server.compute.units.run_store import Shelf
+from rebaser_server.compute.units.unit_result import Outcome
+from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.files.shared_files import Files
 from tests.unit.dvu.graphs import install
 
 LEVELS, WIDTH = 3, 400
@@ -33,7 +33,7 @@ class Here:
         run = Run(f"{self.runs}", blobs, shelf)
         while orders := run.orders():
             for number, order in orders.items():
-                run.answered(number, work.done(order, shelf, run.id))
+                run.answered(number, task_protocol.done(order, shelf, run.id))
         return run.outcomes()
 
 
@@ -48,7 +48,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     install(tmp_path, "logging_calls", source, {"logged": "logging_calls:logged"})
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(work, "INLINE", 0)  # so small a result would be computed again
+    monkeypatch.setattr(task_protocol, "INLINE", 0)  # so small a result would be computed again
     return log
 
 

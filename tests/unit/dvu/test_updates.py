@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.dvu.builtin import BUILTINS
-from rebaser_server.graph import Graph, Value
+from rebaser_server.compute.functions.builtin import BUILTINS
+from rebaser_server.values.graph import Graph, Value
 from tests.unit.dvu.graphs import UNHURRIED, Builder
 
 State = dict[str, tuple[str, Any]]

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.dvu.blob import Blob, Limits, Shape
-from rebaser_server.dvu.builtin_columns import FORMS
-from rebaser_server.dvu.evaluate import evaluated
-from rebaser_server.dvu.exact import added
-from rebaser_server.dvu.limits import Watch
-from rebaser_server.dvu.outcome import Outcome
-from rebaser_server.dvu.runs import WIDE
+from rebaser_server.compute.evaluate.call_watchdog import Watch
+from rebaser_server.compute.evaluate.evaluator import evaluated
+from rebaser_server.compute.functions.builtin_vectorised import FORMS
+from rebaser_server.compute.functions.exact_sum import added
+from rebaser_server.compute.units.segments import WIDE
+from rebaser_server.compute.units.unit_result import Outcome
+from rebaser_server.compute.units.work_unit import Blob, Limits, Shape
 from tests.unit.dvu.graphs import UNHURRIED, install
 from tests.unit.dvu.independent import independently
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.dvu import work
-from rebaser_server.dvu.blob import Blob, digest_of
-from rebaser_server.dvu.culprits import prefix
-from rebaser_server.dvu.evaluate import evaluate
-from rebaser_server.dvu.orders import Run
-from rebaser_server.dvu.outcome import Outcome, decode_outcome
-from rebaser_server.dvu.plan import plan
-from rebaser_server.dvu.shelf import Shelf, Stored
-from rebaser_server.files import Files
+from rebaser_server.compute.evaluate import task_protocol
+from rebaser_server.compute.evaluate.evaluator import evaluate
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.runs.run import Run
+from rebaser_server.compute.units.culprits import prefix
+from rebaser_server.compute.units.run_store import Shelf, Stored
+from rebaser_server.compute.units.unit_result import Outcome, decode_outcome
+from rebaser_server.compute.units.work_unit import Blob, digest_of
+from rebaser_server.files.shared_files import Files
 from tests.unit.dvu.graphs import Builder, install
 
 
@@ -40,7 +40,7 @@ def completed(it: Run) -> tuple[list[Outcome | Stored], int]:
     while orders := it.orders():
         rounds += 1
         for number, order in orders.items():
-            it.answered(number, work.done(order, it.shelf, it.id))
+            it.answered(number, task_protocol.done(order, it.shelf, it.id))
     return it.outcomes(), rounds
 
 
@@ -78,7 +78,7 @@ def test_a_blob_that_is_done_is_not_asked_for_again(shelf: Shelf) -> None:
     again = Run("again", [new, done], shelf)
 
     assert len(again.orders()) == 1
-    again.answered(0, work.done(work.order("", new, ()), None, ""))
+    again.answered(0, task_protocol.done(task_protocol.order("", new, ()), None, ""))
     first, second = again.outcomes()
     assert len(first) == 10
     assert isinstance(second, Stored)
@@ -121,10 +121,10 @@ def _first(blob: bytes, count: int) -> bytes:
 def test_two_attempts_never_write_the_same_file(shelf: Shelf) -> None:
     """What a commit refers to stays as it was, even if a function is not quite pure."""
     blob = chain(20_000)
-    order = work.order(digest_of(blob), blob, ())
+    order = task_protocol.order(digest_of(blob), blob, ())
 
     for _ in range(2):
-        work.done(order, shelf, "run")
+        task_protocol.done(order, shelf, "run")
 
     assert len(shelf.names()) == 2
 
@@ -156,7 +156,7 @@ def test_clearing_keeps_what_is_referred_to_and_the_batch_that_does(shelf: Shelf
 
 @pytest.fixture
 def _turns_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "_WORTH", 0)
+    monkeypatch.setattr(task_protocol, "_WORTH", 0)
 
 
 @pytest.mark.usefixtures("_turns_are_short")
@@ -177,8 +177,8 @@ def test_progress_counts_what_is_kept_and_what_workers_tell(shelf: Shelf) -> Non
     assert it.done() == 0
 
     orders = it.orders()
-    it.answered(0, work.done(orders[0], shelf, it.id))
-    it.answered(1, work.done(orders[1], shelf, it.id))
+    it.answered(0, task_protocol.done(orders[0], shelf, it.id))
+    it.answered(1, task_protocol.done(orders[1], shelf, it.id))
     it.orders()
     kept = it.done()
     shelf.tell_progress(it.id, digest_of(large), 200)

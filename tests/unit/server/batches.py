@@ -16,7 +16,7 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
-from rebaser_server.graph import Graph
+from rebaser_server.values.graph import Graph
 from tests.unit.server.model import plain
 from tests.unit.server.saving import ulid
 

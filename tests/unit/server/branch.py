@@ -2,11 +2,11 @@
 
 from copy import deepcopy
 
-from rebaser_server.graph import Graph
-from rebaser_server.rebase.correcting import Rebased, rebase
-from rebaser_server.rebase.definitions import Before
-from rebaser_server.rebase.edits import Edits
-from rebaser_server.rebase.merging import changes_between, merged
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.definitions import Before
+from rebaser_server.values.rebase.edits import Edits
+from rebaser_server.values.rebase.merge import changes_between, merged
+from rebaser_server.values.rebase.rebase import Rebased, rebase
 from tests.unit.server.model import Model, plain
 
 

@@ -12,16 +12,16 @@ from rebaser_core.commits import Claim, CommitV1, Handled, Head, Outcome
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, Updates
 from rebaser_core.updates import AnyUpdate, SetComputed
-from rebaser_server.dvu.builtin import BUILTINS
-from rebaser_server.dvu.evaluate import decode_outcome, evaluate
-from rebaser_server.dvu.json_data import read_only
-from rebaser_server.dvu.plan import plan
-from rebaser_server.graph import Graph
-from rebaser_server.history.state import State
-from rebaser_server.rebase.correcting import rebase
-from rebaser_server.rebase.rebased import Rebased
+from rebaser_server.commit_log.state import State
+from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate
+from rebaser_server.compute.functions.builtin import BUILTINS
+from rebaser_server.compute.json_values import read_only
+from rebaser_server.compute.plan.plan import plan
 from rebaser_server.store.checkpoints import changes_of
-from rebaser_server.store.rows import graph_of, head_of
+from rebaser_server.store.table_schema import graph_of, head_of
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase.result import Rebased
 from tests.unit.server.model import plain
 
 

@@ -10,8 +10,8 @@ from rebaser_core.codecs import CBOR, dumps
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import UpdatesBatch, UpdatesBatchV2
 from rebaser_core.updates import AnyUpdate
-from rebaser_server.graph import Graph
-from rebaser_server.rebase.correcting import Rebased, rebase
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.rebase import Rebased, rebase
 
 History = list[list[AnyUpdate]]
 

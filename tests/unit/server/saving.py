@@ -4,9 +4,9 @@ import sys
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.updates import PutFunc, PutValue
-from rebaser_server.graph import Graph
-from rebaser_server.rebase.correcting import rebase
 from rebaser_server.store.checkpoints import Changes, Checkpoints, changes_of
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.rebase import rebase
 
 CHANGE_SET = ChangeSet(WorkspaceId.from_int(1), ChangeSetId.from_int(2))
 

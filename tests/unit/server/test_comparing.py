@@ -4,8 +4,8 @@ import pytest
 
 from rebaser_core.ids import RequestId
 from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetInputs, SetValue
-from rebaser_server.line.lifecycle import at_head, digest
-from rebaser_server.questions.comparing import changes_in
+from rebaser_server.processor.change_set_commands import at_head, digest
+from rebaser_server.queries.diff import changes_in
 from tests.unit.server.branch import Branch, Head
 from tests.unit.server.saving import ulid
 

@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from rebaser_core.errors import MalformedMessage
-from rebaser_server.contained import LINES, contained
+from rebaser_server.runtime.containment import LINES, contained
 
 
 def skipped(what):

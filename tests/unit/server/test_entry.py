@@ -10,7 +10,7 @@ import pytest
 def test_what_is_missing_is_named_with_what_to_do(module: str) -> None:
     code = (
         f"import sys; sys.modules[{module!r}] = None; sys.argv = ['rebaser', 'serve'];"
-        "from rebaser_server.entry import run; run()"
+        "from rebaser_server.__main__ import run; run()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
@@ -25,7 +25,8 @@ def test_what_is_missing_is_named_with_what_to_do(module: str) -> None:
 def test_what_takes_long_to_import_waits_until_it_is_needed():
     """Each of these takes as long as half of a start."""
     code = (
-        "import sys, rebaser_server.daemon; print({'pandas', 'pyspark', 'scipy'} & {*sys.modules})"
+        "import sys, rebaser_server.service.daemon; "
+        "print({'pandas', 'pyspark', 'scipy'} & {*sys.modules})"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

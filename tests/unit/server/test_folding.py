@@ -7,13 +7,13 @@ from hypothesis import given
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Computed, ResultFile
 from rebaser_core.updates import PutValue, RemoveValue, SetComputed
-from rebaser_server.dvu.blob import BLOCKED, FAILED, OK
-from rebaser_server.dvu.outcome import SCHEMA, Outcome
-from rebaser_server.history.batches import Batches, MissingBatch
-from rebaser_server.json_text import text_of
-from rebaser_server.rebase.correcting import rebase
-from rebaser_server.rebase.folding import fold
-from rebaser_server.store.results import Results
+from rebaser_server.commit_log.batch_store import Batches, MissingBatch
+from rebaser_server.compute.units.unit_result import SCHEMA, Outcome
+from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK
+from rebaser_server.store.batch_files import Results
+from rebaser_server.values.canonical_json import text_of
+from rebaser_server.values.rebase.apply_results import fold
+from rebaser_server.values.rebase.rebase import rebase
 from tests.unit.server.batches import batches, contents, examples, histories
 from tests.unit.server.replaying import after
 from tests.unit.server.test_rebase_results import DEFINITIONS, FIRST, SECOND

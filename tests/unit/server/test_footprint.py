@@ -4,9 +4,9 @@ import tracemalloc
 
 import pytest
 
-from rebaser_server.graph import Graph
-from rebaser_server.history.state import State
-from rebaser_server.questions.footprint import footprint
+from rebaser_server.commit_log.state import State
+from rebaser_server.queries.memory_footprint import footprint
+from rebaser_server.values.graph import Graph
 
 
 def filled(count, text):

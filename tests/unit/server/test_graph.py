@@ -17,19 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_core.updates import PutValue, RemoveValue, SetInputs
-from rebaser_server.dvu import closure as closures
-from rebaser_server.dvu.blob import Blob
-from rebaser_server.dvu.plan import plan
-from rebaser_server.graph import Graph, Status, ids, names, sweeps, texts, wiring
-from rebaser_server.graph.columns import STATUSES
-from rebaser_server.graph.hashing import hash_of, hashes_of
-from rebaser_server.graph.ids import arrow_ids, raw_ids
-from rebaser_server.graph.names import Names
-from rebaser_server.graph.shapes import Shapes
-from rebaser_server.graph.texts import Texts
-from rebaser_server.rebase.correcting import rebase
-from rebaser_server.store import loading, rows
-from rebaser_server.store.rows import graph_of, rows_of
+from rebaser_server.compute.plan import affected as closures
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.store import graph_loader, table_schema
+from rebaser_server.store.table_schema import graph_of, rows_of
+from rebaser_server.values.graph import Graph, Status, adjacency, ids, names, text_column, toposort
+from rebaser_server.values.graph.columns import STATUSES
+from rebaser_server.values.graph.hash_index import hash_of, hashes_of
+from rebaser_server.values.graph.ids import arrow_ids, raw_ids
+from rebaser_server.values.graph.names import Names
+from rebaser_server.values.graph.signatures import Shapes
+from rebaser_server.values.graph.text_column import Texts
+from rebaser_server.values.rebase.rebase import rebase
 from tests.unit.server.batches import (
     FUNCS,
     VALUES,
@@ -46,14 +46,14 @@ THRESHOLDS = [
     (ids, "_RECENT", 2),
     (names, "_RECENT", 2),
     (names, "_AT_ONCE", 2),
-    (texts, "_FEW", 0),
-    (texts, "_SPARE", 1),
-    (wiring, "_SOON", 1),
-    (wiring, "_CHUNK", 1),
-    (sweeps, "_NARROW", 0),
+    (text_column, "_FEW", 0),
+    (text_column, "_SPARE", 1),
+    (adjacency, "_SOON", 1),
+    (adjacency, "_CHUNK", 1),
+    (toposort, "_NARROW", 0),
     (closures, "_NARROW", 0),
-    (rows, "_AT_ONCE", 3),
-    (rows, "_MOST_BYTES", 100),
+    (table_schema, "_AT_ONCE", 3),
+    (table_schema, "_MOST_BYTES", 100),
 ]
 
 
@@ -195,7 +195,7 @@ def test_a_table_from_before_is_loaded_by_its_inputs():
     without = table.drop_columns(["arguments", "input_hashes"])
 
     assert contents(graph_of(without)) == contents(graph)
-    with pytest.raises(loading.InputsNeeded):
+    with pytest.raises(graph_loader.InputsNeeded):
         graph_of(without.drop_columns("inputs"))
 
     place = table.schema.get_field_index("input_hashes")
@@ -211,7 +211,7 @@ def test_ids_whose_hashes_collide_are_told_apart():
     with (
         mock.patch.object(ids, "hashes_of", lambda found: np.zeros(len(found), np.uint64)),
         mock.patch.object(ids, "hash_of", return_value=0),
-        mock.patch.object(loading, "hashes_of", lambda found: np.zeros(len(found), np.uint64)),
+        mock.patch.object(graph_loader, "hashes_of", lambda found: np.zeros(len(found), np.uint64)),
     ):
         rebase(graph, 1, [*puts, dependent])
         table = rows_of(graph, {}, 1, whole=True)
@@ -219,7 +219,7 @@ def test_ids_whose_hashes_collide_are_told_apart():
 
         assert contents(loaded) == contents(graph)
         assert loaded.values[ulid(13)].value == 13
-        with pytest.raises(loading.InputsNeeded):
+        with pytest.raises(graph_loader.InputsNeeded):
             graph_of(table.drop_columns("inputs"))
 
 

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.dvu.json_data import same
-from rebaser_server.json_text import all_data_of, data_of, text_of, texts_of, texts_of_numbers
+from rebaser_server.compute.json_values import same
+from rebaser_server.values.canonical_json import (
+    all_data_of,
+    data_of,
+    text_of,
+    texts_of,
+    texts_of_numbers,
+)
 from tests.unit.server.batches import examples
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from rebaser_server.errors import BackgroundEnded, Interrupted, LeaseLost, Overtaken, RetryLater
-from rebaser_server.lifetimes import Shutdown, alongside, each
+from rebaser_server.runtime.concurrency import Shutdown, alongside, each
 
 FORBIDDING = [LeaseLost("lease"), Overtaken("overtaken")]
 OTHERS = [RetryLater("later", 1.0), Interrupted("stop"), ValueError("unforeseen")]

@@ -5,7 +5,7 @@ import json
 import pytest
 import structlog
 
-from rebaser_server import logs
+from rebaser_server.telemetry import logs
 
 HOSTILE = "list[/a]\n12:00:00 [info     ] a forged event\x1b[31m\u202e"
 

@@ -8,9 +8,9 @@ from hypothesis import given, target
 from hypothesis import strategies as st
 
 from rebaser_core.updates import PutValue, RemoveValue, SetInputs, SetValue
-from rebaser_server.rebase.correcting import rebase
-from rebaser_server.rebase.definitions import value_in
-from rebaser_server.rebase.merging import Reach
+from rebaser_server.values.rebase.definitions import value_in
+from rebaser_server.values.rebase.merge import Reach
+from rebaser_server.values.rebase.rebase import rebase
 from tests.unit.server.batches import FUNCS, VALUES, batches, examples, require_consistent
 from tests.unit.server.batches import definitions as sensible
 from tests.unit.server.branch import Branch, Head, definitions

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 
 from rebaser_core.updates import PutValue
-from rebaser_server.graph import Graph
-from rebaser_server.rebase.correcting import rebase
-from rebaser_server.store.rows import graph_of, rows_of
+from rebaser_server.store.table_schema import graph_of, rows_of
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.rebase import rebase
 from tests.unit.server.batches import (
     FUNCS,
     batches,

@@ -11,7 +11,7 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
-from rebaser_server.rebase.correcting import rebase
+from rebaser_server.values.rebase.rebase import rebase
 from tests.unit.server.batches import FUNCS, batches, contents, examples, histories
 from tests.unit.server.change_set import ChangeSet
 from tests.unit.server.model import Model

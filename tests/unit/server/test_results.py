@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from rebaser_core.messages import InStore
-from rebaser_server.store.results import Results
+from rebaser_server.store.batch_files import Results
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.history.retention import Kept, Retention
+from rebaser_server.commit_log.retention import Kept, Retention
 
 NOW = 1_000.0
 ALL = 10**9

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetInputs, SetValue
-from rebaser_server.graph import Graph
-from rebaser_server.questions.reverting import Known, inverse, touched
-from rebaser_server.rebase.correcting import rebase
-from rebaser_server.rebase.definitions import func_in, value_in
+from rebaser_server.queries.revert import Known, inverse, touched
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.definitions import func_in, value_in
+from rebaser_server.values.rebase.rebase import rebase
 from tests.unit.server.batches import batches, computable, examples
 from tests.unit.server.saving import ulid
 

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from rebaser_core.jetstream import Unreachable
-from rebaser_server.rounds import LONGEST, every
+from rebaser_server.runtime.periodic import LONGEST, every
 
 
 class Enough(BaseException):

@@ -6,9 +6,9 @@ from contextlib import suppress
 import pytest
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+from rebaser_server.cluster.slot_pool import LONGEST_PUT_OFF, RETURNS, Fairness, Slots
 from rebaser_server.errors import SlotWanted
-from rebaser_server.lifetimes import alongside
-from rebaser_server.line.slots import LONGEST_PUT_OFF, RETURNS, Fairness, Slots
+from rebaser_server.runtime.concurrency import alongside
 from tests.harness import eventually
 
 BUSY, OTHER, NEWCOMER = WorkspaceId(), WorkspaceId(), WorkspaceId()

@@ -5,8 +5,8 @@ import json
 from rebaser_core.commits import Attempts, Claim, CommitV1, Handled, Head, Outcome
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, InStore, Updates
-from rebaser_server.graph import Graph
-from rebaser_server.history.state import RECENT, Known, State
+from rebaser_server.commit_log.state import RECENT, Known, State
+from rebaser_server.values.graph import Graph
 
 IDS = [RequestId.from_int(number) for number in range(RECENT + 5)]
 

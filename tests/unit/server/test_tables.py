@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from rebaser_server.tables import Table, Tree, progress_bar
+from rebaser_server.terminal.tables import Table, Tree, progress_bar
 
 HOSTILE = {
     "price[eur]": "price[eur]",

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server import terminal
-from rebaser_server.terminal import visible
+import rebaser_server
+from rebaser_server.terminal import lines
+from rebaser_server.terminal.lines import visible
 
-SERVER = Path(terminal.__file__).parent
-PRINTERS = {"terminal.py", "tables.py"}
+SERVER = Path(rebaser_server.__file__).parent
+PRINTERS = {"terminal/lines.py", "terminal/tables.py"}
 OUTSIDE = {
-    "logs.py": "events go to stderr through its own processor",
-    "entry.py": "the modules that print may be missing there",
-    "dvu/limits.py": "a stream for Python's own faulthandler",
+    "telemetry/logs.py": "events go to stderr through its own processor",
+    "__main__.py": "the modules that print may be missing there",
+    "compute/evaluate/call_watchdog.py": "a stream for Python's own faulthandler",
 }
 
 
@@ -38,8 +39,8 @@ def test_what_cannot_be_seen_is_written_out_and_the_rest_stays(text: str, shown:
 
 
 def test_a_line_stays_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.say("a\nb", 7)
-    terminal.complain("c\x1bd")
+    lines.say("a\nb", 7)
+    lines.complain("c\x1bd")
 
     assert capsys.readouterr() == ("a\\nb\n7\n", "c\\x1bd\n")
 
@@ -51,14 +52,14 @@ def test_an_encoding_that_lacks_a_character_is_no_error(
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
 
-    terminal.prepare()
-    terminal.say("√2")
+    lines.prepare()
+    lines.say("√2")
 
     assert raw.getvalue() == b"\\u221a2\n"
 
 
 def test_json_is_read_as_what_it_was(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.say_json({"name": "\x1b\u202e[bold]"})
+    lines.say_json({"name": "\x1b\u202e[bold]"})
 
     assert capsys.readouterr().out == '{"name": "\\u001b\\u202e[bold]"}\n'
 

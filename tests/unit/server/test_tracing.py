@@ -11,9 +11,9 @@ from opentelemetry.trace import SpanContext
 from rebaser_core.commits import Claim, CommitV1, Handled, Head, Outcome
 from rebaser_core.ids import RequestId
 from rebaser_core.tracing import MOST_LINKS, context_of, injected, is_on, named_in
-from rebaser_server import logs
-from rebaser_server.line.owed import Owed
-from rebaser_server.tracing import exported, is_wanted
+from rebaser_server.processor.pending_dvu import Owed
+from rebaser_server.telemetry import logs
+from rebaser_server.telemetry.tracing import exported, is_wanted
 from tests.integration.deployment import new_change_sets
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}

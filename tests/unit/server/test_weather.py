@@ -10,7 +10,7 @@ import rebaser_server
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import ApiError, JetStreamError, Unreachable
 from rebaser_server.errors import Unwritten, WorkEnded
-from rebaser_server.weather import LONGEST_DELAY, backoff, is_weather
+from rebaser_server.runtime.transient_errors import LONGEST_DELAY, backoff, is_weather
 
 WAITED_FOR = {
     "ConsumerGone",

@@ -1,0 +1,111 @@
+"""The data of deleted change sets: gone once the retention time is over, by one Rebaser."""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final, Never
+
+import structlog
+
+from rebaser_client.registry import Registry
+from rebaser_core.change_sets import ChangeSetRecordV1, Kind, Standing
+from rebaser_core.errors import MessageError
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.membership import Members
+from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.errors import WorkEnded
+from rebaser_server.files.shared_files import Files
+from rebaser_server.runtime.containment import contained
+from rebaser_server.runtime.periodic import every
+
+log: Final = structlog.get_logger()
+
+
+class Forgetting:
+    """Each step may be repeated; that two do it at once harms nothing.
+
+    Of a deleted change set its last line stays, a few hundred bytes: by it whatever is
+    still sent there is refused, and no former owner can begin it anew. Batches that
+    nothing refers to any more are garbage, which is collected.
+    """
+
+    def __init__(
+        self, js: JetStream, subjects: Subjects, files: Files, members: Members, *, keep: float
+    ) -> None:
+        """`keep`: seconds from when it was deleted."""
+        self._js = js
+        self._subjects = subjects
+        self._registry = Registry(js, subjects, self._skip)
+        self._unreadable: set[str] = set()
+        """Workspaces of records that cannot be read, as keys begin."""
+        self._files = files
+        self._members = members
+        self._keep = keep
+
+    async def run(self, period: float) -> Never:
+        """Look every so many seconds, more or less, until cancelled; what fails is tried again."""
+        await every(period, self._round, "forgetting")
+
+    async def _round(self) -> None:
+        if self._members.rank() == 0:
+            for change_set in await self.forget():
+                log.info("forgotten", change_set=str(change_set))
+
+    async def forget(self) -> list[ChangeSet]:
+        """Remove what is due; which change sets that was.
+
+        Of a workspace with a record that this release cannot read nothing is removed: that
+        may be a branch whose base is still needed.
+        """
+        self._unreadable.clear()
+        records = [record async for record in self._registry.change_sets(None)]
+        due = [record for record in records if self._is_due(record)]
+        pinned = await self._pinned(records) if due else set()
+        gone = []
+        for record in due:
+            change_set = ChangeSet(record.workspace_id, record.change_set_id)
+            if change_set in pinned or str(record.workspace_id) in self._unreadable:
+                continue
+            with contained("change set", but=(JetStreamError,), change_set=change_set):
+                await self._remove(change_set)
+                if record.kind == Kind.HEAD:
+                    await self._registry.forget_workspace(record.workspace_id)
+                await self._registry.forget(change_set)
+                gone.append(change_set)
+        return gone
+
+    def _skip(self, key: str, error: MessageError) -> None:
+        self._unreadable.add(key.partition(".")[0])
+        with contained("record", key=key):
+            raise error
+
+    def _is_due(self, record: ChangeSetRecordV1) -> bool:
+        if record.standing != Standing.DELETED or record.closed_at is None:
+            return False
+        age = datetime.now(UTC) - datetime.fromisoformat(record.closed_at)
+        return age.total_seconds() >= self._keep
+
+    async def _pinned(self, records: Iterable[ChangeSetRecordV1]) -> set[ChangeSet]:
+        """Those that a branch was forked from which nobody has taken up yet."""
+        pinned = set()
+        for record in records:
+            if record.base is None or record.standing != Standing.OPEN:
+                continue
+            branch = ChangeSet(record.workspace_id, record.change_set_id)
+            try:
+                _, last = await CommitLog(self._js, self._subjects, branch).last()
+            except WorkEnded:  # a line that cannot be read: perhaps it is needed
+                last = None
+            if last is None or (last.head.branch and last.head.branch.cursor is None):
+                pinned.add(ChangeSet(record.workspace_id, record.base.change_set_id))
+        return pinned
+
+    async def _remove(self, change_set: ChangeSet) -> None:
+        """The log but for its last line, and the checkpoints."""
+        commits = CommitLog(self._js, self._subjects, change_set)
+        last, _ = await commits.last()
+        await commits.purge(last)
+        directory = f"change_sets/{change_set.workspace_id}/{change_set.change_set_id}"
+        await asyncio.to_thread(self._files.delete_directory, directory)

@@ -1,0 +1,52 @@
+"""One Rebaser of a deployment removes garbage now and then; which one may change at any time."""
+
+from typing import Final, Never
+
+import structlog
+
+from rebaser_core.jetstream import JetStream
+from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.membership import Members
+from rebaser_server.commit_log.garbage_collection import Collector
+from rebaser_server.files.shared_files import Files
+from rebaser_server.runtime.periodic import every
+from rebaser_server.settings.settings import StoreSettings
+from rebaser_server.store.orphan_files import Leftovers
+
+log: Final = structlog.get_logger()
+
+
+class Collecting:
+    """Collects for as long as this Rebaser comes first among those alive.
+
+    That is only a way to have it done once: twice harms nothing.
+    """
+
+    def __init__(self, collector: Collector, members: Members, period: float) -> None:
+        """`period`: seconds between two looks, more or less."""
+        self._collector = collector
+        self._members = members
+        self._period = period
+
+    @classmethod
+    def of(
+        cls, js: JetStream, subjects: Subjects, members: Members, store: StoreSettings
+    ) -> "Collecting":
+        """As the settings have it."""
+        leftovers = Leftovers(Files(store.root, store.options))
+        grace = store.keep_unreferred.total_seconds()
+        collector = Collector(js, subjects, leftovers, grace)
+        return cls(collector, members, store.collect_every.total_seconds())
+
+    async def run(self) -> Never:
+        """Look once a period, until cancelled. What fails is logged and tried in the next."""
+        await every(self._period, self.collect, "collection")
+
+    async def collect(self) -> None:
+        """Remove what is garbage by now, unless another Rebaser does."""
+        if self._members.rank() > 0:
+            return
+        garbage = await self._collector.find()
+        await self._collector.remove(garbage)
+        if counts := garbage.counts():
+            log.info("garbage collected", **counts)

@@ -1,0 +1,136 @@
+"""Which Rebasers are alive, as far as one can tell from their silence.
+
+Only a hint, over plain NATS: the presumption may be wrong at any time, and the
+fence is the commit log. Who is presumed dead and lives finds itself overtaken.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Never
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from rebaser_core import deadlines
+from rebaser_core.subjects import Subjects
+from rebaser_server.runtime.periodic import every
+
+BEAT_EVERY: Final = 0.5  # seconds
+BEAT_MOVING: Final = 0.1
+"""Seconds, after somebody left: what he had is on its way, and the others must know to whom."""
+MOVING: Final = 3.0  # seconds that this may take
+PRESUMED_DEAD: Final = 3.5
+"""Seconds of silence. A frozen or partitioned Rebaser loses its tasks after this, which harms
+nobody; a shorter time would make that common on a busy machine."""
+FORGOTTEN: Final = 60.0
+"""Seconds of silence after which a member is nobody's concern any more."""
+
+_LEFT: Final = b"left"
+_DIGITS: Final = 9
+"""Of a count that is believed."""
+
+
+class Members:
+    """The Rebasers of a deployment, this one among them."""
+
+    def __init__(
+        self, nc: Client, subjects: Subjects, instance: str, busy: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`instance` must be new for each start of a process: it is who owns change sets (F4).
+
+        `busy` counts the tasks that this one has in hand, for the others to know.
+        """
+        self._nc = nc
+        self._subject = subjects.subject("rebaser.members")
+        self._instance = instance
+        self._clock = asyncio.get_running_loop().time
+        self._heard: dict[str, float] = {}
+        self._own_busy = busy
+        self._busy: dict[str, int | None] = {}
+        self._left = asyncio.Event()
+        self._last_left = -MOVING
+
+    async def beat(self) -> Never:
+        """Tell the others again and again that this one lives, until cancelled."""
+        subscription = await self._nc.subscribe(f"{self._subject}.*", cb=self._hear)
+        try:
+            # However a beat fails, the next one comes no later: silence is taken for death.
+            await every(BEAT_EVERY, self._beat, "heartbeats", first=0, pause=lambda _: self._rest())
+        finally:
+            with suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+                await self._say(_LEFT)
+
+    async def _beat(self) -> None:
+        await self._say(b"%d" % self._own_busy())
+        self._left.clear()
+
+    async def _rest(self) -> None:
+        with suppress(TimeoutError):
+            async with deadlines.within(BEAT_MOVING if self.moving() else BEAT_EVERY):
+                await self._left.wait()
+
+    async def _say(self, what: bytes) -> None:
+        with suppress(nats.errors.Error, OSError):
+            await self._nc.publish(f"{self._subject}.{self._instance}", what)
+
+    async def _hear(self, message: Msg) -> None:
+        member = message.subject.rpartition(".")[2]
+        if message.data == _LEFT:
+            self._heard.pop(member, None)
+            self._last_left = self._clock()
+            self._left.set()
+        else:
+            self._heard[member] = self._clock()
+            told = message.data
+            counts = told.isdigit() and len(told) <= _DIGITS
+            self._busy[member] = int(told) if counts else None
+
+    def silent(self) -> set[str]:
+        """Members presumed dead; none while this one does not even hear itself."""
+        if not self.hears_itself():
+            return set()
+        now = self._clock()
+        for member in [m for m, heard in self._heard.items() if now - heard > FORGOTTEN]:
+            del self._heard[member]
+            self._busy.pop(member, None)
+        return {m for m, heard in self._heard.items() if now - heard > PRESUMED_DEAD}
+
+    def hears_itself(self) -> bool:
+        """Whether heartbeats get through at all."""
+        return self._clock() - self._heard.get(self._instance, 0.0) < PRESUMED_DEAD / 2
+
+    def heard(self, member: str) -> bool:
+        """Whether it was heard lately and has not left."""
+        return member in self._heard
+
+    def alive(self) -> int:
+        """How many there are, this one included."""
+        return len((self._heard.keys() | {self._instance}) - self.silent())
+
+    def busy_elsewhere(self) -> int | None:
+        """Tasks that the others had in hand half a second ago; None if one of them does not say."""
+        counts = [self._busy[m] for m in self._heard.keys() - self.silent() - {self._instance}]
+        told = [count for count in counts if count is not None]
+        return sum(told) if len(told) == len(counts) else None
+
+    def moving(self) -> bool:
+        """Whether somebody left so lately that not all of his tasks may be taken yet."""
+        return self._clock() - self._last_left < MOVING
+
+    def eldest(self) -> bool:
+        """Whether none of those alive was started before this one, as their clocks have it."""
+        alive = self._heard.keys() - self.silent() - {self._instance}
+        return all(_started(self._instance) < _started(member) for member in alive)
+
+    def rank(self) -> int:
+        """Place of this one among those alive: they act one after the other, not all at once."""
+        alive = sorted(self._heard.keys() - self.silent() - {self._instance})
+        return sum(member < self._instance for member in alive)
+
+
+def _started(member: str) -> str:
+    """The time that a process was started begins the id behind the name of its instance."""
+    return member.rpartition("/")[2]

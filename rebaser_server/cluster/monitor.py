@@ -1,0 +1,73 @@
+"""Looks now and then whether NATS is configured as it must be, and whether requests wait (X3)."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final, Never
+
+import structlog
+
+from rebaser_core.errors import UnknownSubject
+from rebaser_core.ids import ChangeSet
+from rebaser_server.cluster.provisioning import Assets, report
+from rebaser_server.runtime.containment import printable
+from rebaser_server.runtime.periodic import every
+
+log: Final = structlog.get_logger()
+
+SHOWN: Final = 10
+"""Requests that are looked at in one pass, however many wait."""
+
+
+class Inspection:
+    """Tells people what no Rebaser can mend. A pass costs as much for one change set as for all."""
+
+    def __init__(
+        self,
+        assets: Assets,
+        alert_after: timedelta,
+        period: float,
+        paused: Callable[[ChangeSet], bool] = lambda _: False,
+    ) -> None:
+        """`alert_after`: how long a request may wait unless it is `paused`; `period`: seconds."""
+        self._paused = paused
+        self._assets = assets
+        self._alert_after = alert_after
+        self._period = period
+
+    async def run(self) -> Never:
+        """Look once a period, somewhat early or late, until cancelled."""
+        await every(self._period, self._inspect, "inspection")
+
+    async def _inspect(self) -> None:
+        report(await self._assets.check())
+        await self.tell_of_old_requests()
+
+    async def tell_of_old_requests(self) -> None:
+        """Log who waits for too long: the oldest requests, and how many there are in all.
+
+        By the server's clock alone, which dated the requests, too.
+        """
+        js, stream = self._assets.js, self._assets.subjects.requests_stream
+        info = await js.stream_info(stream)
+        state, limit = info["state"], datetime.fromisoformat(info["ts"]) - self._alert_after
+        if not state["messages"] or datetime.fromisoformat(state["first_ts"]) > limit:
+            return
+        subjects: dict[str, float] = {}
+        sequence = state["first_seq"]
+        for _ in range(SHOWN):
+            message = await js.get_message(stream, sequence=sequence, next_by_subject=">")
+            if message is None or message.time > limit:
+                break
+            sequence = message.sequence + 1
+            if self._is_paused(message.subject):
+                continue
+            waits = limit + self._alert_after - message.time
+            subjects.setdefault(printable(message.subject), round(waits.total_seconds()))
+        if subjects:
+            log.error("requests wait too long", seconds=subjects, requests=state["messages"])
+
+    def _is_paused(self, subject: str) -> bool:
+        try:
+            return self._paused(self._assets.subjects.change_set_of(subject))
+        except UnknownSubject:
+            return False

@@ -1,0 +1,192 @@
+"""What NATS must hold for us (S-1 to S-3): made where it is missing, compared where it is there."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import structlog
+
+from rebaser_client.registry import Registry
+from rebaser_core.jetstream import (
+    ApiError,
+    ConsumerGone,
+    Drift,
+    JetStream,
+    JetStreamError,
+    NotFound,
+    ObjectStore,
+    StreamNotFound,
+    Unavailable,
+    Unreachable,
+)
+from rebaser_core.jetstream.drift import drifts
+from rebaser_core.streams import StreamOptions, streams, tasks_consumer
+from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_server.cluster.pauses import PauseBook
+
+log: Final = structlog.get_logger()
+
+READY_WITHIN: Final = 60.0
+"""Seconds that JetStream is given to become ready: a cluster may still be choosing its leaders."""
+NO_PLACEMENT: Final = 10005  # "no suitable peers for placement": not enough servers are up, as yet
+_PAUSE: Final = 1.0  # seconds until what JetStream could not do is tried again
+
+GONE: Final = Drift("", "existence", expected=True, actual=False)
+"""Of a stream that is not there at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """The streams, the consumer and the bucket of one deployment, which all its Rebasers share."""
+
+    js: JetStream
+    subjects: Subjects
+    options: StreamOptions
+    ack_wait: timedelta
+
+    async def ready(self) -> list[Drift]:
+        """`make`, as soon as JetStream can, which it may not for as long as it has no leader.
+
+        Raises:
+            Unreachable: it could not in all the time that it was given.
+        """
+        clock = asyncio.get_running_loop().time
+        end = clock() + READY_WITHIN
+        while True:
+            try:
+                return await self.make()
+            except JetStreamError as error:
+                if not _passes(error):
+                    raise
+                if clock() >= end:
+                    raise Unreachable(f"JetStream is not ready: {error}") from error
+                log.warning("waiting for JetStream", error=str(error), left=round(end - clock()))
+            await asyncio.sleep(_PAUSE)
+
+    async def make(self) -> list[Drift]:
+        """Make what is missing; how differs what was there. May be cancelled and repeated."""
+        found = []
+        for config in self._streams():
+            found += await self.js.ensure_stream(config)
+        found += await self.js.ensure_consumer(self.subjects.tasks_stream, self._consumer())
+        return found + await self._make_bucket()
+
+    async def check(self) -> list[Drift]:
+        """How they differ by now, the tasks made again if they are gone (X3)."""
+        found = await self.make_tasks()
+        for config in self._streams():
+            try:
+                info = await self.js.stream_info(config["name"])
+            except StreamNotFound:
+                found.append(GONE._replace(name=f"stream {config['name']}"))
+            else:
+                found += drifts(f"stream {config['name']}", config, info["config"])
+        return found + await self._make_bucket()
+
+    async def differences(self) -> list[Drift]:
+        """How they differ by now, what is missing included. Makes and changes nothing."""
+        bucket = f"OBJ_{self.subjects.batches_bucket}"
+        found = await self._difference({"name": bucket, **self._bucket()})
+        for config in self._streams():
+            found += await self._difference(config)
+        wanted, stream = self._consumer(), self.subjects.tasks_stream
+        try:
+            info = await self.js.consumer_info(stream, TASKS_CONSUMER)
+        except NotFound:
+            return [*found, GONE._replace(name=f"consumer {stream}/{TASKS_CONSUMER}")]
+        return found + drifts(f"consumer {stream}/{TASKS_CONSUMER}", wanted, info["config"])
+
+    async def _difference(self, config: dict[str, Any]) -> list[Drift]:
+        name = f"stream {config['name']}"
+        try:
+            info = await self.js.stream_info(config["name"])
+        except StreamNotFound:
+            return [GONE._replace(name=name)]
+        return drifts(name, config, info["config"])
+
+    async def make_tasks(self) -> list[Drift]:
+        """Have the tasks' stream and its consumer, also if somebody deleted them; how they differ.
+
+        What they held is made from the rest: a task by the reconciler, a delivery by the
+        consumer, and who holds one that was delivered again is fenced by the log. No other
+        stream can be replaced by an empty one, least of all one whose sequences would
+        begin again below what was handled (S-5).
+        """
+        tasks = self.subjects.tasks_stream
+        try:
+            await self.js.consumer_info(tasks, TASKS_CONSUMER)
+        except NotFound as error:
+            log.error("tasks made again", missing=str(error), remedy="find out who deletes them")
+        [config] = [config for config in self._streams() if config["name"] == tasks]
+        await self.js.ensure_stream(config)
+        return await self.js.ensure_consumer(tasks, self._consumer())
+
+    async def make_tasks_again(self, reason: ConsumerGone) -> None:
+        """`make_tasks` when they were missed; if it cannot be done now, return after a while."""
+        log.warning("tasks consumer is gone", reason=str(reason))
+        try:
+            report(await self.make_tasks())
+        except JetStreamError as error:
+            log.warning("tasks not made again yet", error=str(error))
+            await asyncio.sleep(_PAUSE)
+
+    async def _make_bucket(self) -> list[Drift]:
+        bucket = ObjectStore(self.js, self.subjects.batches_bucket)
+        found = await bucket.ensure(**self._bucket())
+        found += await Registry(self.js, self.subjects).ensure(self.options.replicas)
+        return found + await PauseBook(self.js, self.subjects).ensure(self.options.replicas)
+
+    def _bucket(self) -> dict[str, Any]:
+        options = self.options
+        return {"num_replicas": options.replicas, "allow_rollup_hdrs": options.batches_rollup}
+
+    def _streams(self) -> list[dict[str, Any]]:
+        return streams(self.subjects, self.options)
+
+    def _consumer(self) -> dict[str, Any]:
+        return tasks_consumer(self.subjects, self.ack_wait)
+
+
+def _passes(error: JetStreamError) -> bool:
+    """Whether it may be otherwise a moment later."""
+    if isinstance(error, Unreachable | Unavailable):
+        return True
+    return isinstance(error, ApiError) and error.err_code == NO_PLACEMENT
+
+
+def report(found: list[Drift]) -> None:
+    """Tell a person of each difference, and what to do about it."""
+    for drift in found:
+        log.error(
+            "configuration differs",
+            what=drift.name,
+            field=drift.field,
+            expected=drift.expected,
+            actual=drift.actual,
+            remedy=remedy_for(drift),
+        )
+
+
+_SETTINGS: Final = {
+    "ack_wait": "REBASER_ACK_WAIT",
+    "num_replicas": "REBASER_NATS__REPLICAS",
+    "allow_rollup_hdrs": "REBASER_NATS__BATCHES_ROLLUP",
+    "max_msgs_per_subject": "REBASER_QUEUE__CHANGE_SET_REQUESTS",
+    "discard_new_per_subject": "REBASER_QUEUE__CHANGE_SET_REQUESTS",
+    "max_msgs": "REBASER_QUEUE__REQUESTS",
+    "max_bytes": "REBASER_QUEUE__REQUESTS_BYTES",
+}
+
+
+def remedy_for(drift: Drift) -> str:
+    if drift.field == GONE.field:
+        return (
+            "stop the Rebasers, restore it from a backup, or start them again to have an empty "
+            "one; of requests with a first_seq above the last one handled (S-5)"
+        )
+    kind, _, _ = drift.name.partition(" ")
+    remedy = f"set it back with `nats {kind} edit`"
+    if drift.field in _SETTINGS:
+        return f"{remedy}, or set {_SETTINGS[drift.field]} to it for all Rebasers"
+    return remedy

@@ -1,0 +1,98 @@
+"""Finds work that nobody has a task for, and makes the task (X1, X2). Deletes nothing (X4)."""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, Never
+
+import structlog
+
+from rebaser_client.publishing import publish_task
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.dvu_scanner import Unfinished
+from rebaser_server.runtime.containment import contained
+from rebaser_server.runtime.periodic import every
+from rebaser_server.telemetry import metrics
+
+log: Final = structlog.get_logger()
+
+
+class Reconciler:
+    """Looks at the start and then once a period, somewhat early or late so that daemons spread.
+
+    What a look costs depends on what waits and is in hand, not on how many change sets are
+    known. Requests tell of nearly all that is left undone; a DVU can be due without one only
+    if somebody else removed the task and both died, so it may be found after some looks.
+    """
+
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        period: float,
+        paused: Callable[[ChangeSet], bool] = lambda _: False,
+    ) -> None:
+        """`period`: seconds; `paused`: change sets that are left alone (P3)."""
+        self._js = js
+        self._subjects = subjects
+        self._period = period
+        self._paused = paused
+        self._unfinished = Unfinished(js, subjects.commits_stream)
+
+    async def run(self) -> Never:
+        """Look until cancelled. What fails is logged and tried again in the next period."""
+        await every(self._period, self._look, "reconciler", first=0)
+
+    async def _look(self) -> None:
+        result = "failed"
+        try:
+            with metrics.RECONCILER_SECONDS.time():
+                poked = await self.reconcile()
+            result = "done"
+        finally:
+            metrics.RECONCILER_LOOKS.labels(result).inc()
+        if poked:
+            metrics.RECONCILED.inc(poked)
+            log.info("tasks made for what had none", tasks=poked)
+
+    async def reconcile(self) -> int:
+        """See that each change set with a request has a task; how many had none.
+
+        And each with a due DVU, of those whose turn it is to be looked at. May be repeated
+        and run anywhere at once: a task too many costs one empty run.
+        """
+        tasks = await self._js.stream_subjects(self._subjects.tasks_stream)
+        needed = await self._with_requests(tasks) | await self._due(tasks)
+        alone = sorted(change_set for change_set in needed if not self._paused(change_set))
+        for change_set in alone:
+            with contained("change set", but=(JetStreamError,), change_set=change_set):
+                await publish_task(self._js, self._subjects, change_set)
+        return len(alone)
+
+    async def _with_requests(self, tasks: Collection[str]) -> set[ChangeSet]:
+        """Those that have requests and none of the `tasks`.
+
+        Compared as text: of a hundred thousand in hand not one is looked at more closely.
+        """
+        stream, subjects = self._subjects.requests_stream, self._subjects
+        ours, theirs = subjects.subject("rebaser.requests."), subjects.subject("rebaser.tasks.")
+        found = await self._js.stream_subjects(stream)
+        alone = (s for s in found if f"{theirs}{s.removeprefix(ours)}.process" not in tasks)
+        return self._change_sets(alone, stream)
+
+    def _change_sets(self, subjects: Iterable[str], stream: str) -> set[ChangeSet]:
+        found = set()
+        for subject in subjects:
+            with contained("subject", stream=stream, subject=subject):
+                found.add(self._subjects.change_set_of(subject))
+        return found
+
+    async def _due(self, tasks: Collection[str]) -> set[ChangeSet]:
+        """Those of which the head says that a DVU is due, and that have none of the `tasks`."""
+        found = self._change_sets(await self._unfinished.look(), self._subjects.commits_stream)
+        return {
+            change_set
+            for change_set in found
+            if self._subjects.task(change_set) not in tasks
+            and await self._unfinished.is_due(self._subjects.commits(change_set))
+        }

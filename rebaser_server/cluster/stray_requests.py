@@ -1,0 +1,86 @@
+"""Requests under subjects that name no change set: moved to the dead letters, where people look.
+
+No Rebaser ever reads them, and they count against the limit of all requests together.
+"""
+
+import re
+from datetime import UTC, datetime
+from typing import Final, Never
+
+import structlog
+
+from rebaser_core.errors import UnknownSubject
+from rebaser_core.jetstream import JetStream, StoredMessage, Unavailable, Unreachable
+from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.membership import Members
+from rebaser_server.processor.dead_letters import DIED_AT, REASON, SEQUENCE, STORED_AT, carried
+from rebaser_server.runtime.containment import contained, printable
+from rebaser_server.runtime.periodic import every
+
+log: Final = structlog.get_logger()
+
+_is_plain: Final = re.compile("[0-9A-Za-z_-]+").fullmatch
+
+
+def strays_of(subjects: Subjects) -> str:
+    """The subject of their dead letters, which name no change set either."""
+    return subjects.subject("rebaser", "dead-letters", "stray", "requests")
+
+
+class Strays:
+    """One Rebaser moves them; that two do it at once harms nothing."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, members: Members) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._stream = subjects.requests_stream
+        self._members = members
+
+    async def run(self, period: float) -> Never:
+        """Look once in about `period` seconds, until cancelled."""
+        await every(period, self._round, "strays", first=0)
+
+    async def _round(self) -> None:
+        if self._members.rank() == 0:
+            await self.move()
+
+    async def move(self) -> None:
+        """Move all there are. May be cancelled and repeated."""
+        names = await self._js.stream_subjects(self._stream)
+        for pattern in sorted({_pattern(name) for name in names if self._is_stray(name)}):
+            sequence = 0
+            while message := await self._js.get_message(
+                self._stream, sequence=sequence + 1, next_by_subject=pattern
+            ):
+                sequence = message.sequence
+                if self._is_stray(message.subject):
+                    with contained("request", but=(Unreachable, Unavailable), sequence=sequence):
+                        await self._move(message)
+
+    def _is_stray(self, subject: str) -> bool:
+        try:
+            self._subjects.change_set_of(subject)
+        except UnknownSubject:
+            return True
+        return False
+
+    async def _move(self, message: StoredMessage) -> None:
+        """Copy it, cut off where the copy has no room, and delete it once that is stored."""
+        subject, its_id = strays_of(self._subjects), f"stray-{message.sequence}"
+        headers = carried(message.headers) | {
+            REASON: f"its subject {ascii(message.subject)[:200]} names no change set",
+            SEQUENCE: str(message.sequence),
+            DIED_AT: datetime.now(UTC).isoformat(),
+            STORED_AT: message.time.isoformat(),
+        }
+        room = self._js.room.for_payload(subject, {**headers, "Nats-Msg-Id": its_id})
+        payload = message.payload[: max(0, room)]
+        await self._js.publish(subject, payload, headers=headers, message_id=its_id)
+        await self._js.delete_message(self._stream, message.sequence)
+        log.error("request is dead", subject=printable(message.subject), sequence=message.sequence)
+
+
+def _pattern(subject: str) -> str:
+    """What the messages under it match: a server tells some octets of a subject otherwise."""
+    tokens = subject.split(".")
+    return ".".join(token if _is_plain(token) else "*" for token in tokens)

@@ -1,0 +1,135 @@
+"""Hold a task message while its work runs, then settle it, once, if it is still ours to settle."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Final, Never
+
+import structlog
+
+from rebaser_client.publishing import persistently
+from rebaser_core import deadlines
+from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
+from rebaser_server.errors import HistoryBroken, Interrupted, LeaseLost, Overtaken, RetryLater
+from rebaser_server.runtime.concurrency import alongside
+from rebaser_server.runtime.transient_errors import backoff
+from rebaser_server.telemetry import metrics
+
+log: Final = structlog.get_logger()
+
+SETTLE_TIMEOUT: Final = 5.0  # seconds for the last word on a task, also while being cancelled
+BROKEN_DELAY: Final = 30.0  # seconds until it is looked at again whether a person mended it
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Seconds the server leaves a task with us unheard, and seconds between our reports."""
+
+    ack_wait: float
+    renew_every: float
+
+
+@contextlib.asynccontextmanager
+async def held(js: JetStream, task: Delivery, lease: Lease) -> AsyncIterator[None]:
+    """Keep `task` ours while the body runs; settle it by how the body ends.
+
+    ==========================  ==========================================================
+    the body                    the task message
+    ==========================  ==========================================================
+    returns                     acked, then removed by its sequence: in a cluster a task
+                                lingers after its ack and refuses its successor (W11)
+    raises `Interrupted`        nak'd: redelivered at once, elsewhere
+    raises anything else, or    nak'd with a delay, `RetryLater`'s own, or one that doubles
+    is cancelled                with each delivery
+    outlives the lease, or      left alone, whatever else happened: it may be another's by
+    raises `LeaseLost` or       now (W15). The body is cancelled and `LeaseLost` raised.
+    `Overtaken`
+    ==========================  ==========================================================
+
+    """
+    tenure = _Tenure(task, lease)
+    try:
+        async with alongside(tenure.extend()):
+            yield
+    except (LeaseLost, Overtaken):
+        raise
+    except BaseException as error:
+        if tenure.ours:
+            told_to = isinstance(error, Interrupted | asyncio.CancelledError)
+            await _give_back(
+                task, _delay(error, task.delivered), SETTLE_TIMEOUT if told_to else tenure.left
+            )
+        raise
+    if not tenure.ours:
+        raise LeaseLost(task.subject)
+    await remove(js, task)
+
+
+class _Tenure:
+    """Until when a task is surely ours: one `ack_wait` from the last report that got through.
+
+    JetStream cannot tell a late ack or nak from a timely one: it settles the
+    message under whoever works on it now. So the clock is kept here.
+    """
+
+    def __init__(self, task: Delivery, lease: Lease) -> None:
+        self._task = task
+        self._lease = lease
+        self._clock: Callable[[], float] = asyncio.get_running_loop().time
+        self._ends = self._clock() + lease.ack_wait
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return self._ends - self._clock()
+
+    @property
+    def ours(self) -> bool:
+        return self.left > 0
+
+    async def extend(self) -> Never:
+        """Report progress until cancelled, each report confirmed by the server (W1).
+
+        Raises:
+            LeaseLost: no report got through for the whole of `ack_wait`.
+        """
+        try:
+            async with deadlines.until(self._ends) as deadline:
+                while True:
+                    with contextlib.suppress(JetStreamError):
+                        sent = self._clock()
+                        await self._task.in_progress(confirm=True, timeout=self._lease.renew_every)
+                        self._ends = sent + self._lease.ack_wait
+                        metrics.LEASE_RENEWALS.inc()
+                        deadline.reschedule(self._ends)
+                    await asyncio.sleep(self._lease.renew_every)
+        except TimeoutError:
+            raise LeaseLost(self._task.subject) from None
+
+
+def _delay(error: BaseException, delivered: int) -> float | None:
+    if isinstance(error, RetryLater) and error.delay is not None:
+        return error.delay
+    if isinstance(error, HistoryBroken):
+        return BROKEN_DELAY
+    return None if isinstance(error, Interrupted) else backoff(delivered)
+
+
+async def _give_back(task: Delivery, delay: float | None, within: float) -> None:
+    """Have it redelivered (W14). If that fails, it is redelivered all the same after `ack_wait`."""
+    try:
+        async with deadlines.within(within):
+            await persistently(lambda: task.nak(delay, confirm=True), within)
+    except (JetStreamError, TimeoutError) as error:
+        log.warning("task not given back", task=task.subject, error=str(error))
+
+
+async def remove(js: JetStream, task: Delivery) -> None:
+    """W11. Neither call is evidence of anything: whoever removed it looks again afterwards."""
+    try:
+        async with deadlines.within(SETTLE_TIMEOUT):
+            await task.ack(confirm=True)
+            await js.delete_message(task.stream, task.stream_sequence)
+    except (JetStreamError, TimeoutError) as error:
+        log.warning("task not removed", task=task.subject, error=str(error))

@@ -1,0 +1,83 @@
+"""What came of a request that a command saw through: for people, for programs, as exit code."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rebaser_core.messages import (
+    Correction,
+    EnqueueUpdatesResponseV2,
+    ErrorStatus,
+    Inline,
+    SuccessStatusV2,
+)
+from rebaser_server.commands.render.failures import Failures
+from rebaser_server.commands.support.exit_codes import Exit
+
+
+@dataclass(frozen=True)
+class Result:
+    """The reply to a request and, once its values were computed, which of them failed."""
+
+    response: EnqueueUpdatesResponseV2
+    sent: int
+    """Updates of the batch."""
+    failures: Failures | None = None
+    """None: it was not waited for what depends on it."""
+    strict: bool = False
+
+    @property
+    def code(self) -> Exit:
+        if isinstance(self.response.status, ErrorStatus):
+            return Exit.FAILED
+        if self._nothing_fitted or (self.strict and self._corrections):
+            return Exit.CORRECTED
+        if self.failures is not None and self.failures.affected:
+            return Exit.VALUES_FAILED
+        return Exit.OK
+
+    @property
+    def _corrections(self) -> tuple[Correction, ...]:
+        status = self.response.status
+        return () if isinstance(status, ErrorStatus) else status.success.corrections
+
+    @property
+    def _nothing_fitted(self) -> bool:
+        """Whether all updates were left out."""
+        status = self.response.status
+        if not self._corrections or not isinstance(status, SuccessStatusV2):
+            return False
+        performed = status.success.updates_performed
+        return isinstance(performed, Inline) and not performed.inline.updates
+
+    def plain(self) -> dict[str, Any]:
+        """The response as the wire has it and, once they were computed, the failed `values`."""
+        plain: dict[str, Any] = self.response.model_dump(mode="json", by_alias=True)
+        if self.failures is not None:
+            plain["values"] = self.failures.plain()
+        return plain
+
+    def lines(self) -> list[str]:
+        """What people are told."""
+        request, status = self.response.id, self.response.status
+        if isinstance(status, ErrorStatus):
+            return [f"request {request} failed: {status.error.message}"]
+        commit = status.success.commit
+        told = [f"request {request} is commit {commit}; {self._how()}", *self._corrected()]
+        return told + (self.failures.lines() if self.failures is not None else [])
+
+    def _how(self) -> str:
+        if self._nothing_fitted:
+            return "no update fitted, and nothing was changed"
+        if self.failures is None:
+            return "what depends on it follows"
+        return "its values are computed" if self.failures.affected else "its values are up to date"
+
+    def _corrected(self) -> list[str]:
+        corrections = self._corrections
+        if not corrections:
+            return []
+        updates = len({correction.index for correction in corrections})
+        return [
+            f"{updates:,} of {self.sent:,} updates did not fit and were changed or left out:",
+            *(f"  update {each.index}: {each.code}: {each.detail}" for each in corrections),
+        ]

@@ -1,0 +1,87 @@
+"""Values as a tree, by the parts of their names between slashes, each with its inputs."""
+
+from typing import Any, Final
+
+from rebaser_server.commands.render.values import NoSuchValue, near, plain, say_if_due
+from rebaser_server.commit_log.state import State
+from rebaser_server.terminal.lines import say, say_json
+from rebaser_server.terminal.tables import Part, Tree
+from rebaser_server.values.graph import Graph, Value
+
+_WIDEST: Final = 60
+"""Characters of a value that are printed for people."""
+_MOST: Final = 8
+"""Inputs that are."""
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.value: Value | None = None
+        self.below: dict[str, _Node] = {}
+
+
+def show_tree(state: State, name: str, *, depth: int | None, as_json: bool) -> None:
+    """Print the value of that name and those whose names begin with it and a slash; all of `""`.
+
+    Raises:
+        NoSuchValue: there is none such.
+    """
+    graph, root, found = state.graph, _Node(), 0
+    for value in graph.values.values():
+        if value.name is None or not _is_below(value.name, name):
+            continue
+        parts = [part for part in value.name.removeprefix(name).split("/") if part]
+        node = root
+        for part in parts[:depth]:
+            node = node.below.setdefault(part, _Node())
+        if depth is None or len(parts) <= depth:
+            node.value = value
+        found += 1
+    unnamed = sum(1 for value in graph.values.values() if value.name is None)
+    if name and not found:
+        raise NoSuchValue(f"no value is called {name!r}, nor is one below it{near(graph, name)}")
+    if as_json:
+        say_json(_plain(root, due=state.head.dvu_due))
+        return
+    tree = Tree(*_label(name or "/", root, graph))
+    _grow(tree, root, graph)
+    tree.show()
+    if not name and unnamed:
+        say(f"and {unnamed:,} without a name: `rebaser values get` lists them")
+    say_if_due(state)
+
+
+def _is_below(name: str, top: str) -> bool:
+    return not top or name == top or name.startswith(top.removesuffix("/") + "/")
+
+
+def _grow(tree: Tree, node: _Node, graph: Graph) -> None:
+    for part, below in sorted(node.below.items()):
+        _grow(tree.add(*_label(part, below, graph)), below, graph)
+
+
+def _label(part: str, node: _Node, graph: Graph) -> list[Part]:
+    value = node.value
+    if value is None:
+        return [(part, "bold")]
+    why = value.message
+    said = value.text if why is None else f"{value.status.value}: {why}"
+    said = said if len(said) <= _WIDEST else f"{said[:_WIDEST]}..."
+    label: list[Part] = [(part, "bold"), f" = {said}"]
+    inputs = [_called(graph, each) for each in dict.fromkeys(value.input_ids())]
+    if inputs:
+        more = f" and {len(inputs) - _MOST} more" if len(inputs) > _MOST else ""
+        label += ["  ", (f"from {', '.join(inputs[:_MOST])}{more}", "dim")]
+    return label
+
+
+def _called(graph: Graph, value_id: str) -> str:
+    value = graph.values.get(value_id)
+    return value_id if value is None else value.name or value_id
+
+
+def _plain(node: _Node, *, due: bool) -> dict[str, Any]:
+    return {
+        "value": None if node.value is None else plain(node.value, due=due),
+        "below": {part: _plain(below, due=due) for part, below in sorted(node.below.items())},
+    }

@@ -1,0 +1,102 @@
+"""What `rebaser values` prints: the values of a change set."""
+
+import json
+from difflib import get_close_matches
+from typing import Any, Final
+
+from rebaser_core.errors import RebaserError
+from rebaser_core.ids import ChangeSet
+from rebaser_server.commands.support.deployment import Deployment
+from rebaser_server.commit_log.state import State
+from rebaser_server.queries.cached_state import archive_of
+from rebaser_server.settings.settings import Settings
+from rebaser_server.terminal.lines import say, say_json
+from rebaser_server.terminal.tables import Table
+from rebaser_server.values.graph import Graph, Value
+
+_NEAR: Final = 5
+"""Names that are offered in place of one that there is not."""
+_COMPARED: Final = 20_000
+"""Names that it is compared with, which takes a second."""
+
+
+class NoSuchValue(RebaserError):
+    """The change set has no value of that name or id."""
+
+
+async def state_at(
+    at: Deployment, settings: Settings, change_set: ChangeSet, commit: int | None = None
+) -> State:
+    """The change set as of that commit, or as it is, as log and store have it.
+
+    Raises:
+        NotRetained: the past does not go back so far.
+    """
+    archive = archive_of(at.js, settings, change_set)
+    return (await archive.restored(commit)).state
+
+
+def named(graph: Graph, name: str) -> Value:
+    """The value of that name or id.
+
+    Raises:
+        NoSuchValue: there is none.
+    """
+    value = graph.values.get(name) or graph.values.get(graph.names.get(name) or "")
+    if value is None:
+        raise NoSuchValue(
+            f"there is no value {name!r}{near(graph, name)}; `rebaser values tree WORKSPACE "
+            "CHANGE_SET` shows those there are"
+        )
+    return value
+
+
+def near(graph: Graph, name: str) -> str:
+    """The end of a message that there is no such value: names that are like it, if any are."""
+    wanted = name.casefold()
+    within = [each for each in graph.names if wanted in each.casefold()]
+    alike = within[:_NEAR] or get_close_matches(name, [*graph.names][:_COMPARED], _NEAR)
+    return f"; there is {', '.join(map(repr, alike))}" if alike else ""
+
+
+def show_values(state: State, names: list[str], *, as_json: bool) -> None:
+    """Print the values of these names or ids, or all of them, in their order."""
+    graph = state.graph
+    for name in names:
+        named(graph, name)
+    chosen = [v for v in graph.values.values() if not names or {v.id, v.name} & {*names}]
+    if as_json:
+        rows = [plain(value, due=state.head.dvu_due) for value in chosen]
+        say_json(rows)
+        return
+    _table(chosen, graph).show()
+    say_if_due(state)
+
+
+def say_if_due(state: State) -> None:
+    if state.head.dvu_due:
+        say("an update is due: computed values may still be of earlier inputs")
+
+
+def plain(value: Value, *, due: bool) -> dict[str, Any]:
+    """`due`: whether an update of the change set is, so that what is computed may be old."""
+    return {
+        "id": value.id,
+        "name": value.name,
+        "value": value.value,
+        "status": value.status.value,
+        "message": value.message,
+        "funcId": value.func_id,
+        "inputs": value.inputs,
+        "due": due and value.func_id is not None,
+    }
+
+
+def _table(values: list[Value], graph: Graph) -> Table:
+    table = Table("name or id", "value", "status", "computed by")
+    for value in values:
+        func = graph.funcs.get(value.func_id or "")
+        status = value.status.value + (f": {value.message}" if value.message else "")
+        by = "" if value.func_id is None else func.name if func else value.func_id
+        table.add(value.name or value.id, json.dumps(value.value), status, by)
+    return table

@@ -1,0 +1,4 @@
+"""What several commands share: arguments, the connection to a deployment, exit codes, hints.
+
+Only `commands` imports it.
+"""

@@ -1,0 +1,159 @@
+"""Requests in the dead letters, for operators: what they asked for, and asking for it again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from blake3 import blake3
+from ulid import ULID
+
+from rebaser_client.client import RebaserClient
+from rebaser_core.errors import MessageError, RebaserError, UnknownSubject
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import JetStream
+from rebaser_core.jetstream.stored import StoredMessage
+from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
+from rebaser_core.subjects import Subjects
+from rebaser_core.versioned import MESSAGE_ID
+from rebaser_server.commit_log.batch_store import Batches, MissingBatch
+from rebaser_server.processor.dead_letters import (
+    ATTEMPTS,
+    DIED_AT,
+    REASON,
+    SEQUENCE,
+    STORED_AT,
+    whole,
+)
+
+_MESSAGE_ID: Final = MESSAGE_ID.lower()
+_RANDOM_OCTETS: Final = 10
+"""Of a ULID, behind the six of its time."""
+
+
+class NoSuchLetter(RebaserError):
+    """There is no dead letter of that number, or none any more."""
+
+
+class NotReplayable(RebaserError):
+    """The letter cannot be enqueued as it is; it is still there, and the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead request as it was stored."""
+
+    sequence: int
+    change_set: ChangeSet | None
+    headers: Mapping[str, str]
+    payload: bytes
+    stored: datetime
+
+    def summary(self) -> dict[str, Any]:
+        """Who, when and why, as plain data."""
+        return {
+            "sequence": self.sequence,
+            "at": self.headers.get(DIED_AT),
+            "workspace": str(self.change_set.workspace_id) if self.change_set else None,
+            "changeSet": str(self.change_set.change_set_id) if self.change_set else None,
+            "requestSequence": int(self.headers.get(SEQUENCE, 0)),
+            "requestStored": self.headers.get(STORED_AT),
+            "attempts": int(self.headers.get(ATTEMPTS, 0)),
+            "reason": self.headers.get(REASON, ""),
+        }
+
+    def request(self) -> EnqueueUpdatesRequestV1:
+        """What it asked for. Raises `NotReplayable` if nobody can tell."""
+        try:
+            return EnqueueUpdatesRequest.decode(self.headers, self.payload)
+        except MessageError as error:
+            raise NotReplayable(
+                f"dead letter {self.sequence} cannot be read: {error}; "
+                "enqueue what was meant as a new request, then purge it"
+            ) from error
+
+    def asked(self) -> Any:
+        """What it asked for as plain data, or why it cannot be read."""
+        try:
+            return self.request().model_dump(mode="json", by_alias=True)
+        except NotReplayable as error:
+            return str(error)
+
+
+async def letter(js: JetStream, subjects: Subjects, batches: Batches, sequence: int) -> Letter:
+    """The dead letter of that number, with all of its request.
+
+    Raises:
+        NoSuchLetter: there is none.
+        NotReplayable: what it had no room for is not in the store.
+    """
+    message = await js.get_message(subjects.dead_letters_stream, sequence=sequence)
+    if message is None:
+        raise NoSuchLetter(f"there is no dead letter {sequence}; `rebaser dead-letters list`")
+    try:
+        headers, payload = await whole(batches, message.headers, message.payload)
+    except (MissingBatch, ValueError, LookupError) as error:
+        raise NotReplayable(f"dead letter {sequence}: {error}") from error
+    return _letter(subjects, message, headers, payload)
+
+
+async def latest(js: JetStream, subjects: Subjects, most: int) -> list[Letter]:
+    """At most so many letters, the latest first."""
+    stream = subjects.dead_letters_stream
+    state = (await js.stream_info(stream))["state"]
+    letters: list[Letter] = []
+    for sequence in range(state["last_seq"], state["first_seq"] - 1, -1):
+        if len(letters) == min(most, state["messages"]):
+            break
+        message = await js.get_message(stream, sequence=sequence)
+        if message is not None:
+            letters.append(_letter(subjects, message, message.headers, message.payload))
+    return letters
+
+
+async def replay(
+    js: JetStream, subjects: Subjects, batches: Batches, client: RebaserClient, sequence: int
+) -> RequestId:
+    """Enqueue what the letter asked for as a new request, last in line; then delete the letter.
+
+    Once, however often it is called or cut off: the new request's id follows from the letter.
+
+    Raises:
+        NoSuchLetter, NotReplayable: nothing was enqueued.
+        NotStored: try again; the letter is still there.
+    """
+    dead = await letter(js, subjects, batches, sequence)
+    request = dead.request()
+    try:
+        batch = await batches.fetch(request.updates_address, request.id)
+    except (MissingBatch, MessageError) as error:
+        raise NotReplayable(f"dead letter {sequence}: its batch: {error}") from error
+    if batch.computed is not None:
+        raise NotReplayable(
+            f"dead letter {sequence} is the result of an update whose claim is gone; purge it: "
+            "what it covered is recomputed anyway"
+        )
+    request_id = _id_of_replay(dead)
+    await client.enqueue_updates(
+        request.workspace_id, request.change_set_id, batch.updates, request_id=request_id
+    )
+    await js.delete_message(subjects.dead_letters_stream, sequence)
+    return request_id
+
+
+def _letter(
+    subjects: Subjects, message: StoredMessage, headers: Mapping[str, str], payload: bytes
+) -> Letter:
+    try:
+        change_set = subjects.change_set_of(message.subject)
+    except UnknownSubject:
+        change_set = None
+    # The letter's own id is not the request's, which the payload has.
+    own = {k: v for k, v in headers.items() if k.lower() != _MESSAGE_ID}
+    return Letter(message.sequence, change_set, own, payload, message.time)
+
+
+def _id_of_replay(dead: Letter) -> RequestId:
+    digest = blake3(b"%d " % dead.sequence + dead.payload).digest()
+    time = ULID.from_datetime(dead.stored).bytes[:-_RANDOM_OCTETS]
+    return RequestId(time + digest[:_RANDOM_OCTETS])

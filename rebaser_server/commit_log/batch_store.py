@@ -1,0 +1,273 @@
+"""Where the batches of requests and commits lie, and how a Rebaser reads and leaves them."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+from blake3 import blake3
+
+from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES
+from rebaser_core.corrections import MOST_TOLD, Corrections, CorrectionsV1, first_of
+from rebaser_core.errors import CostlyMessage, MalformedMessage, RebaserError
+from rebaser_core.ids import RequestId
+from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
+from rebaser_core.limits import Limits
+from rebaser_core.messages import (
+    Computed,
+    Correction,
+    Inline,
+    InObjectStore,
+    InStore,
+    ResultFile,
+    Updates,
+    UpdatesAddress,
+    UpdatesBatch,
+    UpdatesBatchV2,
+)
+from rebaser_core.updates import AnyUpdate
+from rebaser_server.compute.units.run_store import Shelf
+from rebaser_server.store.batch_files import Results, shelf_in
+
+_is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
+
+LARGE: Final = 16 * 1024 * 1024
+"""Octets of a batch from which it is decoded alone: that takes many times as much memory."""
+
+
+class MissingBatch(RebaserError):
+    """Nothing lies at the address."""
+
+
+class DamagedBatch(RebaserError):
+    """What lies there cannot be read."""
+
+
+class OversizedBatch(RebaserError):
+    """A client's batch is larger than it may be; it was not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What lies at an address."""
+
+    updates: Sequence[AnyUpdate]
+    computed: Computed | None = None
+    under: Sequence[AnyUpdate] | None = None
+    shelf: Shelf | None = None
+    names: Sequence[str] = ()
+    """Of the files with results on the shelf."""
+    payload: bytes | None = field(default=None, repr=False)
+    """The bytes that were read, of a client's batch."""
+
+    def results(self) -> pa.Table:
+        """Results in columns `id`, `status` and `text`, see `dvu.outcome`. Blocks.
+
+        Raises:
+            MissingBatch: a file is not there.
+        """
+        tables = []
+        try:
+            for name in self.names if self.shelf else ():
+                table = self.shelf.read(name).table  # type: ignore[union-attr]  # see above
+                tables.append(table.select(["id", "status", "text"]).replace_schema_metadata())
+        except FileNotFoundError as error:
+            raise MissingBatch(f"no results at {error}") from error
+        return pa.concat_tables(tables)
+
+
+class Batches:
+    """Batches by address. Placing is idempotent, and so is throwing away."""
+
+    def __init__(
+        self, bucket: ObjectStore, results: Results, at_most: int = Limits().batch_bytes
+    ) -> None:
+        """`at_most`: bytes of a client's batch."""
+        self._at_most = at_most
+        self._bucket = bucket
+        self._results = results
+        self._large = asyncio.Lock()
+
+    async def fetch(
+        self, address: UpdatesAddress, request_id: RequestId, *, from_client: bool = False
+    ) -> Batch:
+        """The batch of the request that lies at `address`; its results are not read yet.
+
+        `from_client`: it was not accepted yet, so its size counts. What a line of a log refers
+        to is read whatever its size: the limit may have been another then.
+
+        Raises:
+            MissingBatch: it is not there.
+            DamagedBatch: not all of it is there.
+            OversizedBatch: it is a client's and too large, or takes too much memory.
+            MalformedMessage: what is there is no batch, or not the one that was named, or
+                another request's: who is done with a batch throws it away.
+        """
+        if isinstance(address, Inline):
+            inline = address.inline
+            return Batch(inline.updates, inline.computed, inline.under)
+        from_client = from_client and isinstance(address, InObjectStore)  # the store is ours
+        payload = await self._payload(address, self._at_most if from_client else None)
+        sent = payload if isinstance(address, InObjectStore) else None
+        if isinstance(address, InObjectStore) and await _digest(payload) != address.object:
+            raise MalformedMessage(f"object {address.object} is not what its name says")
+        batch = await self._decoded(payload, from_client=from_client)
+        if batch.id != request_id:
+            raise MalformedMessage(f"the batch at {address} is of request {batch.id}")
+        shelf, names = None, [file.name for file in batch.results or ()]
+        if names:
+            shelf = self._shelf_of(address)
+            if shelf is None:
+                raise MalformedMessage(f"the batch at {address} names results, but is on no shelf")
+        return Batch(
+            batch.updates,
+            batch.computed,
+            batch.under,
+            shelf,
+            names,
+            sent,
+        )
+
+    async def adopt(self, address: UpdatesAddress, batch: Batch) -> UpdatesAddress:
+        """The address by which a line of the log may refer to the batch that lies at `address`.
+
+        Clients can write into the bucket, also over an object whose name they know, so a
+        line refers to nothing there: those bytes are copied into the store, under the same name.
+        May be repeated; a copy that no line refers to is garbage.
+
+        Raises:
+            OSError: the store failed; nothing was changed.
+        """
+        if not isinstance(address, InObjectStore) or batch.payload is None:
+            return address
+        return InStore(store=await self.keep(batch.payload))
+
+    async def _decoded(self, payload: bytes, *, from_client: bool) -> UpdatesBatchV2:
+        async with self._large if len(payload) > LARGE else nullcontext():
+            try:
+                return await asyncio.to_thread(
+                    UpdatesBatch.decode_at_rest, payload, from_client=from_client
+                )
+            except CostlyMessage as error:
+                raise OversizedBatch(str(error)) from error
+
+    async def place(
+        self,
+        request_id: RequestId,
+        updates: Sequence[AnyUpdate],
+        computed: Computed | None = None,
+        under: Sequence[AnyUpdate] | None = None,
+        room: int = INLINE_BYTES,
+    ) -> UpdatesAddress:
+        """An address for the batch: itself when small, else a key in the store.
+
+        `room`: octets that it may take where it travels itself, if that is less than usual.
+
+        The key is the digest of content that names the request, so that two Rebasers, one
+        of them fenced off, cannot overwrite each other's.
+        """
+        batch = UpdatesBatchV2(
+            id=request_id,
+            updates=list(updates),
+            computed=computed,
+            under=None if under is None else list(under),
+        )
+        _, payload = await asyncio.to_thread(UpdatesBatch.encode, batch)
+        if len(updates) <= INLINE_UPDATES and len(payload) <= min(INLINE_BYTES, room):
+            inline = Updates(updates=batch.updates, computed=computed, under=batch.under)
+            return Inline(inline=inline)
+        key = blake3(payload).hexdigest()
+        await asyncio.to_thread(self._results.put, key, payload)
+        return InStore(store=key)
+
+    async def place_corrections(
+        self, request_id: RequestId, corrections: Sequence[Correction]
+    ) -> tuple[Correction, ...]:
+        """What a line says of them: all, or the first of them and where all are."""
+        if len(corrections) <= MOST_TOLD:
+            return tuple(corrections)
+        message = CorrectionsV1(id=request_id, corrections=list(corrections))
+        _, payload = await asyncio.to_thread(Corrections.encode, message)
+        name = blake3(payload).hexdigest()
+        await self._bucket.put_once(name, payload)
+        return first_of(corrections, name)
+
+    async def keep(self, payload: bytes) -> str:
+        """Have the bytes kept in the store for as long as a message refers to them; their key."""
+        key = blake3(payload).hexdigest()
+        await asyncio.to_thread(self._results.put, key, payload)
+        return key
+
+    async def kept(self, key: str) -> bytes:
+        """What `keep` was given. Raises `MissingBatch` if it is not there, or not as it was."""
+        try:
+            payload = await asyncio.to_thread(self._results.get, key)
+        except (FileNotFoundError, ValueError) as error:
+            raise MissingBatch(f"nothing is kept as {key}") from error
+        if blake3(payload).hexdigest() != key:
+            raise MissingBatch(f"what is kept as {key} is not what its name says")
+        return payload
+
+    def shelf(self, update: str) -> Shelf:
+        """Where all attempts at one dependent values update leave their results."""
+        return Shelf(self._results.files, blake3(update.encode()).hexdigest())
+
+    async def place_results(
+        self, request_id: RequestId, computed: Computed, shelf: Shelf, files: Sequence[ResultFile]
+    ) -> UpdatesAddress:
+        """As `place`, for results that lie on a shelf; the batch lies there, too."""
+        batch = UpdatesBatchV2(id=request_id, updates=[], computed=computed, results=tuple(files))
+        _, payload = UpdatesBatch.encode(batch)
+        key = f"{shelf.key}.{blake3(payload).hexdigest()}"
+        await asyncio.to_thread(self._results.put, key, payload)
+        return InStore(store=key)
+
+    async def discard(self, address: UpdatesAddress) -> None:
+        """Throw away the client's batch at `address`, whose request was handled.
+
+        What lies in the store stays: who names it in a request need not be who placed it.
+        """
+        if isinstance(address, InObjectStore):
+            await self._bucket.delete(address.object)
+
+    async def forget(self, address: UpdatesAddress) -> None:
+        """Throw away what a line of a log referred to until it was purged, and all it names."""
+        shelf = self._shelf_of(address)
+        if shelf is not None:
+            await asyncio.to_thread(shelf.clear)
+        elif isinstance(address, InStore):
+            await asyncio.to_thread(self._results.delete, address.store)
+        else:
+            await self.discard(address)
+
+    def _shelf_of(self, address: UpdatesAddress) -> Shelf | None:
+        key = shelf_in(address.store) if isinstance(address, InStore) else None
+        return None if key is None else Shelf(self._results.files, key)
+
+    async def _payload(self, address: InObjectStore | InStore, at_most: int | None) -> bytes:
+        try:
+            if isinstance(address, InObjectStore):
+                return await self._sent(address.object, at_most)
+            return await asyncio.to_thread(self._results.get, address.store)
+        except (NotFound, FileNotFoundError) as error:
+            raise MissingBatch(f"no batch at {address.model_dump(by_alias=True)}") from error
+        except ObjectDamaged as error:
+            raise DamagedBatch(str(error)) from error
+        except ObjectTooLarge as error:
+            raise OversizedBatch(str(error)) from error
+
+    async def _sent(self, name: str, at_most: int | None) -> bytes:
+        """A client's batch; if it is not in the bucket any more, what was kept of it."""
+        try:
+            return await self._bucket.get(name, at_most=at_most)
+        except NotFound:
+            if not _is_digest(name):
+                raise
+            return await asyncio.to_thread(self._results.get, name)
+
+
+async def _digest(payload: bytes) -> str:
+    return await asyncio.to_thread(lambda: blake3(payload).hexdigest())

@@ -1,0 +1,223 @@
+"""Batches, results and files that nothing refers to any more: found by age and reference, removed.
+
+They are left by whoever died at the wrong moment: a client between placing a batch and
+asking, a Rebaser between purging a line and deleting its batch, either in the middle
+of a file. Whatever is young is left alone, since a batch is stored before anything can refer to it.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from rebaser_core.errors import RebaserError
+from rebaser_core.jetstream import Delivery, JetStream, ObjectInfo, Unavailable, Unreachable
+from rebaser_core.jetstream.ordered import ordered_reader
+from rebaser_core.messages import EnqueueUpdatesRequest, InObjectStore, InStore
+from rebaser_core.subjects import Subjects
+from rebaser_server.runtime.containment import contained
+from rebaser_server.store.orphan_files import Leftover, Leftovers
+
+_KEYS: Final = (re.compile(rb"[0-9a-f]{64}"), re.compile(rb"[0-9A-HJKMNP-TV-Z]{26}"))
+"""What batches and results go by, digests and ULIDs: so is found what refers to one, wherever in
+a message and in whichever version that is."""
+
+
+_CLOCKS_DIFFER: Final = timedelta(hours=1)
+"""Files are dated by their store, lines by NATS."""
+
+
+class Meta(NamedTuple):
+    """An object in the bucket of batches, as the message that tells of it."""
+
+    name: str
+    nuid: str | None
+    """None if it has no chunks of its own: it cannot be read, or names those of another object."""
+    sequence: int
+    time: datetime
+    deleted: bool
+
+
+@dataclass(slots=True)
+class Garbage:
+    """What nothing refers to."""
+
+    objects: list[Meta] = field(default_factory=list)
+    tombstones: list[Meta] = field(default_factory=list)
+    """What the bucket remembers of objects that were deleted."""
+    chunks: list[str] = field(default_factory=list)
+    """Parts of objects that were never finished, by what the put named them."""
+    files: list[Leftover] = field(default_factory=list)
+
+    def counts(self) -> dict[str, int]:
+        """How many of each; none of those there are none of."""
+        found = {
+            "objects": len(self.objects),
+            "tombstones": len(self.tombstones),
+            "chunks": len(self.chunks),
+            "files": len(self.files),
+        }
+        return {name: count for name, count in found.items() if count}
+
+
+class Collector:
+    """Finds and removes garbage. It may run anywhere, at any time, also twice at once."""
+
+    def __init__(
+        self, js: JetStream, subjects: Subjects, leftovers: Leftovers, grace: float
+    ) -> None:
+        """`grace`: seconds for which what nothing refers to is left alone."""
+        self._js = js
+        self._subjects = subjects
+        self._leftovers = leftovers
+        self._grace = grace
+        self._bucket = subjects.batches_bucket
+        self._stream = f"OBJ_{self._bucket}"
+        self._known: dict[str, int] = {}
+        """Key → the line that was last seen to refer to it: lines are read once, not each time."""
+
+    async def find(self) -> Garbage:
+        """What is older than the grace time and referred to by nothing."""
+        before = await self._now() - self._grace
+        limit = datetime.fromtimestamp(before, UTC)
+        metas = await self._metas()
+        files = await asyncio.to_thread(self._leftovers.older_than, before)
+        old = [meta for meta in metas if meta.time < limit]
+        times = {meta.name: meta.time for meta in old if not meta.deleted}
+        for file in files:
+            if file.key is not None:
+                times[file.key] = datetime.fromtimestamp(file.time, UTC)
+        referred = await self._referred(times)
+        objects = [m for m in old if not m.deleted and m.name not in referred]
+        in_use = {m.nuid for m in set(metas).difference(objects) if not m.deleted}
+        return Garbage(
+            objects=[m._replace(nuid=None) if m.nuid in in_use else m for m in objects],
+            tombstones=[m for m in old if m.deleted],
+            chunks=await self._chunks({m.nuid for m in metas if not m.deleted}, limit),
+            files=[file for file in files if file.key is None or file.key not in referred],
+        )
+
+    async def _now(self) -> float:
+        """By the earlier of two clocks: a wrong one of ours makes nothing old."""
+        told = (await self._js.stream_info(self._stream))["ts"]
+        return min(time.time(), datetime.fromisoformat(told).timestamp())
+
+    async def remove(self, garbage: Garbage) -> None:
+        """Have all of it gone. What was put anew meanwhile, under the same name, stays."""
+        for meta in (*garbage.objects, *garbage.tombstones):
+            await self._js.delete_message(self._stream, meta.sequence)
+            if not meta.deleted and meta.nuid is not None:
+                await self._drop(meta.nuid)
+        for nuid in garbage.chunks:
+            with contained("object", but=(Unreachable, Unavailable), chunks=nuid):
+                await self._drop(nuid)
+        await asyncio.to_thread(self._leftovers.remove, garbage.files)
+
+    async def _drop(self, nuid: str) -> None:
+        await self._js.purge(self._stream, subject=f"$O.{self._bucket}.C.{nuid}")
+
+    async def _metas(self) -> list[Meta]:
+        found = []
+        reader = ordered_reader(self._js)(
+            self._js,
+            self._stream,
+            f"$O.{self._bucket}.M.>",
+            deliver_policy="last_per_subject",
+        )
+        async with reader:
+            while (message := await reader.next(quiet=0)) is not None:
+                found.append(_meta(message))
+        return found
+
+    async def _chunks(self, known: set[str | None], limit: datetime) -> list[str]:
+        """Of puts that nobody finished; a put that goes on is young."""
+        prefix = f"$O.{self._bucket}.C."
+        found = []
+        for subject in await self._js.stream_subjects(self._stream, f"{prefix}>"):
+            nuid = subject.removeprefix(prefix)
+            if nuid in known:
+                continue
+            last = await self._js.get_message(self._stream, last_by_subject=subject)
+            if last is not None and last.time < limit:
+                found.append(nuid)
+        return found
+
+    async def _referred(self, times: dict[str, datetime]) -> set[str]:
+        """Those of the keys that a request, a dead letter or a line of a log refers to.
+
+        `times`: when each was stored, which is before anything could refer to it. Requests
+        are read first: one that is handled meanwhile has its line by then.
+        """
+        if not times:
+            return set()
+        referred = await self._in_requests()
+        referred |= await self._in_dead_letters(times)
+        return referred | await self._in_lines(times)
+
+    async def _in_requests(self) -> set[str]:
+        found: set[str] = set()
+        reader = ordered_reader(self._js)(self._js, self._subjects.requests_stream)
+        async with reader:
+            while (message := await reader.next(quiet=0)) is not None:
+                found |= _keys(message.payload)
+                try:
+                    request = EnqueueUpdatesRequest.decode(message.headers, message.payload)
+                except RebaserError:
+                    continue  # it will be dead, or is of a newer version
+                address = request.updates_address
+                if isinstance(address, InObjectStore):
+                    found.add(address.object)
+                elif isinstance(address, InStore):
+                    found.add(address.store)
+        return found
+
+    async def _in_dead_letters(self, times: dict[str, datetime]) -> set[str]:
+        return set(await self._seen(self._subjects.dead_letters_stream, times, None))
+
+    async def _in_lines(self, times: dict[str, datetime]) -> set[str]:
+        stream = self._subjects.commits_stream
+        for key in self._known.keys() - times.keys():
+            del self._known[key]
+        for key, line in list(self._known.items()):
+            if await self._js.get_message(stream, sequence=line) is None:
+                del self._known[key]
+        # A key is nearly always older than what refers to it, so that each line is read once.
+        # Only where a batch was stored again, long after its request was handled, is it not.
+        for whole in (False, True):
+            unknown = times.keys() - self._known.keys()
+            if unknown:
+                since = None if whole else min(times[key] for key in unknown) - _CLOCKS_DIFFER
+                self._known |= await self._seen(stream, unknown, since)
+        return set(self._known)
+
+    async def _seen(
+        self, stream: str, wanted: Collection[str], since: datetime | None
+    ) -> dict[str, int]:
+        """Those of the keys that are in messages stored since then, or in any: in which last."""
+        seen: dict[str, int] = {}
+        reader = ordered_reader(self._js)(
+            self._js,
+            stream,
+            deliver_policy=None if since is None else "by_start_time",
+            start_time=None if since is None else since.isoformat().replace("+00:00", "Z"),
+        )
+        async with reader:
+            while (message := await reader.next(quiet=0)) is not None:
+                found = _keys(message.payload).intersection(wanted)
+                seen |= dict.fromkeys(found, message.stream_sequence)
+        return seen
+
+
+def _meta(message: Delivery) -> Meta:
+    sequence, time = message.stream_sequence, message.timestamp
+    with contained("object", subject=message.subject, sequence=sequence):
+        info = ObjectInfo.read(message.payload, message.subject)
+        return Meta(info.name, info.nuid, sequence, time, info.deleted)
+    return Meta(message.subject, None, sequence, time, deleted=False)
+
+
+def _keys(payload: bytes) -> set[str]:
+    return {key.decode() for pattern in _KEYS for key in pattern.findall(payload)}

@@ -1,0 +1,113 @@
+"""A change set as its commit log says it is, up to one line of it."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from pydantic import TypeAdapter
+
+from rebaser_core.commits import NO_REQUEST, CommitV1, Handled, Head, Outcome
+from rebaser_core.ids import RequestId
+from rebaser_core.messages import Inline, UpdatesAddress
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.edits import Edits
+
+RECENT: Final = 1_000
+"""Requests remembered by id: more than a client can have in doubt within its retry horizon."""
+
+_STORED: Final = TypeAdapter(list[tuple[int, UpdatesAddress]])
+
+
+class Origin(NamedTuple):
+    """Where a branch began whose own log does not say it yet."""
+
+    cursor: int
+    """Line of head's log that its base had come to."""
+    lost: str | None = None
+    """Why the base cannot be had any more; the branch is empty then."""
+
+
+class Known(NamedTuple):
+    """What is remembered of a request once it is handled; its line in the log has the rest."""
+
+    commit: int
+    outcome: Outcome
+
+
+@dataclass(slots=True)
+class State:
+    """All that is known of one change set; changed only by `advance` and by `rebase`."""
+
+    graph: Graph = field(default_factory=Graph)
+    head: Head = field(default_factory=Head)
+    commit: int = 0
+    """Sequence of the last line that is in here."""
+    recent: OrderedDict[RequestId, Known] = field(default_factory=OrderedDict)
+    """Oldest first."""
+    stored: list[tuple[int, UpdatesAddress]] = field(default_factory=list)
+    """Lines whose batch lies elsewhere, to be thrown away once no line refers to it."""
+    edits: Edits | None = None
+    """Of a branch."""
+    origin: Origin | None = None
+    """Of a branch that was restored from its base, or from a checkpoint that holds it."""
+
+    @property
+    def cursor(self) -> int:
+        """Of a branch: the last line of head's log that is in it."""
+        branch = self.head.branch
+        known = None if branch is None else branch.cursor
+        return known if known is not None else self.origin.cursor if self.origin else 0
+
+    @property
+    def begins(self) -> bool:
+        """Whether a branch's own log has still to say where it began."""
+        branch = self.head.branch
+        return self.origin is not None and branch is not None and branch.cursor is None
+
+    def advance(self, commit: CommitV1, sequence: int) -> None:
+        """Take over the line `commit`, whose updates are in the graph already."""
+        closed = commit.head.closing is not None and commit.head.closing.standing != "applying"
+        if commit.head.clean_sequence > self.head.clean_sequence and not closed:
+            # A closed one keeps its roots: what is forked from it has them computed.
+            self.graph.settle_roots(commit.head.clean_sequence)
+        self.head = commit.head
+        self.commit = sequence
+        if commit.handled is not None:
+            self._remember(commit.handled, sequence)
+
+    def _remember(self, handled: Handled, sequence: int) -> None:
+        if handled.outcome is not Outcome.DUPLICATE and handled.sequence != NO_REQUEST:
+            self.recent[handled.id] = Known(sequence, handled.outcome)
+            while len(self.recent) > RECENT:
+                self.recent.popitem(last=False)
+        if handled.updates is not None and not isinstance(handled.updates, Inline):
+            self.stored.append((sequence, handled.updates))
+
+    def small(self) -> dict[str, Any]:
+        """All but the graph, as plain data for a checkpoint."""
+        edits = {} if self.edits is None else {"edits": self.edits.plain(self.graph)}
+        origin = {"origin": self.origin.cursor} if self.origin and self.begins else {}
+        return {
+            **edits,
+            **origin,
+            "head": self.head.model_dump(mode="json", by_alias=True),
+            "recent": [[str(i), known.commit, known.outcome] for i, known in self.recent.items()],
+            "stored": _STORED.dump_python(self.stored, mode="json", by_alias=True),
+        }
+
+    @classmethod
+    def restored(cls, graph: Graph, commit: int, small: dict[str, Any]) -> "State":
+        """The state that a checkpoint of line `commit` holds."""
+        stored = _STORED.validate_python(small["stored"])
+        head = Head.model_validate(small["head"])
+        edits = Edits.restored(small["edits"], graph) if "edits" in small else None
+        origin = Origin(small["origin"]) if "origin" in small else None
+        return cls(graph, head, commit, recent_in(small), stored, edits, origin)
+
+
+def recent_in(small: dict[str, Any]) -> OrderedDict[RequestId, Known]:
+    """The recent requests that `State.small` tells of."""
+    return OrderedDict(
+        (RequestId.from_str(i), Known(line, Outcome(outcome)))
+        for i, line, outcome in small["recent"]
+    )

@@ -1,0 +1,125 @@
+"""Holds calls of functions to their limits, in the process that they run in.
+
+A call that goes on for too long is interrupted between two steps of Python, by an exception
+that only it sees. One that is stuck in a library cannot be: then the process ends, and
+`guard` finds out whose fault it was.
+"""
+
+import faulthandler
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from rebaser_server.compute.units.work_unit import Limits
+
+TICKS: Final = 4
+"""How often in the time of one call it is looked whether it goes on."""
+PATIENCE: Final = 2
+"""Times the limit after which a process ends that cannot interrupt its call."""
+IDLE: Final = -1
+
+_STATM: Final = Path("/proc/self/statm")
+_PAGE: Final = resource.getpagesize()
+
+
+class TimeLimitExceeded(BaseException):
+    """Not an `Exception`: functions catch these."""
+
+
+class Watch:
+    """What is being computed now, and what happens if that takes too much.
+
+    Time is limited on the main thread only, memory on Linux only; elsewhere calls are not.
+    """
+
+    def __init__(self, limits: Limits, place: memoryview | None = None) -> None:
+        """`place`: one integer of 64 bits, if somebody else watches it, who ends this process."""
+        self._limits = limits
+        self._alone = place is None
+        self.place = place or memoryview(bytearray(8)).cast("q")
+        """Of the value whose function runs in `place[0]`, else `IDLE`."""
+        self.place[0] = IDLE
+        self._seen = IDLE
+        self._since = 0.0
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Within, calls are limited."""
+        seconds = self._limits.seconds
+        if not seconds or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGALRM, self._tick)
+        signal.setitimer(signal.ITIMER_REAL, seconds / TICKS, seconds / TICKS)
+        self._rearm()
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            if self._alone:
+                faulthandler.cancel_dump_traceback_later()
+
+    @contextmanager
+    def headroom(self) -> Iterator[None]:
+        """Within, the process cannot grow by more than the limit."""
+        if not self._limits.memory or not _STATM.exists():
+            yield
+            return
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        size = int(_STATM.read_text().split()[0]) * _PAGE
+        room = size + self._limits.memory
+        if before[0] != resource.RLIM_INFINITY:
+            room = min(room, before[0])
+        resource.setrlimit(resource.RLIMIT_AS, (room, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a result as JSON; 0: any number."""
+        return self._limits.value_bytes
+
+    @contextmanager
+    def relieved(self) -> Iterator[None]:
+        """Within `headroom`, lift its limit: for libraries that crash where memory ends."""
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (before[1], before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
+    def message(self, error: BaseException) -> str | None:
+        """What a user is told of a call that ended like this; None if no limit was exceeded."""
+        if isinstance(error, TimeLimitExceeded):
+            return f"it did not return within {self._limits.seconds:g} s"
+        if isinstance(error, MemoryError) and self._limits.memory:
+            return f"it took more than {self._limits.memory:,} bytes of memory"
+        return None
+
+    def _tick(self, *_: Any) -> None:
+        self._rearm()
+        now, place = time.monotonic(), self.place[0]
+        if place == IDLE or place != self._seen:
+            self._seen, self._since = place, now
+        elif now - self._since >= self._limits.seconds:
+            self._since = now  # a function may catch even this: again in a while
+            raise TimeLimitExceeded
+
+    def _rearm(self) -> None:
+        # In a forked child it would wait for ever for the thread that the parent does this with.
+        if self._alone and sys.__stderr__ is not None:
+            # It is closed, or no file; or there is no memory for its thread: the next tick tries.
+            with suppress(ValueError, OSError, RuntimeError):
+                faulthandler.dump_traceback_later(
+                    PATIENCE * self._limits.seconds + 1, exit=True, file=sys.__stderr__
+                )

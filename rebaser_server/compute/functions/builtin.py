@@ -1,0 +1,158 @@
+"""The functions that come with Rebaser. `docs/functions.md` is their manual.
+
+Each takes one keyword argument an input, and changes none of them.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+from itertools import chain
+from math import fsum, prod
+from typing import Any, Final
+
+from rebaser_server.compute.functions.argument_checks import expected, numbers, ordered, present
+from rebaser_server.compute.functions.json_rfcs import merged, pointed_at
+from rebaser_server.compute.json_values import same
+
+BUILTINS: Final[dict[str, Callable[..., Any]]] = {}
+"""By name."""
+
+
+def builtin(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Its argument names and defaults are part of what users rely on."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.__qualname__ = name  # in the messages of missing arguments
+        BUILTINS[name] = function
+        return function
+
+    return register
+
+
+@builtin("identity")
+def _identity(*, value: Any) -> Any:
+    return value
+
+
+@builtin("collect")
+def _collect(*, values: list[Any]) -> list[Any]:
+    return values
+
+
+@builtin("sum")
+def _sum(*, values: list[Any]) -> int | float:
+    return _total(numbers(values))
+
+
+@builtin("product")
+def _product(*, values: list[Any]) -> Any:
+    return prod(numbers(values))
+
+
+@builtin("mean")
+def _mean(*, values: list[Any]) -> float | None:
+    items = numbers(values)
+    return _total(items) / len(items) if items else None
+
+
+def _total(items: list[Any]) -> int | float:
+    # Floats without loss of digits, hence alike on every version of Python.
+    return fsum(items) if float in map(type, items) else sum(items)
+
+
+@builtin("min")
+def _min(*, values: list[Any]) -> Any:
+    return min(ordered(values), default=None)
+
+
+@builtin("max")
+def _max(*, values: list[Any]) -> Any:
+    return max(ordered(values), default=None)
+
+
+@builtin("count")
+def _count(*, values: list[Any]) -> int:
+    return len(present(values))
+
+
+@builtin("subtract")
+def _subtract(*, left: float, right: float) -> int | float:
+    left, right = expected([left, right], (int, float), "numbers")
+    return left - right
+
+
+@builtin("divide")
+def _divide(*, left: float, right: float) -> float:
+    left, right = expected([left, right], (int, float), "numbers")
+    return left / right
+
+
+@builtin("round")
+def _round(*, value: float, digits: int = 0) -> int | float:
+    (value,) = expected([value], (int, float), "numbers")
+    return round(value, digits) if digits > 0 else round(round(value, digits))
+
+
+@builtin("any")
+def _any(*, values: list[bool | None]) -> bool:
+    return any(expected(present(values), bool, "booleans"))
+
+
+@builtin("all")
+def _all(*, values: list[bool | None]) -> bool:
+    return all(expected(present(values), bool, "booleans"))
+
+
+@builtin("not")
+def _not(*, value: bool) -> bool:
+    (value,) = expected([value], bool, "booleans")
+    return not value
+
+
+@builtin("equal")
+def _equal(*, left: Any, right: Any) -> bool:
+    return same(left, right)
+
+
+@builtin("less")
+def _less(*, left: Any, right: Any) -> bool:
+    kinds = str if isinstance(left, str) else (int, float)
+    left, right = expected([left, right], kinds, "two numbers, or two strings")
+    return bool(left < right)
+
+
+@builtin("if")
+def _if(*, condition: bool, then: Any, otherwise: Any = None) -> Any:
+    (condition,) = expected([condition], bool, "booleans")
+    return then if condition else otherwise
+
+
+@builtin("coalesce")
+def _coalesce(*, values: list[Any]) -> Any:
+    return next(iter(present(values)), None)
+
+
+@builtin("concat")
+def _concat(*, values: list[Any], separator: str = "") -> str | list[Any]:
+    parts = present(values)
+    if parts and isinstance(parts[0], list):
+        return list(chain.from_iterable(expected(parts, list, "strings, or lists")))
+    return separator.join(expected(parts, str, "strings, or lists"))
+
+
+@builtin("lookup")
+def _lookup(*, table: dict[str, Any] | list[Any], key: str | int, default: Any = None) -> Any:
+    if isinstance(table, dict) and isinstance(key, str):
+        return table.get(key, default)
+    if isinstance(table, list) and type(key) is int:
+        return table[key] if 0 <= key < len(table) else default
+    raise TypeError("expected an object and a string, or a list and an integer")
+
+
+@builtin("json_get")
+def _json_get(*, document: Any, pointer: str, default: Any = None) -> Any:
+    return pointed_at(document, pointer, default)
+
+
+@builtin("json_merge")
+def _json_merge(*, values: list[Any]) -> Any:
+    return reduce(merged, present(values), None)

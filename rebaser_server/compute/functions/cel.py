@@ -1,0 +1,95 @@
+"""Functions in CEL, the Common Expression Language: text from messages, run without trust in it.
+
+The engine is Google's (`cel-expr-python`). An expression cannot reach anything but its
+arguments, does not loop but over them, and is cut off after 10,000 steps of loops, all taken
+together. What the engine cannot be trusted with is kept from it: values nested deeper than
+`json_data.MAX_DEPTH`, which all values are checked for, and large ones.
+"""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+from rebaser_server.compute.errors import FunctionMissing
+from rebaser_server.values.canonical_json import data_of, text_of
+
+MAX_CODE: Final = 16_384
+"""Characters of an expression."""
+MAX_ARGUMENTS: Final = 1 << 20
+"""Characters of all arguments of a call as JSON text."""
+
+# The engine's binding cuts text off at a NUL character.
+_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_NUL_IN_CODE: Final = re.compile(r"\x00|\\(?:[xX]00|u0000|U00000000|000)")
+
+_SCALARS: Final = (type(None), bool, int, float)
+
+
+class CelError(Exception):
+    """What the engine says of an expression or of a call."""
+
+
+def function(code: str) -> Callable[..., Any]:
+    """What to call with the variables of the expression as keyword arguments.
+
+    Raises:
+        FunctionMissing: not to be compiled, or the engine is not installed.
+    """
+    if len(code) > MAX_CODE:
+        raise FunctionMissing(f"an expression in CEL has at most {MAX_CODE:,} characters")
+    if _NUL_IN_CODE.search(code):
+        raise FunctionMissing("an expression in CEL cannot have a NUL character")
+    try:
+        import cel_expr_python.cel  # noqa: F401, PLC0415 - 16 MB that most never need
+    except ImportError as error:
+        raise FunctionMissing(f"functions in CEL need cel-expr-python: {error}") from error
+
+    def call(**arguments: Any) -> Any:
+        plain = _plain(arguments)
+        compiled = _compiled(code, tuple(arguments))
+        try:
+            found = compiled.eval(data=plain)
+        except RuntimeError as error:
+            raise CelError(_brief(error)) from None
+        value = found.plain_value()
+        if found.type().name() == "ERROR":
+            raise CelError(_brief(value))
+        return value
+
+    return call
+
+
+@lru_cache(1024)
+def _compiled(code: str, names: tuple[str, ...]) -> Any:
+    from cel_expr_python import cel  # noqa: PLC0415 - see above
+
+    try:
+        env = cel.NewEnv(variables=dict.fromkeys(names, cel.Type.DYN))
+        return env.compile(code)
+    except Exception as error:  # noqa: BLE001 - whatever the binding makes of it
+        raise CelError(_brief(error)) from None
+
+
+def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as the engine takes them: no lists and objects but Python's own."""
+    room = MAX_ARGUMENTS
+    plain = {}
+    for name, argument in arguments.items():
+        if isinstance(argument, _SCALARS):
+            plain[name] = argument
+            continue
+        text = text_of(argument)
+        if _NUL.search(text):
+            raise CelError("CEL cannot take text with a NUL character")
+        room -= len(text)
+        if room < 0:
+            raise CelError(f"the arguments are longer than {MAX_ARGUMENTS:,} characters")
+        plain[name] = data_of(text)
+    return plain
+
+
+def _brief(error: object) -> str:
+    """The first line, which says what is wrong and where, without the code in front of it."""
+    line = str(error).strip().split("\n", 1)[0]
+    return re.sub(r"^[A-Z_]+: (ERROR: )?| \[[A-Z_]+\]$", "", line)

@@ -1,0 +1,95 @@
+"""Finds the Python callable that a function's runtime and code stand for."""
+
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from rebaser_server.compute.errors import FunctionMissing
+from rebaser_server.compute.failure_text import described
+from rebaser_server.compute.functions import cel, vector_functions
+from rebaser_server.compute.functions.builtin import BUILTINS
+from rebaser_server.compute.functions.builtin_vectorised import FORMS
+from rebaser_server.compute.functions.vector_functions import Form
+
+GROUP: Final = "rebaser.functions"
+"""Entry points in this group are what runtime `python` can name."""
+
+
+def resolve(runtime: str, code: str) -> Callable[..., Any]:
+    """What to call with keyword arguments, one for each input.
+
+    Found anew in each process, then kept: what is installed does not change while it runs.
+
+    Raises:
+        FunctionMissing: no such function here; its message is meant for users.
+    """
+    if runtime == "builtin":
+        return _builtin(code)
+    if runtime == "python":
+        return _installed(code)
+    if runtime == "cel":
+        return cel.function(code)
+    raise FunctionMissing(f"there is no runtime {runtime!r}, only 'builtin', 'python' and 'cel'")
+
+
+def form_of(runtime: str, code: str) -> Form | None:
+    """How to call it for many values at once, if it can be."""
+    if runtime == "builtin":
+        return FORMS.get(code)
+    if runtime != "python":
+        return None
+    try:
+        return vector_functions.form_of(_installed(code))
+    except Exception:  # noqa: BLE001 - an installed object's own code; or there is no such function
+        return None
+
+
+def _builtin(name: str) -> Callable[..., Any]:
+    function = BUILTINS.get(name)
+    if function is None:
+        raise FunctionMissing(f"there is no builtin function {name!r}")
+    return function
+
+
+@cache
+def _installed(code: str) -> Callable[..., Any]:
+    """`name`, which is whichever version is installed under it, or `name@version`."""
+    found = _points(code)
+    name, _, version = code.partition("@")
+    if not found and version:
+        current = _points(name)
+        if current and getattr(_loaded(current, name), "version", None) == version:
+            return _loaded(current, name)
+    if not found:
+        raise FunctionMissing(f"no Python function {code!r} is installed here{_others(name)}")
+    return _loaded(found, code)
+
+
+def _points(name: str) -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=GROUP, name=name))
+
+
+def _loaded(found: tuple[EntryPoint, ...], name: str) -> Callable[..., Any]:
+    if len({point.value for point in found}) > 1:
+        raise FunctionMissing(f"more than one Python function {name!r} is installed here")
+    try:
+        function: Callable[..., Any] = found[0].load()
+    except BaseException as error:
+        raise FunctionMissing(
+            f"Python function {name!r} does not load: {described(error)}"
+        ) from error
+    return function
+
+
+def _others(name: str) -> str:
+    """What there is of that name, as the end of a message."""
+    versions = [
+        point.name
+        for point in entry_points(group=GROUP)
+        if point.name == name or point.name.startswith(f"{name}@")
+    ]
+    current = _points(name)
+    if current and (version := getattr(_loaded(current, name), "version", None)):
+        versions.append(f"{name}@{version}")
+    return f", only {', '.join(sorted(set(versions)))}" if versions else ""

@@ -1,0 +1,134 @@
+"""What computing values costs, as measured, and whether more slots would make it shorter."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebaser_server.compute.units.run_store import Stored
+from rebaser_server.compute.units.unit_result import Costs, Outcome
+from rebaser_server.compute.units.work_unit import Blob
+
+UNKNOWN: Final = 2e-6
+"""Seconds for a value of a function that was never measured: that of a cheap one."""
+ROW: Final = 2e-6
+"""Seconds that a value takes beside its function."""
+STAGE: Final = 0.1
+"""Seconds that a run of its own takes, however little there is to do in it, before one was seen."""
+WORTH: Final = 1.25
+"""A guess is only a guess: so many times shorter it has to promise to be."""
+_WEIGHT: Final = 0.3
+"""Of the newest measurement against all before it."""
+_BESIDES: Final = ("", "")
+"""Stands for no function, but for what a run takes besides them."""
+_LONG: Final = 20
+"""Times what a run takes besides: what works for longer says nothing of that, since what it took
+is not known so well."""
+
+
+@dataclass(slots=True)
+class CostBook:
+    """Seconds for a value, by runtime and code; what was measured lately counts most."""
+
+    seconds: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    @property
+    def stage(self) -> float:
+        """Seconds that a run takes besides."""
+        return self.seconds.get(_BESIDES, STAGE)
+
+    def learn(self, costs: Costs) -> None:
+        for function, (calls, spent) in costs.items():
+            if calls:
+                measured = spent / calls
+                before = self.seconds.get(function, measured)
+                self.seconds[function] = before + _WEIGHT * (measured - before)
+
+    def learn_run(self, seconds: float, outcomes: Iterable[Outcome | Stored], slots: int) -> None:
+        """Learn from a run that took so long what its functions took, and what it did besides."""
+        longest = total = 0.0
+        for outcome in outcomes:
+            self.learn(outcome.costs)
+            spent = sum(spent for _, spent in outcome.costs.values()) + ROW * outcome.recomputed
+            longest, total = max(longest, spent), total + spent
+        busy = max(longest, total / slots)
+        if busy < _LONG * self.stage:
+            besides = max(seconds - busy, 0.0)
+            self.seconds[_BESIDES] = self.stage + _WEIGHT * (besides - self.stage)
+
+    def knows(self, blob: Blob) -> bool:
+        """Whether all functions of a blob were measured that may be dear."""
+        return all(
+            runtime in (None, "builtin") or (runtime, code) in self.seconds
+            for runtime, code in blob.functions
+        )
+
+    def of_values(self, blob: Blob) -> NDArray[np.float64]:
+        """The seconds that each value of a blob takes if it is computed."""
+        by_function = [
+            UNKNOWN if runtime is None else self.seconds.get((runtime, code), UNKNOWN)
+            for runtime, code in blob.functions
+        ]
+        by_call = [ROW + by_function[function] for function, _ in blob.signatures]
+        return np.array([*by_call, 0.0])[blob.calls]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Levels that are computed in one run: side by side if it is one, else one after the other."""
+
+    start: int
+    """Values, in the order of their levels."""
+    stop: int
+    is_split: bool
+
+
+def bands(
+    costs: NDArray[np.float64], ends: list[int], slots: int, *, stage: float = STAGE
+) -> tuple[list[Band], float]:
+    """How to go through levels in the shortest time, and how many seconds that is by all guesses.
+
+    Each level is split over the slots, which costs a run of its own, or computed in one slot
+    together with its neighbours that are not split either.
+
+    Args:
+        costs: seconds of each value, level by level.
+        ends: where each level ends.
+        slots: values computed at a time.
+        stage: seconds that a run takes besides.
+    """
+    starts = [0, *ends[:-1]]
+    sums = np.add.reduceat(costs, starts)
+    longest = np.maximum.reduceat(costs, starts)
+    # The shortest time up to and with each level, if that is split and if it is not; and which
+    # of the two the level before was then.
+    split, whole = 0.0, stage
+    came: list[tuple[bool, bool]] = []
+    for level, (seconds, most) in enumerate(zip(sums.tolist(), longest.tolist(), strict=True)):
+        if level == 0:
+            split, whole = stage + max(seconds / slots, most), stage + seconds
+            came.append((True, False))
+            continue
+        best_is_split = split <= whole
+        after_split = split + stage < whole
+        split, whole = (
+            min(split, whole) + stage + max(seconds / slots, most),
+            min(split + stage, whole) + seconds,
+        )
+        came.append((best_is_split, after_split))
+    return _walked_back(came, starts, ends, is_split=split <= whole), min(split, whole)
+
+
+def _walked_back(
+    came: list[tuple[bool, bool]], starts: list[int], ends: list[int], *, is_split: bool
+) -> list[Band]:
+    found: list[Band] = []
+    for level in range(len(ends) - 1, -1, -1):
+        if not is_split and found and not found[-1].is_split:
+            found[-1] = Band(starts[level], found[-1].stop, is_split=False)
+        else:
+            found.append(Band(starts[level], ends[level], is_split))
+        is_split = came[level][0 if is_split else 1]
+    return found[::-1]

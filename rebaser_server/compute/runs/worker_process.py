@@ -1,0 +1,92 @@
+"""The process that evaluates beside this one: asked, answered, and ended with all it has forked."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio import SubprocessTransport
+from asyncio.subprocess import PIPE, SubprocessStreamProtocol
+from contextlib import suppress
+from typing import Final, Self
+
+from rebaser_server.compute.runs.local_worker import LENGTH
+
+_LIMIT: Final = 1 << 16
+"""Bytes of an answer that are read ahead."""
+_LAST_WORDS: Final = 1.0
+"""Seconds in which what a child wrote before it ended is read."""
+_GRACE: Final = 5.0
+"""Seconds in which a process that was killed is gone; else it is left to the kernel."""
+
+
+class _Protocol(SubprocessStreamProtocol):
+    """Tells that the process has ended, also while its pipes are open in processes it forked."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=_LIMIT, loop=asyncio.get_running_loop())
+        self.ended = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.ended.set()
+
+
+class Child:
+    """Has a session of its own: Ctrl-C is for this process, which decides what it means."""
+
+    def __init__(self, transport: SubprocessTransport, protocol: _Protocol) -> None:
+        self._transport = transport
+        self._protocol = protocol
+
+    @classmethod
+    async def start(cls) -> Self:
+        transport, protocol = await asyncio.get_running_loop().subprocess_exec(
+            _Protocol,
+            *(sys.executable, "-P", "-m", "rebaser_server.compute.runs.local_worker"),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=None,
+            start_new_session=True,
+        )
+        return cls(transport, protocol)
+
+    @property
+    def code(self) -> int | None:
+        """As `Popen.returncode`."""
+        return self._transport.get_returncode()
+
+    async def ask(self, question: bytes) -> bytes:
+        """Raises `EOFError`: it has ended, or closed its pipes."""
+        asking = asyncio.ensure_future(self._ask(question))
+        ending = asyncio.ensure_future(self._protocol.ended.wait())
+        try:
+            await asyncio.wait([asking, ending], return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                await asyncio.wait([asking], timeout=_LAST_WORDS)
+            if not asking.done():
+                raise EOFError
+            return await asking
+        except (OSError, EOFError) as error:
+            await asyncio.wait([ending], timeout=_LAST_WORDS)  # killed, it would not tell its code
+            raise EOFError from error
+        finally:
+            asking.cancel()
+            ending.cancel()
+
+    async def _ask(self, question: bytes) -> bytes:
+        stdin, stdout = self._protocol.stdin, self._protocol.stdout
+        assert stdin is not None  # noqa: S101 - both are pipes
+        assert stdout is not None  # noqa: S101
+        stdin.write(len(question).to_bytes(LENGTH) + question)
+        await stdin.drain()
+        length = int.from_bytes(await stdout.readexactly(LENGTH))
+        return await stdout.readexactly(length)
+
+    async def end(self) -> None:
+        """Kill it and what it has forked, unless that left its session. Takes seconds at most."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._transport.get_pid(), signal.SIGKILL)
+        self._transport.close()  # kills it, and closes the pipes that others may hold
+        ending = asyncio.ensure_future(self._protocol.ended.wait())
+        await asyncio.wait([ending], timeout=_GRACE)
+        ending.cancel()

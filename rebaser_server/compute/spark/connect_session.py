@@ -1,0 +1,90 @@
+"""A session on a Spark Connect server: no JVM here, and one cluster for many such processes.
+
+Imports pyspark's Connect client, hence is itself imported when the first session starts.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Thread
+from typing import Final
+
+from grpc import RpcError
+from pyspark.errors import PySparkException
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession
+
+from rebaser_server.compute.errors import SessionFailed
+from rebaser_server.compute.spark.error_text import cause_of
+from rebaser_server.compute.spark.options import SparkOptions, per_session
+
+TRIES: Final = 15
+"""Of a call that the server does not answer: a minute. Spark's own ten are long for whoever waits
+for a run to end, and for an update that another attempt would bring on."""
+_LONGEST: Final = 5_000  # milliseconds between two
+
+_LOST: Final = (PySparkException, RpcError, OSError)
+
+
+class RemoteSpark:
+    """A session of our own on a server that is not ours."""
+
+    jvm_pid: int | None = None
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self._is_doubtful = False
+        """Whether a run has failed since the server was last heard of."""
+        self._is_lost = False
+
+    def is_usable(self) -> bool:
+        if self._is_doubtful and not self._is_lost:
+            try:
+                self._is_doubtful = not self.spark.version  # asks the server
+            except _LOST:
+                self._is_lost = True
+        return not self._is_doubtful
+
+    @contextmanager
+    def job(self, run: str) -> Iterator[SparkSession]:
+        """The session; what this thread runs in it meanwhile is of this run."""
+        self.spark.addTag(run)
+        try:
+            yield self.spark
+        except Exception:  # whatever the run made of the server's answer
+            self._is_doubtful = True
+            raise
+        finally:
+            self.spark.removeTag(run)
+
+    def cancel(self, run: str) -> None:
+        """End what the run has begun. Does not wait for its end."""
+        # In nobody's way: a server that is gone is asked for as long as any other call.
+        Thread(target=self._interrupt, args=(run,), daemon=True).start()
+
+    def _interrupt(self, run: str) -> None:
+        with suppress(*_LOST, ValueError):  # of a channel that was closed meanwhile
+            self.spark.interruptTag(run)
+
+    def stop(self) -> None:
+        """Let the server forget the session, and what runs in it; if it is there at all."""
+        if self._is_lost:
+            self.spark.client.close()
+            return
+        with suppress(*_LOST):
+            self.spark.interruptAll()
+        with suppress(*_LOST):
+            self.spark.stop()
+
+
+def start(options: SparkOptions) -> RemoteSpark:
+    """Raises `SessionFailed`: nobody there, or not a server that we can use."""
+    try:
+        # Without its builder, which would ask the server before it can be told how patiently.
+        spark = SparkSession(connection=options.remote or "")
+        spark.client.set_retry_policies([DefaultPolicy(TRIES, max_backoff=_LONGEST)])
+        SparkSession._set_default_and_active_session(spark)  # noqa: SLF001 - as its builder does
+        for name, value in per_session(options).items():
+            spark.conf.set(name, value)
+    except (*_LOST, ValueError) as error:
+        raise SessionFailed(f"no Spark Connect at {options.remote}: {cause_of(error)}") from error
+    return RemoteSpark(spark)

@@ -1,0 +1,107 @@
+"""Starts a JVM with Spark in it: without Spark's scripts where it is all in this container.
+
+The scripts start a JVM first to compute what the second one is started with, which depends on
+nothing that this process does not know. For a cluster's driver they are used: what they read,
+`spark-env.sh` and `HADOOP_CONF_DIR`, is how clusters are described.
+
+Imports no pyspark: it is imported while the JVM starts.
+"""
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import Final
+
+from rebaser_server.compute.child_process import bound
+from rebaser_server.compute.spark import cds_archive
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.scratch import Scratch
+
+_OPENED: Final = (
+    *("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util"),
+    *("util.concurrent", "util.concurrent.atomic"),
+)
+MODULES: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED),
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.cs=ALL-UNNAMED",
+    "--add-opens=java.base/sun.security.action=ALL-UNNAMED",
+    "--add-opens=java.base/sun.util.calendar=ALL-UNNAMED",
+    "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+    "-Dderby.connection.requireAuthentication=false",
+)
+"""As `org.apache.spark.launcher.JavaModuleOptions` of Spark 4.3.0 has them, less the vector
+module, which only MLlib uses, and which not every Java has."""
+
+CONNECTION: Final = "connection"
+"""The file in which the JVM says where it listens."""
+
+
+def spark_home() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("pyspark is not installed")
+    return Path(spec.origin).parent
+
+
+def environment(options: SparkOptions, java: Path, scratch: Scratch) -> dict[str, str]:
+    """What Spark takes from the environment and nowhere else."""
+    ours = {
+        "JAVA_HOME": str(java),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(spark_home()),
+        "PYSPARK_SUBMIT_ARGS": "pyspark-shell",
+        "TMPDIR": str(scratch.directory),
+        "PYTHONHASHSEED": "0",
+        "SPARK_CONNECT_MODE": "0",
+    }
+    if options.is_local:
+        ours["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return ours
+
+
+def command(options: SparkOptions, java: Path, scratch: Scratch) -> list[str]:
+    """What the scripts would come to for a local master, with the archive of classes if any."""
+    settings = options.settings(scratch)
+    jvm_options = settings.pop("spark.driver.extraJavaOptions").split()
+    made = cds_archive.archive_of(options.archives, java)
+    if options.training is not None:
+        jvm_options += cds_archive.training(options.training)
+    elif made is not None:
+        jvm_options += cds_archive.using(made)
+    arguments = [part for setting in settings.items() for part in ("--conf", "=".join(setting))]
+    return [
+        str(java / "bin" / "java"),
+        *("-cp", f"{spark_home()}/jars/*"),
+        f"-Xmx{options.driver_memory}",
+        *jvm_options,
+        *MODULES,
+        "org.apache.spark.deploy.SparkSubmit",
+        *arguments,
+        "pyspark-shell",
+    ]
+
+
+def launch(options: SparkOptions, java: Path, scratch: Scratch) -> Popen[bytes]:
+    """The JVM; it writes where it listens to the file `CONNECTION`, and ends with this process."""
+    ours = environment(options, java, scratch)
+    ours["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(scratch.directory / CONNECTION)
+    with options.log.open("wb") as output:
+        # Not in our process group: a signal to that would end Spark before what waits for it.
+        return bound(
+            command(options, java, scratch),
+            stdin=PIPE,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **ours},
+            start_new_session=True,
+        )

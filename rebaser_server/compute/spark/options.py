@@ -1,0 +1,115 @@
+"""The Spark settings of a session, and why each is what it is."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from re import fullmatch
+
+from rebaser_server.compute.spark.cds_archive import default_directory
+from rebaser_server.compute.spark.scratch import Scratch
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """Where Spark runs and what it may use."""
+
+    state_directory: Path
+    """For the log, scratch files and, if the machine has none, a Java. Ours alone."""
+    master: str = "local[*]"
+    remote: str | None = None
+    """`sc://…`, a Spark Connect server to use instead of `master`."""
+    driver_memory: str = "1g"
+    extra: Mapping[str, str] = field(default_factory=dict)
+    """More Spark settings, stronger than ours."""
+    archives: Path = field(default_factory=default_directory)
+    """Where archives of loaded classes lie, see `archive`."""
+    training: Path | None = None
+    """Where to leave a new one when the session ends."""
+    slots_set: int | None = None
+    """`slots`, if somebody knows."""
+
+    @property
+    def is_local(self) -> bool:
+        return self.remote is None and self.master.startswith("local")
+
+    @property
+    def slots(self) -> int:
+        """Blobs evaluated at a time; for a cluster, whose size may change, a fair guess."""
+        if self.slots_set is not None:
+            return self.slots_set
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        threads = fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", self.master)
+        if threads is None or self.remote is not None:
+            return int(self.extra.get("spark.cores.max", "16"))
+        if threads[1] == "*":
+            return cores or 1
+        return int(threads[1] or 1)
+
+    @property
+    def log(self) -> Path:
+        """What Spark and the functions that it runs print."""
+        return self.state_directory / "spark.log"
+
+    def settings(self, scratch: Scratch) -> dict[str, str]:
+        """What the session is started with. Nothing is written outside `state_directory`."""
+        ours = _common(self, scratch) | per_session(self)
+        return ours | (_local(scratch) if self.is_local else {}) | dict(self.extra)
+
+
+def per_session(options: SparkOptions) -> dict[str, str]:
+    """What a session needs wherever it runs, and can say of itself on somebody else's server."""
+    return {
+        # A partition for each row of a local table: each blob is a task.
+        "spark.sql.leafNodeDefaultParallelism": "100000",
+        **(options.extra if options.remote is not None else {}),
+    }
+
+
+def _common(options: SparkOptions, scratch: Scratch) -> dict[str, str]:
+    return {
+        "spark.app.name": "rebaser",
+        "spark.master": options.master,
+        "spark.driver.memory": options.driver_memory,
+        "spark.driver.extraJavaOptions": " ".join(_java_options(options, scratch)),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.warehouse.dir": str(options.state_directory / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        # Change sets take turns, see the file.
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": (_HERE / "fair.xml").as_uri(),
+        # A task carries its blob: MiB, the default 128 is a million values.
+        "spark.rpc.message.maxSize": "1024",
+        # How long after a cancellation a function that does not return is killed.
+        "spark.python.task.killTimeout": "300ms",
+        # The first saves 40 ms a job; the second is what makes a job take less than 300.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.worker.reuse": "true",
+    }
+
+
+def _local(scratch: Scratch) -> dict[str, str]:
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch.directory),
+        "spark.python.unix.domain.socket.dir": str(scratch.sockets),
+        # Forks workers that have imported what they need.
+        "spark.python.daemon.module": "rebaser_server.compute.spark.worker_daemon",
+    }
+
+
+def _java_options(options: SparkOptions, scratch: Scratch) -> list[str]:
+    log4j = (_HERE / "log4j2.properties").as_uri()
+    # Where a cluster's driver has its sockets, too: what is said of executors' must hold for them.
+    temporary = scratch.directory if options.is_local else scratch.sockets
+    always = [
+        f"-Dlog4j2.configurationFile={log4j}",
+        f"-Djava.io.tmpdir={temporary}",
+        "-XX:-UsePerfData",  # which lies in /tmp
+    ]
+    # A local JVM mostly hands bytes on: what starts fastest and needs least suits it.
+    return [*always, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"] if options.is_local else always

@@ -1,0 +1,144 @@
+"""Where a run leaves its outcomes for the driver, for a crashed run's successor, and for the log.
+
+A shelf is a directory that all attempts at one update share. On it lie, for each blob, by
+the digest of its bytes, without the limits that it is computed under:
+
+- `<digest>-<start>-<stop>-<unique>`: what became of its values from `start` up to `stop`, an
+  encoded `Outcome`. Written once: two attempts never share a name, so what a commit refers to
+  stays as it was.
+- `<digest>.blob`: the blob, where it is too large to travel with the job.
+- `progress/<run>-<digest>`: how many of its values are done.
+
+And `costs`, what the first attempt took functions to cost, in all; in `sweeps`, as it was when
+that attempt cut blobs into sweeps.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Final
+from uuid import uuid4
+
+from rebaser_server.compute.units.unit_result import Costs, Outcome, decode_outcome, write_outcome
+from rebaser_server.files.shared_files import Files
+from rebaser_server.values.canonical_json import data_of, text_of
+
+_COSTS: Final = "costs"
+_PROGRESS: Final = "progress"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A file with what became of some values of a blob."""
+
+    name: str
+
+    @cached_property
+    def _parts(self) -> list[str]:
+        return self.name.split("-")
+
+    @property
+    def start(self) -> int:
+        return int(self._parts[1])
+
+    @property
+    def stop(self) -> int:
+        return int(self._parts[2])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """What became of a blob, where that lies in files."""
+
+    recomputed: int
+    files: list[tuple[str, int]]
+    """Their names and how many values each tells of, in the blob's order."""
+    costs: Costs = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return sum(count for _, count in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """All methods block."""
+
+    files: Files
+    key: str
+    """64 hexadecimal digits."""
+
+    def save(self, digest: str, start: int, stop: int, outcome: Outcome) -> str:
+        """The name under which `outcome` lies there now."""
+        name = f"{digest}-{start}-{stop}-{uuid4().hex}"
+        self.files.put(self._path(name), partial(write_outcome, outcome))
+        return name
+
+    def read(self, name: str) -> Outcome:
+        """Raises `FileNotFoundError`."""
+        return decode_outcome(self.files.get(self._path(name)))
+
+    def put_blob(self, digest: str, blob: bytes) -> None:
+        self.files.put(self._path(f"{digest}.blob"), blob)
+
+    def get_blob(self, digest: str) -> memoryview:
+        return memoryview(self.files.get(self._path(f"{digest}.blob"))).cast("B")
+
+    def put_costs(self, seconds: Mapping[tuple[str, str], float], name: str = _COSTS) -> None:
+        """Have later attempts guess as this one: they cut the update into the same blobs."""
+        rows = [[*function, cost] for function, cost in seconds.items()]
+        self.files.put(self._path(name), text_of(rows).encode())
+
+    def costs(self, name: str = _COSTS) -> dict[tuple[str, str], float]:
+        """Seconds that calls take, as the first attempt guessed; nothing if it left no word."""
+        try:
+            rows = data_of(bytes(self.files.get(self._path(name))))
+        except FileNotFoundError:
+            return {}
+        return {(runtime, code): cost for runtime, code, cost in rows}
+
+    def names(self) -> list[str]:
+        return self.files.names(self._path(""))
+
+    def tell_progress(self, run: str, digest: str, done: int) -> None:
+        self.files.put(self._path(f"{_PROGRESS}/{run}-{digest}"), str(done).encode())
+
+    def progress(self, run: str) -> dict[str, int]:
+        """Values done of each of the run's blobs that take long enough to tell."""
+        done = {}
+        for name in self.files.names(self._path(_PROGRESS)):
+            if name.startswith(f"{run}-"):
+                with suppress(FileNotFoundError):
+                    told = self.files.get(self._path(f"{_PROGRESS}/{name}"))
+                    done[name.removeprefix(f"{run}-")] = int(told.to_pybytes())
+        return done
+
+    def clear(self, keep: Sequence[str] = ()) -> None:
+        """Delete all, or all but these files and the batch that names them."""
+        if not keep:
+            self.files.delete_directory(self._path(""))
+            return
+        for name in set(self.names()).difference(keep, [_PROGRESS]):
+            if not name.endswith(".batch"):
+                self.files.delete(self._path(name))
+        self.files.delete_directory(self._path(_PROGRESS))
+
+    def _path(self, name: str) -> str:
+        return f"results/{self.key}/{name}".rstrip("/")
+
+
+def chain(names: Sequence[str], digest: str) -> list[Saved]:
+    """Of the files on a shelf those that tell of this blob's values from the first on, in order."""
+    by_start: dict[int, Saved] = {}
+    for name in names:
+        if name.startswith(f"{digest}-"):
+            saved = Saved(name)
+            best = by_start.get(saved.start)
+            if best is None or saved.stop > best.stop:
+                by_start[saved.start] = saved
+    found: list[Saved] = []
+    stop = 0
+    while stop in by_start:
+        found.append(by_start[stop])
+        stop = found[-1].stop
+    return found

@@ -1,0 +1,232 @@
+"""What a blob's values are while they are computed: in columns, and as Python objects if asked.
+
+A cell is a place in all columns: the blob's values come first, its constants after them.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rebaser_server.compute.json_values import MAX_DEPTH, read_only
+from rebaser_server.compute.units.buffers import KIND, buffers_of
+from rebaser_server.compute.units.work_unit import OK, Blob
+from rebaser_server.values.canonical_json import all_data_of, data_of, texts_of_numbers
+
+Places = NDArray[np.int64]
+Kinds = NDArray[np.uint8]
+Bits = NDArray[np.int64]
+
+NONE: Final = 0
+"""There is no value: failed, blocked, not computed yet, or beyond the limits of a value."""
+NULL: Final = 1
+BOOL: Final = 2
+INT: Final = 3
+FLOAT: Final = 4
+TEXT: Final = 5
+"""Anything else; what it is stands in its text alone."""
+
+_BY_FIRST: Final = np.full(256, TEXT, np.uint8)
+"""The kind by a text's first byte; a float looks like an integer so far."""
+_BY_FIRST[[ord(c) for c in "-0123456789"]] = INT
+_BY_FIRST[[ord(c) for c in "tf"]] = BOOL
+_BY_FIRST[ord("n")] = NULL
+
+_SHALLOW: Final = 2 * (MAX_DEPTH + 1)
+"""A text of fewer bytes cannot be nested too deep."""
+
+
+class Nothing:
+    """Stands in `objects` where there is no value."""
+
+
+NOTHING: Final = Nothing()
+
+
+class Cells:
+    """`kinds` and `bits` are right at any time; the rest is made when it is needed."""
+
+    def __init__(self, blob: Blob) -> None:
+        self.texts = pa.concat_arrays([blob.texts, blob.constant_texts])
+        count = len(self.texts)
+        self.kind_bytes = bytearray(count)
+        """The memory of `kinds`, faster for one at a time; likewise the two below of `bits`."""
+        memory = bytearray(8 * count)
+        self.int_items = memoryview(memory).cast("q")
+        self.float_items = memoryview(memory).cast("d")
+        self.kinds = np.frombuffer(self.kind_bytes, np.uint8)
+        self.bits = np.frombuffer(memory, np.int64)
+        """Of an integer, a boolean as 0 or 1, or the 64 bits of a float; else 0."""
+        self.floats = self.bits.view(np.float64)
+        self.objects: list[Any] = []
+        """Of cells that are boxed; NOTHING where there is no value. Empty if none was ever."""
+        self.box_bytes = bytearray(count)
+        self.is_boxed = np.frombuffer(self.box_bytes, np.bool_)
+        self.computed_texts: dict[int, str] = {}
+        """Of cells computed one by one, instead of what is in `texts`."""
+        self._sources: Places | None = None
+        """The cell whose text is that of each; None: its own is."""
+        known = np.concatenate([blob.statuses == OK, blob.constant_known])
+        self._load(np.flatnonzero(known))
+
+    def _load(self, places: Places) -> None:
+        if not len(places):
+            return
+        texts = self.texts if len(places) == len(self.texts) else self.texts.take(places)
+        kinds, bits = _read(texts)
+        self.kinds[places] = kinds
+        self.bits[places] = bits
+
+    def box(self, places: Places) -> None:
+        """Have the `objects` of these cells made; those beyond the limits become NONE.
+
+        A cell may come twice.
+        """
+        if not self.objects:
+            self.objects = [NOTHING] * len(self.kinds)
+        places = np.unique(places)
+        kinds = self.kinds[places]
+        objects = self.objects
+        for kind in _met(kinds):
+            chosen = places[kinds == kind]
+            match kind:
+                case 0:
+                    made: list[Any] = [NOTHING] * len(chosen)
+                case 1:
+                    made = [None] * len(chosen)
+                case 2:
+                    made = self.bits[chosen].astype(np.bool_).tolist()
+                case 3:
+                    made = self.bits[chosen].tolist()
+                case 4:
+                    made = self.floats[chosen].tolist()
+                case _:
+                    made = self._parsed(chosen)
+            for place, item in zip(chosen.tolist(), made, strict=True):
+                objects[place] = item
+        self.is_boxed[places] = True
+
+    def put_objects(self, places: Places, objects: list[Any]) -> None:
+        """Have these be the objects of cells at ascending places."""
+        self.is_boxed[places] = True
+        first, last = int(places[0]), int(places[-1])
+        if last - first + 1 == len(places):
+            self.objects[first : last + 1] = objects
+            return
+        for place, item in zip(places.tolist(), objects, strict=True):
+            self.objects[place] = item
+
+    def _parsed(self, places: Places) -> list[Any]:
+        try:
+            return list(map(read_only, all_data_of(self.texts_at(places))))
+        except ValueError:
+            return [self._parsed_one(place) for place in places.tolist()]
+
+    def _parsed_one(self, place: int) -> Any:
+        try:
+            return read_only(data_of(self.texts_at(np.array([place]))[0].as_py()))
+        except ValueError:  # stored before there was this limit: blocks its dependents alone
+            self.kinds[place] = NONE
+            return NOTHING
+
+    def require_sound(self, places: Places) -> None:
+        """Make those of these TEXT cells NONE that are beyond the limits of a value."""
+        lengths = pc.binary_length(self.texts_at(places)).to_numpy(zero_copy_only=False)
+        self.box(places[lengths >= _SHALLOW])
+
+    def exceed(self, places: Places, most: int) -> NDArray[np.bool_]:
+        """Which of these TEXT cells have texts of more than `most` bytes; 0: none has."""
+        if not most:
+            return np.zeros(len(places), np.bool_)
+        lengths = pc.binary_length(self.texts_at(places)).to_numpy(zero_copy_only=False)
+        return lengths > most  # type: ignore[no-any-return]
+
+    def choose(self, places: Places, chosen: Places) -> None:
+        """Let cells have the texts of others; `kinds` and `bits` are the caller's."""
+        if self._sources is None:
+            self._sources = np.arange(len(self.kinds))
+        self._sources[places] = self._sources[chosen]
+
+    def texts_at(self, places: Places) -> pa.LargeStringArray:
+        """The texts of TEXT cells."""
+        sources = places if self._sources is None else self._sources[places]
+        texts = self.texts.take(sources)
+        if not self.computed_texts:
+            return texts
+        computed = self.computed_texts
+        return pa.array(
+            [
+                computed.get(source, text)
+                for source, text in zip(sources.tolist(), texts.to_pylist(), strict=True)
+            ],
+            KIND,
+        )
+
+    def all_texts_at(self, places: Places) -> pa.LargeStringArray:
+        """The canonical texts of cells that have values."""
+        if not len(places):
+            return pa.array([], KIND)
+        kinds = self.kinds[places]
+        met = _met(kinds)
+        if len(met) == 1:
+            return self._texts_of_kind(met[0], places)
+        parts = [np.flatnonzero(kinds == kind) for kind in met]
+        texts = [
+            self._texts_of_kind(kind, places[part]) for kind, part in zip(met, parts, strict=True)
+        ]
+        order = np.empty(len(places), np.int64)
+        order[np.concatenate(parts)] = np.arange(len(places))
+        return pa.concat_arrays(texts).take(order)
+
+    def _texts_of_kind(self, kind: int, places: Places) -> pa.LargeStringArray:
+        if kind == NULL:
+            return pa.repeat(pa.scalar("null", KIND), len(places))
+        if kind == TEXT:
+            return self.texts_at(places)
+        if kind == FLOAT:
+            return texts_of_numbers(self.floats[places])
+        return texts_of_numbers(self.bits[places].astype(np.bool_ if kind == BOOL else np.int64))
+
+
+def _met(kinds: Kinds) -> list[int]:
+    return np.flatnonzero(np.bincount(kinds)).tolist()
+
+
+def _read(texts: pa.LargeStringArray) -> tuple[Kinds, Bits]:
+    """The kinds and bits of canonical texts, none of them empty."""
+    offsets, text = buffers_of(texts)
+    first = np.frombuffer(text, np.uint8)[np.frombuffer(offsets, np.int64)[:-1]]
+    kinds = _BY_FIRST[first]
+    bits = np.zeros(len(texts), np.int64)
+    truths = kinds == BOOL
+    bits[truths] = first[truths] == ord("t")
+    numbers = np.flatnonzero(kinds == INT)
+    if len(numbers):
+        _read_numbers(texts, numbers, kinds, bits)
+    return kinds, bits
+
+
+def _read_numbers(texts: pa.LargeStringArray, numbers: Places, kinds: Kinds, bits: Bits) -> None:
+    written = texts if len(numbers) == len(texts) else texts.take(numbers)
+    is_float = _have_fraction(written)
+    floats, integers = numbers[is_float], numbers[~is_float]
+    if len(floats):
+        kinds[floats] = FLOAT
+        found = pc.cast(texts.take(floats), pa.float64()).to_numpy()
+        bits[floats] = found.view(np.int64)
+    if len(integers):
+        bits[integers] = pc.cast(texts.take(integers), pa.int64()).to_numpy()
+
+
+def _have_fraction(numbers: pa.LargeStringArray) -> NDArray[np.bool_]:
+    """Which of these texts are of floats."""
+    text = np.frombuffer(buffers_of(numbers)[1], np.uint8)
+    points = np.count_nonzero(text == ord("."))
+    if points == len(numbers):  # a number has one at the most
+        return np.ones(len(numbers), np.bool_)
+    if not points and not (text == ord("e")).any():
+        return np.zeros(len(numbers), np.bool_)
+    found = pc.or_(pc.match_substring(numbers, "."), pc.match_substring(numbers, "e"))
+    return found.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

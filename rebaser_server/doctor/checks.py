@@ -1,0 +1,104 @@
+"""All checks of a deployment, one after the other, and repair of what they find."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from rebaser_core.errors import RebaserError, UnknownSubject
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import JetStreamError, StreamNotFound
+from rebaser_server.cluster.provisioning import Assets
+from rebaser_server.commit_log.garbage_collection import Collector, Garbage
+from rebaser_server.doctor import queue_checks
+from rebaser_server.doctor.findings import Finding, Severity
+from rebaser_server.doctor.history_checks import histories
+from rebaser_server.files.shared_files import Files
+from rebaser_server.queries.cached_state import archive_of
+from rebaser_server.settings.settings import Settings
+from rebaser_server.store.orphan_files import Leftovers
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What is looked at, and how closely."""
+
+    assets: Assets
+    settings: Settings
+    sample: int | None
+    """Change sets that are looked at; None for all."""
+    deep: bool
+
+    async def findings(self) -> AsyncIterator[Finding]:
+        """Everything found, by check. Changes nothing."""
+        async for finding in queue_checks.configuration(self.assets):
+            yield finding
+        for check in (
+            queue_checks.work,
+            queue_checks.strays,
+            queue_checks.dead_letters,
+            self._garbage,
+        ):
+            try:
+                async for finding in check(self.assets):
+                    yield finding
+            except (RebaserError, JetStreamError, OSError) as error:
+                yield _not_done(check.__name__.strip("_"), error)
+        try:
+            change_sets = await self._change_sets()
+        except StreamNotFound as error:
+            yield _not_done("history", error)
+            return
+        archives = [archive_of(self.assets.js, self.settings, c) for c in change_sets]
+        async for finding in histories(archives, self.sample, deep=self.deep):
+            yield finding
+
+    async def _change_sets(self) -> list[ChangeSet]:
+        """Each that has a log."""
+        found = []
+        stream = self.assets.subjects.commits_stream
+        for subject in await self.assets.js.stream_subjects(stream):
+            try:
+                found.append(self.assets.subjects.change_set_of(subject))
+            except UnknownSubject:
+                continue  # found as a stray
+        return sorted(found)
+
+    async def _garbage(self, assets: Assets) -> AsyncIterator[Finding]:
+        store = self.settings.store
+        collector = Collector(
+            assets.js,
+            assets.subjects,
+            Leftovers(Files(store.root, store.options)),
+            store.keep_unreferred.total_seconds(),
+        )
+        garbage = await collector.find()
+        for part, where in (
+            (Garbage(objects=garbage.objects), assets.subjects.batches_bucket),
+            (Garbage(chunks=garbage.chunks), assets.subjects.batches_bucket),
+            (Garbage(tombstones=garbage.tombstones), assets.subjects.batches_bucket),
+            (Garbage(files=garbage.files), store.root),
+        ):
+            for kind, count in part.counts().items():
+                yield Finding(
+                    "garbage",
+                    where,
+                    f"{count} {kind} that nothing refers to",
+                    repair=partial(collector.remove, part),
+                )
+
+
+def _not_done(check: str, error: Exception) -> Finding:
+    return Finding(
+        check, "", f"could not be looked at: {error}", Severity.ERROR, remedy="see above"
+    )
+
+
+async def repaired(finding: Finding) -> Finding:
+    """The finding once it was mended, or as it was if that could not be done."""
+    if finding.repair is None:
+        return finding
+    try:
+        await finding.repair()
+    except (RebaserError, JetStreamError, OSError) as error:
+        return replace(finding, what=f"{finding.what}; not repaired: {error}")
+    return replace(finding, repaired=True)

@@ -1,0 +1,104 @@
+"""Whether what the store and the log say of each change set fits together."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from rebaser_core.errors import RebaserError
+from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.doctor.findings import Finding, Severity
+from rebaser_server.errors import NotRetained
+from rebaser_server.store.rollback import revived
+from rebaser_server.store.table_schema import rows_of
+from rebaser_server.values.graph import Graph
+
+
+async def histories(
+    archives: list[Archive], sample: int | None, *, deep: bool
+) -> AsyncIterator[Finding]:
+    """What is wrong with the change sets, or with `sample` of them chosen by chance.
+
+    `deep`: see also that a checkpoint says what the log made of the one before it.
+    """
+    chosen = archives
+    if sample is not None and sample < len(archives):
+        chosen = random.sample(archives, sample)
+        yield Finding(
+            "history",
+            "store and log",
+            f"{sample} of {len(archives)} change sets looked at; --all looks at each",
+            Severity.NOTE,
+        )
+    for archive in chosen:
+        try:
+            finding = await history(archive, deep=deep)
+        except RebaserError as error:  # not one line of its log can be read
+            finding = _broken(archive, error)
+        if finding is not None:
+            yield finding
+
+
+async def history(archive: Archive, *, deep: bool) -> Finding | None:
+    """What is wrong with one change set, if anything; of a deleted one there is nothing left."""
+    _, line = await archive.log.last()
+    if line is not None and line.head.deleted:
+        return None
+    try:
+        present = await archive.restored()
+        if deep and len(present.kept) > 1:
+            return await _compared(archive, present.kept[-2].commit, present.checkpoint)
+    except (RebaserError, OSError) as error:
+        broken = _broken(archive, error)
+        begins = await archive.begins()
+        last, _ = await archive.log.last()
+        found = None
+        with suppress(OSError):
+            found = await asyncio.to_thread(
+                revived, archive.checkpoints, archive.change_set, begins, last, dry_run=True
+            )
+        repair = None if found is None else partial(_revive, archive, begins, last)
+        return replace(broken, repair=repair)
+    return None
+
+
+def _broken(archive: Archive, error: Exception) -> Finding:
+    return Finding(
+        "history",
+        str(archive.change_set),
+        f"{type(error).__name__}: {error}",
+        Severity.ERROR,
+        remedy="restore the store and NATS from backups of the same time",
+    )
+
+
+async def _revive(archive: Archive, begins: int, last: int) -> None:
+    await asyncio.to_thread(revived, archive.checkpoints, archive.change_set, begins, last)
+    await archive.restored()
+
+
+async def _compared(archive: Archive, older: int, checkpoint: int) -> Finding | None:
+    """The last checkpoint beside what the log makes of the one before it."""
+    try:
+        made = await archive.restored(older)
+    except NotRetained:  # purged meanwhile
+        return None
+    await archive.catch_up(made, checkpoint)
+    saved = await archive.restored(checkpoint)
+    if _same(made.state.graph, saved.state.graph):
+        return None
+    return Finding(
+        "history",
+        str(archive.change_set),
+        f"the checkpoint of commit {checkpoint} is not what the log makes of that of {older}",
+        Severity.ERROR,
+        remedy="keep both, and report it: this must not happen",
+    )
+
+
+def _same(one: Graph, other: Graph) -> bool:
+    order = [("kind", "ascending"), ("id", "ascending")]
+    tables = [rows_of(graph, {}, 0, whole=True).sort_by(order) for graph in (one, other)]
+    return bool(tables[0].equals(tables[1]))

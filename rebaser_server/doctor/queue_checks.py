@@ -1,0 +1,122 @@
+"""Whether streams, consumer and bucket are as they must be, and whether all work has a task."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from functools import partial
+
+from rebaser_client.publishing import publish_task
+from rebaser_core.errors import UnknownSubject
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import Unreachable
+from rebaser_core.jetstream.ordered import ordered_reader
+from rebaser_server.cluster.pauses import PauseBook, paused_since
+from rebaser_server.cluster.provisioning import Assets, remedy_for
+from rebaser_server.cluster.stray_requests import strays_of
+from rebaser_server.commit_log.log import DVU_DUE
+from rebaser_server.doctor.findings import Finding, Severity
+
+
+async def configuration(assets: Assets) -> AsyncIterator[Finding]:
+    """Streams, consumer and bucket that differ from what they must be, or are not there."""
+    for drift in await assets.differences():
+        missing = drift.field == "existence"
+        yield Finding(
+            "configuration",
+            drift.name,
+            "is not there"
+            if missing
+            else f"{drift.field} is {drift.actual!r}, not {drift.expected!r}",
+            Severity.ERROR,
+            remedy=remedy_for(drift),
+        )
+
+
+async def work(assets: Assets) -> AsyncIterator[Finding]:
+    """Requests and due updates that nobody has a task for, and tasks for nothing."""
+    names = assets.subjects
+    tasks = await _named(assets, names.tasks_stream)
+    requests = await _named(assets, names.requests_stream)
+    due = await _due(assets)
+    paused = await PauseBook(assets.js, names).all()
+    for change_set in sorted((requests | due) - tasks):
+        if paused_since(paused, change_set) is not None:
+            continue
+        what = "requests" if change_set in requests else "a dependent values update due"
+        repair = partial(_make_task, assets, change_set)
+        yield Finding("tasks", str(change_set), f"has {what} and no task", repair=repair)
+    if paused:
+        what = f"paused: {', '.join(scope.key for scope in sorted(paused, key=str))}"
+        remedy = "`rebaser pauses` says by whom; `rebaser resume` takes it back"
+        yield Finding("pauses", "deployment", what, Severity.NOTE, remedy=remedy)
+    idle = tasks - requests - due
+    if idle:
+        what = f"{len(idle)} tasks of change sets with nothing to do, as in the quiet period"
+        yield Finding("tasks", names.tasks_stream, what, Severity.NOTE)
+
+
+async def _named(assets: Assets, stream: str) -> set[ChangeSet]:
+    """Change sets that the stream has a message of."""
+    return _change_sets(assets, await assets.js.stream_subjects(stream))
+
+
+async def _due(assets: Assets) -> set[ChangeSet]:
+    """Change sets whose last line says that an update is due: a header of each one known."""
+    subjects = []
+    reader = ordered_reader(assets.js)(
+        assets.js,
+        assets.subjects.commits_stream,
+        deliver_policy="last_per_subject",
+        headers_only=True,
+    )
+    async with reader:
+        while (line := await reader.next(quiet=0)) is not None:
+            if DVU_DUE in line.headers:
+                subjects.append(line.subject)
+    return _change_sets(assets, subjects)
+
+
+def _change_sets(assets: Assets, subjects: Iterable[str]) -> set[ChangeSet]:
+    found = set()
+    for subject in subjects:
+        with suppress(UnknownSubject):  # found as a stray
+            found.add(assets.subjects.change_set_of(subject))
+    return found
+
+
+async def _make_task(assets: Assets, change_set: ChangeSet) -> None:
+    if not await publish_task(assets.js, assets.subjects, change_set):
+        raise Unreachable("the task is not confirmed")
+
+
+async def strays(assets: Assets) -> AsyncIterator[Finding]:
+    """Messages whose subject names no change set: no Rebaser ever takes them."""
+    names = assets.subjects
+    streams = (
+        names.requests_stream,
+        names.tasks_stream,
+        names.commits_stream,
+        names.dead_letters_stream,
+    )
+    for stream in streams:
+        for subject, count in (await assets.js.stream_subjects(stream)).items():
+            if subject == strays_of(names):
+                continue
+            try:
+                names.change_set_of(subject)
+            except UnknownSubject as error:
+                yield Finding(
+                    "strays",
+                    stream,
+                    f"{count} messages: {error}",
+                    Severity.ERROR,
+                    remedy=f"look who publishes them, then `nats stream purge {stream} "
+                    f"--subject '{subject}'`",
+                )
+
+
+async def dead_letters(assets: Assets) -> AsyncIterator[Finding]:
+    """How many requests are dead."""
+    stream = assets.subjects.dead_letters_stream
+    count = (await assets.js.stream_info(stream))["state"]["messages"]
+    if count:
+        yield Finding("dead letters", stream, f"{count} requests are dead", Severity.NOTE)

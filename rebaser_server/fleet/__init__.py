@@ -1,1 +1,0 @@
-"""Many change sets on many Rebasers: tasks, who is there, what was left undone, upkeep."""

@@ -1,1 +1,0 @@
-"""What is kept of a change set: its log of commits, and the states that follow from it."""

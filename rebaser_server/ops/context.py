@@ -1,0 +1,29 @@
+"""The live parts of a Rebaser that the endpoint looks at."""
+
+from dataclasses import dataclass
+
+from nats.aio.client import Client
+
+from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.membership import Members
+from rebaser_server.cluster.slot_pool import Slots
+from rebaser_server.ops.health import Pulse
+from rebaser_server.ops.queues import QueueWatch
+from rebaser_server.ops.status import Status
+from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.telemetry.work_stats import Board
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Looked at, never changed."""
+
+    nc: Client
+    subjects: Subjects
+    shutdown: Shutdown
+    board: Board
+    slots: Slots
+    members: Members
+    queues: QueueWatch
+    pulse: Pulse
+    status: Status

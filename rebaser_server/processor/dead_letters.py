@@ -1,0 +1,109 @@
+"""Where a request goes that can never take effect: copied, and that confirmed, first (L2)."""
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from rebaser_client.publishing import persistently
+from rebaser_core.jetstream import Delivery, JetStream
+from rebaser_core.subjects import Subjects
+from rebaser_core.versioned import MESSAGE_ID
+from rebaser_server.commit_log.batch_store import Batches
+from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.processor.rejection import REASON_LENGTH
+
+REASON: Final = "X-DEAD-REASON"
+SEQUENCE: Final = "X-DEAD-SEQUENCE"
+ATTEMPTS: Final = "X-DEAD-ATTEMPTS"
+DIED_AT: Final = "X-DEAD-AT"
+STORED_AT: Final = "X-DEAD-STORED-AT"
+HEADERS: Final = "X-DEAD-HEADERS"
+"""The headers of the request that its letter cannot have: an object of JSON, in base64."""
+KEPT: Final = "X-DEAD-KEPT"
+"""Of a letter too small for its request: the payload is `{"store": key}`, where that is kept."""
+
+_HEADERS_ROOM: Final = 32 * 1024
+"""Octets of headers: a stream refuses a message with more than 64 KiB of them."""
+
+_RETRY_FOR: Final = 20.0  # seconds
+_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,200}")
+_VALUE: Final = re.compile(r"[ -~]{0,1000}")
+_OURS: Final = ("nats-", "x-dead-")
+"""What NATS reads as instructions to itself, and what only we say of a letter."""
+
+
+async def bury(
+    js: JetStream,
+    subjects: Subjects,
+    archive: Archive,
+    request: Delivery,
+    *,
+    reason: str,
+    attempts: int,
+) -> None:
+    """Copy `request` to the dead letters, once however often it is called; return when stored.
+
+    Headers and payload are the original's; why, when and from where is added. What a letter
+    has no room for is kept in the store; `whole` gives back all of the request.
+
+    Raises:
+        JetStreamError, OSError: not confirmed; the request must stay where it is.
+    """
+    change_set, batches = archive.change_set, archive.batches
+    subject = subjects.dead_letters(change_set)
+    its_id = f"{change_set.change_set_id}-{request.stream_sequence}"
+    said = {
+        REASON: _plain(reason),
+        SEQUENCE: str(request.stream_sequence),
+        ATTEMPTS: str(attempts),
+        DIED_AT: datetime.now(UTC).isoformat(),
+        STORED_AT: request.timestamp.isoformat(),
+    }
+    headers, payload = carried(request.headers) | said, request.payload
+    room = js.room.for_payload(subject, {**headers, MESSAGE_ID: its_id})
+    if len(payload) > room or js.room.max_payload - room > _HEADERS_ROOM:
+        key = await batches.keep(json.dumps(dict(request.headers)).encode() + b"\n" + payload)
+        headers, payload = {**said, KEPT: "1"}, json.dumps({"store": key}).encode()
+    await persistently(
+        lambda: js.publish(subject, payload, headers=headers, message_id=its_id), _RETRY_FOR
+    )
+
+
+async def whole(
+    batches: Batches, headers: Mapping[str, str], payload: bytes
+) -> tuple[dict[str, str], bytes]:
+    """Headers and payload of the request that a letter is of, with what the letter adds.
+
+    Raises:
+        MissingBatch: a part of it was kept in the store, and is not there.
+    """
+    original: dict[str, str] = {}
+    said = dict(headers)
+    if said.pop(KEPT, None):
+        kept = await batches.kept(str(json.loads(payload)["store"]))
+        block, _, payload = kept.partition(b"\n")
+        original = json.loads(block)
+    others = json.loads(base64.b64decode(said.pop(HEADERS, "")) or b"{}")
+    return {**original, **others, **said}, payload
+
+
+def _plain(reason: str) -> str:
+    return " ".join(reason.split())[:REASON_LENGTH].encode("ascii", "backslashreplace").decode()
+
+
+def carried(headers: Mapping[str, str]) -> dict[str, str]:
+    """As a letter carries them: as they are, or all others in one."""
+    asis = {name: value for name, value in headers.items() if _may_be_sent(name, value)}
+    others = {name: value for name, value in headers.items() if name not in asis}
+    if others:
+        asis[HEADERS] = base64.b64encode(json.dumps(others).encode()).decode()
+    return asis
+
+
+def _may_be_sent(name: str, value: str) -> bool:
+    return bool(
+        _NAME.fullmatch(name) and _VALUE.fullmatch(value) and not name.lower().startswith(_OURS)
+    )

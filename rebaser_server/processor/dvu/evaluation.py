@@ -1,0 +1,73 @@
+"""The evaluation of a plan: reported while it goes on, and stopped once it does not get on."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, Never
+
+from rebaser_core.activities import ActivityKind
+from rebaser_core.commits import Claim
+from rebaser_core.ids import ChangeSet
+from rebaser_server.compute.plan.plan import Plan
+from rebaser_server.compute.runs.bisection import run_isolated
+from rebaser_server.compute.runs.executor import Executor
+from rebaser_server.compute.runs.progress_deadline import ProgressDeadline
+from rebaser_server.compute.units.run_store import Shelf, Stored
+from rebaser_server.compute.units.unit_result import Outcome
+from rebaser_server.processor.notifier import Announcer
+from rebaser_server.runtime.concurrency import alongside
+
+REPORT_EVERY: Final = 1.0  # seconds
+SHORTEST_LIMIT: Final = 5.0
+"""Seconds in which a blob gets on while the value is looked for that breaks a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluating:
+    """Of one change set's updates."""
+
+    change_set: ChangeSet
+    executor: Executor
+    announcer: Announcer
+    deadline: float
+    """Seconds for which an evaluation may go on without computing another value."""
+
+    async def outcomes(
+        self, planned: Plan, claim: Claim, shelf: Shelf, *, is_suspect: bool
+    ) -> list[Outcome | Stored]:
+        """What became of each blob.
+
+        `is_suspect`: one of the values may have ended its evaluator; it is looked for.
+
+        Raises:
+            DvuError: there are no outcomes, beside what lies on the shelf.
+        """
+        if not planned.blobs:
+            return []
+        progress: list[tuple[int, int]] = []
+        deadline = ProgressDeadline(self.deadline)
+
+        def told(done: int, in_all: int) -> None:
+            progress.append((done, in_all))
+            deadline.progressed(done, in_all)
+
+        async with deadline.limits(), alongside(self._report(progress, claim)):
+            if not is_suspect:
+                return await self.executor.run(planned.blobs, shelf=shelf, on_progress=told)
+            return await run_isolated(
+                self.executor,
+                planned.blobs,
+                limit=max(SHORTEST_LIMIT, self.deadline / 20),
+                shelf=shelf,
+                on_progress=told,
+                on_step=deadline.extend,
+            )
+
+    async def _report(self, progress: list[tuple[int, int]], claim: Claim) -> Never:
+        while True:
+            await asyncio.sleep(REPORT_EVERY)
+            if progress:
+                done, in_all = progress[-1]
+                progress.clear()
+                await self.announcer.activity(
+                    self.change_set, ActivityKind.DVU_PROGRESS, claim.id, done=done, of=in_all
+                )

@@ -1,0 +1,78 @@
+"""What is told without being asked again: replies to callers, activities to watchers."""
+
+import re
+from typing import Any, Final
+
+import nats.errors
+import structlog
+from nats.aio.client import Client
+
+from rebaser_core import codecs, tracing
+from rebaser_core.activities import ActivityKind, told
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream.link import Link
+from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
+from rebaser_core.subjects import Subjects
+from rebaser_server.processor.replies import cut
+from rebaser_server.telemetry.work_stats import Board
+
+log: Final = structlog.get_logger()
+
+INBOX_LENGTH: Final = 200
+"""Characters of a reply inbox, at most: a longer one gets no reply."""
+
+DETAIL_LENGTH: Final = 1_000
+"""Characters of a text among the details of an activity."""
+
+_SUBJECT: Final = re.compile(r"[!-)+\-/-=?-~]+(\.[!-)+\-/-=?-~]+)*")
+
+
+class Announcer:
+    """Publishes without awaiting anybody. What is lost harms nothing: the log has the truth."""
+
+    def __init__(self, nc: Client, subjects: Subjects) -> None:
+        self.board = Board()
+        """Where people see it who look later."""
+        self._nc = nc
+        self._subjects = subjects
+
+    async def reply(
+        self, inbox: str, response: EnqueueUpdatesResponseV2, content_type: str | None
+    ) -> None:
+        """Answer to `inbox` in the encoding that the caller wrote in.
+
+        Unless it is no inbox: a caller cannot have us write into streams.
+        """
+        ours = self._subjects.subject("rebaser.")
+        fits = len(inbox) <= INBOX_LENGTH and _SUBJECT.fullmatch(inbox)
+        if not fits or inbox.startswith(("$", ours)):
+            log.warning("reply inbox refused", inbox=inbox[:200])
+            return
+        content_type = codecs.or_default(content_type)
+        headers, payload = EnqueueUpdatesResponse.encode(response, content_type)
+        headers = dict(tracing.injected(headers))
+        if len(payload) > Link.of(self._nc).room.for_payload(inbox, headers):
+            _, payload = EnqueueUpdatesResponse.encode(cut(response), content_type)
+        await self._publish(inbox, payload, headers)
+
+    async def activity(
+        self,
+        change_set: ChangeSet,
+        kind: ActivityKind,
+        request_id: RequestId | None = None,
+        **details: Any,
+    ) -> None:
+        """Tell watchers of the change set, and note it on the board; no text of any length."""
+        details = {
+            name: detail[:DETAIL_LENGTH] if isinstance(detail, str) else detail
+            for name, detail in details.items()
+        }
+        self.board.activity(change_set, kind, request_id, details)
+        headers, payload = told(change_set, kind, request_id, details)
+        await self._publish(self._subjects.activities(change_set), payload, headers)
+
+    async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
+        try:
+            await self._nc.publish(subject, payload, headers=headers)
+        except (nats.errors.Error, OSError) as error:
+            log.warning("not told", subject=subject, error=str(error))

@@ -1,0 +1,118 @@
+"""Whether there is work for a change set, seen before and after a run, which writes no line."""
+
+from typing import Final
+
+import structlog
+
+from rebaser_client.errors import NoSuchChangeSet
+from rebaser_client.publishing import publish_task
+from rebaser_client.registry import Registry
+from rebaser_core.change_sets import ChangeSetRecordV1, Standing
+from rebaser_core.commits import Branch, Closing, Head
+from rebaser_core.errors import MessageError, NewerVersion
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import JetStreamError, StreamNotFound
+from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.errors import HistoryBroken, LeftForNewer, WorkEnded
+from rebaser_server.processor.context import Workshop
+from rebaser_server.processor.request_queue import RequestQueue
+
+log: Final = structlog.get_logger()
+
+
+async def has_work(shop: Workshop, change_set: ChangeSet) -> bool:
+    """Whether a run has anything to do: if not, its task goes without a line (W2b).
+
+    Requests first, then the head, as in `look_again`. An owner that the head names did not
+    end well, so that there may be what neither tells of.
+
+    Raises:
+        HistoryBroken: the requests' stream ends before what was handled (S-5), or no build can
+            read the change set's record.
+        LeftForNewer: this build cannot read it.
+    """
+    queue = RequestQueue(shop.js, shop.subjects, change_set)
+    waits = await queue.first() is not None
+    _, last = await CommitLog(shop.js, shop.subjects, change_set).last()
+    registry = Registry(shop.js, shop.subjects)
+    if last is None:
+        return waits or (await first_head(registry, change_set)).branch is not None
+    await queue.require_sequence(last.head.last_sequence)
+    return (
+        waits
+        or bool(last.head.owner)
+        or last.head.unfinished
+        or _has_yet_to_begin(last.head)
+        or await _is_to_be_told(registry, change_set, last.head)
+    )
+
+
+def _has_yet_to_begin(head: Head) -> bool:
+    return head.branch is not None and head.branch.cursor is None and head.closing is None
+
+
+async def _is_to_be_told(registry: Registry, change_set: ChangeSet, head: Head) -> bool:
+    """Whether the registry does not say yet that the change set is closed."""
+    if head.closing is None:
+        return False
+    try:
+        record = await _record(registry, change_set)
+    except NoSuchChangeSet:
+        return False
+    return record.standing != head.closing.standing
+
+
+async def first_head(registry: Registry, change_set: ChangeSet) -> Head:
+    """What a change set without a line begins as: what it was forked as, or by itself.
+
+    One that the registry knows in another workspace begins closed, and refuses all.
+    """
+    try:
+        record = await _record(registry, change_set)
+    except NoSuchChangeSet:
+        return await _unregistered(registry, change_set)
+    if record.base is None:
+        return Head()
+    return Head(branch=Branch(base=record.base, head=record.head))
+
+
+async def _unregistered(registry: Registry, change_set: ChangeSet) -> Head:
+    try:
+        home = await registry.workspace_of(change_set.change_set_id)
+    except (StreamNotFound, ValueError):  # no registry, or a key of nobody's making
+        home = None
+    if home is None:
+        return Head()
+    if home == change_set.workspace_id:  # registered a moment ago
+        return await first_head(registry, change_set)
+    reason = f"it belongs to workspace {home}"
+    closing = Closing(standing=Standing.ABANDONED, request=RequestId(), reason=reason)
+    return Head(closing=closing)
+
+
+async def _record(registry: Registry, change_set: ChangeSet) -> ChangeSetRecordV1:
+    try:
+        return await registry.change_set(change_set)
+    except NewerVersion as error:
+        raise LeftForNewer(error) from error
+    except MessageError as error:
+        raise HistoryBroken(f"{change_set}: its record cannot be read: {error}") from error
+
+
+async def look_again(shop: Workshop, change_set: ChangeSet) -> None:
+    """After its task was removed: if there is work for the change set, see that it has a task.
+
+    A request stored while the task was there had none made for it (W12). Requests
+    first, then the head: a request is deleted only after the head is dirty.
+    """
+    try:
+        queue = RequestQueue(shop.js, shop.subjects, change_set)
+        needed = await queue.first() is not None
+        if not needed:
+            _, last = await CommitLog(shop.js, shop.subjects, change_set).last()
+            needed = last is not None and last.head.unfinished
+    except (JetStreamError, WorkEnded) as error:
+        log.warning("not looked again", change_set=str(change_set), error=str(error))
+        needed = True  # a task too many costs one empty run
+    if needed:
+        await publish_task(shop.js, shop.subjects, change_set)

@@ -1,0 +1,166 @@
+"""A branch beside head as head is by now, read from outside: what applying it would change."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from rebaser_core.codecs import same
+from rebaser_core.errors import RebaserError
+from rebaser_core.updates import AnyUpdate, PutFunc, PutValue
+from rebaser_server.commit_log.apply_batch import perform
+from rebaser_server.commit_log.batch_store import Batch
+from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.processor.change_set_commands import digest, since
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.definitions import func_in, same_value, value_in
+from rebaser_server.values.rebase.edits import Edits
+from rebaser_server.values.rebase.merge import merged
+
+
+class NoBranch(RebaserError):
+    """The change set has no head to differ from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What the branch edited of one value or function, and what head has there."""
+
+    id: str
+    name: str | None
+    what: str
+    """added, removed, value, inputs, name, definition or function."""
+    head: Any
+    branch: Any
+    base: Any
+    """As head had it when the branch first edited it."""
+    both: bool
+    """Head has changed it, too, since the branch did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A dependent value that came out otherwise."""
+
+    id: str
+    name: str | None
+    head: Any
+    branch: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What applying the branch would do."""
+
+    updates: list[AnyUpdate]
+    """The difference as a batch: applied to head as it is, it makes it what the branch is."""
+    changes: list[Change]
+    computed: list[Computed] | None
+    """What came out otherwise, as far as it is computed; None if it was not asked for."""
+
+    @property
+    def digest(self) -> str:
+        """Names the difference for who wants it applied, and no other."""
+        return digest(self.updates)
+
+
+async def compare(archive: Archive, *, computed: bool = False) -> Comparison:
+    """The branch, with all that head has done by now, beside head. Touches neither.
+
+    With `computed`, also what the two have computed so far: that reads both whole.
+
+    Raises:
+        NoBranch: it is none, or nobody has taken it up yet.
+        NotRetained, HistoryBroken: as `Archive.restored`.
+    """
+    restored = await archive.restored()
+    state = restored.state
+    branch, edits = state.head.branch, state.edits
+    if branch is None or edits is None:
+        raise NoBranch(f"{archive.change_set} is no branch, or not taken up yet")
+    before = {v.id: v.value for v in state.graph.values.values() if v.func_id} if computed else {}
+    placed = branch.model_copy(update={"cursor": restored.state.cursor})
+    changes = (await since(archive, state, placed)).changes
+    found = await asyncio.to_thread(merged, state.graph, edits, changes)
+    await asyncio.to_thread(perform, state, 0, Batch(found.updates, under=found.under))
+    difference = await asyncio.to_thread(edits.difference, state.graph)
+    results = None
+    if computed:
+        head = (await archive.of(branch.head).restored()).state.graph
+        results = _computed(before, head)
+    return Comparison(difference, changes_in(state.graph, edits), results)
+
+
+def changes_in(graph: Graph, edits: Edits) -> list[Change]:
+    """What the branch edited and what is different from head for it, function by value."""
+    found = []
+    for func_id, func_edit in edits.funcs.items():
+        mine, head_func = func_in(graph, func_id), edits.under_funcs[func_id]
+        if mine != head_func:
+            name = (mine or head_func or func_edit.base).name  # type: ignore[union-attr]  # one is
+            both = func_edit.base != head_func
+            found.append(
+                Change(
+                    func_id,
+                    name,
+                    "function",
+                    head=_func(head_func),
+                    branch=_func(mine),
+                    base=_func(func_edit.base),
+                    both=both,
+                )
+            )
+    for value_id, edit in edits.values.items():
+        here, there = value_in(graph, value_id), edits.under[value_id]
+        both = not same_value(edit.base, there)
+        if same_value(here, there):
+            continue
+        what = _what(there, here)
+        known = here or there
+        found.append(
+            Change(
+                value_id,
+                known.name if known else None,
+                what,
+                head=_side(there, what),
+                branch=_side(here, what),
+                base=_side(edit.base, what),
+                both=both,
+            )
+        )
+    return found
+
+
+def _what(head: PutValue | None, branch: PutValue | None) -> str:
+    if head is None or branch is None:
+        return "added" if head is None else "removed"
+    if head.func_id != branch.func_id:
+        return "definition"
+    if (head.inputs or {}) != (branch.inputs or {}):
+        return "inputs" if head.name == branch.name else "definition"
+    if head.name != branch.name:
+        return "name" if same(head.value, branch.value) else "definition"
+    return "value"
+
+
+def _side(put: PutValue | None, what: str) -> Any:
+    """As much of a definition as tells the difference."""
+    if put is None:
+        return None
+    if what == "value" or (what in ("added", "removed") and put.func_id is None):
+        return put.value
+    if what == "inputs":
+        return put.inputs or {}
+    return put.name if what == "name" else put.wire()["putValue"]
+
+
+def _func(put: PutFunc | None) -> Any:
+    return None if put is None else {"runtime": put.runtime, "code": put.code}
+
+
+def _computed(branch: dict[str, Any], head: Graph) -> list[Computed]:
+    found = []
+    for value_id, value in branch.items():
+        there = head.values.get(value_id)
+        if there is not None and there.func_id is not None and not same(there.value, value):
+            found.append(Computed(value_id, there.name, there.value, value))
+    return found

@@ -1,0 +1,189 @@
+"""Hear questions of one kind, judge them, and have them answered: a few at once, few waiting."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Never, Protocol, TypeVar
+
+import nats.errors
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from rebaser_core.answers import DEFAULT_PATIENCE, PATIENCE, seconds_in
+from rebaser_core.errors import MalformedMessage, MessageError, RebaserError, UnknownSubject
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.jetstream import JetStreamError
+from rebaser_core.subjects import Subjects
+from rebaser_core.versioned import MESSAGE_ID, MessageType, Versioned, reply_version
+from rebaser_server.queries.bounds import Bounds
+from rebaser_server.queries.replies import Answer
+from rebaser_server.runtime.concurrency import alongside
+from rebaser_server.runtime.containment import contained
+from rebaser_server.telemetry import metrics
+
+log: Final = structlog.get_logger()
+
+QUEUE: Final = "rebaser"
+"""The queue group: one Rebaser answers each question."""
+
+AT_ONCE: Final = 4
+"""Questions of one kind that are answered at once; others wait."""
+
+_MUCH: Final = 64 * 1024
+"""Octets of a question from which it is decoded in a thread."""
+
+_BUSY: Final = "too many questions are waiting here: ask again later"
+_NO_ID: Final = RequestId.from_bytes(bytes(16))
+
+
+class Query(Protocol):
+    """What every question says: the change set that it is about."""
+
+    @property
+    def id(self) -> RequestId: ...
+    @property
+    def workspace_id(self) -> WorkspaceId: ...
+    @property
+    def change_set_id(self) -> ChangeSetId: ...
+
+
+QueryT = TypeVar("QueryT", bound=Any)
+ReplyT = TypeVar("ReplyT", bound=Versioned)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[QueryT, ReplyT]):
+    """A kind of question, and how it is answered."""
+
+    name: str
+    """As in its subjects: `values` for `rebaser.values.<ws>.<cs>`."""
+    query: MessageType[QueryT]
+    reply: MessageType[ReplyT]
+    replies: Callable[[QueryT, int], AsyncGenerator[ReplyT, None]]
+    """The answer, in one message or more, to an asker that reads replies up to this version."""
+    refusal: Callable[[RequestId, str], ReplyT]
+    """The reply that says why there is no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    message: Msg
+    size: int
+    until: float
+    """When the asker stops waiting, by the loop's clock."""
+
+
+class Intake(Generic[QueryT, ReplyT]):
+    """Answers each question or says why not; only whom nobody hears any more gets no answer."""
+
+    def __init__(
+        self, nc: Client, subjects: Subjects, kind: Kind[QueryT, ReplyT], bounds: Bounds
+    ) -> None:
+        self._nc = nc
+        self._subjects = subjects
+        self._kind = kind
+        self._bounds = bounds
+        self._heard: asyncio.Queue[_Heard] = asyncio.Queue()
+        self._octets = 0
+        """Of the questions that wait."""
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Answer questions for as long as the body runs; those that wait then are dropped."""
+        subscription = await self._nc.subscribe(
+            self._subjects.subject("rebaser", self._kind.name, "*", "*"),
+            queue=QUEUE,
+            cb=self._hear,
+            pending_bytes_limit=self._bounds.waiting_bytes,  # what is beyond nats-py drops
+        )
+        try:
+            async with AsyncExitStack() as stack:
+                for _ in range(AT_ONCE):
+                    await stack.enter_async_context(alongside(self._work()))
+                yield
+        finally:
+            with suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+
+    async def _hear(self, message: Msg) -> None:
+        with contained("question", subject=message.subject):
+            headers = message.headers or {}
+            size = len(message.data) + sum(len(n) + len(v) for n, v in headers.items())
+            if self._is_full(size):
+                metrics.QUESTIONS.labels("busy").inc()
+                await self._answer_to(message).busy(self._refusal(message, _BUSY))
+                return
+            patience = seconds_in(headers, PATIENCE, DEFAULT_PATIENCE)
+            until = asyncio.get_running_loop().time() + patience
+            self._octets += size
+            self._heard.put_nowait(_Heard(message, size, until))
+
+    def _is_full(self, size: int) -> bool:
+        bounds = self._bounds
+        return self._heard.qsize() >= bounds.waiting or self._octets + size > bounds.waiting_bytes
+
+    async def _work(self) -> Never:
+        loop = asyncio.get_running_loop()
+        while True:
+            heard = await self._heard.get()
+            self._octets -= heard.size
+            if heard.until < loop.time():
+                metrics.QUESTIONS.labels("stale").inc()
+                continue
+            with contained("question", subject=heard.message.subject):
+                await self._answer(heard.message)
+
+    async def _answer(self, message: Msg) -> None:
+        answer, how = self._answer_to(message), "refused"
+        try:
+            query = await self._read(message)
+            version = reply_version(message.headers or {})
+            async with aclosing(self._kind.replies(query, version)) as replies:
+                async for reply in replies:
+                    await answer.send(reply)
+            how = "answered"
+        except (MessageError, UnknownSubject) as error:  # the asker's mistake: no line for each
+            await answer.send(self._refusal(message, str(error)))
+        except (RebaserError, JetStreamError, OSError) as error:
+            log.warning("question refused", subject=message.subject[:200], error=str(error)[:500])
+            await answer.send(self._refusal(message, str(error)))
+        except Exception as error:
+            what = f"the Rebaser failed to answer: {type(error).__name__}"
+            await answer.send(self._refusal(message, what))
+            raise
+        finally:
+            metrics.QUESTIONS.labels(how).inc()
+
+    async def _read(self, message: Msg) -> QueryT:
+        """The question, which is about the change set that its subject names.
+
+        NATS lets a user ask by subject; what the body says nobody has checked before.
+
+        Raises:
+            MessageError: it is none.
+            UnknownSubject: the subject names no change set.
+        """
+        change_set = self._subjects.change_set_of(message.subject)
+        headers, decode = message.headers or {}, self._kind.query.decode
+        if len(message.data) < _MUCH:
+            query = decode(headers, message.data)
+        else:
+            query = await asyncio.to_thread(decode, headers, message.data)
+        asked: Query = query
+        about = ChangeSet(asked.workspace_id, asked.change_set_id)
+        if about != change_set:
+            raise MalformedMessage(f"the question is about {about}, its subject about {change_set}")
+        return query
+
+    def _answer_to(self, message: Msg) -> Answer[ReplyT]:
+        return Answer(self._nc, self._subjects, message, self._kind.reply, self._kind.refusal)
+
+    def _refusal(self, message: Msg, why: str) -> ReplyT:
+        """Without a look at the body; the asker knows the question by the inbox."""
+        try:
+            query_id = RequestId.from_str((message.headers or {}).get(MESSAGE_ID, ""))
+        except ValueError:
+            query_id = _NO_ID
+        return self._kind.refusal(query_id, why[:1_000])

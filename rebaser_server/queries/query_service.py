@@ -1,0 +1,53 @@
+"""Answer what is asked over plain NATS: any Rebaser does, from the log and the store."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from nats.aio.client import Client
+
+from rebaser_core.ids import RequestId
+from rebaser_core.outcomes import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV2
+from rebaser_core.queries import ValuesQuery, ValuesReply
+from rebaser_core.subjects import Subjects
+from rebaser_server.processor.outcome_lookup import Outcomes
+from rebaser_server.queries.bounds import Bounds
+from rebaser_server.queries.intake import Intake, Kind
+from rebaser_server.queries.state_cache import ArchiveOf
+from rebaser_server.queries.value_service import ValueAnswers, refusal
+
+DEFAULT: Final = Bounds()
+
+
+class Answering:
+    """Answers each kind of question, within bounds; owns and changes nothing."""
+
+    def __init__(
+        self,
+        subjects: Subjects,
+        archive_of: ArchiveOf,
+        outcomes: Outcomes,
+        bounds: Bounds = DEFAULT,
+    ) -> None:
+        self._subjects = subjects
+        self._bounds = bounds
+        self._outcomes = outcomes
+        self.values = ValueAnswers(archive_of, bounds)
+
+    @asynccontextmanager
+    async def answered(self, nc: Client) -> AsyncIterator[None]:
+        """Answer questions for as long as the body runs."""
+        values = Kind("values", ValuesQuery, ValuesReply, self.values.replies, refusal)
+        outcomes = Kind("outcomes", OutcomeQuery, OutcomeReply, self._outcome, _no_outcome)
+        async with (
+            Intake(nc, self._subjects, values, self._bounds).opened(),
+            Intake(nc, self._subjects, outcomes, self._bounds).opened(),
+        ):
+            yield
+
+    async def _outcome(self, query: OutcomeQueryV1, _: int) -> AsyncGenerator[OutcomeReplyV2, None]:
+        yield await self._outcomes.of(query)
+
+
+def _no_outcome(query_id: RequestId, why: str) -> OutcomeReplyV2:
+    return OutcomeReplyV2(id=query_id, error=why)

@@ -1,0 +1,163 @@
+"""Take a commit back: the batch that undoes what it did, as far as nobody changed that since."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rebaser_core.codecs import same
+from rebaser_core.commits import CommitV1, Outcome
+from rebaser_core.errors import RebaserError
+from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
+from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.definitions import (
+    Definition,
+    View,
+    difference,
+    func_in,
+    same_value,
+    value_in,
+)
+
+
+class NotToRevert(RebaserError):
+    """The commit is none that changed definitions: there is nothing to take back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reversal:
+    """A batch that takes a commit back, if it is applied to the state as of `now`."""
+
+    commit: int
+    now: int
+    updates: list[AnyUpdate]
+    left: list[str] = field(default_factory=list)
+    """Ids of values and functions that were changed again since, and stay as they are."""
+
+
+class Known(NamedTuple):
+    """Definitions of some values and functions at one moment."""
+
+    values: dict[str, Definition]
+    funcs: dict[str, PutFunc | None]
+
+    @classmethod
+    def of(cls, graph: Graph, values: set[str], funcs: set[str]) -> "Known":
+        return cls(
+            {value_id: value_in(graph, value_id) for value_id in values},
+            {func_id: func_in(graph, func_id) for func_id in funcs},
+        )
+
+    def view(self) -> View:
+        return View(self.values.get, self.funcs.get)
+
+
+async def reversal(archive: Archive, commit: int, *, force: bool = False) -> Reversal:
+    """The inverse of what line `commit` did, from the states before and after it.
+
+    What a later commit changed again is left as it is, field by field: a value that was
+    renamed since gets back what it was, not its old name. With `force` it is taken back,
+    too. Nothing is changed: enqueue the batch like any other.
+
+    Raises:
+        NotRetained: the log does not go back so far.
+        NotToRevert: no such line, or one that changed no definition.
+    """
+    line = await archive.log.line(commit)
+    if line is not None:
+        restored = await archive.restored(line.previous)
+    else:
+        await archive.restored(commit)  # says so if it is not kept any more
+        raise NotToRevert(f"{archive.change_set}: {commit} is no commit of this change set")
+    performed = await _performed(archive, line, commit)
+    graph = restored.state.graph
+    ids = touched(graph, performed)
+    before = Known.of(graph, *ids)
+    await archive.catch_up(restored, commit)
+    after = Known.of(graph, *ids)
+    last, _ = await archive.log.last()
+    await archive.catch_up(restored, last)
+    updates, left = inverse(before, after, Known.of(graph, *ids), force=force)
+    return Reversal(commit, last, updates, left)
+
+
+def inverse(
+    before: Known, after: Known, now: Known, *, force: bool = False
+) -> tuple[list[AnyUpdate], list[str]]:
+    """The batch that makes of `now` what was `before`, and what stays as it is."""
+    left: list[str] = []
+    wanted = Known(
+        {i: _back(i, before, after, now, left, force=force) for i in sorted(now.values)},
+        {i: _func_back(i, before, after, now, left, force=force) for i in sorted(now.funcs)},
+    )
+    return difference(now.view(), wanted.view(), now.values.keys(), now.funcs.keys()), left
+
+
+async def _performed(archive: Archive, line: CommitV1, commit: int) -> Sequence[AnyUpdate]:
+    handled = line.handled
+    if handled is None or handled.outcome is not Outcome.APPLIED or handled.updates is None:
+        raise NotToRevert(f"{archive.change_set}: commit {commit} applied no batch")
+    if handled.covers is not None:
+        raise NotToRevert(
+            f"{archive.change_set}: commit {commit} holds what was computed; "
+            "revert what it was computed from"
+        )
+    return (await archive.batches.fetch(handled.updates, handled.id)).updates
+
+
+def touched(graph: Graph, updates: Sequence[AnyUpdate]) -> tuple[set[str], set[str]]:
+    """The values and functions that the batch may have changed in `graph`."""
+    values, funcs = set(), set()
+    for update in updates:
+        if isinstance(update, PutFunc | RemoveFunc):
+            funcs.add(update.func_id)
+            continue
+        values.add(update.value_id)
+        if isinstance(update, RemoveValue) and update.value_id in graph.values:
+            values |= graph.values[update.value_id].dependents
+    return values, funcs
+
+
+def _back(
+    value_id: str, before: Known, after: Known, now: Known, left: list[str], *, force: bool
+) -> Definition:
+    """What the value shall be."""
+    old, new, is_now = (known.values[value_id] for known in (before, after, now))
+    if same_value(old, new) or same_value(old, is_now):
+        return is_now
+    if force or same_value(new, is_now):
+        return old
+    if old is not None and new is not None and is_now is not None:
+        fields = _FIELDS if old.func_id == new.func_id == is_now.func_id else ("name",)
+        changed = [
+            name
+            for name in fields
+            if not _same_field(name, old, new) and not _same_field(name, old, is_now)
+        ]
+        mine = {n: getattr(old, n) for n in changed if _same_field(n, new, is_now)}
+        if len(mine) < len(changed) or fields is not _FIELDS:
+            left.append(value_id)
+        return is_now.model_copy(update=mine)
+    left.append(value_id)
+    return is_now
+
+
+_FIELDS = ("name", "value", "inputs")
+
+
+def _same_field(name: str, one: PutValue, other: PutValue) -> bool:
+    if name == "inputs":
+        return (one.inputs or {}) == (other.inputs or {})
+    return same(getattr(one, name), getattr(other, name))
+
+
+def _func_back(
+    func_id: str, before: Known, after: Known, now: Known, left: list[str], *, force: bool
+) -> PutFunc | None:
+    old, new, is_now = (known.funcs[func_id] for known in (before, after, now))
+    if old in (new, is_now):
+        return is_now
+    if force or new == is_now:
+        return old
+    left.append(func_id)
+    return is_now

@@ -1,0 +1,157 @@
+"""Answer which values a change set has, as of one commit, from the log and the store."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import nullcontext
+from typing import Final, NamedTuple
+
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.queries import ReadValue, ValuesQueryV1, ValuesReplyV2
+from rebaser_core.updates import Inputs
+from rebaser_server.commit_log.state import State
+from rebaser_server.queries.bounds import Bounds
+from rebaser_server.queries.selection import TooMuch, selected
+from rebaser_server.queries.state_cache import ArchiveOf, KeptReaders
+from rebaser_server.values.canonical_json import data_of
+from rebaser_server.values.graph import Graph
+
+PART: Final = 256 * 1024
+"""Octets of values in one reply, more or less; a value that is larger has one of its own."""
+
+_ROW: Final = 100
+"""Octets of a row beside its texts and inputs, more or less."""
+_ID: Final = 30
+
+
+class Row(NamedTuple):
+    """What is told of a value, taken out of a graph that goes on changing."""
+
+    id: str
+    text: str
+    status: str
+    name: str | None
+    message: str | None
+    func_id: str | None
+    inputs: Inputs | None
+    octets: int
+
+    @classmethod
+    def of(cls, graph: Graph, value_id: str) -> "Row":
+        value = graph.values[value_id]
+        inputs = value.inputs or None
+        texts = (value.text, value.name or "", value.message or "")
+        octets = _ROW + sum(map(_octets, texts)) + _ID * len(value.input_ids())
+        return cls(
+            value.id,
+            texts[0],
+            value.status.value,
+            value.name,
+            value.message,
+            value.func_id,
+            inputs,
+            octets,
+        )
+
+    def read(self) -> ReadValue:
+        return ReadValue.model_construct(
+            id=self.id,
+            value=data_of(self.text),
+            status=self.status,
+            name=self.name,
+            message=self.message,
+            func_id=self.func_id,
+            inputs=self.inputs,
+        )
+
+
+class Found(NamedTuple):
+    """All that answers a question, as of one commit."""
+
+    commit: int
+    due: bool | None
+    rows: list[Row]
+    missing: list[str]
+
+
+class ValueAnswers:
+    """Keeps what was asked for lately, and brings it up to date for each question.
+
+    The first question about a change set costs its loading, each later one what was
+    committed since; nothing is owned or changed.
+    """
+
+    def __init__(self, archive_of: ArchiveOf, bounds: Bounds) -> None:
+        self._archive_of = archive_of
+        self._most = bounds.answer_bytes
+        self.kept = KeptReaders(archive_of, bounds.kept_bytes)
+        self._large = asyncio.Lock()
+        """A large value takes many times its octets while it is made: one at a time."""
+
+    async def replies(
+        self, query: ValuesQueryV1, version: int
+    ) -> AsyncGenerator[ValuesReplyV2, None]:
+        """The answer in one reply or more; none holds much but that of one large value."""
+        found = await self._found(query)
+        due = found.due if version > 1 else None
+        parts = list(_parts(found.rows)) or [[]]
+        for number, part in enumerate(parts, 1):
+            large = sum(row.octets for row in part) > PART
+            async with self._large if large else nullcontext():
+                yield ValuesReplyV2(
+                    id=query.id,
+                    commit=found.commit,
+                    due=due,
+                    values=await asyncio.to_thread(_read, part),
+                    missing=found.missing if number == len(parts) else [],
+                    more=number < len(parts),
+                )
+
+    async def _found(self, query: ValuesQueryV1) -> Found:
+        change_set = ChangeSet(query.workspace_id, query.change_set_id)
+        if query.at is not None:
+            state = (await self._archive_of(change_set).restored(query.at)).state
+            return await asyncio.to_thread(_found, query, state, self._most)
+        async with self.kept.state_of(change_set) as state:
+            return await asyncio.to_thread(_found, query, state, self._most)
+
+
+def refusal(query_id: RequestId, why: str) -> ValuesReplyV2:
+    """The reply that says why there is no answer."""
+    return ValuesReplyV2(id=query_id, commit=0, values=[], error=why)
+
+
+def _found(query: ValuesQueryV1, state: State, most: int) -> Found:
+    """Raises `TooMuch`: more than `most` octets."""
+    chosen = selected(state.graph, query)
+    rows, octets = [], 0
+    for value_id in chosen.ids:
+        row = Row.of(state.graph, value_id)
+        octets += row.octets
+        if octets > most:
+            raise TooMuch(
+                f"more than {most:,} octets of values, too many for one answer: ask for fewer "
+                "values at a time, or read the change set's table"
+            )
+        rows.append(row)
+    return Found(state.commit, state.head.dvu_due, rows, chosen.missing)
+
+
+def _read(rows: list[Row]) -> list[ReadValue]:
+    return [row.read() for row in rows]
+
+
+def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    part: list[Row] = []
+    size = 0
+    for row in rows:
+        if part and size + row.octets > PART:
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += row.octets
+    if part:
+        yield part
+
+
+def _octets(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

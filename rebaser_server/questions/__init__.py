@@ -1,1 +1,0 @@
-"""What is answered from the history without changing it."""

@@ -1,0 +1,4 @@
+"""Helpers for asyncio: background work, interruptible waits, periodic jobs, containment of errors.
+
+Every package above `settings` may import it. Begin with `concurrency.py`.
+"""

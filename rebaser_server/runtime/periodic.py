@@ -1,0 +1,84 @@
+"""Work that is done again and again beside everything else, whatever becomes of one round."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Never
+
+import structlog
+
+from rebaser_core.jetstream import JetStreamError
+from rebaser_server.runtime.containment import printable
+from rebaser_server.telemetry import metrics
+
+log: Final = structlog.get_logger()
+
+LONGEST: Final = 30.0
+"""Seconds up to which the pause after a failed round grows, where the period is shorter."""
+_DOUBLINGS: Final = 10  # more are not needed for any period of ours to reach `LONGEST`
+
+Pause = Callable[[float], Awaitable[object]]
+
+
+@dataclass(slots=True)
+class Round:
+    """Whether it failed, known once it is over."""
+
+    failed: bool = False
+
+
+@contextmanager
+def survived(what: metrics.Round) -> Iterator[Round]:
+    """Log, count and swallow any `Exception` of the body: one round of what is done again."""
+    this = Round()
+    this.failed = True
+    try:
+        yield this
+        this.failed = False
+    except (JetStreamError, OSError) as error:  # NATS or the store, and not our fault
+        log.warning("round failed", what=what, error=_told(error))
+    except Exception as error:
+        log.exception("round failed", what=what, error=_told(error))
+    if this.failed:
+        metrics.ROUNDS_FAILED.labels(what).inc()
+
+
+async def every(
+    seconds: float,
+    do: Callable[[], Awaitable[object]],
+    what: metrics.Round,
+    *,
+    first: float | None = None,
+    spread: float = 0.25,
+    longest: float = LONGEST,
+    pause: Pause = asyncio.sleep,
+) -> Never:
+    """Call `do` once in so many seconds until cancelled; a round that fails is not the last.
+
+    Its error is logged and counted, and the next round comes after the period, or later:
+    after each failure in a row the pause doubles, up to `longest` where the period is shorter.
+    `first`: seconds until the first round, the period if it is left out. `spread`: the part
+    by which a period may be shorter or longer, so that daemons do not act at the same moment.
+    `pause` waits for so many seconds, or for less where there is news.
+    """
+    failures = 0
+    if first is None:
+        first = _jittered(seconds, spread)
+    if first:
+        await pause(first)
+    while True:
+        with survived(what) as this:
+            await do()
+        failures = failures + 1 if this.failed else 0
+        longer = min(seconds * 2.0 ** min(failures, _DOUBLINGS), longest)
+        await pause(_jittered(max(seconds, longer), spread))
+
+
+def _jittered(seconds: float, spread: float) -> float:
+    return seconds * random.uniform(1 - spread, 1 + spread)  # noqa: S311 - jitter
+
+
+def _told(error: Exception) -> str:
+    return printable(f"{type(error).__name__}: {error}")

@@ -1,0 +1,264 @@
+"""The daemon: compose what it takes, take tasks, so many at once, until told to stop."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Never
+
+import structlog
+from nats.aio.client import Client
+from ulid import ULID
+
+from rebaser_core.ids import WorkspaceId
+from rebaser_core.jetstream import (
+    ConsumerGone,
+    Delivery,
+    Drift,
+    JetStream,
+    ObjectStore,
+    PullConsumer,
+    connected,
+)
+from rebaser_core.limits import Limits
+from rebaser_core.streams import StreamOptions
+from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_server.cluster.capacity_check import Capacity
+from rebaser_server.cluster.deleted_data_job import Forgetting
+from rebaser_server.cluster.dvu_cancellation import cancellations
+from rebaser_server.cluster.garbage_job import Collecting
+from rebaser_server.cluster.membership import Members
+from rebaser_server.cluster.monitor import Inspection
+from rebaser_server.cluster.pauses import Pauses
+from rebaser_server.cluster.provisioning import Assets, report
+from rebaser_server.cluster.reconciler import Reconciler
+from rebaser_server.cluster.slot_pool import Fairness, Slots
+from rebaser_server.cluster.stray_requests import Strays
+from rebaser_server.cluster.takeover import Takeover
+from rebaser_server.cluster.task_lease import Lease
+from rebaser_server.cluster.task_runner import Crew
+from rebaser_server.commit_log.batch_store import Batches
+from rebaser_server.commit_log.retention import Retention
+from rebaser_server.commit_log.table_maintenance import Upkeep
+from rebaser_server.compute.runs.executor import Executor
+from rebaser_server.compute.units.work_unit import Limits as CallLimits
+from rebaser_server.errors import Interrupted, StopOverdue
+from rebaser_server.files.shared_files import Files
+from rebaser_server.ops.serve import looked_at
+from rebaser_server.processor.context import Rules, Workshop
+from rebaser_server.processor.notifier import Announcer
+from rebaser_server.processor.outcome_lookup import Outcomes
+from rebaser_server.queries.bounds import Bounds
+from rebaser_server.queries.query_service import Answering
+from rebaser_server.runtime.concurrency import Shutdown, alongside
+from rebaser_server.runtime.periodic import survived
+from rebaser_server.settings.nats_connection import connect_options, jetstream
+from rebaser_server.settings.settings import FairnessSettings, Settings
+from rebaser_server.store.batch_files import Results
+from rebaser_server.store.checkpoints import Checkpoints
+
+log: Final = structlog.get_logger()
+
+FORGET_EVERY: Final = 10
+"""Times the reconciler's period between two looks for deleted change sets."""
+
+
+async def serve(
+    settings: Settings,
+    executor: Executor,
+    shutdown: Shutdown,
+    *,
+    slots: int,
+    ready: Callable[[str | None], None] = lambda _: None,
+) -> None:
+    """Be a Rebaser until `shutdown`, then finish what is in hand and give the tasks back.
+
+    `ready` is told the URL of the ops endpoint, if there is one, before any task is taken.
+
+    Cancelled, it drops what is in hand; nothing that was committed is lost.
+
+    Raises:
+        Unreachable: no first connection to NATS in time, or no JetStream behind it.
+        StopOverdue: work in hand was dropped when the grace period was over.
+    """
+    options = connect_options(settings)
+    async with connected(options) as nc:
+        log.info("connected", nats=options.shown)
+        assets = assets_of(jetstream(nc, settings.nats), settings)
+        try:
+            async with shutdown.interrupts():
+                report(await assets.ready())
+        except Interrupted:
+            log.info("stopped")
+            return
+        shop = _open(nc, assets, settings, executor, slots)
+        period = settings.reconcile_every.total_seconds()
+        pauses = Pauses(shop.js, shop.subjects)
+        with survived("pauses"):  # seen late is fine
+            await pauses.look()
+        shop.announcer.board.pauses = pauses.plain
+        reconciler = Reconciler(shop.js, shop.subjects, period, pauses.holds)
+        inspection = Inspection(assets, settings.alert_after, period, pauses.holds)
+        lease = Lease(settings.ack_wait.total_seconds(), settings.progress_every.total_seconds())
+        log.info("ready", concurrency=settings.concurrency)
+        members = Members(nc, shop.subjects, shop.instance, lambda: work.busy)
+        takeover = Takeover(shop.js, shop.subjects, members, shop.announcer.board.held.__contains__)
+        forgetting = Forgetting(
+            shop.js,
+            shop.subjects,
+            Files(settings.store.root, settings.store.options),
+            members,
+            keep=settings.change_sets.keep_deleted.total_seconds(),
+        )
+        work = Slots(
+            shop.js,
+            shop.subjects.tasks_stream,
+            settings.concurrency,
+            _fairness(settings.fairness),
+            members.busy_elsewhere,
+            members.moving,
+        )
+        async with (
+            looked_at(shop, settings, work, members, shutdown) as page,
+            alongside(pauses.run(period)),
+            cancellations(nc, shop.subjects, pauses),
+            alongside(reconciler.run()),
+            alongside(Strays(shop.js, shop.subjects, members).run(period)),
+            alongside(forgetting.run(FORGET_EVERY * period)),
+            alongside(inspection.run()),
+            alongside(members.beat()),
+            alongside(takeover.run()),
+            alongside(
+                Capacity(shop.js, shop.subjects.tasks_stream, members, settings.concurrency).run()
+            ),
+            alongside(shop.upkeep.run()),
+            alongside(Collecting.of(shop.js, shop.subjects, members, settings.store).run()),
+            _answering(shop, settings).answered(nc),
+        ):
+            ready(page)
+            await _take_tasks(shop, assets, lease, settings, shutdown, work, pauses)
+        log.info("stopped")
+
+
+def _open(
+    nc: Client, assets: Assets, settings: Settings, executor: Executor, slots: int
+) -> Workshop:
+    js, subjects = assets.js, assets.subjects
+    bucket = ObjectStore(js, subjects.batches_bucket)
+    checkpoints = Checkpoints(settings.store.root, settings.store.options)
+    return Workshop(
+        # Started again under the same name, a process is not who owned its change sets before.
+        f"{settings.instance_id}/{ULID()}",
+        js,
+        subjects,
+        Batches(
+            bucket,
+            Results(settings.store.root, settings.store.options),
+            settings.limits.batch_bytes,
+        ),
+        checkpoints,
+        executor,
+        Announcer(nc, subjects),
+        Upkeep(checkpoints, settings.store.keep_replaced.total_seconds()),
+        Rules(
+            quiet_period=settings.quiet_period.total_seconds(),
+            confirm_every=settings.ack_wait.total_seconds() / 2,
+            attempts=settings.attempts,
+            checkpoint_every=settings.checkpoint_every,
+            retention=Retention.of(settings.history),
+            dvu_deadline=settings.dvu_deadline,
+            dvu_attempts=settings.dvu_attempts,
+            slots=slots,
+            limits=Limits(**settings.limits.model_dump()),
+            call_limits=call_limits(settings),
+            blob_bytes=settings.dvu_blob_bytes,
+        ),
+    )
+
+
+def _answering(shop: Workshop, settings: Settings) -> Answering:
+    outcomes = Outcomes(shop.js, shop.subjects, shop.checkpoints)
+    bounds = Bounds(**settings.questions.model_dump())
+    return Answering(shop.subjects, shop.archive, outcomes, bounds)
+
+
+def call_limits(settings: Settings) -> CallLimits:
+    """What a call of a function may take and return."""
+    return CallLimits(
+        settings.functions.time.total_seconds(),
+        settings.functions.memory,
+        value_bytes=settings.limits.value_bytes,
+    )
+
+
+def _fairness(settings: FairnessSettings) -> Fairness:
+    weights = {WorkspaceId.from_str(name): weight for name, weight in settings.weights.items()}
+    return Fairness(settings.share, weights, settings.turn.total_seconds())
+
+
+def assets_of(js: JetStream, settings: Settings) -> Assets:
+    queue = settings.queue
+    options = StreamOptions(
+        settings.nats.replicas,
+        queue.change_set_requests,
+        queue.requests,
+        queue.requests_bytes,
+        settings.nats.batches_rollup,
+    )
+    return Assets(js, Subjects(settings.nats.prefix), options, settings.ack_wait)
+
+
+async def prepare(js: JetStream, settings: Settings) -> list[Drift]:
+    """Create streams, consumer and bucket that are missing; how those that are there differ."""
+    return await assets_of(js, settings).make()
+
+
+async def _take_tasks(
+    shop: Workshop,
+    assets: Assets,
+    lease: Lease,
+    settings: Settings,
+    shutdown: Shutdown,
+    slots: Slots,
+    pauses: Pauses,
+) -> None:
+    """Work on up to `settings.concurrency` change sets; return once each is settled."""
+    stream = shop.subjects.tasks_stream
+    crew = Crew(shop, lease, shutdown, slots, pauses)
+    grace = settings.shutdown_grace.total_seconds()
+    async with (
+        PullConsumer(shop.js, stream, TASKS_CONSUMER) as tasks,
+        alongside(_overdue(shutdown, grace)),
+        alongside(slots.make_room()),
+        asyncio.TaskGroup() as group,
+    ):
+        with suppress(Interrupted):
+            while True:
+                task = await _next_task(tasks, assets, slots, shutdown)
+                group.create_task(crew.begin(task))
+        log.info("stopping", change_sets=slots.busy)
+        await tasks.close()
+
+
+async def _next_task(
+    tasks: PullConsumer, assets: Assets, slots: Slots, shutdown: Shutdown
+) -> Delivery:
+    task = None
+    try:
+        async with shutdown.interrupts():
+            while task is None:
+                await slots.one_free()
+                try:
+                    task = await tasks.take(slots.free)
+                except ConsumerGone as error:
+                    await assets.make_tasks_again(error)
+    except Interrupted:
+        if task is not None:  # both came at once
+            await task.nak()
+        raise
+    return task
+
+
+async def _overdue(shutdown: Shutdown, grace: float) -> Never:
+    await shutdown.wait()
+    await asyncio.sleep(grace)
+    raise StopOverdue(f"not finished {grace:g} s after a stop was asked for")

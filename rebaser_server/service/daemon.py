@@ -1,0 +1,90 @@
+"""A Rebaser with its Spark, from settings: what `serve`, `up` and the demo run."""
+
+import asyncio
+import gc
+from collections.abc import Callable
+from typing import Final, Never
+
+import structlog
+
+from rebaser_server.compute.errors import DvuError
+from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
+from rebaser_server.compute.runs.executor import Executor
+from rebaser_server.compute.runs.level_parallel_executor import SweepingExecutor
+from rebaser_server.compute.runs.routing_executor import BySizeExecutor
+from rebaser_server.compute.spark.cds_archive import default_directory
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.runtime.concurrency import Shutdown, alongside
+from rebaser_server.service import composition
+from rebaser_server.settings.settings import Settings
+
+log: Final = structlog.get_logger()
+
+WARM_AFTER: Final = 1.0  # seconds from when tasks are taken
+_COLLECT_EVERY: Final = 100_000
+"""Allocations between two garbage collections. A graph is a million objects without a cycle
+among them: at the default of 700, looking for one takes half of the time of large batches."""
+
+
+async def run(
+    settings: Settings, shutdown: Shutdown, ready: Callable[[str | None], None] = lambda _: None
+) -> None:
+    """Serve until `shutdown`; Spark starts beside it or with the first update, and ends with this.
+
+    `ready` is told the URL of the status page, if there is one.
+
+    Raises:
+        Unreachable, StopOverdue: as `server.serve`.
+    """
+    gc.set_threshold(_COLLECT_EVERY, 20, 20)
+    spark = SparkExecutor(spark_options(settings))
+    limits = composition.call_limits(settings)
+    executor = BySizeExecutor(
+        SweepingExecutor(InProcessExecutor(), 1, limits=limits),
+        SweepingExecutor(spark, spark.slots, limits=limits),
+        large_from=settings.spark_min_affected,
+    )
+    begins = asyncio.Event()
+
+    def is_ready(page: str | None) -> None:
+        ready(page)
+        begins.set()
+
+    try:
+        async with alongside(_warm(executor, begins) if settings.spark.warm else _nothing()):
+            await composition.serve(settings, executor, shutdown, slots=spark.slots, ready=is_ready)
+    finally:
+        await executor.close()
+
+
+def spark_options(settings: Settings) -> SparkOptions:
+    spark = settings.spark
+    return SparkOptions(
+        state_directory=spark.state.absolute(),
+        master=spark.master,
+        remote=spark.remote,
+        driver_memory=spark.driver_memory,
+        extra=spark.conf,
+        archives=spark.archives or default_directory(),
+        slots_set=spark.slots,
+    )
+
+
+async def _warm(executor: Executor, begins: asyncio.Event) -> Never:
+    """Start what updates run on; if that fails, the first update will, and say so.
+
+    Not before tasks are taken: what it imports would keep that waiting for as long.
+    """
+    await begins.wait()
+    await asyncio.sleep(WARM_AFTER)
+    try:
+        await executor.start()
+    except (DvuError, OSError) as error:
+        log.warning("not warmed up", reason=str(error))
+    await _nothing()
+
+
+async def _nothing() -> Never:
+    await asyncio.Event().wait()
+    raise AssertionError("nobody sets it")

@@ -1,0 +1,67 @@
+"""Everything in one process tree, with its data in one directory: for trying out and developing."""
+
+from pathlib import Path
+
+from rebaser_core.jetstream import ConnectOptions, JetStream, connected
+from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_server.runtime.concurrency import Shutdown, on_signals
+from rebaser_server.service import daemon
+from rebaser_server.service.data_directory import data_directory
+from rebaser_server.service.nats_process import nats_server
+from rebaser_server.settings.settings import Settings
+from rebaser_server.terminal import lines
+
+_READY = """\
+Rebaser is up.
+  NATS    {nats}
+  data    {data}
+  Spark   {spark}, starting
+  page    {page}
+Enqueue with rebaser_client; Ctrl-C stops it and keeps the data.
+"""
+
+
+async def up(settings: Settings, data: Path, port: int, *, as_json: bool = False) -> None:
+    """Run NATS, a Rebaser and Spark until told to stop; started again it goes on from there.
+
+    Where they are it says on stderr for people, or in one line on stdout as JSON.
+
+    Raises:
+        DirectoryInUse: another `up` has `data`; two NATS servers would overwrite each other's.
+    """
+    shutdown = Shutdown()
+    with data_directory(data) as directory, on_signals(shutdown):
+        async with nats_server(data / "nats", port, inherits=[directory.file]) as url:
+            directory.describe(url)
+            await deliver_again(url, settings.nats.prefix)
+
+            def ready(page: str | None) -> None:
+                facts = {"nats": url, "data": str(data), "spark": settings.spark.master}
+                if as_json:
+                    lines.say_json({**facts, "page": page})
+                else:
+                    ready = _READY.format(**facts, page=page or "switched off")
+                    lines.complain(*ready.splitlines())
+
+            await daemon.run(embedded(settings, data, url), shutdown, ready)
+
+
+async def deliver_again(url: str, prefix: str | None) -> None:
+    """Have every task delivered afresh.
+
+    A server that was stopped has forgotten which were given back, and would leave each to
+    its former holder for a whole lease. The consumer, and with it that, is made anew (S-3).
+    """
+    async with connected(ConnectOptions(servers=(url,))) as nc:
+        await JetStream(nc).delete_consumer(Subjects(prefix).tasks_stream, TASKS_CONSUMER)
+
+
+def embedded(settings: Settings, data: Path, url: str) -> Settings:
+    """`settings` with NATS at `url` and everything else in `data`."""
+    return settings.model_copy(
+        update={
+            "nats": settings.nats.model_copy(update={"url": url}),
+            "store": settings.store.model_copy(update={"root": str(data / "store")}),
+            "spark": settings.spark.model_copy(update={"state": data / "spark"}),
+        }
+    )

@@ -1,0 +1,52 @@
+"""What lies in the store beside the tables: batches, results, and files that nobody finished."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pyarrow.fs import FileType
+
+from rebaser_server.files.shared_files import UNFINISHED, Files
+from rebaser_server.store.batch_files import RESULTS, SUFFIX
+
+
+class Leftover(NamedTuple):
+    """A file or directory that may be nobody's."""
+
+    path: str
+    """Relative to the root."""
+    key: str | None
+    """What refers to it says this; None for what nothing ever refers to."""
+    time: float
+    """When it was written, in seconds since 1970; of a directory, what is newest in it."""
+    is_directory: bool = False
+
+
+class Leftovers:
+    """Looks through the store. All calls block; run them in a thread."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def older_than(self, before: float) -> list[Leftover]:
+        """What was written before that time."""
+        found = [*self._in(UNFINISHED), *self._in(RESULTS)]
+        return [leftover for leftover in found if leftover.time < before]
+
+    def _in(self, directory: str) -> Iterable[Leftover]:
+        for info in self._files.listing(directory):
+            path, name = f"{directory}/{info.base_name}", info.base_name
+            key = None if directory == UNFINISHED else name.removesuffix(SUFFIX)
+            if info.type is FileType.Directory:
+                inside = [inner.mtime_ns for inner in self._files.listing(path)]
+                newest = max((time for time in inside if time), default=info.mtime_ns or 0)
+                yield Leftover(path, key, newest / 1e9, is_directory=True)
+            else:
+                yield Leftover(path, key, (info.mtime_ns or 0) / 1e9)
+
+    def remove(self, leftovers: Iterable[Leftover]) -> None:
+        """Have them gone; that one is gone already is success."""
+        for leftover in leftovers:
+            if leftover.is_directory:
+                self._files.delete_directory(leftover.path)
+            else:
+                self._files.delete(leftover.path)

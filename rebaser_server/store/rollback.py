@@ -1,0 +1,63 @@
+"""Turn a change set's table back to its last sound version, where the log still knows the rest."""
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, Transaction
+from deltalake.exceptions import DeltaError
+
+from rebaser_core.ids import ChangeSet
+from rebaser_server.store.checkpoints import APP_ID, Checkpoints, translated
+from rebaser_server.store.table_schema import head_of
+
+_LOOKED_AT: Final = 200
+"""Versions, from the last one back."""
+
+
+def revived(
+    checkpoints: Checkpoints,
+    change_set: ChangeSet,
+    begins: int,
+    last: int,
+    *,
+    dry_run: bool = False,
+) -> int | None:
+    """The version that the table was turned back to, or would be; None if none is sound.
+
+    Sound is one that can be read and is of a commit that the log, which `begins` there and
+    ends at `last`, continues. Turning back is a new version: nothing is deleted. A table with a
+    checkpoint behind the log's end is not emptied: that log may be of a NATS made anew.
+
+    Raises:
+        OSError: the store failed.
+    """
+    ahead = False
+    with translated():
+        for version in _versions(checkpoints, change_set):
+            commit = _commit_of(checkpoints, change_set, version)
+            ahead |= commit is not None and commit > last
+            if commit is not None and max(begins, ahead) <= commit <= last:
+                if not dry_run:
+                    # Or what was written for later commits of another past would go on to count.
+                    of = CommitProperties(app_transactions=[Transaction(APP_ID, commit)])
+                    checkpoints.table(change_set).restore(version, commit_properties=of)
+                return version
+    return None
+
+
+def _versions(checkpoints: Checkpoints, change_set: ChangeSet) -> range:
+    table = checkpoints.open(change_set)
+    last = -1 if table is None else table.version()
+    return range(last, max(-1, last - _LOOKED_AT), -1)
+
+
+def _commit_of(checkpoints: Checkpoints, change_set: ChangeSet, version: int) -> int | None:
+    """Of the checkpoint that the version ends with, 0 if it has none; None if it is damaged."""
+    try:
+        rows = checkpoints.table(change_set, version).to_pyarrow_table()
+    except (OSError, DeltaError, pa.ArrowInvalid):
+        return None
+    if not pc.any(pc.equal(rows["kind"], "head")).as_py():
+        return 0
+    return head_of(rows)[0]

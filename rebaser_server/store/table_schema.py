@@ -1,0 +1,221 @@
+"""How a change set looks as rows of its table: a log in which the latest row of an id counts.
+
+Rows, by `kind`: `value`, `func`, and one `head` a checkpoint. A removed value or
+function is a row with `removed`. To read the present values with any engine, take
+for each `id` the `value` row of the greatest `commit` and leave out the removed.
+
+The last two columns say once more what `inputs` does, for Rebaser itself to load in bulk.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pydantic_core import to_json
+
+from rebaser_server.store.graph_loader import graph_from
+from rebaser_server.store.input_columns import arguments_texts, hashes_column, inputs_texts
+from rebaser_server.values.graph import STATUSES, Func, Graph, Status
+from rebaser_server.values.graph.columns import GONE
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("commit", pa.int64(), nullable=False),
+        pa.field("removed", pa.bool_(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("value", pa.string()),  # JSON; of a function its runtime and code
+        pa.field("func_id", pa.string()),
+        pa.field("inputs", pa.string()),  # JSON: argument → id or list of ids
+        pa.field("status", pa.string()),
+        pa.field("message", pa.string()),
+        pa.field("root", pa.int64()),  # sequence of the request that a DVU has yet to cover
+        pa.field("arguments", pa.string()),  # JSON: [[argument, length of its list or null], …]
+        pa.field("input_hashes", pa.binary()),  # of the ids in `inputs`, in order, 8 bytes each
+    ]
+)
+
+LOADED: Final = [name for name in SCHEMA.names if name != "inputs"]
+"""What `graph_of` needs to see first."""
+
+_AT_ONCE: Final = 1 << 19
+"""Rows a chunk, at most."""
+_MOST_BYTES: Final = 1 << 30
+"""Of a column of a chunk, about: Arrow's strings have 2 GiB."""
+_REF_BYTES: Final = 64
+"""Of an input as JSON, about: longer names of arguments are rare."""
+
+
+def rows_of(graph: Graph, small: dict[str, Any], commit: int, *, whole: bool) -> pa.Table:
+    """Rows of all that was touched, or of everything, as it is now, and one for all the rest."""
+    indices: NDArray[Any]
+    if whole:
+        indices, funcs = graph.all_indices(), list(graph.funcs)
+    else:
+        indices, funcs = graph.touched.indices(), sorted(graph.touched_funcs)
+    graph.wiring.tighten()
+    defined = [graph.funcs[func_id] for func_id in funcs if func_id in graph.funcs]
+    removed = [func_id for func_id in funcs if func_id not in graph.funcs]
+    chunks = [
+        chunk
+        for start in range(0, len(indices), _AT_ONCE)
+        for chunk in _value_rows(graph, indices[start : start + _AT_ONCE], commit)
+    ]
+    chunks += [
+        _func_rows(defined, commit),
+        _removals("func", _array(removed), commit),
+        _rows("head", pa.array([""]), commit, value=_array([to_json(small)])),
+    ]
+    return pa.Table.from_batches(chunks, SCHEMA)
+
+
+def _value_rows(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.RecordBatch]:
+    statuses = graph.columns.status.room[indices]
+    is_gone = statuses == GONE
+    if not is_gone.any():
+        return _there(graph, indices, commit)
+    gone = graph.ids_of(indices[is_gone])
+    return [*_there(graph, indices[~is_gone], commit), _removals("value", gone, commit)]
+
+
+def _there(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.RecordBatch]:
+    columns, count = graph.columns, len(indices)
+    texts = graph.texts_of(indices)
+    refs, widths = graph.wiring.refs_of(indices)
+    if count > 1 and max(texts.nbytes, len(refs) * _REF_BYTES) > _MOST_BYTES:
+        halves = indices[: count // 2], indices[count // 2 :]
+        return [chunk for half in halves for chunk in _there(graph, half, commit)]
+    statuses, funcs = columns.status.room[indices], columns.func.room[indices]
+    roots, shapes = columns.root.room[indices], columns.shape.room[indices]
+    is_source = funcs < 0
+    texts = texts.cast(pa.string())
+    is_without = pa.array((statuses == _FAILED) | (statuses == _BLOCKED))
+    ids = columns.ids.room[refs]
+    arrays = [
+        pa.repeat("value", count),
+        graph.ids_of(indices),
+        pa.repeat(pa.scalar(commit, pa.int64()), count),
+        pa.repeat(False, count),  # noqa: FBT003
+        _names(graph, columns.name.room[indices]),
+        pc.if_else(is_without, "null", texts),
+        _taken(graph.func_ids, funcs),
+        inputs_texts(graph.shapes, shapes, ids, widths),
+        _taken([status.value for status in STATUSES], statuses),
+        pc.if_else(is_without, texts, pa.scalar(None, pa.string())),
+        pa.array(roots, mask=roots == 0),
+        arguments_texts(graph.shapes, shapes, is_source),
+        hashes_column(ids, widths, is_source),
+    ]
+    return [pa.record_batch(arrays, schema=SCHEMA)]
+
+
+def _names(graph: Graph, rows: NDArray[np.int32]) -> pa.Array:
+    is_named = rows >= 0
+    names = graph.names.texts.take(rows[is_named]).cast(pa.string())
+    return names.take(pa.array(np.cumsum(is_named) - 1, mask=~is_named))
+
+
+def _taken(words: list[str], places: NDArray[Any]) -> pa.Array:
+    """The word at each place; null for -1."""
+    if not words:
+        return pa.nulls(len(places), pa.string())
+    return pa.array(words, pa.string()).take(pa.array(places, mask=places.astype(np.int32) < 0))
+
+
+def _func_rows(funcs: list[Func], commit: int) -> pa.RecordBatch:
+    return _rows(
+        "func",
+        _array([func.id for func in funcs]),
+        commit,
+        name=_array([func.name for func in funcs]),
+        value=_array([to_json({"runtime": func.runtime, "code": func.code}) for func in funcs]),
+    )
+
+
+def _removals(kind: str, ids: pa.Array, commit: int) -> pa.RecordBatch:
+    return _rows(kind, ids, commit, removed=pa.repeat(True, len(ids)))  # noqa: FBT003
+
+
+def _array(texts: Iterable[Any]) -> pa.Array:
+    return pa.array(texts, pa.string())
+
+
+def _rows(kind: str, ids: pa.Array, commit: int, **columns: pa.Array) -> pa.RecordBatch:
+    count = len(ids)
+    whole = {
+        "kind": pa.repeat(kind, count),
+        "id": ids,
+        "commit": pa.repeat(pa.scalar(commit, pa.int64()), count),
+        "removed": pa.repeat(False, count),  # noqa: FBT003
+    } | columns
+    arrays = [
+        whole[field.name] if field.name in whole else pa.nulls(count, field.type)
+        for field in SCHEMA
+    ]
+    return pa.record_batch(arrays, schema=SCHEMA)
+
+
+_FAILED: Final = STATUSES.index(Status.FAILED)
+_BLOCKED: Final = STATUSES.index(Status.BLOCKED)
+
+
+def head_of(rows: pa.Table) -> tuple[int, dict[str, Any]]:
+    """The commit of the last checkpoint among `rows`, and all but its graph."""
+    heads = rows.filter(pc.equal(rows["kind"], "head")).sort_by("commit")
+    return heads["commit"][-1].as_py(), json.loads(heads["value"][-1].as_py())
+
+
+def parted(batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], pa.Table]:
+    """The rows of values without their kind, and all others."""
+    values, others = [], []
+    for batch in batches:
+        is_value = pc.equal(batch["kind"], "value")
+        of_values = batch if pc.all(is_value).as_py() else batch.filter(is_value)
+        values.append(of_values.drop_columns(["kind"]))
+        if len(of_values) < len(batch):
+            others.append(_plain(batch.filter(pc.invert(is_value))))
+    return values, pa.Table.from_batches(others, None if others else SCHEMA)
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Without dictionaries."""
+    fields = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in batch.schema
+    ]
+    return batch.cast(pa.schema(fields))
+
+
+def graph_in(values: list[pa.RecordBatch], others: pa.Table) -> Graph:
+    """The graph that the rows make, in whichever order they are. Uses `values` up.
+
+    `inputs` may be missing from them.
+
+    Raises:
+        InputsNeeded: but not from these rows.
+    """
+    funcs = _latest_funcs(others.filter(pc.equal(others["kind"], "func")))
+    table = pa.Table.from_batches(values)
+    values.clear()
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    del table
+    return graph_from(columns, funcs)
+
+
+def graph_of(rows: pa.Table) -> Graph:
+    """As `graph_in`, of rows that are all there."""
+    return graph_in(*parted(rows.to_batches()))
+
+
+def _latest_funcs(rows: pa.Table) -> list[Func]:
+    latest = {row["id"]: row for row in rows.sort_by("commit").to_pylist()}
+    return [
+        Func(row["id"], row["name"], **json.loads(row["value"]))
+        for row in latest.values()
+        if not row["removed"]
+    ]

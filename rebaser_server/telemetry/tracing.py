@@ -1,0 +1,71 @@
+"""Where traces go: over OTLP, by OpenTelemetry's own `OTEL_*` variables; by default nowhere."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Thread
+from typing import TYPE_CHECKING, Final
+
+from opentelemetry import trace
+
+from rebaser_server.terminal import lines
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+SERVICE: Final = "rebaser"
+"""`service.name`, unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` say another."""
+PROTOCOL: Final = "http/protobuf"
+LAST_WORDS: Final = 3.0  # seconds for spans that are not sent yet when a process ends
+
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+
+
+def is_wanted(environment: Mapping[str, str]) -> bool:
+    """Whether the variables say to send traces: they name an exporter or an endpoint."""
+    if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    exporter = environment.get("OTEL_TRACES_EXPORTER")
+    return exporter == "otlp" or (not exporter and any(map(environment.get, _ENDPOINTS)))
+
+
+@contextmanager
+def exported(environment: Mapping[str, str], instance: str) -> Iterator[None]:
+    """What is traced in the body is sent where `environment`, which is the process's, says.
+
+    A collector that does not answer costs spans and never the work: they wait in a queue of
+    bounded length, and a thread of its own sends them.
+    """
+    provider = _provider(environment, instance) if is_wanted(environment) else None
+    if provider is None:
+        yield
+        return
+    trace.set_tracer_provider(provider)
+    try:
+        yield
+    finally:
+        ending = Thread(target=provider.shutdown, daemon=True)
+        ending.start()
+        ending.join(LAST_WORDS)
+
+
+def _provider(environment: Mapping[str, str], instance: str) -> "TracerProvider | None":
+    protocol = next(filter(None, map(environment.get, _PROTOCOLS)), PROTOCOL)
+    if protocol != PROTOCOL:
+        lines.complain(f"rebaser: no traces: OTLP by {protocol}; there is {PROTOCOL}")
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http import trace_exporter  # noqa: PLC0415 - slow
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    except ImportError:
+        lines.complain("rebaser: no traces: pip install 'rebaser[tracing]'")
+        return None
+    own = Resource.create({"service.name": SERVICE, "service.instance.id": instance})
+    # Ends by hand: at exit it would wait for half a minute if nobody answers.
+    provider = TracerProvider(
+        resource=own.merge(OTELResourceDetector().detect()), shutdown_on_exit=False
+    )
+    provider.add_span_processor(BatchSpanProcessor(trace_exporter.OTLPSpanExporter()))
+    return provider

@@ -1,0 +1,211 @@
+"""What this process works on and has done lately, for people to look at. Nothing decides by it."""
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rebaser_core.activities import ActivityKind
+from rebaser_core.commits import Outcome
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_server.telemetry import metrics
+
+SECONDS: Final = 300
+"""How far back the rates go."""
+FAILURES: Final = 50
+"""How many of the latest are kept."""
+SKETCHES: Final = 200
+"""How many of the latest are kept, one of a change set."""
+_SETTLED: Final = {outcome.value: metrics.REQUESTS.labels(outcome) for outcome in Outcome}
+_WAITS_KEPT: Final = 500
+"""Latencies kept of each second; more would tell nothing else."""
+
+
+@dataclass(slots=True)
+class Update:
+    """A dependent values update on its way."""
+
+    affected: int
+    done: int = 0
+    since: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+@dataclass(slots=True)
+class Holding:
+    """A change set in one of our slots."""
+
+    since: datetime = field(default_factory=lambda: datetime.now(UTC))
+    requests: int = 0
+    """Settled since it was taken."""
+    last: float = field(default_factory=time.monotonic)
+    update: Update | None = None
+    drawn: datetime | None = None
+    """When the latest update that there is a sketch of began."""
+
+
+@dataclass(slots=True)
+class Second:
+    """One second's requests, and how long some of them had waited."""
+
+    at: int
+    requests: int = 0
+    waits: list[float] = field(default_factory=list)
+
+
+class Board:
+    """Written by whoever does the work, read by the ops endpoint."""
+
+    def __init__(self) -> None:
+        self.started = datetime.now(UTC)
+        self.held: dict[ChangeSet, Holding] = {}
+        self.seconds: deque[Second] = deque(maxlen=SECONDS)
+        self.failures: deque[dict[str, Any]] = deque(maxlen=FAILURES)
+        self._sketches: OrderedDict[ChangeSet, tuple[datetime, Any]] = OrderedDict()
+        """Latest last."""
+        self.pauses: Callable[[], list[dict[str, Any]]] = list
+        """What operators have paused in the whole deployment, the oldest pause first."""
+
+    @contextmanager
+    def holding(self, change_set: ChangeSet) -> Iterator[None]:
+        """The change set has a slot for as long as the body runs."""
+        holding = self.held[change_set] = Holding()
+        try:
+            yield
+        finally:
+            if self.held.get(change_set) is holding:  # else we were overtaken by ourselves
+                del self.held[change_set]
+
+    def request(
+        self, change_set: ChangeSet, outcome: str, waited: float, corrected: int, *, is_result: bool
+    ) -> None:
+        """A request, or an update's result, was settled `waited` seconds after it was stored."""
+        _SETTLED[outcome].inc()
+        if not is_result:
+            metrics.REQUEST_SECONDS.observe(waited)
+        if corrected:
+            metrics.CORRECTIONS.inc(corrected)
+        now = int(time.time())
+        if not self.seconds or self.seconds[-1].at != now:
+            self.seconds.append(Second(now))
+        second = self.seconds[-1]
+        second.requests += 1
+        if len(second.waits) < _WAITS_KEPT:
+            second.waits.append(waited)
+        holding = self.held.get(change_set)
+        if holding is not None:
+            holding.requests += 1
+            holding.last = time.monotonic()
+
+    def activity(
+        self,
+        change_set: ChangeSet,
+        kind: ActivityKind,
+        request_id: RequestId | None,
+        details: Mapping[str, Any],
+    ) -> None:
+        """Something was told to watchers: keep what a look at the page should show."""
+        holding = self.held.get(change_set)
+        match kind:
+            case ActivityKind.DVU_STARTED if holding:
+                holding.update = Update(details["affected"])
+            case ActivityKind.DVU_PROGRESS if holding and holding.update:
+                holding.update.done = details["done"]
+            case ActivityKind.DVU_FINISHED:
+                metrics.DVUS.labels("finished").inc()
+                metrics.DVU_SECONDS.observe(details["seconds"])
+                for what in ("affected", "recomputed", "changed"):
+                    metrics.DVU_VALUES.labels(what).inc(details[what])
+                if holding:
+                    holding.update = None
+            case ActivityKind.DVU_FAILED:
+                metrics.DVUS.labels("failed").inc()
+                self.failure(change_set, "update failed", details["reason"], request_id)
+                if holding:
+                    holding.update = None
+            case ActivityKind.DVU_CANCELLED:
+                metrics.DVUS.labels("cancelled").inc()
+                if holding:
+                    holding.update = None
+            case _:
+                pass
+
+    def sketched(self, change_set: ChangeSet, sketch: Any) -> None:
+        """An update begins; `sketch`, a dataclass of plain data, shows some of its values."""
+        now = datetime.now(UTC)
+        self._sketches[change_set] = now, sketch
+        self._sketches.move_to_end(change_set)
+        if len(self._sketches) > SKETCHES:
+            self._sketches.popitem(last=False)
+        holding = self.held.get(change_set)
+        if holding is not None:
+            holding.drawn = now
+
+    def sketch(self, change_set: ChangeSet) -> dict[str, Any] | None:
+        """The sketch of its latest update here, as plain data, and when that began."""
+        if change_set not in self._sketches:
+            return None
+        began, sketch = self._sketches[change_set]
+        return {"began": _iso(began), **asdict(sketch)}
+
+    def failure(
+        self, change_set: ChangeSet, what: str, reason: str, request_id: RequestId | None = None
+    ) -> None:
+        """Something went wrong that a person may want to know of."""
+        self.failures.append(
+            {
+                "at": _iso(datetime.now(UTC)),
+                "workspace": str(change_set.workspace_id),
+                "changeSet": str(change_set.change_set_id),
+                "request": None if request_id is None else str(request_id),
+                "what": what,
+                "reason": reason[:300],
+            }
+        )
+
+    def rates(self) -> list[dict[str, Any]]:
+        """Requests and their latencies, second by second, oldest first; idle seconds left out."""
+        now = int(time.time())
+        return [
+            {"at": second.at, "requests": second.requests, **_percentiles(second.waits)}
+            for second in self.seconds
+            if now - SECONDS < second.at < now
+        ]
+
+    def holdings(self, most: int) -> list[dict[str, Any]]:
+        """What is in our slots, the busiest first; at most so many."""
+        now = time.monotonic()
+        by_idleness = sorted(
+            self.held.items(), key=lambda item: (item[1].update is None, now - item[1].last)
+        )
+        return [
+            {
+                "workspace": str(change_set.workspace_id),
+                "changeSet": str(change_set.change_set_id),
+                "since": _iso(holding.since),
+                "requests": holding.requests,
+                "idleSeconds": round(now - holding.last, 1),
+                "drawn": holding.drawn and _iso(holding.drawn),
+                "update": holding.update
+                and {
+                    "affected": holding.update.affected,
+                    "done": holding.update.done,
+                    "since": _iso(holding.update.since),
+                },
+            }
+            for change_set, holding in by_idleness[:most]
+        ]
+
+
+def _percentiles(waits: list[float]) -> dict[str, float]:
+    ordered = sorted(waits)
+    return {
+        "p50": round(ordered[len(ordered) // 2], 4),
+        "p99": round(ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)], 4),
+    }
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds")

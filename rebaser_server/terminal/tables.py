@@ -1,0 +1,138 @@
+"""Tables, trees and progress bars, whose texts are shown as they are: see `terminal`."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from rich import box, table, tree
+from rich import progress as bars
+from rich.console import Console
+from rich.text import Text
+
+from rebaser_server.terminal.lines import visible
+
+_WIDTH: Final = 200
+"""Columns of a line where stdout is no terminal."""
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that takes no text for markup, an emoji or something to colour."""
+    return Console(
+        stderr=stderr,
+        width=None if (sys.stderr if stderr else sys.stdout).isatty() else _WIDTH,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+
+
+def only_ascii() -> bool:
+    """Whether stdout's encoding knows no other characters that a table is drawn with."""
+    return console().options.ascii_only
+
+
+def cell(value: object, style: str = "") -> Text:
+    """The value as text of one line, for a table or a tree; nothing for None."""
+    return Text("" if value is None else visible(str(value)), style, overflow="fold")
+
+
+class Table:
+    """Rows of cells under headings; a long cell goes on in the next line."""
+
+    def __init__(
+        self,
+        *headings: str,
+        numbers: Iterable[int] = (),
+        edge: bool = True,
+        ruled: bool = False,
+    ) -> None:
+        """`numbers`: columns, from 0, that stand to the right; `edge`: a space at both sides.
+
+        `ruled` draws a line below the headings.
+        """
+        self._table = table.Table(
+            box=box.SIMPLE_HEAD if ruled else None,
+            pad_edge=edge,
+            show_header=any(headings),
+        )
+        to_the_right = set(numbers)
+        for place, heading in enumerate(headings):
+            self._table.add_column(
+                cell(heading),
+                justify="right" if place in to_the_right else "left",
+                overflow="fold",
+            )
+
+    def add(self, *values: object) -> None:
+        """Add a row; numbers get commas between their thousands."""
+        self._table.add_row(*map(_number_or_cell, values))
+
+    def add_section(self) -> None:
+        """Draw a line below the last row."""
+        self._table.add_section()
+
+    def show(self) -> None:
+        """Print it on stdout."""
+        console().print(self._table)
+
+
+def _number_or_cell(value: object) -> Text:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return cell(f"{value:,}" if is_number else value)
+
+
+Part = str | tuple[str, str]
+"""Text, or text with a style of Rich's."""
+
+
+class Tree:
+    """Labels below labels."""
+
+    def __init__(self, *label: Part, below: tree.Tree | None = None) -> None:
+        """`below`: what it hangs on; without it, it is a root."""
+        text = _label(label)
+        self._tree = tree.Tree(text) if below is None else below.add(text)
+
+    def add(self, *label: Part) -> "Tree":
+        """Add a label below this one; the tree that begins with it."""
+        return Tree(*label, below=self._tree)
+
+    def show(self) -> None:
+        """Print it on stdout."""
+        console().print(self._tree)
+
+
+def _label(parts: Iterable[Part]) -> Text:
+    pairs = ((part, "") if isinstance(part, str) else part for part in parts)
+    return Text.assemble(*(cell(text, style) for text, style in pairs))
+
+
+class ProgressBar:
+    """A bar on stderr, where that is a terminal."""
+
+    def __init__(self, progress: Any, bar: Any) -> None:
+        self._progress = progress
+        self._bar = bar
+
+    def describe(self, what: str) -> None:
+        """Say what is waited for."""
+        self._progress.update(self._bar, description=visible(what))
+
+    def draw(self, done: int, total: int) -> None:
+        """Have so much of the bar full."""
+        self._progress.update(self._bar, completed=done, total=total)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[ProgressBar]:
+    """Show a bar of unknown length for the time of the body."""
+    columns = (
+        bars.SpinnerColumn(),
+        bars.TextColumn("{task.description}", markup=False),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+    )
+    shown = bars.Progress(*columns, console=console(stderr=True), disable=not sys.stderr.isatty())
+    with shown:
+        yield ProgressBar(shown, shown.add_task(visible(what), total=None))

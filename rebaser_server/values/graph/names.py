@@ -1,0 +1,138 @@
+"""Names of values, and from names to values."""
+
+from collections.abc import Iterator, Mapping
+from operator import mul
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rebaser_server.values.graph.columns import Columns
+from rebaser_server.values.graph.hash_index import Slots
+from rebaser_server.values.graph.text_column import EMPTY, Texts
+
+_RECENT: Final = 1 << 14
+"""Names in the dictionary, at most."""
+_AT_ONCE: Final = 1 << 18
+"""Names hashed at once: what is in between takes eight times the room of their text."""
+_LONGEST: Final = 4 * 512
+"""Bytes of a name."""
+_MASK: Final = 2**64 - 1
+_LAST: Final = 0xD6E8FEB86659FD93
+
+
+def _powers() -> list[int]:
+    powers = [0x9E3779B97F4A7C15]
+    while len(powers) < _LONGEST:
+        powers.append(powers[-1] * 0xC2B2AE3D27D4EB4F & _MASK)
+    return powers
+
+
+_POWERS: Final = _powers()
+_POWERS_OF: Final = np.array(_POWERS, np.uint64)
+
+
+class Names(Mapping[str, str]):
+    """Name → the id of the one value that has it. Looked up, all names are indexed once."""
+
+    def __init__(self, columns: Columns, texts: pa.Array = EMPTY) -> None:
+        self._columns = columns
+        self.texts = Texts(texts)
+        """Those that values have, and those that they had."""
+        self._recent: dict[str, int] = {}
+        self._slots: Slots | None = Slots() if not len(texts) else None
+        """Of older names, some of them given up since; None: not looked for yet."""
+        self._count = int(np.count_nonzero(columns.name.all >= 0))
+
+    def find(self, name: str) -> int:
+        """The index of the value that has it, or -1."""
+        index = self._recent.get(name, -1)
+        if index >= 0 or len(self._recent) == self._count:
+            return index
+        raw = name.encode()
+        if len(raw) > _LONGEST:
+            return -1
+        for candidate in self._older().candidates(_hash_of(raw)):
+            if self.of(candidate) == name:
+                return candidate
+        return -1
+
+    def of(self, index: int) -> str | None:
+        row = self._columns.name.at[index]
+        return None if row < 0 else self.texts.get(row)
+
+    def give(self, index: int, name: str | None) -> None:
+        """Have a value called so, or by no name. Nobody else has the name."""
+        before = self.of(index)
+        if before is not None:
+            self._recent.pop(before, None)
+            self._count -= 1
+        if name is None:
+            self._columns.name.at[index] = -1
+            return
+        self._count += 1
+        self._columns.name.at[index] = self.texts.add(name)
+        self._recent[name] = index
+        if len(self._recent) >= _RECENT:
+            self._put(self._older(), np.fromiter(self._recent.values(), np.int32))
+            self._recent.clear()
+
+    def compact(self) -> None:
+        """Forget the names that no value has any more."""
+        named = np.flatnonzero(self._columns.name.all >= 0)
+        self.texts.compact(self._columns.name.room[named])
+        self._columns.name.room[named] = np.arange(len(named), dtype=np.int32)
+        self._recent.clear()
+        self._slots = None
+
+    def _older(self) -> Slots:
+        if self._slots is None:
+            recent = np.fromiter(self._recent.values(), np.int32)
+            older = np.setdiff1d(np.flatnonzero(self._columns.name.all >= 0), recent)
+            self._slots = Slots(2 * len(older))
+            self._put(self._slots, older.astype(np.int32))
+        return self._slots
+
+    def _put(self, slots: Slots, indices: NDArray[np.int32]) -> None:
+        if slots.left < len(indices):
+            self._slots = slots = Slots(2 * self._count)
+            indices = np.flatnonzero(self._columns.name.all >= 0).astype(np.int32)
+        for start in range(0, len(indices), _AT_ONCE):
+            some = indices[start : start + _AT_ONCE]
+            slots.put(_hashes_of(self.texts.take(self._columns.name.room[some])), some)
+
+    def __getitem__(self, name: str) -> str:
+        index = self.find(name)
+        if index < 0:
+            raise KeyError(name)
+        raw: bytes = self._columns.ids.room[index]
+        return raw.decode()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        named = np.flatnonzero(self._columns.name.all >= 0)
+        return iter(self.texts.take(self._columns.name.room[named]).to_pylist())
+
+
+def _hash_of(raw: bytes) -> int:
+    mixed: int = (sum(map(mul, raw, _POWERS)) & _MASK) * _LAST & _MASK
+    return mixed ^ mixed >> 32
+
+
+def _hashes_of(texts: pa.Array) -> NDArray[np.uint64]:
+    _, offsets, data = texts.buffers()
+    count = len(texts)
+    bounds = np.frombuffer(offsets, np.int64, count + 1, 8 * texts.offset)
+    raw = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]] if data else np.empty(0, np.uint8)
+    widths = np.diff(bounds)
+    starts = bounds[:-1] - bounds[0]
+    place = np.arange(len(raw)) - np.repeat(starts, widths)
+    sums = np.zeros(len(raw) + 1, np.uint64)
+    np.cumsum(raw * _POWERS_OF[place], out=sums[1:])
+    mixed: NDArray[Any] = sums[starts + widths] - sums[starts]
+    mixed *= np.uint64(_LAST)
+    mixed ^= mixed >> np.uint64(32)
+    return mixed

@@ -1,0 +1,146 @@
+"""One value of a graph as callers see it, and all of them by id."""
+
+from collections.abc import Iterator, Mapping, ValuesView
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from rebaser_server.values.canonical_json import data_of
+from rebaser_server.values.graph.columns import BLOCKED, FAILED, GONE, STATUSES
+from rebaser_server.values.graph.types import Inputs, Status
+
+if TYPE_CHECKING:
+    from rebaser_server.values.graph.graph import Graph
+
+_WITHOUT: Final = (FAILED, BLOCKED)
+
+
+class Value:
+    """A node. A *source* (`func_id` is None) is set by updates, a *dependent* one is computed.
+
+    A view: it says what the graph says now, and nothing of use once the value is removed.
+    """
+
+    __slots__ = ("_graph", "index")
+
+    def __init__(self, graph: "Graph", index: int) -> None:
+        self._graph = graph
+        self.index: Final = index
+
+    @property
+    def id(self) -> str:
+        return self._graph.id_at(self.index)
+
+    @property
+    def name(self) -> str | None:
+        return self._graph.names.of(self.index)
+
+    @property
+    def text(self) -> str:
+        """Its value as canonical JSON text; `null` if there is none."""
+        graph = self._graph
+        if graph.columns.status.at[self.index] in _WITHOUT:
+            return "null"
+        return graph.texts.get(graph.columns.text.at[self.index])
+
+    @property
+    def value(self) -> Any:
+        """Parsed anew each time; a change of it changes nothing."""
+        return data_of(self.text)
+
+    @property
+    def message(self) -> str | None:
+        graph = self._graph
+        if graph.columns.status.at[self.index] not in _WITHOUT:
+            return None
+        return graph.texts.get(graph.columns.text.at[self.index])
+
+    @property
+    def status(self) -> Status:
+        place: int = self._graph.columns.status.at[self.index]
+        return STATUSES[place]
+
+    @property
+    def func_id(self) -> str | None:
+        place = self._graph.columns.func.at[self.index]
+        return None if place < 0 else self._graph.func_ids[place]
+
+    @property
+    def inputs(self) -> Inputs:
+        """Made anew each time; `Graph.wire` replaces them."""
+        ids = self.input_ids()  # first: it may change the shape
+        return self._graph.shapes.inputs(self._graph.columns.shape.at[self.index], ids)
+
+    def input_ids(self) -> list[str]:
+        """Every input, in argument order; one taken twice comes twice."""
+        return list(map(self._graph.id_at, self._graph.wiring.refs(self.index)))
+
+    @property
+    def dependents(self) -> set[str]:
+        """Values that take this one as an input."""
+        return set(map(self._graph.id_at, self._graph.wiring.takers(self.index)))
+
+    @property
+    def has_dependents(self) -> bool:
+        return next(self._graph.wiring.takers(self.index), None) is not None
+
+    @property
+    def rank(self) -> int:
+        """Greater than that of every input: sorting by it is a topological order."""
+        rank: int = self._graph.columns.rank.at[self.index]
+        return rank
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Value) and other.index == self.index and other._graph is self._graph
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.index)
+
+    def __repr__(self) -> str:
+        return f"Value({self.id!r}, {self.status.value}, {self.text[:40]})"
+
+
+class Values(Mapping[str, Value]):
+    """Value id → value, in the order in which they were defined."""
+
+    def __init__(self, graph: "Graph") -> None:
+        self._graph = graph
+
+    def get(self, value_id: str, default: Any = None) -> Value | Any:
+        index = self._graph.index_of(value_id)
+        return default if index < 0 else Value(self._graph, index)
+
+    def __getitem__(self, value_id: str) -> Value:
+        index = self._graph.index_of(value_id)
+        if index < 0:
+            raise KeyError(value_id)
+        return Value(self._graph, index)
+
+    def __contains__(self, value_id: object) -> bool:
+        return isinstance(value_id, str) and self._graph.index_of(value_id) >= 0
+
+    def __len__(self) -> int:
+        return self._graph.count
+
+    def __iter__(self) -> Iterator[str]:
+        columns = self._graph.columns
+        for index in np.flatnonzero(columns.status.all != GONE).tolist():
+            yield self._graph.id_at(index)
+
+    def values(self) -> ValuesView[Value]:
+        return _InOrder(self)
+
+    def in_order(self) -> Iterator[Value]:
+        for index in np.flatnonzero(self._graph.columns.status.all != GONE).tolist():
+            yield Value(self._graph, index)
+
+
+class _InOrder(ValuesView[Value]):
+    """Without a look at the ids."""
+
+    _mapping: Values
+
+    def __iter__(self) -> Iterator[Value]:
+        return self._mapping.in_order()
