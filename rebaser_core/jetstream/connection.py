@@ -15,6 +15,7 @@ from nats.aio.client import Client
 
 from rebaser_core import deadlines
 from rebaser_core.jetstream.errors import Unreachable
+from rebaser_core.jetstream.honest import honest_cancellation
 from rebaser_core.jetstream.link import Link
 from rebaser_core.jetstream.room import MAX_CONTROL_LINE
 from rebaser_core.jetstream.secured import (
@@ -102,10 +103,17 @@ async def connected(options: ConnectOptions) -> AsyncIterator[Client]:
 
 async def _connect(nc: Client, link: Link, options: ConnectOptions) -> None:
     reasons: dict[str, Exception] = {}  # each once: a refusal is not hidden by a later reset
+    connecting = asyncio.current_task()
+    cancelled = connecting.cancelling() if connecting else 0
 
     async def error_cb(error: Exception) -> None:
         reasons[f"{type(error).__name__}: {error}"] = error
         log.info("nats connection: %s: %s", type(error).__name__, error)
+        task = asyncio.current_task()
+        if task is not None and task is connecting and task.cancelling() > cancelled:
+            # Before Python 3.12 `wait_for` swallows a cancellation that comes with its result,
+            # and nats-py would connect for ever.
+            raise asyncio.CancelledError
 
     async def changed() -> None:
         # what a callback raises ends the reader or the reconnecting of nats-py
@@ -114,13 +122,14 @@ async def _connect(nc: Client, link: Link, options: ConnectOptions) -> None:
 
     try:
         async with deadlines.within(options.connect_timeout):
-            await nc.connect(
-                **_arguments(options),
-                error_cb=error_cb,
-                disconnected_cb=changed,
-                reconnected_cb=changed,
-                closed_cb=changed,
-            )
+            with honest_cancellation():
+                await nc.connect(
+                    **_arguments(options),
+                    error_cb=error_cb,
+                    disconnected_cb=changed,
+                    reconnected_cb=changed,
+                    closed_cb=changed,
+                )
     except TimeoutError:
         raise Unreachable(
             f"no connection to {options.shown} within {options.connect_timeout} s"
