@@ -1,0 +1,170 @@
+"""For ProperDocs: a line `::: package.module` in a page becomes the API reference of that module.
+
+The reference is read from the source, without importing it: public classes and functions, their
+signatures and docstrings. Of a package, the names in its `__all__` are shown.
+"""
+
+import ast
+import re
+import textwrap
+from collections.abc import Iterator
+from itertools import starmap
+from pathlib import Path
+from typing import Any, Final
+
+LINE: Final = 60
+"""Characters of arguments that stand on one line, beside a name and a return type."""
+
+_DIRECTIVE = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
+
+_SECTION = re.compile(r"^(Args|Raises|Returns):\n((?:[ ]{4}.*\n?|\n)+)", re.MULTILINE)
+
+_ENTRY = re.compile(r"^([\w*.,` ]+): ", re.MULTILINE)
+
+_Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def on_page_markdown(markdown: str, *, config: Any, **_: Any) -> str:
+    """Replace each directive of the page by the reference of the module that it names.
+
+    Raises:
+        FileNotFoundError: a directive names a module that does not exist.
+        LookupError: a package exports a name that no module of it defines.
+    """
+    root = Path(config.docs_dir).parent
+    return _DIRECTIVE.sub(lambda directive: _reference(root, directive[1]), markdown)
+
+
+def _reference(root: Path, module: str) -> str:
+    return "\n\n".join(_render(definition) for definition in _definitions(root, module))
+
+
+def _definitions(root: Path, module: str) -> Iterator[_Definition]:
+    path = root / module.replace(".", "/")
+    if not path.is_dir():
+        yield from filter(_is_public, _parse(path.with_suffix(".py")).body)
+        return
+    for exports in _parse(path / "__init__.py").body:
+        if isinstance(exports, ast.ImportFrom) and exports.module:
+            source = _parse(root / f"{exports.module.replace('.', '/')}.py")
+            defined = {each.name: each for each in source.body if isinstance(each, _Definition)}
+            yield from (defined[alias.name] for alias in exports.names)
+
+
+def _parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def _is_public(node: ast.AST) -> bool:
+    return isinstance(node, _Definition) and not node.name.startswith("_")
+
+
+def _render(definition: _Definition) -> str:
+    if isinstance(definition, ast.ClassDef):
+        return "\n\n".join(_class(definition))
+    return "\n\n".join(_function(definition, "###"))
+
+
+def _class(definition: ast.ClassDef) -> Iterator[str]:
+    yield f"### {definition.name}"
+    bases = [name for name in map(ast.unparse, definition.bases) if not name.startswith("_")]
+    if bases:
+        yield "*A kind of " + ", ".join(f"`{name}`" for name in bases) + ".*"
+    yield _prose(ast.get_docstring(definition))
+    fields = "\n".join(_fields(definition.body))
+    if fields:
+        yield fields
+    for member in definition.body:
+        if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and (
+            member.name == "__init__" or _is_public(member)
+        ):
+            yield from _function(member, "####", definition.name)
+
+
+def _fields(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield a list item for each public attribute that the class declares with its type."""
+    for member, after in zip(body, [*body[1:], ast.Pass()], strict=True):
+        if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
+            name = member.target.id
+            if name.startswith("_"):
+                continue
+            default = f" = {ast.unparse(member.value)}" if member.value else ""
+            declared = f"`{name}: {ast.unparse(member.annotation)}{default}`"
+            yield f"- {declared}{_attribute_docstring(after)}"
+
+
+def _attribute_docstring(node: ast.stmt) -> str:
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return f": {' '.join(str(node.value.value).split())}"
+    return ""
+
+
+def _function(
+    definition: ast.FunctionDef | ast.AsyncFunctionDef, level: str, owner: str | None = None
+) -> Iterator[str]:
+    constructor = definition.name == "__init__"
+    shown = owner if constructor else definition.name
+    decorators = [ast.unparse(each) for each in definition.decorator_list]
+    yield f"{level} {f'{owner}(…)' if constructor else f'{owner}.{shown}' if owner else shown}"
+    yield f"```python\n{_signature(definition, str(shown), decorators)}\n```"
+    yield _prose(ast.get_docstring(definition))
+
+
+def _signature(
+    definition: ast.FunctionDef | ast.AsyncFunctionDef, name: str, decorators: list[str]
+) -> str:
+    arguments = definition.args
+    positional = arguments.posonlyargs + arguments.args
+    if positional and positional[0].arg in ("self", "cls"):
+        (arguments.posonlyargs or arguments.args).pop(0)
+    returns = f" -> {ast.unparse(definition.returns)}" if definition.returns else ""
+    if "property" in decorators:
+        return f"{name}{returns.replace(' ->', ':')}"
+    taken = _listed(arguments)
+    if isinstance(definition, ast.AsyncFunctionDef):
+        uses = "async with " if "asynccontextmanager" in decorators else "await "
+        returns = re.sub(r"AsyncIterator\[(.*)\]", r"\1", returns)
+    else:
+        uses = ""
+    return f"{uses}{name}({taken}){'' if name != definition.name else returns}"
+
+
+def _listed(arguments: ast.arguments) -> str:
+    """Return the arguments on one line if they fit beside a name, else one a line."""
+    each = list(_each(arguments))
+    line = ", ".join(each)
+    return line if len(line) <= LINE else "\n    " + ",\n    ".join(each) + ",\n"
+
+
+def _each(arguments: ast.arguments) -> Iterator[str]:
+    positional = arguments.posonlyargs + arguments.args
+    required = len(positional) - len(arguments.defaults)
+    yield from starmap(
+        _argument, zip(positional, [None] * required + arguments.defaults, strict=True)
+    )
+    if arguments.vararg:
+        yield f"*{_argument(arguments.vararg)}"
+    elif arguments.kwonlyargs:
+        yield "*"
+    yield from starmap(_argument, zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True))
+    if arguments.kwarg:
+        yield f"**{_argument(arguments.kwarg)}"
+
+
+def _argument(argument: ast.arg, default: ast.expr | None = None) -> str:
+    return ast.unparse(argument) + (f" = {ast.unparse(default)}" if default else "")
+
+
+def _prose(docstring: str | None) -> str:
+    """Return a Google-style docstring as Markdown: its sections become lists."""
+    return _SECTION.sub(_section, docstring + "\n").strip() if docstring else ""
+
+
+def _section(section: re.Match[str]) -> str:
+    body = textwrap.dedent(section[2]).rstrip()
+    entries = re.split(r"\n(?=\S)", body)
+    items = "\n".join(
+        f"- {_ENTRY.sub(lambda entry: f'`{entry[1]}`: ', ' '.join(entry.split()), count=1)}"
+        for entry in entries
+    )
+    return f"**{section[1]}**\n\n{items}\n\n"
