@@ -15,7 +15,7 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import AnyUpdate, PutValue, SetValue
-from rebaser_core.versioned import MESSAGE_ID
+from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.queries.cached_state import archive_of

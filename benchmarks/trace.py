@@ -10,7 +10,7 @@ from typing import Any
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from rebaser_client.watching import Activities, watching
+from rebaser_client.activity_feed import Activities, watching
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet

@@ -8,11 +8,11 @@ from blake3 import blake3
 from pydantic import TypeAdapter, ValidationError
 
 from rebaser_client.errors import NotStored, TooLarge
-from rebaser_client.publishing import queue_full
+from rebaser_client.request_publisher import queue_full
+from rebaser_core.batch_limits import Limits, oversize
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_core.jetstream import Full, JetStreamError, ObjectStore
-from rebaser_core.limits import Limits, oversize
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
@@ -23,8 +23,8 @@ from rebaser_core.messages import (
     UpdatesBatchV2,
 )
 from rebaser_core.messages import Updates as Shipped
-from rebaser_core.shapes import brief
 from rebaser_core.updates import AnyUpdate, UpdateList
+from rebaser_core.wire_model import brief
 
 Updates = Sequence[AnyUpdate | dict[str, Any]]
 """Updates as classes of `rebaser_core.updates`, or as the wire has them."""

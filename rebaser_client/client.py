@@ -7,17 +7,18 @@ from typing import Any, Final, Self
 from nats.aio.client import Client
 
 from rebaser_client.batches import Updates, encode_request
-from rebaser_client.corrections import all_of
+from rebaser_client.correction_reader import all_of
 from rebaser_client.errors import Unreachable
 from rebaser_client.operations import Operations
-from rebaser_client.pairs import Pairs
-from rebaser_client.publishing import RETRY_FOR
-from rebaser_client.reading import Reader
 from rebaser_client.registry import Registry
-from rebaser_client.replies import Replies, receiving
-from rebaser_client.requests import Reply, Requests
+from rebaser_client.reply_inbox import Replies, receiving
+from rebaser_client.request_publisher import RETRY_FOR
+from rebaser_client.request_sender import Reply, Requests
+from rebaser_client.value_reader import Reader
+from rebaser_client.workspace_check import Pairs
 from rebaser_client.workspaces import Workspaces
 from rebaser_core import codecs
+from rebaser_core.batch_limits import Limits
 from rebaser_core.commits import AUTHOR_LENGTH
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
@@ -27,11 +28,10 @@ from rebaser_core.jetstream import (
     ObjectStore,
     connected,
 )
-from rebaser_core.limits import Limits
 from rebaser_core.messages import Correction
-from rebaser_core.outcomes import OutcomeReplyV2
+from rebaser_core.outcome_query import OutcomeReplyV2
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import AUTHOR
+from rebaser_core.versioning import AUTHOR
 
 _LOCAL: Final = ("nats://127.0.0.1:4222",)
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from rebaser_client.errors import Refused
 from rebaser_client.workspaces import Ask
-from rebaser_core.change_sets import ChangeSetRequestV2
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
+from rebaser_core.registry_records import ChangeSetRequestV2
 
 
 class Operations:

@@ -5,12 +5,6 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from rebaser_client.errors import AlreadyThere, NoSuchChangeSet, TooMany
-from rebaser_core.change_sets import (
-    ChangeSetRecord,
-    ChangeSetRecordV1,
-    WorkspaceRecord,
-    WorkspaceRecordV1,
-)
 from rebaser_core.codecs import JSON
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
@@ -22,9 +16,15 @@ from rebaser_core.jetstream import (
     StreamNotFound,
     WrongLastSequence,
 )
-from rebaser_core.jetstream.entries import Entry
+from rebaser_core.jetstream.stores.key_value_entry import Entry
+from rebaser_core.registry_records import (
+    ChangeSetRecord,
+    ChangeSetRecordV1,
+    WorkspaceRecord,
+    WorkspaceRecordV1,
+)
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import MessageType, Versioned
+from rebaser_core.versioning import MessageType, Versioned
 
 T = TypeVar("T", bound=Versioned)
 

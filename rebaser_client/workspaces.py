@@ -8,18 +8,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal
 
-from rebaser_client.directory import CLOSED, Directory
 from rebaser_client.errors import Refused
-from rebaser_core.change_sets import (
-    ChangeSetRecordV1,
-    ChangeSetRequestV2,
-    Kind,
-    Standing,
-)
+from rebaser_client.workspace_catalog import CLOSED, Directory
+from rebaser_core.batch_limits import Limits
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream
-from rebaser_core.limits import Limits
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
+from rebaser_core.registry_records import ChangeSetRecordV1, ChangeSetRequestV2, Kind, Standing
 from rebaser_core.subjects import Subjects
 
 Ask = Callable[[ChangeSetRequestV2], Awaitable[EnqueueUpdatesResponseV2]]

@@ -7,8 +7,8 @@ from pydantic import Field
 
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.shapes import Plain, Read
-from rebaser_core.versioned import MESSAGE_ID, ContentInfo, MessageType, Versioned
+from rebaser_core.versioning import MESSAGE_ID, ContentInfo, MessageType, Versioned
+from rebaser_core.wire_model import Plain, Read
 
 
 class ActivityKind(StrEnum):

@@ -12,8 +12,8 @@ from pydantic import StringConstraints
 
 from rebaser_core.ids import ChangeSetId, RequestId
 from rebaser_core.messages import Correction, UpdatesAddress
-from rebaser_core.shapes import Read, Shape
-from rebaser_core.versioned import MessageType, Versioned
+from rebaser_core.versioning import MessageType, Versioned
+from rebaser_core.wire_model import Read, Shape
 
 AUTHOR_LENGTH: Final = 200
 """Characters of an author that are kept."""

@@ -7,8 +7,8 @@ from typing import ClassVar, Final
 from pydantic import ValidationError
 
 from rebaser_core.messages import Blake3, Correction
-from rebaser_core.shapes import Shape
-from rebaser_core.versioned import MessageType, Versioned
+from rebaser_core.versioning import MessageType, Versioned
+from rebaser_core.wire_model import Shape
 
 MOST_TOLD: Final = 100
 """Corrections that a line of the log and a reply have."""

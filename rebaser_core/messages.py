@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import Discriminator, Field, StringConstraints, Tag
 
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.shapes import Read, Shape
 from rebaser_core.updates import Update, UpdateList
-from rebaser_core.versioned import MessageType, Versioned, narrowed
+from rebaser_core.versioning import MessageType, Versioned, narrowed
+from rebaser_core.wire_model import Read, Shape
 
 Blake3 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 

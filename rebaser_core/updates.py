@@ -13,7 +13,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from rebaser_core.ids import FuncId, ValueId
-from rebaser_core.shapes import Plain, Shape
+from rebaser_core.wire_model import Plain, Shape
 
 _ONE_OR_MANY: Final = GetPydanticSchema(
     lambda source, handler: {

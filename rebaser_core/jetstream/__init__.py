@@ -4,16 +4,19 @@ It stands on nats-py's connection and uses nothing of its JetStream code.
 `docs/jetstream.md` says, statement by statement, what is followed and which test shows it.
 """
 
-from rebaser_core.jetstream.ack_subject import AckSubject
 from rebaser_core.jetstream.api import JetStream
-from rebaser_core.jetstream.asked import Asked
-from rebaser_core.jetstream.connection import ConnectOptions, connected
-from rebaser_core.jetstream.consume import Buffering, Messages
-from rebaser_core.jetstream.consumers import Consumer, Stream
-from rebaser_core.jetstream.cursor import OrderedReader
-from rebaser_core.jetstream.deliveries import Delivery
-from rebaser_core.jetstream.drift import Drift
-from rebaser_core.jetstream.entries import Entry
+from rebaser_core.jetstream.config_diff import Drift
+from rebaser_core.jetstream.connection.connect import ConnectOptions, connected
+from rebaser_core.jetstream.connection.headers import is_sendable
+from rebaser_core.jetstream.connection.message_limits import Room
+from rebaser_core.jetstream.connection.pending_reply import Asked
+from rebaser_core.jetstream.consumers.consume import Buffering, Messages
+from rebaser_core.jetstream.consumers.handles import Consumer, Stream
+from rebaser_core.jetstream.consumers.ordered_consumers import OrderedConsumer, OrderedPullConsumer
+from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
+from rebaser_core.jetstream.consumers.pull_consumer import PullConsumer
+from rebaser_core.jetstream.consumers.push_subscription import PushSubscription
+from rebaser_core.jetstream.consumers.subscribe import pull_subscribe, subscribe
 from rebaser_core.jetstream.errors import (
     AlreadyExists,
     AnswersMissed,
@@ -42,16 +45,13 @@ from rebaser_core.jetstream.errors import (
     Unsendable,
     WrongLastSequence,
 )
-from rebaser_core.jetstream.headers import is_sendable
-from rebaser_core.jetstream.key_value import KeyValue, Watch
-from rebaser_core.jetstream.object_info import ObjectInfo
-from rebaser_core.jetstream.object_store import ObjectStore
-from rebaser_core.jetstream.ordered import OrderedConsumer, OrderedPullConsumer
-from rebaser_core.jetstream.pull import PullConsumer
-from rebaser_core.jetstream.push import PushSubscription
-from rebaser_core.jetstream.room import Room
-from rebaser_core.jetstream.stored import PubAck, StoredMessage
-from rebaser_core.jetstream.subscribing import pull_subscribe, subscribe
+from rebaser_core.jetstream.messages.ack_subject import AckSubject
+from rebaser_core.jetstream.messages.delivery import Delivery
+from rebaser_core.jetstream.messages.stored_message import PubAck, StoredMessage
+from rebaser_core.jetstream.stores.key_value import KeyValue, Watch
+from rebaser_core.jetstream.stores.key_value_entry import Entry
+from rebaser_core.jetstream.stores.object_info import ObjectInfo
+from rebaser_core.jetstream.stores.object_store import ObjectStore
 
 __all__ = [
     "AckSubject",

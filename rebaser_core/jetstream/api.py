@@ -5,8 +5,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rebaser_core.jetstream.consumers import Stream
-from rebaser_core.jetstream.drift import Drift, drifts
+from rebaser_core.jetstream.api_base import Api
+from rebaser_core.jetstream.config_diff import Drift, drifts
+from rebaser_core.jetstream.consumers.handles import Stream
 from rebaser_core.jetstream.errors import (
     AlreadyExists,
     ApiError,
@@ -14,8 +15,7 @@ from rebaser_core.jetstream.errors import (
     MessageNotFound,
     StreamNotFound,
 )
-from rebaser_core.jetstream.requests import Api
-from rebaser_core.jetstream.stored import StoredMessage
+from rebaser_core.jetstream.messages.stored_message import StoredMessage
 
 Config = Mapping[str, Any]
 """A configuration as the server has it in JSON; durations in nanoseconds."""

@@ -8,10 +8,10 @@ from typing import Final, Never
 import structlog
 
 from rebaser_client.registry import Registry
-from rebaser_core.change_sets import ChangeSetRecordV1, Kind, Standing
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.registry_records import ChangeSetRecordV1, Kind, Standing
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Members
 from rebaser_server.commit_log.log import CommitLog

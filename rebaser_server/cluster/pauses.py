@@ -10,8 +10,7 @@ from typing import Any, Final, Never
 
 import structlog
 
-from rebaser_client.publishing import publish_task
-from rebaser_core.change_sets import now
+from rebaser_client.request_publisher import publish_task
 from rebaser_core.codecs import JSON
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet, RequestId
@@ -22,9 +21,10 @@ from rebaser_core.jetstream import (
     KeyValue,
     StreamNotFound,
 )
-from rebaser_core.jetstream.inbox import Inbox
-from rebaser_core.jetstream.ordered import ordered_reader
-from rebaser_core.pauses import PauseRecord, PauseRecordV1, Scope, read_pause, scopes_of
+from rebaser_core.jetstream.consumers.inbox import Inbox
+from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
+from rebaser_core.pause_record import PauseRecord, PauseRecordV1, Scope, read_pause, scopes_of
+from rebaser_core.registry_records import now
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.log import DVU_DUE
 from rebaser_server.processor.slot_lease import Turn

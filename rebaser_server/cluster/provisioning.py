@@ -20,7 +20,7 @@ from rebaser_core.jetstream import (
     Unavailable,
     Unreachable,
 )
-from rebaser_core.jetstream.drift import drifts
+from rebaser_core.jetstream.config_diff import drifts
 from rebaser_core.streams import StreamOptions, streams, tasks_consumer
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.pauses import PauseBook

@@ -5,7 +5,7 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_client.publishing import publish_task
+from rebaser_client.request_publisher import publish_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import Subjects

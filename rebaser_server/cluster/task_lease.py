@@ -8,9 +8,8 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_client.publishing import persistently
-from rebaser_core import deadlines
-from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
+from rebaser_client.request_publisher import persistently
+from rebaser_core.jetstream import Delivery, JetStream, JetStreamError, deadlines
 from rebaser_server.errors import HistoryBroken, Interrupted, LeaseLost, Overtaken, RetryLater
 from rebaser_server.runtime.concurrency import alongside
 from rebaser_server.runtime.transient_errors import backoff

@@ -4,8 +4,8 @@ import argparse
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_core import deadlines
 from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import deadlines
 from rebaser_server.commands.support.addressing import existing
 from rebaser_server.commands.support.arguments import add_change_set, runs
 from rebaser_server.commands.support.exit_codes import Exit

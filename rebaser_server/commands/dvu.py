@@ -95,7 +95,7 @@ async def _status(at: "Deployment", settings: Settings, arguments: argparse.Name
 
 
 async def _cancel(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_core.pauses import Scope
+    from rebaser_core.pause_record import Scope
     from rebaser_server.cluster.pauses import PauseBook
     from rebaser_server.commands.render.dvu_status import cancel
 

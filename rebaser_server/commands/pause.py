@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core.ids import ChangeSetId, WorkspaceId
-from rebaser_core.pauses import Scope
+from rebaser_core.pause_record import Scope
 from rebaser_server.commands.support.addressing import addressed
 from rebaser_server.commands.support.arguments import Parser, runs, ulid
 from rebaser_server.commands.support.pauses import resume_hint, told

@@ -20,7 +20,7 @@ def add(commands: Any) -> None:
 
 
 def _watch(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_client.watching import watching
+    from rebaser_client.activity_feed import watching
     from rebaser_server.commands.support.deployment import deployment
 
     async def body() -> None:

@@ -11,11 +11,11 @@ import pyarrow as pa
 from blake3 import blake3
 
 from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES
+from rebaser_core.batch_limits import Limits
 from rebaser_core.corrections import MOST_TOLD, Corrections, CorrectionsV1, first_of
 from rebaser_core.errors import CostlyMessage, MalformedMessage, RebaserError
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
-from rebaser_core.limits import Limits
 from rebaser_core.messages import (
     Computed,
     Correction,

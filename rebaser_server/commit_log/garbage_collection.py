@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import Delivery, JetStream, ObjectInfo, Unavailable, Unreachable
-from rebaser_core.jetstream.ordered import ordered_reader
+from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.messages import EnqueueUpdatesRequest, InObjectStore, InStore
 from rebaser_core.subjects import Subjects
 from rebaser_server.runtime.containment import contained

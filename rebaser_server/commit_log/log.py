@@ -19,7 +19,7 @@ from rebaser_core.jetstream import (
     WrongLastSequence,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import MESSAGE_ID
+from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.errors import HistoryBroken, LeftForNewer, Overtaken, Unwritten
 
 DVU_DUE: Final = "X-DVU-DUE"

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import partial
 
-from rebaser_client.publishing import publish_task
+from rebaser_client.request_publisher import publish_task
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Unreachable
-from rebaser_core.jetstream.ordered import ordered_reader
+from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_server.cluster.pauses import PauseBook, paused_since
 from rebaser_server.cluster.provisioning import Assets, remedy_for
 from rebaser_server.cluster.stray_requests import strays_of

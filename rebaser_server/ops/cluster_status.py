@@ -14,8 +14,8 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from rebaser_core import deadlines
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+from rebaser_core.jetstream import deadlines
 from rebaser_core.subjects import Subjects
 from rebaser_server.runtime.containment import contained
 

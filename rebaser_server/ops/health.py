@@ -7,7 +7,7 @@ from typing import Final, Never
 
 from nats.aio.client import Client
 
-from rebaser_core.jetstream.link import Link
+from rebaser_core.jetstream.connection.connection import Link
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.telemetry import metrics
 

@@ -4,18 +4,18 @@ from contextlib import suppress
 from typing import Any
 
 from rebaser_client.batches import INLINE_BYTES
-from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_core.batch_limits import Limits
 from rebaser_core.commits import AUTHOR_LENGTH, Handled, Outcome
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStreamError
-from rebaser_core.limits import Limits
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     Inline,
 )
-from rebaser_core.versioned import AUTHOR, MESSAGE_TYPE
+from rebaser_core.registry_records import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_core.versioning import AUTHOR, MESSAGE_TYPE
 from rebaser_server.commit_log.apply_batch import IN_THREAD, performed
 from rebaser_server.commit_log.batch_store import Batch, OversizedBatch
 from rebaser_server.commit_log.state import State

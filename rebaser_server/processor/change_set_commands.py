@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 from blake3 import blake3
 from pydantic_core import to_json
 
-from rebaser_core.change_sets import ChangeSetRequestV2, Standing
 from rebaser_core.commits import AUTHOR_LENGTH, Branch, Closing, Handled, Outcome
 from rebaser_core.ids import RequestId
+from rebaser_core.registry_records import ChangeSetRequestV2, Standing
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.commit_log.apply_batch import perform
 from rebaser_server.commit_log.batch_store import Batch, MissingBatch

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
+from rebaser_core.batch_limits import Limits
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
-from rebaser_core.limits import Limits
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.batch_store import Batches
 from rebaser_server.commit_log.log import CommitLog

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from rebaser_client.publishing import persistently
+from rebaser_client.request_publisher import persistently
 from rebaser_core.jetstream import Delivery, JetStream
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import MESSAGE_ID
+from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.batch_store import Batches
 from rebaser_server.commit_log.state_loader import Archive
 from rebaser_server.processor.rejection import REASON_LENGTH

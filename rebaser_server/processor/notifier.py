@@ -7,10 +7,10 @@ import nats.errors
 import structlog
 from nats.aio.client import Client
 
-from rebaser_core import codecs, tracing
+from rebaser_core import codecs, trace_context
 from rebaser_core.activities import ActivityKind, told
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream.link import Link
+from rebaser_core.jetstream.connection.connection import Link
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
 from rebaser_core.subjects import Subjects
 from rebaser_server.processor.replies import cut
@@ -50,7 +50,7 @@ class Announcer:
             return
         content_type = codecs.or_default(content_type)
         headers, payload = EnqueueUpdatesResponse.encode(response, content_type)
-        headers = dict(tracing.injected(headers))
+        headers = dict(trace_context.injected(headers))
         if len(payload) > Link.of(self._nc).room.for_payload(inbox, headers):
             _, payload = EnqueueUpdatesResponse.encode(cut(response), content_type)
         await self._publish(inbox, payload, headers)

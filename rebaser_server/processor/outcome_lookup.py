@@ -8,9 +8,9 @@ import structlog
 from rebaser_core.commits import NO_REQUEST, Commit, Handled, Outcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, OrderedConsumer
-from rebaser_core.outcomes import OutcomeQueryV1, OutcomeReplyV2, RequestState
+from rebaser_core.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import announced_id
+from rebaser_core.versioning import announced_id
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.retention import Kept
 from rebaser_server.commit_log.state import Known, recent_in

@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from rebaser_core.commits import CommitV1, Handled, Head
-from rebaser_core.deadlines import within
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
+from rebaser_core.jetstream.deadlines import within
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import Archive, Restored
 from rebaser_server.errors import HistoryBroken, LeftForNewer, Overtaken, Unwritten

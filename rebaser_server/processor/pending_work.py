@@ -5,13 +5,13 @@ from typing import Final
 import structlog
 
 from rebaser_client.errors import NoSuchChangeSet
-from rebaser_client.publishing import publish_task
 from rebaser_client.registry import Registry
-from rebaser_core.change_sets import ChangeSetRecordV1, Standing
+from rebaser_client.request_publisher import publish_task
 from rebaser_core.commits import Branch, Closing, Head
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStreamError, StreamNotFound
+from rebaser_core.registry_records import ChangeSetRecordV1, Standing
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import HistoryBroken, LeftForNewer, WorkEnded
 from rebaser_server.processor.context import Workshop

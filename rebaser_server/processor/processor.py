@@ -9,10 +9,9 @@ from typing import Final, Never
 import structlog
 
 from rebaser_client.registry import Registry
-from rebaser_core import deadlines
 from rebaser_core.activities import ActivityKind
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import Delivery, JetStreamError
+from rebaser_core.jetstream import Delivery, JetStreamError, deadlines
 from rebaser_server.errors import NotRetained, Overtaken, SlotWanted
 from rebaser_server.processor.branches.branch_runner import Branching
 from rebaser_server.processor.checkpointer import Checkpointing

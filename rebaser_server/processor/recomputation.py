@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from rebaser_core.change_sets import ChangeSetRequestV2
 from rebaser_core.commits import Handled
+from rebaser_core.registry_records import ChangeSetRequestV2
 from rebaser_server.commit_log.apply_batch import perform
 from rebaser_server.commit_log.batch_store import Batch
 from rebaser_server.processor.ownership import Ownership

@@ -8,14 +8,14 @@ from typing import Final
 import structlog
 
 from rebaser_core.activities import ActivityKind
+from rebaser_core.batch_limits import Limits
 from rebaser_core.commits import Attempts, Handled, Outcome
 from rebaser_core.corrections import count_of
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
-from rebaser_core.limits import Limits
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import CONTENT_TYPE, REPLY_INBOX, announced_id
+from rebaser_core.versioning import CONTENT_TYPE, REPLY_INBOX, announced_id
 from rebaser_server.errors import LeftForNewer, RetryLater, Unwritten, WorkEnded
 from rebaser_server.processor.apply_request import Unprocessable, apply, repeated, stage
 from rebaser_server.processor.dead_letters import bury

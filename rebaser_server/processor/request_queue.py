@@ -7,7 +7,7 @@ from itertools import chain, repeat
 from types import TracebackType
 from typing import Any, Final, Self
 
-from rebaser_client.publishing import persistently
+from rebaser_client.request_publisher import persistently
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import (
     Asked,
@@ -18,8 +18,8 @@ from rebaser_core.jetstream import (
     Unavailable,
     Unreachable,
 )
-from rebaser_core.jetstream.inbox import Inbox
-from rebaser_core.jetstream.lifetime import briefly
+from rebaser_core.jetstream.consumers.inbox import Inbox
+from rebaser_core.jetstream.consumers.message_reader import briefly
 from rebaser_core.subjects import Subjects
 from rebaser_server.errors import HistoryBroken
 

@@ -8,7 +8,7 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
-from rebaser_core import tracing
+from rebaser_core import trace_context
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery
@@ -20,17 +20,17 @@ class Traces:
     def __init__(self, change_set: ChangeSet) -> None:
         self._change_set = change_set
         self._open: dict[RequestId, Span] = {}
-        self.on = tracing.is_on()
+        self.on = trace_context.is_on()
         """Asked once a run: to ask costs more than all the rest where there are no traces."""
 
     def begin(self, request_id: RequestId, request: Delivery) -> AbstractContextManager[Any]:
         """It is in hand: begin its span, in the trace that its headers name, and see `within`."""
         if self.on:
-            self._open[request_id] = tracing.begun(
+            self._open[request_id] = trace_context.begun(
                 "rebaser handle",
                 self._change_set,
                 SpanKind.CONSUMER,
-                parent=tracing.context_of(request.headers),
+                parent=trace_context.context_of(request.headers),
                 request=str(request_id),
                 sequence=request.stream_sequence,
             )
@@ -59,18 +59,18 @@ class Traces:
         for line in lines:
             span = self._open.get(line.handled.id) if line.handled else None
             if span is not None:
-                parent, name = tracing.under(span), "rebaser commit"
-                tracing.begun(name, self._change_set, parent=parent, since=began).end()
+                parent, name = trace_context.under(span), "rebaser commit"
+                trace_context.begun(name, self._change_set, parent=parent, since=began).end()
 
     def settling(self) -> AbstractContextManager[Any]:
         """The body commits an update's result: a span in the update's, which is the current one."""
-        return tracing.span("rebaser commit", self._change_set) if self.on else nullcontext()
+        return trace_context.span("rebaser commit", self._change_set) if self.on else nullcontext()
 
     def replying(self, request_id: RequestId) -> AbstractContextManager[Any]:
         """The body answers the caller."""
         if request_id not in self._open:
             return nullcontext()
-        return tracing.span("rebaser reply", self._change_set, SpanKind.PRODUCER)
+        return trace_context.span("rebaser reply", self._change_set, SpanKind.PRODUCER)
 
     def end(self, request_id: RequestId, **attributes: Any) -> None:
         """It is out of hand; `attributes` say how."""

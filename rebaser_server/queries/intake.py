@@ -11,12 +11,12 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from rebaser_core.answers import DEFAULT_PATIENCE, PATIENCE, seconds_in
 from rebaser_core.errors import MalformedMessage, MessageError, RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError
+from rebaser_core.query_protocol import DEFAULT_PATIENCE, PATIENCE, seconds_in
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import MESSAGE_ID, MessageType, Versioned, reply_version
+from rebaser_core.versioning import MESSAGE_ID, MessageType, Versioned, reply_version
 from rebaser_server.queries.bounds import Bounds
 from rebaser_server.queries.replies import Answer
 from rebaser_server.runtime.concurrency import alongside

@@ -7,9 +7,9 @@ from typing import Final
 from nats.aio.client import Client
 
 from rebaser_core.ids import RequestId
-from rebaser_core.outcomes import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV2
-from rebaser_core.queries import ValuesQuery, ValuesReply
+from rebaser_core.outcome_query import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV2
 from rebaser_core.subjects import Subjects
+from rebaser_core.value_query import ValuesQuery, ValuesReply
 from rebaser_server.processor.outcome_lookup import Outcomes
 from rebaser_server.queries.bounds import Bounds
 from rebaser_server.queries.intake import Intake, Kind

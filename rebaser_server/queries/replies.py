@@ -8,11 +8,11 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core import codecs
-from rebaser_core.answers import ASK_AGAIN, PIECE, READS_PIECES, cut
 from rebaser_core.ids import RequestId
-from rebaser_core.jetstream.room import Room
+from rebaser_core.jetstream.connection.message_limits import Room
+from rebaser_core.query_protocol import ASK_AGAIN, PIECE, READS_PIECES, cut
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID, MessageType, Versioned
+from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_ID, MessageType, Versioned
 
 AGAIN: Final = "1"
 """Seconds after which a busy Rebaser is to be asked again; clients wait longer each time."""

@@ -9,6 +9,7 @@ import structlog
 from nats.aio.client import Client
 from ulid import ULID
 
+from rebaser_core.batch_limits import Limits
 from rebaser_core.ids import WorkspaceId
 from rebaser_core.jetstream import (
     ConsumerGone,
@@ -19,7 +20,6 @@ from rebaser_core.jetstream import (
     PullConsumer,
     connected,
 )
-from rebaser_core.limits import Limits
 from rebaser_core.streams import StreamOptions
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.capacity_check import Capacity

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from rebaser_core import deadlines
 from rebaser_core.errors import RebaserError
+from rebaser_core.jetstream import deadlines
 
 ANY_PORT: Final = -1
 """Let the server choose."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from rebaser_core.jetstream.secured import without_secrets
+from rebaser_core.jetstream.connection.tls_client import without_secrets
 
 MASK: Final = "**********"  # pydantic's own
 

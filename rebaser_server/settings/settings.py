@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from ulid import ULID
 
+from rebaser_core.batch_limits import Limits
 from rebaser_core.ids import UlidText
-from rebaser_core.limits import Limits
 from rebaser_server.settings.access import NatsSettings, OpsSettings
 from rebaser_server.settings.types import Duration, Group, Options, Url
 from rebaser_server.telemetry.logs import Form

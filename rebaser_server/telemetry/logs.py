@@ -8,7 +8,7 @@ from typing import Final, Literal, TextIO
 import structlog
 from structlog.typing import ExcInfo
 
-from rebaser_core import tracing
+from rebaser_core import trace_context
 from rebaser_server.terminal.lines import visible
 
 Form = Literal["auto", "json", "pretty"]
@@ -44,7 +44,7 @@ def _with_trace(
     _: object, __: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
     """Says which span of a trace the line belongs to, where these are traced."""
-    event.update(tracing.current())
+    event.update(trace_context.current())
     return event
 
 

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NotStored, QueueFull
 from rebaser_client.errors import Unreachable as NoAnswer
-from rebaser_client.requests import Reply
+from rebaser_client.request_sender import Reply
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, JetStreamError, PubAck, Unreachable
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus

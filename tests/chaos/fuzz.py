@@ -9,7 +9,7 @@ import cbor2
 
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet
-from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID, MESSAGE_TYPE, MESSAGE_VERSION
+from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_ID, MESSAGE_TYPE, MESSAGE_VERSION
 from tests.chaos.workload import Values, new_id
 
 Message = tuple[dict[str, str], bytes]

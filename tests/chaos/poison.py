@@ -17,7 +17,7 @@ from rebaser_core.messages import (
     Updates,
     UpdatesAddress,
 )
-from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID, MESSAGE_TYPE, REPLY_INBOX
+from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_ID, MESSAGE_TYPE, REPLY_INBOX
 from tests.chaos.workload import new_id
 
 DEAD = ("dead",)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rebaser_core import codecs
-from rebaser_core.answers import PATIENCE, READS_PIECES
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.query_protocol import PATIENCE, READS_PIECES
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import (
+from rebaser_core.versioning import (
     CONTENT_TYPE,
     MESSAGE_ID,
     MESSAGE_TYPE,

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from rebaser_client.client import RebaserClient
 from rebaser_core.commits import Commit, CommitV1
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
-from rebaser_core.versioned import MessageType, Versioned
+from rebaser_core.versioning import MessageType, Versioned
 from rebaser_server import errors
 from rebaser_server.commands import cli
 

@@ -9,8 +9,8 @@ import pytest
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NoSuchChangeSet, Refused, TooLarge, TooMany
 from rebaser_client.registry import Registry
+from rebaser_core.batch_limits import Limits
 from rebaser_core.ids import ChangeSet, ChangeSetId
-from rebaser_core.limits import Limits
 from rebaser_server.commit_log.table_maintenance import Upkeep
 from rebaser_server.errors import HistoryBroken
 from rebaser_server.processor.branches.branch_runner import Branching

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from rebaser_client.publishing import publish_task
+from rebaser_client.request_publisher import publish_task
 from rebaser_core.commits import Attempts, CommitV1, Head
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
@@ -17,7 +17,7 @@ from rebaser_core.messages import (
     Updates,
 )
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_core.versioned import MESSAGE_ID
+from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.processor.dead_letters import ATTEMPTS, REASON
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets, recording

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from blake3 import blake3
 
-from rebaser_client.history import history
+from rebaser_client.log_reader import history
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ObjectStore
 from rebaser_core.messages import (
@@ -20,7 +20,7 @@ from rebaser_core.messages import (
     UpdatesBatch,
     UpdatesBatchV2,
 )
-from rebaser_core.versioned import MESSAGE_ID
+from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.processor.dead_letters import REASON
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.values import Sum, new_id, set_to

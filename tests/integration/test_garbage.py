@@ -12,7 +12,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ObjectNotFound, ObjectStore
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, InObjectStore
 from rebaser_core.updates import PutValue
-from rebaser_core.versioned import MESSAGE_ID
+from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.batch_store import MissingBatch
 from rebaser_server.commit_log.garbage_collection import Collector
 from rebaser_server.files.shared_files import UNFINISHED, Files

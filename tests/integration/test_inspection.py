@@ -11,7 +11,7 @@ import pytest
 
 from rebaser_core.jetstream import StreamNotFound
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_core.versioned import MESSAGE_VERSION
+from rebaser_core.versioning import MESSAGE_VERSION
 from rebaser_server.cluster.monitor import Inspection
 from rebaser_server.service.composition import assets_of
 from tests.chaos.fleet import three_servers

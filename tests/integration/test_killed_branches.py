@@ -1,12 +1,12 @@
 """Whoever forks or applies may die at any step: the next one finishes it, once."""
 
-from rebaser_client.publishing import publish_request
 from rebaser_client.registry import Registry
-from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_client.request_publisher import publish_request
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import OrderedConsumer
-from rebaser_core.outcomes import OutcomeQueryV1
+from rebaser_core.outcome_query import OutcomeQueryV1
+from rebaser_core.registry_records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_server.commit_log.table_maintenance import Upkeep
 from rebaser_server.processor.branches.branch_closer import Closer
 from rebaser_server.processor.branches.branch_runner import Branching

@@ -8,7 +8,7 @@ from typing import Any, Never
 
 import pytest
 
-from rebaser_client.watching import watching
+from rebaser_client.activity_feed import watching
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet

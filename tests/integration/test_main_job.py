@@ -3,11 +3,11 @@
 import asyncio
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.publishing import publish_request
+from rebaser_client.request_publisher import publish_request
 from rebaser_core import codecs
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, Inline, Updates
-from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_VERSION, REPLY_INBOX
+from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_VERSION, REPLY_INBOX
 from rebaser_server.processor.dead_letters import REASON
 from tests.harness import NatsServer, eventually
 from tests.integration.deployment import Deployment, deployed, new_change_sets

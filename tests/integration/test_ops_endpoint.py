@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_client.publishing import publish_task
+from rebaser_client.request_publisher import publish_task
 from rebaser_core.ids import ChangeSet
 from tests.harness import eventually
 from tests.integration.deployment import Daemon, Deployment, new_change_sets

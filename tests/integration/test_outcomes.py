@@ -2,7 +2,7 @@
 
 from rebaser_core.commits import CommitV1, Handled, Head, Outcome
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.outcomes import OutcomeQueryV1, RequestState
+from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
 from rebaser_server.commit_log.state import State
 from rebaser_server.processor.outcome_lookup import Outcomes
 from rebaser_server.store.checkpoints import changes_of

@@ -9,10 +9,10 @@ import pytest
 
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NotInWorkspace
-from rebaser_core.change_sets import Standing
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.messages import ErrorStatus
+from rebaser_core.registry_records import Standing
 from tests.integration.commands import Commands
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.values import Sum, new_id, put

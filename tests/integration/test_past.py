@@ -7,9 +7,9 @@ import pyarrow.compute as pc
 import pytest
 from deltalake.exceptions import CommitFailedError
 
-from rebaser_core.change_sets import Standing
 from rebaser_core.commits import Closing, CommitV1
 from rebaser_core.ids import RequestId
+from rebaser_core.registry_records import Standing
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import NotRetained
 from rebaser_server.store.compaction import drop_superseded, tidy

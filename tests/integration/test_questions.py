@@ -14,11 +14,11 @@ from nats.aio.msg import Msg
 
 from rebaser_client.errors import NotReadable
 from rebaser_core import codecs
-from rebaser_core.answers import ASK_AGAIN, PATIENCE
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.outcomes import OutcomeQuery, OutcomeQueryV1, OutcomeReply, RequestState
-from rebaser_core.queries import ValuesQuery, ValuesQueryV1, ValuesReply
-from rebaser_core.versioned import REPLY_VERSION
+from rebaser_core.outcome_query import OutcomeQuery, OutcomeQueryV1, OutcomeReply, RequestState
+from rebaser_core.query_protocol import ASK_AGAIN, PATIENCE
+from rebaser_core.value_query import ValuesQuery, ValuesQueryV1, ValuesReply
+from rebaser_core.versioning import REPLY_VERSION
 from rebaser_server.queries.bounds import Bounds
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets

@@ -8,11 +8,11 @@ import pytest
 
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NotReadable, Unreachable
-from rebaser_client.reading import Values
+from rebaser_client.value_reader import Values
 from rebaser_core.commits import Outcome
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries import ValuesQuery, ValuesQueryV1
-from rebaser_core.versioned import MESSAGE_VERSION
+from rebaser_core.value_query import ValuesQuery, ValuesQueryV1
+from rebaser_core.versioning import MESSAGE_VERSION
 from rebaser_server.queries import selection
 from rebaser_server.queries.bounds import Bounds
 from rebaser_server.queries.intake import QUEUE

@@ -2,7 +2,7 @@
 
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import SuccessStatusV2
-from rebaser_core.outcomes import OutcomeQueryV1, RequestState
+from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
 from rebaser_server.processor.outcome_lookup import Outcomes
 from tests.integration.deployment import Deployment, new_change_sets
 from tests.integration.values import Sum

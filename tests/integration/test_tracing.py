@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from rebaser_client.publishing import publish_task
+from rebaser_client.request_publisher import publish_task
 from rebaser_core.ids import ChangeSet
 from tests.harness import eventually
 from tests.integration.deployment import Deployment, new_change_sets

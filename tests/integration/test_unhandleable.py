@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_client.publishing import publish_task
+from rebaser_client.request_publisher import publish_task
 from rebaser_core import codecs
 from rebaser_core.corrections import MOST_TOLD, more_in
 from rebaser_core.ids import ChangeSet, RequestId

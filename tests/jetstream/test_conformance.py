@@ -25,7 +25,7 @@ from rebaser_core.jetstream import (
     Unreachable,
     connected,
 )
-from rebaser_core.jetstream.cursor import OrderedReader
+from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
 from tests.harness import NatsServer, eventually, running
 from tests.jetstream.conftest import V2_ACKS
 from tests.jetstream.deaf import DeafProxy

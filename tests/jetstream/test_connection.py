@@ -8,7 +8,7 @@ import nats
 import pytest
 
 from rebaser_core.jetstream import ConnectOptions, JetStream, Unreachable, connected
-from rebaser_core.jetstream.link import Link
+from rebaser_core.jetstream.connection.connection import Link
 from tests.harness import NatsServer, eventually, running
 from tests.jetstream.deaf import DeafProxy
 from tests.jetstream.steps import filled, spied

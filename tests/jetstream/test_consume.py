@@ -14,8 +14,8 @@ from rebaser_core.jetstream import (
     Misconfigured,
     StatusError,
 )
-from rebaser_core.jetstream.consumers import Consumer
-from rebaser_core.jetstream.pulls import MANY, Pending
+from rebaser_core.jetstream.consumers.handles import Consumer
+from rebaser_core.jetstream.consumers.pull_request import MANY, Pending
 from tests.harness import NatsServer, eventually
 from tests.jetstream.steps import (
     consumers,

@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 
 from rebaser_core.jetstream import ConsumerGone, HeartbeatsMissed, JetStream, StatusError
-from rebaser_core.jetstream.consumers import Consumer
+from rebaser_core.jetstream.consumers.handles import Consumer
 from tests.harness import NatsServer, eventually
 from tests.jetstream.steps import durable, filled, numbers, publish_many, spied, state
 

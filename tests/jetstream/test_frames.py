@@ -9,9 +9,9 @@ import pytest
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import JetStream, PullConsumer, Unreachable, is_sendable
-from rebaser_core.jetstream.link import Link
-from rebaser_core.jetstream.ordered import OrderedConsumer
-from rebaser_core.jetstream.quick import QuickClient
+from rebaser_core.jetstream.connection.connection import Link
+from rebaser_core.jetstream.connection.fast_client import QuickClient
+from rebaser_core.jetstream.consumers.ordered_consumers import OrderedConsumer
 from tests.harness import NatsServer, eventually
 from tests.jetstream import frames
 from tests.jetstream.steps import durable, filled, numbers
@@ -168,8 +168,8 @@ async def test_a_connection_that_is_closed_for_one_message_is_made_anew(
 
 
 async def test_answers_that_nobody_fetches_are_bounded(js: JetStream, monkeypatch) -> None:
-    monkeypatch.setattr("rebaser_core.jetstream.link._FEW", 10)
-    monkeypatch.setattr("rebaser_core.jetstream.link._MOST", 20)
+    monkeypatch.setattr("rebaser_core.jetstream.connection.connection._FEW", 10)
+    monkeypatch.setattr("rebaser_core.jetstream.connection.connection._MOST", 20)
     js.link._many = 10
     await js.nc.subscribe("question")
     asked = []

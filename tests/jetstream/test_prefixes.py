@@ -18,7 +18,7 @@ from rebaser_core.jetstream import (
     Unreachable,
     connected,
 )
-from rebaser_core.jetstream.object_store import CHUNK_SIZE
+from rebaser_core.jetstream.stores.object_store import CHUNK_SIZE
 from tests.harness import NatsServer, eventually, running
 from tests.jetstream.steps import consumers, numbers, spied
 

@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
-from rebaser_core.jetstream.quick import QuickClient, directly
+from rebaser_core.jetstream.connection.fast_client import QuickClient, directly
 
 WORDS = st.text(st.sampled_from("abc.ABC$_-"), min_size=1, max_size=20)
 VALUES = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20)

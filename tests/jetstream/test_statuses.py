@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from rebaser_core.jetstream import JetStream, OrderedPullConsumer, StatusError
-from rebaser_core.jetstream.cursor import OrderedReader
-from rebaser_core.jetstream.ordered import OrderedConsumer
+from rebaser_core.jetstream.consumers.ordered_consumers import OrderedConsumer
+from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
 from tests.harness import NatsServer, eventually
 from tests.jetstream.steps import consumers, filled, numbers, publish_many, send_status, spied
 

@@ -19,8 +19,8 @@ from rebaser_core.jetstream import (
     pull_subscribe,
     subscribe,
 )
-from rebaser_core.jetstream.binding import Wish
-from rebaser_core.jetstream.link import Link
+from rebaser_core.jetstream.connection.connection import Link
+from rebaser_core.jetstream.consumers.consumer_spec import Wish
 from tests.harness import NatsServer, eventually
 from tests.jetstream.steps import (
     consumers,

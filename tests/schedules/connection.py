@@ -9,7 +9,7 @@ from typing import Any
 import nats.errors
 from nats.aio.msg import Msg
 
-from rebaser_core.jetstream.link import Link
+from rebaser_core.jetstream.connection.connection import Link
 from tests.schedules.broker import Broker, Session
 from tests.schedules.loop import Process
 

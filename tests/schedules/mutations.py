@@ -5,13 +5,13 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 
-from rebaser_client import publishing
+from rebaser_client import request_publisher
 from rebaser_core.commits import Claim
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import AckSubject
-from rebaser_core.jetstream.cursor import OrderedReader
-from rebaser_core.jetstream.requests import Api
-from rebaser_core.jetstream.statuses import is_delivery
+from rebaser_core.jetstream.api_base import Api
+from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
+from rebaser_core.jetstream.messages.status_message import is_delivery
 from rebaser_server.cluster import task_lease, task_runner
 from rebaser_server.cluster.pauses import Pauses
 from rebaser_server.cluster.reconciler import Reconciler
@@ -186,7 +186,7 @@ def without_an_end_of_branches() -> AbstractContextManager[Any]:
 @contextmanager
 def without_tasks_from_clients() -> Iterator[None]:
     """C2: a request is stored, and nobody is told."""
-    with mock.patch.object(publishing, "publish_task", _yes):
+    with mock.patch.object(request_publisher, "publish_task", _yes):
         yield
 
 

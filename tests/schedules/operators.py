@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
-from rebaser_core.pauses import Scope
+from rebaser_core.pause_record import Scope
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseBook
 from tests.chaos.history import History

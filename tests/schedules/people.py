@@ -7,12 +7,12 @@ from contextlib import suppress
 from typing import Any
 
 from rebaser_client import ClientError, RebaserClient
-from rebaser_client.publishing import publish_request
+from rebaser_client.request_publisher import publish_request
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import MESSAGE_ID
+from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.evaluate.evaluator import Outcome, decode_outcome, evaluate
 from rebaser_server.runtime.concurrency import Shutdown

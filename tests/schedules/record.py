@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rebaser_core.commits import Commit
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import announced_id
+from rebaser_core.versioning import announced_id
 from rebaser_server.processor.dead_letters import REASON, SEQUENCE
 from tests.chaos.fleet import TOLD_OF_RUNS, delivery_in
 from tests.chaos.history import History, Kind

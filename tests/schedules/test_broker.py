@@ -21,8 +21,8 @@ from rebaser_core.jetstream import (
     Unreachable,
     WrongLastSequence,
     connected,
-    connection,
 )
+from rebaser_core.jetstream.connection import connect
 from tests.harness import NatsServer, running
 from tests.schedules.broker import Broker
 from tests.schedules.connection import Client
@@ -282,7 +282,7 @@ async def _asked(question: Question, url: str = "nats://simulated") -> Any:
 def _simulated(question: Question) -> Any:
     loop = Loop(question.__name__)
     broker = Broker(loop, Weather(random.Random(1)), lambda *_: None)
-    with mock.patch.object(connection, "SecuredClient", partial(Client, broker)):
+    with mock.patch.object(connect, "SecuredClient", partial(Client, broker)):
         return loop.run(_asked(question))
 
 

@@ -11,7 +11,8 @@ from unittest import mock
 
 from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connected, connection
+from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connected
+from rebaser_core.jetstream.connection import connect
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.batch_store import Batches
 from rebaser_server.commit_log.log import CommitLog
@@ -80,7 +81,7 @@ class World:
             stack.enter_context(settled(self._seed, self._loop))
             stack.enter_context(told(self.record.logged))
             stack.enter_context(
-                mock.patch.object(connection, "SecuredClient", partial(Client, self._broker))
+                mock.patch.object(connect, "SecuredClient", partial(Client, self._broker))
             )
             # However many lines go out at once: nothing depends on nobody else writing.
             at_once = random.Random(f"at once {self._seed}").choice((1, 2, 8))

@@ -9,7 +9,7 @@ import pytest
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ApiError, ObjectNotFound, ObjectStore
 from rebaser_core.messages import InStore
-from rebaser_core.pauses import Scope
+from rebaser_core.pause_record import Scope
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseBook
 from rebaser_server.commands.cli import main

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rebaser_client.activity_feed import watching
 from rebaser_client.client import RebaserClient
-from rebaser_client.publishing import publish_request
-from rebaser_client.watching import watching
+from rebaser_client.request_publisher import publish_request
 from rebaser_core.activities import ActivityKind
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream, Unreachable
@@ -21,9 +21,9 @@ from rebaser_core.messages import (
     SuccessStatusV2,
     Updates,
 )
-from rebaser_core.outcomes import RequestState
+from rebaser_core.outcome_query import RequestState
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import announced_id
+from rebaser_core.versioning import announced_id
 from rebaser_server.commands.cli import main
 from rebaser_server.processor.request_queue import RequestQueue
 from rebaser_server.service.composition import prepare

@@ -6,18 +6,6 @@ from typing import Any, Final
 
 from rebaser_core import codecs
 from rebaser_core.activities import Activity, ActivityKind, ActivityV1
-from rebaser_core.change_sets import (
-    Application,
-    ChangeSetRecord,
-    ChangeSetRecordV1,
-    ChangeSetRequest,
-    ChangeSetRequestV1,
-    ChangeSetRequestV2,
-    Kind,
-    Standing,
-    WorkspaceRecord,
-    WorkspaceRecordV1,
-)
 from rebaser_core.commits import (
     Attempts,
     Base,
@@ -55,7 +43,7 @@ from rebaser_core.messages import (
     UpdatesBatchV1,
     UpdatesBatchV2,
 )
-from rebaser_core.outcomes import (
+from rebaser_core.outcome_query import (
     OutcomeQuery,
     OutcomeQueryV1,
     OutcomeReply,
@@ -63,14 +51,18 @@ from rebaser_core.outcomes import (
     OutcomeReplyV2,
     RequestState,
 )
-from rebaser_core.pauses import PauseRecord, PauseRecordV1
-from rebaser_core.queries import (
-    ReadValue,
-    ValuesQuery,
-    ValuesQueryV1,
-    ValuesReply,
-    ValuesReplyV1,
-    ValuesReplyV2,
+from rebaser_core.pause_record import PauseRecord, PauseRecordV1
+from rebaser_core.registry_records import (
+    Application,
+    ChangeSetRecord,
+    ChangeSetRecordV1,
+    ChangeSetRequest,
+    ChangeSetRequestV1,
+    ChangeSetRequestV2,
+    Kind,
+    Standing,
+    WorkspaceRecord,
+    WorkspaceRecordV1,
 )
 from rebaser_core.updates import (
     PutFunc,
@@ -81,7 +73,15 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
-from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION, Versioned
+from rebaser_core.value_query import (
+    ReadValue,
+    ValuesQuery,
+    ValuesQueryV1,
+    ValuesReply,
+    ValuesReplyV1,
+    ValuesReplyV2,
+)
+from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION, Versioned
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 ENDINGS: Final = {codecs.CBOR: "cbor", codecs.JSON: "json"}

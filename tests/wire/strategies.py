@@ -8,14 +8,6 @@ from hypothesis import strategies as st
 
 from rebaser_core import codecs
 from rebaser_core.activities import ActivityKind, ActivityV1
-from rebaser_core.change_sets import (
-    Application,
-    ChangeSetRecordV1,
-    ChangeSetRequestV2,
-    Kind,
-    Standing,
-    WorkspaceRecordV1,
-)
 from rebaser_core.commits import (
     Attempts,
     Base,
@@ -47,9 +39,16 @@ from rebaser_core.messages import (
     Updates,
     UpdatesBatchV2,
 )
-from rebaser_core.outcomes import OutcomeQueryV1, OutcomeReplyV2, RequestState
-from rebaser_core.pauses import PauseRecordV1
-from rebaser_core.queries import ReadValue, ValuesQueryV1, ValuesReplyV2
+from rebaser_core.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
+from rebaser_core.pause_record import PauseRecordV1
+from rebaser_core.registry_records import (
+    Application,
+    ChangeSetRecordV1,
+    ChangeSetRequestV2,
+    Kind,
+    Standing,
+    WorkspaceRecordV1,
+)
 from rebaser_core.updates import (
     PutFunc,
     PutValue,
@@ -59,6 +58,7 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
+from rebaser_core.value_query import ReadValue, ValuesQueryV1, ValuesReplyV2
 
 unhurried: Final = settings(deadline=None, max_examples=50)
 

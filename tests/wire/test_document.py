@@ -10,15 +10,15 @@ import pytest
 from blake3 import blake3
 from pydantic import TypeAdapter
 
-from rebaser_core import answers, codecs
+from rebaser_core import codecs, query_protocol
 from rebaser_core.activities import ActivityKind
 from rebaser_core.corrections import CUT, MORE
 from rebaser_core.messages import InObjectStore, UpdatesAddress, UpdatesBatch
-from rebaser_core.outcomes import RequestState
+from rebaser_core.outcome_query import RequestState
 from rebaser_core.streams import StreamOptions, streams
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import _KINDS, UpdateList
-from rebaser_core.versioned import (
+from rebaser_core.versioning import (
     AUTHOR,
     CONTENT_TYPE,
     MESSAGE_ID,
@@ -122,7 +122,12 @@ def test_every_header_is_told():
         REPLY_INBOX,
         AUTHOR,
         REPLY_VERSION,
-        *(answers.READS_PIECES, answers.PATIENCE, answers.PIECE, answers.ASK_AGAIN),
+        *(
+            query_protocol.READS_PIECES,
+            query_protocol.PATIENCE,
+            query_protocol.PIECE,
+            query_protocol.ASK_AGAIN,
+        ),
         "traceparent",
     } == set(told)
 

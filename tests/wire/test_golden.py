@@ -13,7 +13,7 @@ import pytest
 
 import rebaser_core
 from rebaser_core import codecs
-from rebaser_core.versioned import MessageType
+from rebaser_core.versioning import MessageType
 from tests.wire.samples import ENDINGS, GOLDEN, SAMPLES, TYPES
 
 BOTH = pytest.mark.parametrize("content_type", sorted(ENDINGS), ids=ENDINGS.get)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage, MessageError, NewerVersion, UnsupportedMessage
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesResponse, UpdatesBatch
-from rebaser_core.versioned import CONTENT_TYPE, MESSAGE_ID, MESSAGE_TYPE, MESSAGE_VERSION
+from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_ID, MESSAGE_TYPE, MESSAGE_VERSION
 from tests.wire.samples import DIGEST, OBJECT, ONE, REQUEST, SAMPLES, TYPES, WHERE, request
 from tests.wire.strategies import content_types, unhurried
 

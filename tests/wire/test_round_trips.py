@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rebaser_core import codecs
 from rebaser_core.messages import EnqueueUpdatesResponse
-from rebaser_core.versioned import ContentInfo
+from rebaser_core.versioning import ContentInfo
 from tests.wire.samples import TYPES
 from tests.wire.strategies import (
     content_types,

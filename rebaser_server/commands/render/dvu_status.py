@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from nats.aio.msg import Msg
 
-from rebaser_core import deadlines
 from rebaser_core.commits import Commit, CommitV1
 from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream.ordered import ordered_reader
-from rebaser_core.pauses import scopes_of
+from rebaser_core.jetstream import deadlines
+from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
+from rebaser_core.pause_record import scopes_of
 from rebaser_server.cluster.pauses import PauseBook, Paused
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commit_log.log import DVU_DUE

@@ -7,7 +7,7 @@ from typing import Any, Final
 from rebaser_client.errors import ClientError
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
-from rebaser_core.queries import ReadValue
+from rebaser_core.value_query import ReadValue
 from rebaser_server.commands.support.deployment import Deployment
 
 _FAILED: Final = "failed"

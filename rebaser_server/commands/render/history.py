@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from rebaser_client.history import Entry, history
+from rebaser_client.log_reader import Entry, history
 from rebaser_core.corrections import count_of
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus, SuccessStatusV2

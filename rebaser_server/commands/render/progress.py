@@ -2,11 +2,11 @@
 
 from typing import Any, Final
 
-from rebaser_client.watching import Activities, watching
-from rebaser_core import deadlines
+from rebaser_client.activity_feed import Activities, watching
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import deadlines
 from rebaser_core.messages import ErrorStatus
 from rebaser_server.commands.render.failures import changed_by, failures
 from rebaser_server.commands.render.result import Result

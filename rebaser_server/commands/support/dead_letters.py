@@ -12,10 +12,10 @@ from rebaser_client.client import RebaserClient
 from rebaser_core.errors import MessageError, RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
-from rebaser_core.jetstream.stored import StoredMessage
+from rebaser_core.jetstream.messages.stored_message import StoredMessage
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import MESSAGE_ID
+from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.batch_store import Batches, MissingBatch
 from rebaser_server.processor.dead_letters import (
     ATTEMPTS,

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rebaser_core.ids import ChangeSet
-from rebaser_core.pauses import Scope, scopes_of
+from rebaser_core.pause_record import Scope, scopes_of
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from rebaser_core.errors import RebaserError
-from rebaser_core.jetstream import connection
+from rebaser_core.jetstream.connection import connect
 
 _VIOLATION: Final = re.compile(r'permissions violation for (\w+) to "([^"]+)"', re.IGNORECASE)
 
@@ -42,10 +42,10 @@ def permitted(user: str | None) -> Iterator[None]:
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - called in a coroutine
-    listening, before = _Listening(task), connection.log.level
+    listening, before = _Listening(task), connect.log.level
     cancelled = task.cancelling()
-    connection.log.addHandler(listening)
-    connection.log.setLevel(logging.INFO)
+    connect.log.addHandler(listening)
+    connect.log.setLevel(logging.INFO)
     try:
         yield
     except asyncio.CancelledError:
@@ -54,5 +54,5 @@ def permitted(user: str | None) -> Iterator[None]:
         who = f"user {user!r}" if user else "this user"
         raise NotPermitted(f"NATS does not let {who} {listening.refused}") from None
     finally:
-        connection.log.removeHandler(listening)
-        connection.log.setLevel(before)
+        connect.log.removeHandler(listening)
+        connect.log.setLevel(before)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from rebaser_core import deadlines
+from rebaser_core.jetstream import deadlines
 from rebaser_server.compute.errors import Stalled
 
 

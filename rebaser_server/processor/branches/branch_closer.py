@@ -7,16 +7,16 @@ from typing import Final, Never
 import structlog
 
 from rebaser_client.errors import NoSuchChangeSet
-from rebaser_client.publishing import publish_request, publish_task
 from rebaser_client.registry import Registry
-from rebaser_core.change_sets import Application, ChangeSetRecordV1, Standing, now
+from rebaser_client.request_publisher import publish_request, publish_task
 from rebaser_core.commits import Branch, Closing, Commit, Outcome
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, OrderedConsumer
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, ErrorStatus
-from rebaser_core.outcomes import OutcomeQueryV1, RequestState
+from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
+from rebaser_core.registry_records import Application, ChangeSetRecordV1, Standing, now
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioned import AUTHOR
+from rebaser_core.versioning import AUTHOR
 from rebaser_server.processor.change_set_commands import at_head, at_rest
 from rebaser_server.processor.outcome_lookup import Outcomes
 from rebaser_server.processor.ownership import Ownership

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Final, Never
 
-from rebaser_core.change_sets import Standing
 from rebaser_core.commits import Closing
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStream
+from rebaser_core.registry_records import Standing
 from rebaser_core.subjects import Subjects
 from rebaser_server.processor.branches.branch_closer import PATIENCE, Closer
 from rebaser_server.processor.branches.head_follower import Following

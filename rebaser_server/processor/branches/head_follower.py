@@ -13,14 +13,13 @@ import nats.errors
 import structlog
 from nats.aio.msg import Msg
 
-from rebaser_client.publishing import publish_request
-from rebaser_core import deadlines
+from rebaser_client.request_publisher import publish_request
 from rebaser_core.activities import Activity, ActivityKind
-from rebaser_core.change_sets import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.commits import Branch
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import JetStream
+from rebaser_core.jetstream import JetStream, deadlines
+from rebaser_core.registry_records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.subjects import Subjects
 from rebaser_server.errors import HistoryBroken
 from rebaser_server.processor.ownership import Ownership

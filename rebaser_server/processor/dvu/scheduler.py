@@ -11,10 +11,10 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_core import deadlines
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import Claim
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import deadlines
 from rebaser_server.compute.errors import DvuError, RunFailed
 from rebaser_server.compute.plan.cost_model import CostBook
 from rebaser_server.compute.plan.plan import Plan, plan

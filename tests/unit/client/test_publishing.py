@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rebaser_client.publishing import Tasks, persistently
+from rebaser_client.request_publisher import Tasks, persistently
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import SubjectFull, Unavailable, Unreachable
 

@@ -6,7 +6,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from rebaser_client.watching import Activities
+from rebaser_client.activity_feed import Activities
 from rebaser_core.activities import Activity, ActivityKind, ActivityV1
 from tests.wire.samples import REQUEST, WHERE
 

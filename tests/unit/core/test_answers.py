@@ -2,8 +2,8 @@
 
 import pytest
 
-from rebaser_core.answers import PATIENCE, PIECE, Assembly, cut, seconds_in
 from rebaser_core.errors import MalformedMessage
+from rebaser_core.query_protocol import PATIENCE, PIECE, Assembly, cut, seconds_in
 
 
 @pytest.mark.parametrize("room", [1, 2, 3, 7, 99, 100])

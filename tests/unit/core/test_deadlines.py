@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from rebaser_core import deadlines
+from rebaser_core.jetstream import deadlines
 
 
 async def forever():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_core.limits import Limits
+from rebaser_core.batch_limits import Limits
 from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetInputs, SetValue
 from tests.unit.server.saving import ulid
 

@@ -4,8 +4,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from rebaser_core.codecs import MAX_DEPTH
-from rebaser_core.shapes import brief
 from rebaser_core.updates import PutFunc, PutValue, SetComputed, SetInputs, SetValue, UpdateList
+from rebaser_core.wire_model import brief
 from tests.wire.samples import EVERY_UPDATE, FUNC, ONE, RESULTS, TWO
 
 LIST = TypeAdapter(UpdateList)

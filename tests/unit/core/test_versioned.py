@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage, NewerVersion
 from rebaser_core.ids import RequestId
-from rebaser_core.shapes import Plain, Read, Shape, brief
-from rebaser_core.versioned import ContentInfo, MessageType, Versioned
+from rebaser_core.versioning import ContentInfo, MessageType, Versioned
+from rebaser_core.wire_model import Plain, Read, Shape, brief
 
 ID = RequestId.from_int(7)
 

@@ -10,7 +10,7 @@ from opentelemetry.trace import SpanContext
 
 from rebaser_core.commits import Claim, CommitV1, Handled, Head, Outcome
 from rebaser_core.ids import RequestId
-from rebaser_core.tracing import MOST_LINKS, context_of, injected, is_on, named_in
+from rebaser_core.trace_context import MOST_LINKS, context_of, injected, is_on, named_in
 from rebaser_server.processor.pending_dvu import Owed
 from rebaser_server.telemetry import logs
 from rebaser_server.telemetry.tracing import exported, is_wanted

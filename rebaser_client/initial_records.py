@@ -1,0 +1,83 @@
+"""The records that a workspace, its head and a branch begin with.
+
+Ids of records are made of what they name, so that whoever asks again is recognised.
+"""
+
+from typing import Final, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+
+from rebaser_core.commits import Base
+from rebaser_core.errors import MalformedMessage
+from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.registry_records import (
+    ChangeSetRecordV1,
+    Kind,
+    RecordName,
+    WorkspaceRecordV1,
+    now,
+)
+from rebaser_core.wire_model import brief
+
+_NAME: Final = TypeAdapter(RecordName)
+
+
+class Workspace(NamedTuple):
+    """A workspace and its head, as they are registered."""
+
+    record: WorkspaceRecordV1
+    head: ChangeSetRecordV1
+
+
+def named(name: str) -> str:
+    """The name, if it may be one.
+
+    Raises:
+        MalformedMessage: it may not.
+    """
+    try:
+        return _NAME.validate_python(name)
+    except ValidationError as error:
+        raise MalformedMessage(f"name: {brief(error)}") from error
+
+
+def new_workspace(
+    name: str, workspace_id: WorkspaceId, head: ChangeSetId, by: str | None
+) -> Workspace:
+    """Raises as `named`."""
+    record = WorkspaceRecordV1(
+        id=RequestId.from_bytes(head.bytes),
+        workspace_id=workspace_id,
+        name=named(name),
+        head=head,
+        created_at=now(),
+        by=by,
+    )
+    its_head = ChangeSetRecordV1(
+        id=record.id,
+        workspace_id=workspace_id,
+        change_set_id=head,
+        name="head",
+        kind=Kind.HEAD,
+        head=head,
+        created_at=record.created_at,
+        by=by,
+    )
+    return Workspace(record, its_head)
+
+
+def new_branch(
+    name: str, workspace: WorkspaceRecordV1, branch: ChangeSetId, base: Base, by: str | None
+) -> ChangeSetRecordV1:
+    """Raises as `named`."""
+    return ChangeSetRecordV1(
+        id=RequestId.from_bytes(branch.bytes),
+        workspace_id=workspace.workspace_id,
+        change_set_id=branch,
+        name=named(name),
+        kind=Kind.BRANCH,
+        head=workspace.head,
+        base=base,
+        created_at=now(),
+        by=by,
+    )

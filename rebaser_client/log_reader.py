@@ -1,0 +1,97 @@
+"""What happened to a change set: its commit log, as far back as it is kept."""
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rebaser_core.commits import Commit, CommitV1, Outcome
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import JetStream
+from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
+from rebaser_core.messages import Correction, Inline
+from rebaser_core.subjects import Subjects
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A request that was settled, by one line of the log."""
+
+    commit: int
+    """Sequence of the line; what `rebaser values --at` and `rebaser revert` take."""
+    time: datetime
+    """When the line was stored, by the server's clock."""
+    request: RequestId
+    outcome: Outcome
+    author: str | None
+    """Who asked, as the client said it."""
+    by: str
+    """The Rebaser that settled it."""
+    computed: bool
+    """Whether it brought the results of a dependent values update."""
+    recomputes: bool
+    """Whether it left values to be computed anew."""
+    updates: dict[str, int] | None
+    """How many of each kind were performed; None if the batch is not in the line."""
+    corrections: tuple[Correction, ...]
+    message: str | None
+    """Why it is dead or refused."""
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data, for programs."""
+        return {
+            "commit": self.commit,
+            "time": self.time.isoformat(),
+            "request": str(self.request),
+            "outcome": self.outcome.value,
+            "author": self.author,
+            "by": self.by,
+            "computed": self.computed,
+            "recomputes": self.recomputes,
+            "updates": self.updates,
+            "corrections": [correction.wire() for correction in self.corrections],
+            "message": self.message,
+        }
+
+
+async def history(
+    js: JetStream, subjects: Subjects, change_set: ChangeSet, *, after: int = 0, most: int | None
+) -> list[Entry]:
+    """The last `most` requests settled behind commit `after`, or all, oldest first.
+
+    As of a moment after the call. Lines that settle no request (a change of owner, a
+    claim) are left out.
+    """
+    found: deque[Entry] = deque(maxlen=most)
+    reader = ordered_reader(js)(
+        js, subjects.commits_stream, subjects.commits(change_set), start_sequence=after + 1
+    )
+    async with reader:
+        while (line := await reader.next(quiet=0)) is not None:
+            commit = Commit.decode(line.headers, line.payload)
+            if commit.handled is not None:
+                found.append(_entry(line.stream_sequence, line.timestamp, commit))
+    return list(found)
+
+
+def _entry(sequence: int, time: datetime, line: CommitV1) -> Entry:
+    handled = line.handled
+    assert handled is not None  # noqa: S101 - looked at by the caller
+    updates: dict[str, int] | None = None
+    if isinstance(handled.updates, Inline):
+        updates = {}
+        for update in handled.updates.inline.updates:
+            updates[update.KIND] = updates.get(update.KIND, 0) + 1
+    return Entry(
+        commit=sequence,
+        time=time,
+        request=handled.id,
+        outcome=handled.outcome,
+        author=handled.author,
+        by=line.head.owner.partition("/")[0],
+        computed=handled.covers is not None,
+        recomputes=line.head.dirty_sequence == handled.sequence,
+        updates=updates,
+        corrections=handled.corrections,
+        message=handled.message,
+    )

@@ -1,0 +1,79 @@
+"""Where answers arrive: one subscription for all requests of a client."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from opentelemetry.trace import SpanKind
+
+from rebaser_core import trace_context
+from rebaser_core.errors import MessageError
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
+
+
+class Replies:
+    """Hands each response to the one who waits for that request."""
+
+    def __init__(self, inbox: str) -> None:
+        self.inbox_root = inbox
+        self._waiting: dict[RequestId, list[asyncio.Future[EnqueueUpdatesResponseV2]]] = {}
+
+    def expect(self, request_id: RequestId) -> asyncio.Future[EnqueueUpdatesResponseV2]:
+        """The future response. Ask before the request is sent; cancel it to stop waiting.
+
+        Whoever asks again for the same request has a future of its own.
+        """
+        future: asyncio.Future[EnqueueUpdatesResponseV2]
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(request_id, []).append(future)
+        future.add_done_callback(lambda done: self._forget(request_id, done))
+        return future
+
+    def _forget(
+        self, request_id: RequestId, future: asyncio.Future[EnqueueUpdatesResponseV2]
+    ) -> None:
+        waiting = self._waiting[request_id]
+        waiting.remove(future)
+        if not waiting:
+            del self._waiting[request_id]
+
+    def inbox(self, request_id: RequestId) -> str:
+        return f"{self.inbox_root}.{request_id}"
+
+    async def receive(self, message: Msg) -> None:
+        """Take what came; what cannot be read is nobody's answer."""
+        with suppress(MessageError):
+            headers = message.headers or {}
+            response = EnqueueUpdatesResponse.decode(headers, message.data)
+            if trace_context.is_on():
+                _note(headers, response)
+            for future in self._waiting.get(response.id, ()):
+                if not future.done():
+                    future.set_result(response)
+
+
+def _note(headers: Mapping[str, str], response: EnqueueUpdatesResponseV2) -> None:
+    """That it came, in the trace that it belongs to."""
+    trace_context.begun(
+        "rebaser reply received",
+        ChangeSet(response.workspace_id, response.change_set_id),
+        SpanKind.CONSUMER,
+        parent=trace_context.context_of(headers),
+        request=str(response.id),
+    ).end()
+
+
+@asynccontextmanager
+async def receiving(nc: Client) -> AsyncIterator[Replies]:
+    """Answers arrive for as long as the body runs."""
+    replies = Replies(nc.new_inbox())
+    subscription = await nc.subscribe(f"{replies.inbox_root}.*", cb=replies.receive)
+    try:
+        yield replies
+    finally:
+        with suppress(nats.errors.Error):
+            await subscription.unsubscribe()

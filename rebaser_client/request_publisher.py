@@ -1,0 +1,224 @@
+"""The two publishes that make a request: the request itself, then its change set's task.
+
+Rules C1 and C2 of the protocol; whoever enqueues, a client or a Rebaser, does it here.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Self, TypeVar
+
+from blake3 import blake3
+from opentelemetry.trace import SpanKind
+
+from rebaser_client.errors import NotStored, QueueFull, TooLarge
+from rebaser_core import trace_context
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import (
+    Full,
+    JetStream,
+    JetStreamError,
+    SubjectFull,
+    Unavailable,
+    Unreachable,
+    Unsendable,
+)
+from rebaser_core.subjects import Subjects
+from rebaser_core.versioning import MESSAGE_ID, announced_id
+
+RETRY_FOR: Final = 60.0
+"""Seconds in which an unanswered publish is tried again: the retry horizon H."""
+
+_FIRST_DELAY: Final = 0.05  # seconds, doubled up to
+_LONGEST_DELAY: Final = 2.0
+
+_DIGEST: Final = 16  # octets
+
+T = TypeVar("T")
+
+
+async def publish_request(
+    js: JetStream,
+    subjects: Subjects,
+    change_set: ChangeSet,
+    headers: Mapping[str, str],
+    payload: bytes,
+    *,
+    retry_for: float = RETRY_FOR,
+    tasks: "Tasks | None" = None,
+) -> int:
+    """Store a request and see to it that a task for it exists; its stream sequence.
+
+    `tasks` is for who may store several for one change set at a time.
+
+    Repeated with the same `Nats-Msg-Id`, see `message_id`, it is stored once. Cancelled or
+    failed, the request may be stored, with or without its task; the reconcilers find it.
+
+    Raises:
+        NotStored: request or task not confirmed for `retry_for` seconds.
+        QueueFull: refused, and not stored by an earlier try either.
+        TooLarge: it does not fit into a message; nothing was sent.
+    """
+    request_id = announced_id(headers) or ""
+    with trace_context.span("rebaser enqueue", change_set, SpanKind.PRODUCER, request=request_id):
+        headers = trace_context.injected(headers)
+        tasks = tasks or Tasks.on(js, subjects, retry_for)
+        return await _publish(
+            js, subjects, change_set, request_id, headers, payload, retry_for, tasks
+        )
+
+
+def message_id(request_id: object, change_set: ChangeSet, payload: bytes) -> str:
+    """What the server recognises a repetition of the request by, behind the request's id.
+
+    The server remembers message ids for the whole stream, so what is stored under
+    another's is taken for a repetition, also where it is of another change set. Nobody
+    knows this one who does not know the request.
+    """
+    digest = blake3(f"{change_set}:".encode() + payload).hexdigest(_DIGEST)
+    return f"{request_id}.{digest}"
+
+
+async def _publish(
+    js: JetStream,
+    subjects: Subjects,
+    change_set: ChangeSet,
+    request_id: str,
+    headers: Mapping[str, str],
+    payload: bytes,
+    retry_for: float,
+    tasks: "Tasks",
+) -> int:
+    async def store() -> int:
+        subject = subjects.requests(change_set)
+        ack = await js.publish(
+            subject,
+            payload,
+            headers={k: v for k, v in headers.items() if k != MESSAGE_ID},
+            message_id=headers[MESSAGE_ID],
+        )
+        return ack.sequence
+
+    try:
+        sequence = await persistently(store, retry_for)
+    except Full as error:  # the server looks for the id first
+        raise queue_full(f"request {request_id} of {change_set}", error) from error
+    except Unsendable as error:
+        raise TooLarge(f"request {request_id}: {error}") from error
+    except JetStreamError as error:
+        # Stored or not, a task harms nothing and the request may need it (C2).
+        await publish_task(js, subjects, change_set, retry_for=_LONGEST_DELAY)
+        raise NotStored(f"request {request_id}: {error}") from error
+    if not await tasks.see_to(change_set):
+        raise NotStored(f"request {request_id} is stored, but its task is not confirmed")
+    return sequence
+
+
+def queue_full(what: str, error: Full) -> QueueFull:
+    """What a caller is told of a refusal for want of room."""
+    whose = "its change set has" if isinstance(error, SubjectFull) else "all change sets have"
+    return QueueFull(
+        f"{what} is not stored: {whose} as much waiting as the server takes "
+        f"({error.description}). Enqueue it again, later, under the same or a new id"
+    )
+
+
+async def publish_task(
+    js: JetStream, subjects: Subjects, change_set: ChangeSet, *, retry_for: float = 10.0
+) -> bool:
+    """See to it that the change set has a task; False if that is not certain.
+
+    Never with a message id: one that the server remembers would suppress a task that
+    is needed (S-2).
+    """
+
+    async def poke() -> bool:
+        with suppress(SubjectFull):  # there is one: what we wanted
+            await js.publish(subjects.task(change_set))
+        return True
+
+    try:
+        return await persistently(poke, retry_for)
+    except JetStreamError:
+        return False
+
+
+class Tasks:
+    """Sees to the tasks of change sets; those who ask for the same one at a time share a publish.
+
+    Each is answered by one that began after he asked (C2), so while one is under way all
+    who come wait for the next.
+    """
+
+    def __init__(self, publish: Callable[[ChangeSet], Awaitable[bool]]) -> None:
+        self._publish = publish
+        self._rounds: dict[ChangeSet, _Rounds] = {}
+
+    @classmethod
+    def on(cls, js: JetStream, subjects: Subjects, retry_for: float) -> Self:
+        """By `publish_task`."""
+
+        async def publish(change_set: ChangeSet) -> bool:
+            return await publish_task(js, subjects, change_set, retry_for=retry_for)
+
+        return cls(publish)
+
+    async def see_to(self, change_set: ChangeSet) -> bool:
+        """Have one published; its answer. May be cancelled, which is nobody else's concern."""
+        rounds = self._rounds.setdefault(change_set, _Rounds())
+        rounds.askers += 1
+        needed = rounds.begun + 1
+        try:
+            while rounds.ended < needed:
+                if rounds.end is None:
+                    await self._begin(change_set, rounds)
+                else:
+                    await rounds.end.wait()
+            return rounds.answer
+        finally:
+            rounds.askers -= 1
+            if not rounds.askers:
+                del self._rounds[change_set]
+
+    async def _begin(self, change_set: ChangeSet, rounds: "_Rounds") -> None:
+        rounds.begun += 1
+        rounds.end = end = asyncio.Event()
+        try:
+            rounds.answer = await self._publish(change_set)
+            rounds.ended = rounds.begun  # else it was cancelled: another of those who wait begins
+        finally:
+            rounds.end = None
+            end.set()
+
+
+@dataclass(slots=True)
+class _Rounds:
+    """The publishes of one change set's task, one after the other, while anybody waits for one."""
+
+    askers: int = 0
+    begun: int = 0
+    ended: int = 0
+    """The last that was answered."""
+    answer: bool = False
+    end: asyncio.Event | None = None
+    """Of the one under way."""
+
+
+async def persistently(call: Callable[[], Awaitable[T]], retry_for: float) -> T:
+    """What `call`, which may be repeated, returns once the server is well.
+
+    Raises:
+        Unreachable, Unavailable: still so, `retry_for` seconds after the start.
+        JetStreamError: any other, at once, since waiting cannot help.
+    """
+    clock = asyncio.get_running_loop().time
+    end, delay = clock() + retry_for, _FIRST_DELAY
+    while True:
+        try:
+            return await call()
+        except (Unreachable, Unavailable):
+            if clock() >= end:
+                raise
+        await asyncio.sleep(delay)
+        delay = min(2 * delay, _LONGEST_DELAY)

@@ -1,0 +1,163 @@
+"""Store requests and learn what became of them: what all of the client stands on."""
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+from itertools import chain, repeat
+from typing import Final
+
+from rebaser_client.errors import NotReadable, OutcomeUnknown, Unreachable
+from rebaser_client.reply_inbox import Replies
+from rebaser_client.request_publisher import Tasks, message_id, publish_request, publish_task
+from rebaser_client.workspace_check import Pairs
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.messages import EnqueueUpdatesResponseV2
+from rebaser_core.outcome_query import (
+    OutcomeQuery,
+    OutcomeQueryV1,
+    OutcomeReply,
+    OutcomeReplyV2,
+    RequestState,
+)
+from rebaser_core.query_protocol import ASK_AGAIN, PATIENCE
+from rebaser_core.registry_records import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_core.subjects import Subjects
+from rebaser_core.versioning import MESSAGE_ID, REPLY_INBOX, REPLY_VERSION
+
+Reply = Awaitable[EnqueueUpdatesResponseV2]
+
+ASKS: Final = (1.0, 10.0, 20.0, 40.0)
+ASK_EVERY: Final = 60.0
+"""Seconds without a reply after which the task is looked after (C3) and the outcome asked for:
+ever more, since a request behind many others waits for long, and so do those who asked."""
+
+OUTCOME_TIMEOUT: Final = 10.0  # seconds
+
+
+class Requests:
+    """The requests of one client, encoded already."""
+
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        replies: Replies,
+        content_type: str,
+        retry_for: float,
+        author: str | None,
+        pairs: Pairs,
+    ) -> None:
+        """`retry_for`: seconds; `author`: who asks what is asked of a change set as a whole."""
+        self._js = js
+        self._subjects = subjects
+        self._replies = replies
+        self._content_type = content_type
+        self._retry_for = retry_for
+        self._author = author
+        self._pairs = pairs
+        self._tasks = Tasks.on(js, subjects, retry_for)
+
+    async def store(self, change_set: ChangeSet, headers: dict[str, str], payload: bytes) -> None:
+        """As `publish_request`."""
+        await publish_request(
+            self._js,
+            self._subjects,
+            change_set,
+            headers | {MESSAGE_ID: message_id(headers[MESSAGE_ID], change_set, payload)},
+            payload,
+            retry_for=self._retry_for,
+            tasks=self._tasks,
+        )
+
+    async def store_with_reply(
+        self,
+        change_set: ChangeSet,
+        request_id: RequestId,
+        headers: dict[str, str],
+        payload: bytes,
+    ) -> Reply:
+        """As `store`; the response to await, which comes once and is final.
+
+        Awaiting it raises `OutcomeUnknown` if the request was handled so long ago that
+        nobody remembers it.
+        """
+        answer = self._replies.expect(request_id)
+        try:
+            inbox = self._replies.inbox(request_id)
+            await self.store(change_set, {**headers, REPLY_INBOX: inbox}, payload)
+        except BaseException:
+            answer.cancel()
+            raise
+        return self._answered(change_set, request_id, answer)
+
+    async def ask(self, request: ChangeSetRequestV2) -> EnqueueUpdatesResponseV2:
+        """Ask something of a change set as a whole; its final answer.
+
+        Raises:
+            NotInWorkspace: it is another workspace's; nothing was sent.
+        """
+        change_set = ChangeSet(request.workspace_id, request.change_set_id)
+        await self._pairs.require(change_set)
+        request = request.model_copy(update={"by": self._author})
+        headers, payload = ChangeSetRequest.encode(request, self._content_type)
+        return await (await self.store_with_reply(change_set, request.id, headers, payload))
+
+    async def outcome(self, change_set: ChangeSet, request_id: RequestId) -> OutcomeReplyV2:
+        """What became of a request; changes nothing.
+
+        Raises:
+            Unreachable: no Rebaser answered, or one that was too busy to look.
+            NotReadable: one did, and said why it does not tell.
+        """
+        query = OutcomeQueryV1(
+            id=request_id,
+            workspace_id=change_set.workspace_id,
+            change_set_id=change_set.change_set_id,
+        )
+        headers, payload = OutcomeQuery.encode(query, self._content_type)
+        headers[REPLY_VERSION] = str(OutcomeReply.current.VERSION)
+        headers[PATIENCE] = str(OUTCOME_TIMEOUT)
+        try:
+            answer = await self._js.link.request(
+                self._subjects.outcomes(change_set),
+                payload,
+                headers=headers,
+                timeout=OUTCOME_TIMEOUT,
+            )
+        except JetStreamError as error:
+            raise Unreachable(f"no Rebaser answered: {error}") from error
+        reply = OutcomeReply.decode(answer.headers or {}, answer.data)
+        if reply.error is None:
+            return reply
+        if ASK_AGAIN in (answer.headers or {}):
+            raise Unreachable(f"no Rebaser answered: {reply.error}")
+        raise NotReadable(reply.error)
+
+    async def _answered(
+        self,
+        change_set: ChangeSet,
+        request_id: RequestId,
+        answer: asyncio.Future[EnqueueUpdatesResponseV2],
+    ) -> EnqueueUpdatesResponseV2:
+        """Wait for the reply, and now and then ask for it: it is plain NATS and may be lost.
+
+        None will come, either, if the request was sent before and is handled already.
+        """
+        unknown = 0
+        try:
+            for patience in chain(ASKS, repeat(ASK_EVERY)):
+                done, _ = await asyncio.wait([answer], timeout=patience)
+                if done:
+                    return answer.result()
+                await publish_task(self._js, self._subjects, change_set)
+                with suppress(Unreachable):
+                    known = await self.outcome(change_set, request_id)
+                    if known.response is not None:
+                        return known.response
+                    unknown += known.state is RequestState.UNKNOWN
+                if unknown > 1:  # once may be a replica that lags behind
+                    raise OutcomeUnknown(f"request {request_id} is not known any more")
+            raise AssertionError("there is always another ask")
+        finally:
+            answer.cancel()

@@ -1,0 +1,144 @@
+"""What is registered: workspaces and change sets created, forked, found, renamed.
+
+Nothing here asks a Rebaser: records are an index that Rebasers keep up to date.
+"""
+
+from typing import Final
+
+from rebaser_client.errors import NoSuchChangeSet
+from rebaser_client.initial_records import Workspace, named, new_branch, new_workspace
+from rebaser_client.registry import Registry
+from rebaser_core.batch_limits import Limits
+from rebaser_core.commits import Base
+from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+from rebaser_core.jetstream import JetStream
+from rebaser_core.registry_records import ChangeSetRecordV1, Kind, Standing, WorkspaceRecordV1
+from rebaser_core.subjects import Subjects
+
+CLOSED: Final = (Standing.APPLIED, Standing.ABANDONED, Standing.DELETED)
+
+
+class Directory:
+    """Each coroutine may be cancelled, and asked again: see what it says of that."""
+
+    def __init__(
+        self, js: JetStream, subjects: Subjects, limits: Limits, author: str | None
+    ) -> None:
+        self._js = js
+        self._author = author
+        self._subjects = subjects
+        self._limits = limits
+        self.registry = Registry(js, subjects)
+
+    async def create(
+        self,
+        name: str,
+        *,
+        workspace_id: WorkspaceId | None = None,
+        head: ChangeSetId | None = None,
+    ) -> Workspace:
+        """Register a workspace with its head, which is empty unless it is a change set in use.
+
+        Asked again with the same ids it completes what was begun.
+
+        Raises:
+            AlreadyThere: there is a workspace of that id with another head.
+        """
+        workspace = new_workspace(
+            name, workspace_id or WorkspaceId(), head or ChangeSetId(), self._author
+        )
+        await self.registry.create_workspace(workspace.record)
+        await self.registry.create_change_set(workspace.head)
+        return workspace
+
+    async def all(self) -> list[WorkspaceRecordV1]:
+        """All workspaces."""
+        return [record async for record in self.registry.workspaces()]
+
+    async def change_sets(
+        self, workspace_id: WorkspaceId, *, closed: bool = False
+    ) -> list[ChangeSetRecordV1]:
+        """Those of the workspace that are open, the oldest first; with `closed` all."""
+        found = {  # one that changes meanwhile comes twice
+            record.change_set_id: record async for record in self.registry.change_sets(workspace_id)
+        }
+        wanted = (r for r in found.values() if closed or r.standing not in CLOSED)
+        return sorted(wanted, key=lambda record: (record.kind != Kind.HEAD, record.created_at))
+
+    async def describe(
+        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId
+    ) -> ChangeSetRecordV1:
+        """What is registered of it.
+
+        Raises:
+            NoSuchChangeSet: nothing.
+        """
+        return await self.registry.change_set(ChangeSet(workspace_id, change_set_id))
+
+    async def find(self, workspace_id: WorkspaceId, name_or_id: str) -> ChangeSetRecordV1:
+        """The change set of that id, or the one of that name among the open ones.
+
+        Raises:
+            NoSuchChangeSet: there is none, or more than one of that name.
+        """
+        try:
+            return await self.describe(workspace_id, ChangeSetId.from_str(name_or_id))
+        except ValueError:
+            pass
+        found = [r for r in await self.change_sets(workspace_id) if r.name == name_or_id]
+        if len(found) != 1:
+            which = "no change set" if not found else "more than one"
+            raise NoSuchChangeSet(f"{which} of workspace {workspace_id} is called {name_or_id!r}")
+        return found[0]
+
+    async def fork(
+        self,
+        workspace_id: WorkspaceId,
+        name: str,
+        *,
+        base: ChangeSetId | None = None,
+        commit: int | None = None,
+        change_set_id: ChangeSetId | None = None,
+    ) -> ChangeSetRecordV1:
+        """Register a branch of head, or of another change set, as it is or was at a commit.
+
+        Costs the same however large that is; the branch becomes a state of its own with
+        its first request, or by `ready`. From then on head's changes reach it. It begins
+        with what `base` had edited itself, if that is a branch.
+
+        Raises:
+            NoSuchChangeSet: there is no such workspace, or `base` is not registered in it.
+            TooMany: the workspace has as many change sets as it may have.
+            AlreadyThere: `change_set_id` is taken by another.
+        """
+        workspace = await self.registry.workspace(workspace_id)
+        await self.registry.require_room(workspace_id, self._limits.change_sets)
+        parent = await self.describe(workspace_id, base or workspace.head)
+        record = new_branch(
+            name,
+            workspace,
+            change_set_id or ChangeSetId(),
+            await self._base(parent, commit),
+            self._author,
+        )
+        await self.registry.create_change_set(record)
+        return record
+
+    async def _base(self, parent: ChangeSetRecordV1, commit: int | None) -> Base:
+        if commit is None:
+            subject = self._subjects.commits(ChangeSet(parent.workspace_id, parent.change_set_id))
+            stream = self._subjects.commits_stream
+            last = await self._js.get_message(stream, last_by_subject=subject)
+            if last is None and parent.base is not None:
+                return parent.base  # itself not more than a record yet
+            commit = 0 if last is None else last.sequence
+        return Base(change_set_id=parent.change_set_id, commit=commit)
+
+    async def rename(
+        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, name: str
+    ) -> ChangeSetRecordV1:
+        """The record, which now has the name. Names need not be unique."""
+        change_set = ChangeSet(workspace_id, change_set_id)
+        return await self.registry.change(
+            change_set, lambda record: record.model_copy(update={"name": named(name)})
+        )

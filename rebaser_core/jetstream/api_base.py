@@ -1,0 +1,192 @@
+"""Asking the JetStream API, and publishing with a receipt."""
+
+# ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from rebaser_core.jetstream.connection.connection import Link
+from rebaser_core.jetstream.connection.message_limits import Room
+from rebaser_core.jetstream.connection.pending_reply import Asked
+from rebaser_core.jetstream.errors import ApiError, NotJetStream
+from rebaser_core.jetstream.messages.stored_message import PubAck
+
+DEFAULT_PREFIX: Final = "$JS.API"
+MESSAGE_ID: Final = "Nats-Msg-Id"
+EXPECTED_STREAM: Final = "Nats-Expected-Stream"
+EXPECTED_LAST_SEQUENCE: Final = "Nats-Expected-Last-Sequence"
+EXPECTED_LAST_SUBJECT_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_LAST_MESSAGE_ID: Final = "Nats-Expected-Last-Msg-Id"
+
+
+class Api:
+    """One JetStream: the account's own, or another's under a prefix, or a domain's (ADR-19).
+
+    Args:
+        nc: an open connection, of `connected` or another; it is not closed here.
+        api_prefix: what stands for `$JS.API`.
+        domain: short for the prefix `$JS.<domain>.API`.
+        single_answers: whether each request gets one answer at most, as from an
+            account that exports its API as a plain service (ADR-19 does). Then
+            pulls ask for one message each: of a larger one the others would be
+            delivered to nobody. By default so with an `api_prefix`; with
+            `response: stream` in the export it can be False.
+        timeout: seconds to wait for an answer, unless told otherwise.
+    """
+
+    def __init__(
+        self,
+        nc: Client,
+        *,
+        api_prefix: str | None = None,
+        domain: str | None = None,
+        single_answers: bool | None = None,
+        timeout: float = 5.0,
+    ) -> None:
+        if api_prefix and domain:
+            raise ValueError("either a prefix or a domain")
+        self.link = Link.of(nc)
+        self.timeout = timeout
+        self.prefix = f"$JS.{domain}.API" if domain else (api_prefix or DEFAULT_PREFIX).rstrip(".")
+        imported = self.foreign and domain is None
+        self.single_answers = imported if single_answers is None else single_answers
+
+    @property
+    def nc(self) -> Client:
+        return self.link.nc
+
+    @property
+    def room(self) -> Room:
+        """What fits into one message."""
+        return self.link.room
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it may be another account's or domain's."""
+        return self.prefix != DEFAULT_PREFIX
+
+    def view_subject(self, subject: str) -> str:
+        """Where to publish to a view's `subject` (`$KV.…`, `$O.…`) so that it gets to this one.
+
+        Under a prefix it cannot fall into a local bucket of the same name.
+        """
+        return f"{self.prefix}.{subject}" if self.foreign else subject
+
+    async def request(
+        self, verb: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Return the answer to `<prefix>.<verb>`.
+
+        May be cancelled; whether the server did it is then unknown.
+
+        Raises:
+            ApiError: the server refused; see its subclasses. Nothing was done.
+            Unreachable: no answer; it may have been done.
+        """
+        payload = b"" if body is None else orjson.dumps(body)
+        message = await self.link.request(
+            f"{self.prefix}.{verb}", payload, timeout=timeout or self.timeout
+        )
+        return _decoded(message.data)
+
+    async def publish(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        message_id: str | None = None,
+        expected_stream: str | None = None,
+        expected_last_sequence: int | None = None,
+        expected_last_subject_sequence: int | None = None,
+        expected_last_message_id: str | None = None,
+        timeout: float | None = None,
+    ) -> PubAck:
+        """Store a message.
+
+        With a `message_id`, saying it again within the stream's duplicate window
+        stores it once. Without one, only a receipt proves anything.
+
+        Raises:
+            WrongLastSequence: it was expected to be another one; not stored.
+            SubjectFull: not stored.
+            Unavailable: not stored as far as this try goes; try again.
+            Oversized: it does not fit into a message; not stored.
+            Unsendable: a subject or header that no message may have; not stored.
+            Unreachable: no receipt; it may be stored. Also if no stream has the subject.
+        """
+        given = {
+            MESSAGE_ID: message_id,
+            EXPECTED_STREAM: expected_stream,
+            EXPECTED_LAST_SEQUENCE: expected_last_sequence,
+            EXPECTED_LAST_SUBJECT_SEQUENCE: expected_last_subject_sequence,
+            EXPECTED_LAST_MESSAGE_ID: expected_last_message_id,
+        }
+        message = await self.link.request(
+            subject, payload, headers=_with(headers, given), timeout=timeout or self.timeout
+        )
+        return PubAck.of(_decoded(message.data))
+
+    async def publish_ahead(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        message_id: str | None = None,
+        expected_last_subject_sequence: int | None = None,
+        expected_last_message_id: str | None = None,
+    ) -> Asked[PubAck]:
+        """As `publish`, but return before the receipt, which is awaited later.
+
+        What is published first on one connection reaches a stream first.
+        """
+        given = {
+            MESSAGE_ID: message_id,
+            EXPECTED_LAST_SUBJECT_SEQUENCE: expected_last_subject_sequence,
+            EXPECTED_LAST_MESSAGE_ID: expected_last_message_id,
+        }
+        future = await self.link.asked(subject, payload, headers=_with(headers, given))
+        return Asked(subject, future, _receipt)
+
+    async def request_ahead(self, verb: str, body: Mapping[str, Any]) -> Asked[dict[str, Any]]:
+        """As `request`, but return before the answer, which is awaited later."""
+        subject = f"{self.prefix}.{verb}"
+        future = await self.link.asked(subject, orjson.dumps(body))
+        return Asked(subject, future, _reply)
+
+
+def _with(headers: Mapping[str, str] | None, given: Mapping[str, object]) -> dict[str, str]:
+    said = {name: str(value) for name, value in given.items() if value is not None}
+    return {**(headers or {}), **said}
+
+
+def _receipt(message: Msg) -> PubAck:
+    return PubAck.of(_decoded(message.data))
+
+
+def _reply(message: Msg) -> dict[str, Any]:
+    return _decoded(message.data)
+
+
+def _decoded(answer: bytes) -> dict[str, Any]:
+    try:
+        reply = orjson.loads(answer)
+    except ValueError:
+        reply = None
+    if not isinstance(reply, dict):
+        raise NotJetStream(f"not an answer of JetStream: {answer[:100]!r}")
+    if error := reply.get("error"):
+        raise ApiError.of(error if isinstance(error, dict) else {"description": error})
+    return _Answer(reply)
+
+
+class _Answer(dict[str, Any]):
+    """What must be in an answer of JetStream is there, or somebody else gave it."""
+
+    def __missing__(self, key: str) -> Any:
+        raise NotJetStream(f"no {key} in an answer: {str(dict(self))[:100]}")

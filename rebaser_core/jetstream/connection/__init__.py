@@ -1,0 +1,1 @@
+"""The connection to NATS: connecting, sending and parsing fast, requests with replies."""

@@ -1,0 +1,191 @@
+"""A connection with a lifetime: the only caller of `nats.connect` and `close`."""
+
+import asyncio
+import contextlib
+import logging
+import random
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import nats.errors
+from nats.aio.client import Client
+
+from rebaser_core.jetstream import deadlines
+from rebaser_core.jetstream.connection.connection import Link
+from rebaser_core.jetstream.connection.message_limits import MAX_CONTROL_LINE
+from rebaser_core.jetstream.connection.nats_errors import honest_cancellation
+from rebaser_core.jetstream.connection.tls_client import (
+    SecuredClient,
+    check_credentials,
+    check_seed,
+    wants_tls,
+    without_secrets,
+)
+from rebaser_core.jetstream.errors import Unreachable
+
+log: Final = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT: Final = 2.0  # seconds
+RECONNECT_WAIT: Final = (0.25, 0.5)  # seconds, one value for each connection: no stampede
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectOptions:
+    """Where and as whom to connect; all durations in seconds."""
+
+    servers: tuple[str, ...] = field(default=("nats://127.0.0.1:4222",), repr=False)
+    name: str = ""
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    nkeys_seed: str | None = field(default=None, repr=False)
+    credentials: Path | None = None
+    tls: ssl.SSLContext | None = None
+    """With it, or with a `tls://` URL, nothing is said to a server that speaks no TLS."""
+    tls_hostname: str | None = None
+    """The name in the server's certificate, where that is not the one in the URL."""
+    tls_handshake_first: bool = False
+    """Begin with TLS before the server's greeting; it must be set so there, too."""
+    max_control_line: int = MAX_CONTROL_LINE
+    """Octets, if the server takes less than by default: subject and reply subject together."""
+    inbox_prefix: str = "_INBOX"
+    """What answers come to begins with it: the part of `_INBOX` that this user may read."""
+    connect_timeout: float = 10.0
+    """Deadline for the first connection. Later ones are tried for ever."""
+    ping_interval: float = 10.0
+    """Two of these without an answer, and the connection is made anew."""
+    probe_interval: float = 15.0
+    """How often a round trip is made to see that the client itself still reads."""
+    probe_timeout: float = 5.0
+
+    @property
+    def shown(self) -> str:
+        """The servers, for people: without what a URL may have of user and password."""
+        return ", ".join(without_secrets(url) for url in self.servers)
+
+
+@contextlib.asynccontextmanager
+async def connected(options: ConnectOptions) -> AsyncIterator[Client]:
+    """Connect for the time of the body.
+
+    A lost connection is made again for ever, a fraction of a second after the
+    server is back; so is one that the server closed on account of a message.
+    Only the server can end that, by refusing us outright (credentials expired);
+    then whatever uses the connection raises `Unreachable`.
+    Leaving the body closes it, without draining, without raising, in two seconds at most.
+
+    Raises:
+        Unreachable: no first connection within `connect_timeout`; says every reason that was met.
+    """
+    nc = SecuredClient()
+    nc.max_control_line = options.max_control_line
+    nc.insists = wants_tls(options.servers, options.tls)
+    if options.credentials is not None:
+        check_credentials(options.credentials)
+    if options.nkeys_seed is not None:
+        check_seed(options.nkeys_seed)
+    link = Link.of(nc)
+    link.observed = True
+    try:
+        await _connect(nc, link, options)
+        probe = asyncio.create_task(_probe(link, options), name="connection probe")
+        try:
+            yield nc
+        finally:
+            probe.cancel()
+            await asyncio.wait([probe])
+    finally:
+        await _close(nc)
+
+
+async def _connect(nc: Client, link: Link, options: ConnectOptions) -> None:
+    reasons: dict[str, Exception] = {}  # each once: a refusal is not hidden by a later reset
+    connecting = asyncio.current_task()
+    cancelled = connecting.cancelling() if connecting else 0
+
+    async def error_cb(error: Exception) -> None:
+        reasons[f"{type(error).__name__}: {error}"] = error
+        log.info("nats connection: %s: %s", type(error).__name__, error)
+        task = asyncio.current_task()
+        if task is not None and task is connecting and task.cancelling() > cancelled:
+            # Before Python 3.12 `wait_for` swallows a cancellation that comes with its result,
+            # and nats-py would connect for ever.
+            raise asyncio.CancelledError
+
+    async def changed() -> None:
+        # what a callback raises ends the reader or the reconnecting of nats-py
+        with contextlib.suppress(Exception):
+            await link.changed()
+
+    try:
+        async with deadlines.within(options.connect_timeout):
+            with honest_cancellation():
+                await nc.connect(
+                    **_arguments(options),
+                    error_cb=error_cb,
+                    disconnected_cb=changed,
+                    reconnected_cb=changed,
+                    closed_cb=changed,
+                )
+    except TimeoutError:
+        raise Unreachable(
+            f"no connection to {options.shown} within {options.connect_timeout} s"
+            + (f": {'; '.join(reasons)}" if reasons else "")
+        ) from next(reversed(reasons.values()), None)
+    except (nats.errors.Error, OSError) as error:
+        raise Unreachable(f"cannot connect to {options.shown}: {error}") from error
+
+
+def _arguments(options: ConnectOptions) -> dict[str, Any]:
+    return {
+        "servers": list(options.servers),
+        "name": options.name or None,
+        "user": options.user,
+        "password": options.password,
+        "token": options.token,
+        "nkeys_seed_str": options.nkeys_seed,
+        "user_credentials": options.credentials,
+        "tls": options.tls,
+        "tls_hostname": options.tls_hostname,
+        "tls_handshake_first": options.tls_handshake_first,
+        "inbox_prefix": options.inbox_prefix,
+        "max_reconnect_attempts": -1,
+        "reconnect_time_wait": random.uniform(*RECONNECT_WAIT),  # noqa: S311 - jitter
+        "connect_timeout": min(2.0, options.connect_timeout),  # of one attempt
+        "ping_interval": options.ping_interval,
+        "max_outstanding_pings": 2,
+    }
+
+
+async def _probe(link: Link, options: ConnectOptions) -> None:
+    """Make the connection anew when it claims to be up and yet does not answer.
+
+    A reader that died (nats-py logs the error and goes on without one) shows in
+    nothing else: publishing succeeds, and so does `flush`.
+    """
+    while True:
+        await asyncio.sleep(options.probe_interval)
+        if not link.up or await _answers(link, options.probe_timeout):
+            continue
+        log.warning("nats connection does not answer, reconnecting")
+        with contextlib.suppress(Exception):  # one that fails is repeated
+            await link.nc.force_reconnect()
+
+
+async def _answers(link: Link, timeout: float) -> bool:  # noqa: ASYNC109 - it is the answer
+    try:
+        return await link.round_trip(timeout)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the probe
+        log.info("nats connection: round trip failed: %r", error)
+        return not link.up  # if it is down, that has been noticed already
+
+
+async def _close(nc: Client) -> None:
+    try:
+        async with deadlines.within(CLOSE_TIMEOUT):
+            await nc.close()
+    except Exception as error:  # noqa: BLE001 - a dead link raises here; there is nothing to do
+        log.info("nats connection not closed in order: %r", error)

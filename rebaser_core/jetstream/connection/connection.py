@@ -1,0 +1,265 @@
+"""What is kept beside a connection: news of its state, and requests that can be cancelled."""
+
+# ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from rebaser_core.jetstream import deadlines
+from rebaser_core.jetstream.connection.fast_client import QuickClient, directly
+from rebaser_core.jetstream.connection.message_limits import Room
+from rebaser_core.jetstream.connection.nats_errors import (
+    honest_cancellation,
+    translated,
+    translation,
+)
+from rebaser_core.jetstream.connection.pending_reply import said
+from rebaser_core.jetstream.errors import Unreachable
+
+log: Final = logging.getLogger(__name__)
+
+POLL: Final = 0.25  # seconds between looks at a connection whose callbacks are not ours
+_FEW: Final = 1_000
+_MOST: Final = 100_000
+"""Answers awaited at once; who leaves so many unread will not read the next one."""
+
+_TOKEN: Final = 8
+"""Octets that an answer must know: nobody but who got the question can make one up."""
+
+_ATTRIBUTE: Final = "_jetstream_link"
+
+
+class Link:
+    """One per connection; get it with `Link.of`."""
+
+    def __init__(self, nc: Client) -> None:
+        self.nc = nc
+        self.room = Room(nc)
+        """What fits into one message."""
+        self.observed = False
+        """Whether `changed` is called; otherwise waits look every `POLL` seconds."""
+        self._listeners: set[Callable[[], None]] = set()
+        self._answers: dict[str, asyncio.Future[Msg | None]] = {}
+        self._many = _FEW
+        """Answers expected from which on those that nobody waits for any more are looked for."""
+        self._inbox: str | None = None
+        self._opening = asyncio.Lock()
+
+    @classmethod
+    def of(cls, nc: Client) -> "Link":
+        """Return the connection's link. It lives, and is forgotten, with the connection."""
+        link = vars(nc).setdefault(_ATTRIBUTE, None) or cls(nc)
+        vars(nc)[_ATTRIBUTE] = link
+        return link
+
+    @property
+    def epoch(self) -> int:
+        """A number that differs after each reconnect."""
+        return int(self.nc.stats["reconnects"])
+
+    @property
+    def up(self) -> bool:
+        return bool(self.nc.is_connected)
+
+    @property
+    def _ready(self) -> bool:
+        """Whether what is asked now is sent without waiting for anything."""
+        return self.up and self._inbox is not None
+
+    async def changed(self) -> None:
+        """Tell everyone who waits that the connection came up, went down or was closed."""
+        if not self.up:
+            answers, self._answers = self._answers, {}
+            for answer in answers.values():
+                if not answer.done():
+                    answer.set_result(None)
+        for listener in tuple(self._listeners):
+            listener()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` at each change, until it is forgotten."""
+        self._listeners.add(listener)
+
+    def forget(self, listener: Callable[[], None]) -> None:
+        self._listeners.discard(listener)
+
+    async def connected(self) -> None:
+        """Return once messages can be sent.
+
+        Raises:
+            Unreachable: the connection was closed for good.
+        """
+        change = asyncio.Event()
+        self.listen(change.set)
+        try:
+            while not self.up:
+                if self.nc.is_closed:
+                    raise Unreachable("connection closed")
+                change.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with deadlines.within(None if self.observed else POLL):
+                        await change.wait()
+        finally:
+            self.forget(change.set)
+
+    async def publish(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        reply: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Hand a message to the connection; while it is down, it is sent after the reconnect.
+
+        Raises:
+            Oversized: it does not fit into a message, see `room`; nothing was sent.
+            Unsendable: a subject or header that no message may have; nothing was sent.
+            Unreachable: the connection was closed for good.
+        """
+        if not isinstance(self.nc, QuickClient):  # which looks itself
+            self.room.check(subject, payload, headers, reply)
+        task = asyncio.current_task()
+        before = task.cancelling() if task else 0
+        try:  # by hand what the two below do: it is most of what is ever done here
+            await self.nc.publish(subject, payload, reply, dict(headers) if headers else None)
+        except (nats.errors.Error, OSError) as error:
+            raise translation(error) from error
+        if task and task.cancelling() > before:
+            raise asyncio.CancelledError
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float,
+    ) -> Msg:
+        """Return the answer. Unlike a request of nats-py, this one can always be cancelled.
+
+        It is sent on a live connection or not at all, never minutes later.
+
+        Raises:
+            Unreachable: nobody listens, `timeout` seconds passed, or the connection went down.
+            Unsendable: as of `publish`.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        if self._ready:
+            answer = await self.asked(subject, payload, headers=headers)
+        else:
+            try:
+                async with deadlines.until(end):
+                    answer = await self.asked(subject, payload, headers=headers)
+            except TimeoutError:
+                raise _late(subject, timeout) from None
+        if isinstance(self.nc, QuickClient):
+            self.nc.hurry()
+        timer = loop.call_at(end, _nothing_came, answer)  # a timeout's context costs as much again
+        try:
+            message = await answer
+        finally:
+            timer.cancel()
+        if message is None and loop.time() >= end:
+            raise _late(subject, timeout)
+        return said(subject, message)
+
+    async def asked(
+        self, subject: str, payload: bytes = b"", *, headers: Mapping[str, str] | None = None
+    ) -> "asyncio.Future[Msg | None]":
+        """Send a question once the connection is up; the future answer, None if it goes down.
+
+        Cancel the future to stop waiting. What was sent first arrives first.
+
+        Raises:
+            Unreachable: the connection was closed for good, or as many answers are awaited
+                already as ever will be; nothing was sent.
+            Unsendable: as of `publish`.
+        """
+        if not self.up:
+            await self.connected()
+        inbox = self._inbox or await self._open()
+        if len(self._answers) > self._many:
+            self._forget_answers()
+        token = secrets.token_hex(_TOKEN)
+        answer: asyncio.Future[Msg | None] = asyncio.get_running_loop().create_future()
+        self._answers[token] = answer
+        try:
+            await self.publish(subject, payload, reply=inbox + token, headers=headers)
+        except BaseException:
+            answer.cancel()
+            raise
+        return answer
+
+    def _forget_answers(self) -> None:
+        """Forget those that nobody waits for any more."""
+        self._answers = {t: each for t, each in self._answers.items() if not each.done()}
+        if len(self._answers) >= _MOST:
+            raise Unreachable(f"{len(self._answers)} questions are not answered")
+        self._many = min(max(_FEW, 2 * len(self._answers)), _MOST)
+
+    def new_inbox(self) -> str:
+        """A subject that nobody can guess, below what this user may subscribe to."""
+        inbox: str = self.nc.new_inbox()  # a counter, of which another inbox tells much
+        return inbox if isinstance(self.nc, QuickClient) else inbox + secrets.token_hex(_TOKEN)
+
+    async def round_trip(self, timeout: float) -> bool:
+        """Whether the server answers: it has read then what was sent before, and we what it sent.
+
+        Not with `rtt` or `flush` of nats-py: an answer to one of these that was
+        given up ends the reader, and the connection stays up without one; and
+        their question overtakes what waits to be sent.
+        """
+        pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        with honest_cancellation(), translated():
+            self._send_what_waits()
+            await self.nc._send_ping(pong)  # noqa: SLF001 - see above
+            await asyncio.wait([pong], timeout=timeout)  # never cancels the future
+        return pong.done()
+
+    def _send_what_waits(self) -> None:
+        nc = self.nc
+        if nc.is_connected and nc._transport:  # noqa: SLF001 - as its flusher does, but now
+            nc._transport.writelines(nc._pending)  # noqa: SLF001
+            nc._pending, nc._pending_data_size = [], 0  # noqa: SLF001
+
+    async def _open(self) -> str:
+        async with self._opening:
+            if self._inbox is None:
+                inbox = self.new_inbox() + "."
+                with honest_cancellation(), translated():
+                    await self.nc.subscribe(
+                        inbox + "*",
+                        cb=directly(self._answered),
+                        pending_msgs_limit=0,
+                        pending_bytes_limit=0,
+                    )
+                self._inbox = inbox
+            return self._inbox
+
+    def _answered(self, message: Msg) -> None:
+        inbox = self._inbox
+        if inbox is None or not message.subject.startswith(inbox):
+            log.error("message on %.100a is no answer: dropped", message.subject)
+            return
+        answer = self._answers.pop(message.subject[len(inbox) :], None)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+
+def _late(subject: str, timeout: float) -> Unreachable:
+    return Unreachable(f"no answer on {subject} within {timeout} s")
+
+
+def _nothing_came(answer: "asyncio.Future[Msg | None]") -> None:
+    if not answer.done():
+        answer.set_result(None)

@@ -1,0 +1,239 @@
+"""nats-py's connection with a shorter way for messages, which are most of what goes over it.
+
+They are cut out of what was read and handed over at once, without a queue and a task for each
+subscription; what is published is put together in one go. All else is nats-py's doing.
+"""
+
+import asyncio
+import re
+import secrets
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+import nats.errors
+from nats.aio.client import Client, Srv
+from nats.aio.msg import Msg
+from nats.aio.transport import TcpTransport
+
+from rebaser_core.jetstream.connection.fast_parser import Cutter
+from rebaser_core.jetstream.connection.headers import block_of, parsed
+from rebaser_core.jetstream.connection.message_limits import (
+    MAX_CONTROL_LINE,
+    TooLarge,
+    control_line,
+)
+
+_END: Final = b"\r\n"
+_UNFIT: Final = re.compile(r"[\x00-\x20\x7f]")
+"""What no subject that we send may have: some clients take \\v and \\f for blanks."""
+
+_REFUSED: Final = ("authorization violation", "authentication expired", "authentication revoked")
+"""What the server says to those whom it will not have back."""
+
+_HARMLESS: Final = (
+    "permissions violation",
+    "invalid subject",
+    "invalid publish subject",
+    "maximum subscriptions",
+)
+"""What it says without closing the connection."""
+
+_TOKEN: Final = 16
+"""Octets."""
+
+_DIRECTLY: Final = "_directly"
+_FEW: Final = 3
+"""Messages: what a request in hand makes its Rebaser write at a time."""
+
+_ROOM: Final = 64 * 1024
+"""Octets that may wait for the socket before who writes more has to wait."""
+
+Callback = Callable[[Msg], Coroutine[Any, Any, None]]
+
+
+def directly(receive: Callable[[Msg], None]) -> Callback:
+    """A callback for `subscribe`, which a `QuickClient` calls as soon as it has read a message.
+
+    `receive` must be short: nothing is read meanwhile. Other clients call it from a task.
+    """
+
+    async def received(message: Msg) -> None:
+        receive(message)
+
+    setattr(received, _DIRECTLY, receive)
+    return received
+
+
+class QuickClient(Client):
+    """What nats-py does, in less time as far as it is about messages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.max_control_line = MAX_CONTROL_LINE
+        """Octets that subject, reply subject and the two sizes may have together."""
+        self._ps = self._cutter = Cutter(self)
+        self._flushes = False
+        """Whether `_flush` is about to be called."""
+        self._hurried = False
+        """Whether something was written in this turn of the loop."""
+        self._calm = True
+        """Whether few were written together when it last ended."""
+
+    async def publish(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        reply: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Have the message sent; while the connection is down, after the reconnect.
+
+        Raises:
+            BadSubjectError, BadHeaderError, MaxPayloadError: nothing is sent: it could not be.
+        """
+        if not subject or _UNFIT.search(subject + reply):
+            raise nats.errors.BadSubjectError
+        size, block = len(payload), b""
+        if headers:
+            block = block_of(headers)
+            size += len(block)
+        line = control_line(subject, reply, len(block), size)
+        if size > self._max_payload or len(line) > self.max_control_line:
+            raise TooLarge(len(line), len(block), len(payload), self._max_payload)
+        command = b"".join((b"HPUB " if block else b"PUB ", line, _END, block, payload, _END))
+        if self._status != Client.CONNECTED:
+            self._check_open(len(command))
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += len(payload)
+        await self._send_command(command)
+        if not self._flushes:
+            self._flushes = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        """Close what an attempt before this one opened: nats-py forgets it, open as it is."""
+        if self._transport:
+            self._transport.close()  # type: ignore[no-untyped-call]
+        await super()._connect_to_server(s)
+
+    def _check_open(self, size: int) -> None:
+        """Raise what nats-py would, if the message cannot be kept until there is a connection."""
+        if self.is_closed:
+            raise nats.errors.ConnectionClosedError
+        if self.is_draining_pubs:
+            raise nats.errors.ConnectionDrainingError
+        if not self.is_connected and self._pending_data_size + size > self._max_pending_size:
+            raise nats.errors.OutboundBufferLimitError
+
+    def new_inbox(self) -> str:
+        """A subject that nobody can guess: who knows it can send there what we would believe."""
+        return f"{self._inbox_prefix.decode()}.{secrets.token_hex(_TOKEN)}"
+
+    def hurry(self) -> None:
+        """Write what was published now: for a question that somebody waits for.
+
+        Once in a turn of the loop, and not while there is much to write: one call for all costs
+        less than it saves to be a turn earlier.
+        """
+        if self._calm and not self._hurried:
+            self._hurried = True
+            self._write()
+
+    def _flush(self) -> None:
+        self._flushes = self._hurried = False
+        self._calm = len(self._pending) <= _FEW
+        self._write()
+
+    def _write(self) -> None:
+        """Write what was published in this turn of the loop, or have nats-py wait with it."""
+        transport = self._transport
+        if self._status != Client.CONNECTED or not self._pending:
+            return  # it is written after the reconnect
+        if isinstance(transport, TcpTransport) and _has_room(transport):
+            transport.write(b"".join(self._pending))  # type: ignore[no-untyped-call]
+            self._pending, self._pending_data_size = [], 0
+        elif self._flush_queue is not None and self._flush_queue.empty():
+            self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
+
+    async def _read_loop(self) -> None:
+        """As nats-py's, which gets what cannot be handed over as soon as it was read."""
+        transport = self._transport
+        reader = transport._io_reader if isinstance(transport, TcpTransport) else None  # noqa: SLF001
+        if reader is not None:
+            self._cutter.shorten(reader)
+        await super()._read_loop()
+
+    def handed_over(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
+    ) -> bool:
+        """Whether a message for subscription `sid` was seen to: one for `directly`, or nobody."""
+        subscription = self._subs.get(sid)
+        if subscription is None:
+            return True
+        receive = getattr(subscription._cb, _DIRECTLY, None)  # noqa: SLF001
+        if receive is None:
+            return False
+        self.stats["in_msgs"] += 1
+        self.stats["in_bytes"] += len(data)
+        try:
+            said = parsed(headers) if headers else None
+            receive(Msg(self, _text(subject), _text(reply), data, said))
+        except Exception as error:  # noqa: BLE001 - of a callback; it must not end the reading
+            self._report(subject, error)
+        return True
+
+    async def received(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
+    ) -> None:
+        """Have nats-py see to one that was not: it goes through a queue to a task."""
+        try:
+            await self._process_msg(sid, subject, reply, data, headers or b"")
+        except Exception as error:  # noqa: BLE001 - one message must not end the reading
+            self._report(subject, error)
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        return parsed(headers) if headers else None
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg:
+        return Msg(self, _text(subject), _text(reply), data, headers, _sid=sid)
+
+    async def _process_pong(self) -> None:
+        """As nats-py's, which ends the reading if nobody waits for the answer any more."""
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
+
+    async def _process_err(self, err_msg: str) -> None:
+        """Make a new connection where nats-py, and the server, would end this one for good.
+
+        All but a refusal of us may be on account of one message, or pass.
+        """
+        if any(word in err_msg for word in _REFUSED):
+            await super()._process_err(err_msg)
+            return
+        said = err_msg.strip("'")
+        self._err = error = nats.errors.Error(f"nats: {said}")
+        await self._error_cb(error)
+        if not any(word in err_msg for word in _HARMLESS):
+            await self._process_op_err(error)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as there
+        if isinstance(most := info.get("max_payload"), int):
+            self._max_payload = most
+        await super()._process_info(info, initial_connection)
+
+    def _report(self, subject: bytes, error: Exception) -> None:
+        told = {"message": f"message on {subject[:100]!r} not received", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(told)
+
+
+def _has_room(transport: TcpTransport) -> bool:
+    writer = transport._io_writer  # noqa: SLF001 - whose public face has only `drain`
+    return writer is not None and writer.transport.get_write_buffer_size() < _ROOM
+
+
+def _text(subject: bytes) -> str:
+    """The subject; octets that are no UTF-8 are sent back as they came, see `control_line`."""
+    return subject.decode(errors="surrogateescape")

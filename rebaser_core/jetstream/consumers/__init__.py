@@ -1,0 +1,1 @@
+"""Everything that reads a stream: ordered, pull and push consumers."""

@@ -1,0 +1,58 @@
+"""The server's consumer behind an ordered reader: made under a name of its own, deleted after."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from rebaser_core.jetstream.consumers.message_reader import briefly
+
+if TYPE_CHECKING:
+    from rebaser_core.jetstream.api import JetStream
+
+RELEASE_TIMEOUT: Final = 1.0  # seconds to delete a consumer; else it dies by itself
+
+
+class Ephemeral:
+    """One at a time, each with a name that none before it had."""
+
+    def __init__(
+        self, js: "JetStream", stream: str, *, headers_only: bool, inactive_threshold: float
+    ) -> None:
+        """`inactive_threshold`: seconds that it lives without us."""
+        self._js = js
+        self._stream = stream
+        self._config = {
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "replay_policy": "instant",
+            "headers_only": headers_only,
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": round(inactive_threshold * 1e9),
+        }
+        self._owed: list[str] = []
+        self.name: str | None = None
+
+    async def make(self, name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Have the server make it; what the server says of it.
+
+        May be cancelled, or raise, and be there all the same.
+        """
+        self.name = name
+        return await self._js.create_consumer(
+            self._stream, {"name": name, **self._config, **config}
+        )
+
+    async def release(self) -> None:
+        """Delete those that were ours.
+
+        What cannot be told now is told next time: the server takes a client whose
+        connection went deaf for a listener, and would keep its consumer for minutes.
+        """
+        if self.name:
+            self._owed.append(self.name)
+            self.name = None
+        if self._js.link.up:
+            async with briefly(RELEASE_TIMEOUT):
+                while self._owed:
+                    await self._js.delete_consumer(self._stream, self._owed[-1])
+                    self._owed.pop()

@@ -1,0 +1,71 @@
+"""Work for a service with so many free slots: taken one by one, never more than it can start."""
+
+from typing import TYPE_CHECKING
+
+from rebaser_core.jetstream.consumers.message_reader import Closing
+from rebaser_core.jetstream.consumers.pull_engine import Pulling
+from rebaser_core.jetstream.consumers.pull_request import Pending
+from rebaser_core.jetstream.errors import Unreachable
+from rebaser_core.jetstream.messages.delivery import Delivery
+
+if TYPE_CHECKING:
+    from rebaser_core.jetstream.api import JetStream
+
+
+class PullConsumer(Closing):
+    """Messages of an existing consumer, as long as it exists.
+
+    Reconnects, restarts of the server, missed heartbeats and moving leaders are
+    survived in silence. One task at a time may call `take`.
+
+    Args:
+        js: where the stream is.
+        stream: its name.
+        consumer: its name; with acks unless `acks` says otherwise.
+        heartbeat: seconds between signs of life; after two missed ones it is asked anew.
+        expires: seconds until an unanswered pull is made again.
+        acks: whether the consumer wants them. If not, settling does nothing.
+    """
+
+    def __init__(
+        self,
+        js: "JetStream",
+        stream: str,
+        consumer: str,
+        *,
+        heartbeat: float = 2.0,
+        expires: float = 30.0,
+        acks: bool = True,
+    ) -> None:
+        self._name = f"{stream}/{consumer}"
+        self._pulling = Pulling(
+            js, stream, consumer, expires=expires, heartbeat=heartbeat, acks=acks
+        )
+
+    async def take(self, free: int = 1) -> Delivery:
+        """Return the next message, to be settled by the caller.
+
+        `free` is how many the caller could start now; the server is never asked for
+        more, so what it delivers does not wait here. So take until nothing is free.
+
+        May be cancelled at any time: a message that comes meanwhile is returned by
+        the next call, or given back by `close`.
+
+        Raises:
+            ConsumerGone: the consumer, or its stream, was deleted.
+            StatusError: the consumer refuses such pulls.
+            Unreachable: the connection, or this, is closed.
+        """
+
+        def refill(pending: Pending) -> dict[str, int] | None:
+            missing = free - pending.messages
+            return {"batch": missing} if missing > 0 else None
+
+        delivery = await self._pulling.next(refill)
+        if delivery is None:
+            raise Unreachable(f"{self._name} is not pulled any more")
+        return delivery
+
+    async def close(self) -> None:
+        """Stop pulling. What was delivered and not taken is given back at once."""
+        await self._pulling.close()

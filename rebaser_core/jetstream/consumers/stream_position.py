@@ -1,0 +1,46 @@
+"""Which messages of a stream a reader wants, and how far it has come with them (ADR-17)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rebaser_core.jetstream.messages.delivery import Delivery
+
+_BY_SEQUENCE: Final = "by_start_sequence"
+_PLACELESS: Final = "last_per_subject"  # the one policy that is not a place in the stream
+
+
+class Place:
+    """A cursor; or a deliver policy, until the server has told which place that is."""
+
+    def __init__(
+        self,
+        subjects: str | Sequence[str],
+        start_sequence: int,
+        policy: str | None,
+        start_time: str | None,
+    ) -> None:
+        self.subjects = (subjects,) if isinstance(subjects, str) else tuple(subjects)
+        self.cursor = start_sequence - 1
+        """The stream sequence of the last message handed out; all before it were."""
+        self._policy: dict[str, Any] | None = None
+        if policy and policy != _BY_SEQUENCE:
+            self._policy = {"deliver_policy": policy}
+            if start_time:
+                self._policy["opt_start_time"] = start_time
+
+    def passed(self, delivery: Delivery) -> None:
+        self.cursor = delivery.stream_sequence
+        self._policy = None
+
+    def told(self, info: Mapping[str, Any]) -> None:
+        """Learn from a new consumer's info: a reset must not move `new` to a later place."""
+        if self._policy and self._policy["deliver_policy"] != _PLACELESS:
+            self.cursor, self._policy = info["delivered"]["stream_seq"], None
+
+    def config(self) -> dict[str, Any]:
+        """Return what a consumer needs to begin here."""
+        one = len(self.subjects) == 1
+        return {
+            **({"filter_subject": self.subjects[0]} if one else {"filter_subjects": self.subjects}),
+            **(self._policy or {"deliver_policy": _BY_SEQUENCE, "opt_start_seq": self.cursor + 1}),
+        }

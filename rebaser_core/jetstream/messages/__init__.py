@@ -1,0 +1,1 @@
+"""What JetStream sends: deliveries, status messages, stored messages."""

@@ -1,0 +1,168 @@
+"""A message as JetStream delivered it, and the acks that answer it (ADR-15)."""
+
+# ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
+
+import json
+import logging
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from rebaser_core.jetstream.errors import NotJetStream
+from rebaser_core.jetstream.messages.ack_subject import AckSubject
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nats.aio.msg import Msg
+
+    from rebaser_core.jetstream.connection.connection import Link
+
+log: Final = logging.getLogger(__name__)
+
+ACK: Final = b"+ACK"
+NAK: Final = b"-NAK"
+TERM: Final = b"+TERM"
+PROGRESS: Final = b"+WPI"
+CONFIRM_TIMEOUT: Final = 5.0  # seconds
+_NOTHING: Final = MappingProxyType[str, str]({})
+
+
+class Delivery:
+    """One delivery of one message. Whoever holds it settles it: `ack`, `nak` or `term`.
+
+    The first of these counts; whatever is said after it is ignored, and so is
+    everything if the consumer wants no acks. An unconfirmed word says only that
+    it was handed to the connection: it may come too late, be sent after a
+    reconnect, or be lost. A confirmed one was processed by the server, which
+    does not look at whether the message has meanwhile gone to somebody else.
+    """
+
+    __slots__ = ("_link", "_settled", "_subject", "headers", "payload", "reply", "subject")
+
+    def __init__(self, link: "Link", message: "Msg", *, acks: bool = True) -> None:
+        self._link = link
+        self._settled = not acks
+        self._subject = AckSubject.parse(message.reply)
+        self.subject: str = message.subject
+        self.reply: str = message.reply
+        self.headers: Mapping[str, str] = message.headers or _NOTHING
+        self.payload: bytes = message.data
+
+    def __repr__(self) -> str:
+        return (
+            f"<Delivery {self.delivered} of {self.subject} {self.stream_sequence}"
+            f" from {self.stream}/{self.consumer}>"
+        )
+
+    async def ack(self, *, confirm: bool = False, timeout: float = CONFIRM_TIMEOUT) -> None:
+        """Done with it. Confirmed: the server will not deliver it again.
+
+        Raises:
+            Unreachable: not handed over, or not confirmed; may be said again.
+        """
+        await self._settle(ACK, confirm, timeout)
+
+    async def nak(
+        self,
+        delay: float | None = None,
+        *,
+        confirm: bool = False,
+        timeout: float = CONFIRM_TIMEOUT,
+    ) -> None:
+        """Give it back, to be delivered again at once or `delay` seconds from now."""
+        word = NAK
+        if delay:
+            word += b" " + json.dumps({"delay": round(delay * 1e9)}).encode()
+        await self._settle(word, confirm, timeout)
+
+    async def term(
+        self,
+        reason: str | None = None,
+        *,
+        confirm: bool = False,
+        timeout: float = CONFIRM_TIMEOUT,
+    ) -> None:
+        """Never deliver it again, to anybody. The `reason` is in the server's advisory."""
+        await self._settle(TERM + (b" " + reason.encode() if reason else b""), confirm, timeout)
+
+    async def in_progress(self, *, confirm: bool = False, timeout: float = CONFIRM_TIMEOUT) -> None:
+        """Start its ack wait anew. Ignored once it is settled."""
+        if not self._settled:
+            await self._say(PROGRESS, confirm, timeout)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more will be said about it, be it only because no acks are wanted."""
+        return self._settled
+
+    async def _settle(self, word: bytes, confirm: bool, timeout: float) -> None:  # noqa: FBT001
+        if self._settled:
+            return
+        self._settled = True  # before it is sent: of two at once, one counts
+        try:
+            await self._say(word, confirm, timeout)
+        except BaseException:
+            self._settled = False
+            raise
+
+    async def _say(self, word: bytes, confirm: bool, timeout: float) -> None:  # noqa: FBT001
+        if confirm:
+            await self._link.request(self.reply, word, timeout=timeout)
+        else:
+            await self._link.publish(self.reply, word)
+
+    @property
+    def stream(self) -> str:
+        return self._subject.stream
+
+    @property
+    def consumer(self) -> str:
+        return self._subject.consumer
+
+    @property
+    def domain(self) -> str:
+        """Empty if there is none, or an old server did not tell."""
+        return self._subject.domain
+
+    @property
+    def stream_sequence(self) -> int:
+        return self._subject.stream_sequence
+
+    @property
+    def consumer_sequence(self) -> int:
+        return self._subject.consumer_sequence
+
+    @property
+    def delivered(self) -> int:
+        """How often it was delivered by now: 1 for the first time."""
+        return self._subject.delivered
+
+    @property
+    def pending(self) -> int:
+        """How many more the consumer had to deliver after this one."""
+        return self._subject.pending
+
+    @property
+    def stored(self) -> float:
+        """When the stream stored it, in seconds of the epoch."""
+        return self._subject.timestamp / 1e9
+
+    @property
+    def timestamp(self) -> datetime:
+        """The same."""
+        return datetime.fromtimestamp(self.stored, UTC)
+
+
+def delivery_of(
+    link: "Link", message: "Msg", stream: str, consumer: str | None, *, acks: bool = True
+) -> Delivery | None:
+    """The delivery that a message is; None, and logged, if it is none of that consumer's."""
+    try:
+        delivery = Delivery(link, message, acks=acks)
+    except NotJetStream:
+        delivery = None
+    if delivery is None or (delivery.stream, delivery.consumer) != (stream, consumer):
+        log.error("no delivery of %s/%s, dropped: %.100a", stream, consumer, message.reply)
+        return None
+    return delivery

@@ -1,0 +1,56 @@
+"""What is in a stream: messages as they were stored, and the receipt for storing one."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rebaser_core.jetstream.connection.headers import parsed
+from rebaser_core.jetstream.errors import NotJetStream
+
+
+@dataclass(frozen=True, slots=True)
+class PubAck:
+    """The message is stored, at `sequence`; a duplicate was there before, and is there once."""
+
+    stream: str
+    sequence: int
+    duplicate: bool = False
+    domain: str = ""
+
+    @classmethod
+    def of(cls, reply: Mapping[str, Any]) -> "PubAck":
+        return cls(
+            reply["stream"],
+            reply["seq"],
+            duplicate=reply.get("duplicate", False),
+            domain=reply.get("domain", ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    subject: str
+    sequence: int
+    time: datetime
+    headers: Mapping[str, str]
+    payload: bytes
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> "StoredMessage":
+        """Read what the server says of a message.
+
+        Raises:
+            NotJetStream: something is missing, or of another kind.
+        """
+        try:
+            return cls(
+                message["subject"],
+                message["seq"],
+                datetime.fromisoformat(message["time"]),
+                parsed(base64.b64decode(message.get("hdrs", ""))) or {},
+                base64.b64decode(message.get("data", "")),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise NotJetStream(f"no stored message: {error!r}") from error

@@ -1,0 +1,1 @@
+"""Key-value buckets and object stores (ADR-8, ADR-20)."""

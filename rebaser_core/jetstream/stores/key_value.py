@@ -1,0 +1,181 @@
+"""Keys and values in a bucket, as every NATS client stores them (ADR-8, ADR-19)."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from rebaser_core.jetstream.config_diff import Drift
+from rebaser_core.jetstream.consumers.message_reader import Closing
+from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
+from rebaser_core.jetstream.errors import KeyNotFound, WrongLastSequence
+from rebaser_core.jetstream.stores.key_value_entry import DELETE, OPERATION, PURGE, Entry
+
+if TYPE_CHECKING:
+    from rebaser_core.jetstream.api import JetStream
+
+_ROLLUP: Final = {"Nats-Rollup": "sub"}
+
+
+class KeyValue:
+    """One bucket. Under a prefix or domain it is theirs, never a local one of the same name.
+
+    Reads ask the stream's leader: what was put is seen. Each coroutine may be
+    cancelled; whether a write was done is then unknown.
+    """
+
+    def __init__(self, js: "JetStream", bucket: str) -> None:
+        self._js = js
+        self._bucket = bucket
+        self._stream = f"KV_{bucket}"
+        self._prefix = f"$KV.{bucket}."
+
+    async def ensure(self, *, history: int = 1, **config: Any) -> list[Drift]:
+        """Have the bucket; return how its stream differs from what is wanted, never change it."""
+        return await self._js.ensure_stream(
+            {
+                "name": self._stream,
+                "subjects": [f"{self._prefix}>"],
+                "max_msgs_per_subject": history,
+                "discard": "new",
+                "deny_delete": True,
+                "allow_rollup_hdrs": True,
+                "allow_direct": True,
+                **config,
+            }
+        )
+
+    async def get(self, key: str, *, revision: int | None = None) -> Entry:
+        """Return the last value of the key, or one revision of it.
+
+        Raises:
+            KeyNotFound: never put, deleted, or not this key's revision.
+        """
+        entry = await self._entry(key, revision)
+        if entry is None or entry.gone:
+            raise KeyNotFound.named(f"no key {key} in {self._bucket}")
+        return entry
+
+    async def last(self, pattern: str) -> Entry | None:
+        """Return what was put last, of all keys that match; None if that is gone.
+
+        `*` and `>` are wildcards, as in a subject.
+        """
+        subject = f"{self._prefix}{pattern}"
+        stored = await self._js.get_message(self._stream, last_by_subject=subject)
+        if stored is None:
+            return None
+        entry = Entry.of_stored(self._bucket, stored)
+        return None if entry.gone else entry
+
+    async def _entry(self, key: str, revision: int | None = None) -> Entry | None:
+        if revision is None:
+            stored = await self._js.get_message(
+                self._stream, last_by_subject=f"{self._prefix}{key}"
+            )
+        else:
+            stored = await self._js.get_message(self._stream, sequence=revision)
+        if stored is None or stored.subject != f"{self._prefix}{key}":
+            return None
+        return Entry.of_stored(self._bucket, stored)
+
+    async def put(self, key: str, value: bytes) -> int:
+        """Set the key, whatever it was; return its revision."""
+        return await self._write(key, value)
+
+    async def create(self, key: str, value: bytes) -> int:
+        """Set the key if it has no value; return its revision.
+
+        Raises:
+            WrongLastSequence: it has one.
+        """
+        try:
+            return await self.update(key, value, 0)
+        except WrongLastSequence:
+            last = await self._entry(key)
+            if last is None or not last.gone:
+                raise
+            return await self.update(key, value, last.revision)
+
+    async def update(self, key: str, value: bytes, last_revision: int) -> int:
+        """Set the key if its last revision is the one given; return its new one.
+
+        Raises:
+            WrongLastSequence: it is another.
+        """
+        return await self._write(key, value, last_revision=last_revision)
+
+    async def delete(self, key: str, *, last_revision: int | None = None) -> None:
+        """Have no value for the key; its history stays."""
+        await self._write(key, b"", {OPERATION: DELETE}, last_revision)
+
+    async def purge(self, key: str, *, last_revision: int | None = None) -> None:
+        """Have no value and no history for the key."""
+        await self._write(key, b"", {OPERATION: PURGE, **_ROLLUP}, last_revision)
+
+    async def _write(
+        self,
+        key: str,
+        value: bytes,
+        headers: Mapping[str, str] | None = None,
+        last_revision: int | None = None,
+    ) -> int:
+        receipt = await self._js.publish(
+            self._js.view_subject(f"{self._prefix}{key}"),
+            value,
+            headers=headers,
+            expected_last_subject_sequence=last_revision,
+        )
+        return receipt.sequence
+
+    async def keys(self, pattern: str = ">") -> list[str]:
+        """Return the keys that have a value now."""
+        found: list[str] = []
+        async with Watch(self._js, self._bucket, pattern, headers_only=True) as watch:
+            while (entry := await watch.next()) is not None:
+                if not entry.gone:
+                    found.append(entry.key)
+        return found
+
+    def watch(self, pattern: str = ">") -> "Watch":
+        """Return the last entry of each key and then every change; enter it and iterate."""
+        return Watch(self._js, self._bucket, pattern)
+
+
+class Watch(Closing):
+    """Entries as they come: first the last one of each key, then None once, then changes.
+
+    An async context manager and iterator; leaving it leaves nothing at the server.
+    """
+
+    def __init__(
+        self, js: "JetStream", bucket: str, pattern: str, *, headers_only: bool = False
+    ) -> None:
+        self._bucket = bucket
+        self._caught_up = False
+        self._reader = ordered_reader(js)(
+            js,
+            f"KV_{bucket}",
+            f"$KV.{bucket}.{pattern}",
+            deliver_policy="last_per_subject",
+            headers_only=headers_only,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._reader.__aenter__()
+        return self
+
+    async def close(self) -> None:
+        await self._reader.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Entry | None:
+        return await self.next()
+
+    async def next(self) -> Entry | None:
+        """Return the next entry; None, once, when all that is there now was returned."""
+        delivery = await self._reader.next(quiet=None if self._caught_up else 0)
+        if delivery is None:
+            self._caught_up = True
+            return None
+        return Entry.of_delivery(self._bucket, delivery)

@@ -1,0 +1,209 @@
+"""Objects of any size in a bucket, as every NATS client stores them (ADR-20, ADR-19)."""
+
+# ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from rebaser_core.jetstream import deadlines
+from rebaser_core.jetstream.config_diff import Drift
+from rebaser_core.jetstream.consumers.message_reader import briefly
+from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
+from rebaser_core.jetstream.errors import (
+    ApiError,
+    ObjectDamaged,
+    ObjectNotFound,
+    ObjectTooLarge,
+    Unreachable,
+)
+from rebaser_core.jetstream.stores.object_info import CHUNK_SIZE, ObjectInfo, meta_subject
+
+if TYPE_CHECKING:
+    from rebaser_core.jetstream.api import JetStream
+
+GET_TIMEOUT: Final = 30.0  # seconds
+_MISSING_AFTER: Final = 1.0  # seconds without a chunk, after which the leader is asked for it
+_DROP_TIMEOUT: Final = 2.0  # seconds
+_BLOCKING: Final = 1_000_000  # octets that take too long to hash in the event loop
+_ROLLUP: Final = {"Nats-Rollup": "sub"}
+
+
+class ObjectStore:
+    """One bucket. Under a prefix or domain it is theirs, never a local one of the same name.
+
+    Links, which other clients can make, are not followed.
+    """
+
+    def __init__(self, js: "JetStream", bucket: str) -> None:
+        self._js = js
+        self._bucket = bucket
+        self._stream = f"OBJ_{bucket}"
+
+    async def ensure(self, **config: Any) -> list[Drift]:
+        """Have the bucket; return how its stream differs from `config`, never change it."""
+        return await self._js.ensure_stream(
+            {
+                "name": self._stream,
+                "subjects": [f"$O.{self._bucket}.C.>", f"$O.{self._bucket}.M.>"],
+                "discard": "new",
+                "allow_rollup_hdrs": True,
+                "allow_direct": True,
+                **config,
+            }
+        )
+
+    async def put(self, name: str, payload: bytes) -> ObjectInfo:
+        """Store the object, in the place of any of that name. Readers see the old or the new one.
+
+        Cancelled or failed, the chunks sent so far are deleted, or lie there unused
+        if the server cannot be told. If it was the last word that got no answer
+        (`Unreachable`), either object may be there; put it again.
+        """
+        info, chunks = await self._cut(name, payload)
+        before = await self._before(name)
+        try:
+            for chunk in chunks:
+                await self._js.publish(self._js.view_subject(self._chunks(info.nuid)), chunk)
+        except BaseException:
+            await self._drop_chunks(info.nuid)
+            raise
+        await self._put_meta(info)
+        if before and not before.deleted:
+            await self._drop_chunks(before.nuid)
+        return info
+
+    async def put_once(self, name: str, payload: bytes) -> ObjectInfo:
+        """Store an object whose name stands for its bytes, as a digest of them does.
+
+        It takes no more than the right to write: nothing is read and nothing deleted, so
+        that put again, failed or cancelled it leaves chunks that no object refers to. The
+        bucket may be one that refuses rollups, in which nobody wipes what others put.
+        """
+        info, chunks = await self._cut(name, payload)
+        for chunk in chunks:
+            await self._js.publish(self._js.view_subject(self._chunks(info.nuid)), chunk)
+        await self._put_meta(info, {})
+        return info
+
+    async def get(
+        self, name: str, *, at_most: int | None = None, timeout: float = GET_TIMEOUT
+    ) -> bytes:
+        """Return what was put, all of it and nothing else; never more than `at_most` octets.
+
+        Raises:
+            ObjectTooLarge: it has more, as was said when it was put.
+            ObjectNotFound: never put, or deleted.
+            ObjectDamaged: chunks are missing, or are not what was put.
+            Unreachable: not read within `timeout` seconds.
+        """
+        try:
+            async with deadlines.within(timeout):
+                return await self._get(name, at_most)
+        except TimeoutError:
+            raise Unreachable(f"{self._bucket}/{name} not read within {timeout} s") from None
+
+    async def _get(self, name: str, at_most: int | None) -> bytes:
+        info = await self.info(name)
+        while True:
+            if at_most is not None and info.size > at_most:
+                raise ObjectTooLarge(f"{self._bucket}/{name}: {info.size} octets, over {at_most}")
+            payload = await self._read(info)
+            if len(payload) == info.size and await _digest(payload) == info.digest:
+                return payload
+            now = await self.info(name)
+            if now.nuid == info.nuid:
+                raise ObjectDamaged(f"{self._bucket}/{name}: {len(payload)} of {info.size} octets")
+            info = now  # another one was put while we read
+
+    async def _read(self, info: ObjectInfo) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        reading = ordered_reader(self._js)
+        async with reading(self._js, self._stream, self._chunks(info.nuid)) as reader:
+            while len(chunks) < info.chunks and size <= info.size:
+                chunk = await reader.next(quiet=_MISSING_AFTER)
+                if chunk is None:
+                    break
+                chunks.append(chunk.payload)
+                size += len(chunk.payload)
+        return b"".join(chunks)
+
+    async def info(self, name: str) -> ObjectInfo:
+        """Return what is known of an object without reading it.
+
+        Raises:
+            ObjectNotFound: never put, or deleted.
+            ObjectDamaged: what is known of it cannot be read.
+        """
+        info = await self._meta(name)
+        if info is None or info.deleted:
+            raise ObjectNotFound.named(f"no object {name} in {self._bucket}")
+        return info
+
+    async def delete(self, name: str) -> None:
+        """Have no such object; that there is none is success.
+
+        First nobody finds it any more, then its chunks go: in whichever moment it
+        is interrupted, no object without chunks is left.
+        """
+        try:
+            info = await self._meta(name)
+        except ObjectDamaged:
+            await self._js.purge(self._stream, subject=self._metas(name))
+            return
+        if info is None:
+            return
+        if not info.deleted:
+            gone = ObjectInfo(info.bucket, name, info.nuid, 0, 0, "", deleted=True)
+            await self._put_meta(gone, {})
+            await self._js.purge(self._stream, subject=self._metas(name), keep=1)
+        await self._js.purge(self._stream, subject=self._chunks(info.nuid))
+
+    async def _cut(self, name: str, payload: bytes) -> tuple[ObjectInfo, list[bytes]]:
+        """What is to be known of a new object, and its chunks."""
+        chunks = [payload[at : at + CHUNK_SIZE] for at in range(0, len(payload), CHUNK_SIZE)]
+        nuid, digest = uuid.uuid4().hex, await _digest(payload)
+        return ObjectInfo(self._bucket, name, nuid, len(payload), len(chunks), digest), chunks
+
+    def _chunks(self, nuid: str) -> str:
+        return f"$O.{self._bucket}.C.{nuid}"
+
+    def _metas(self, name: str) -> str:
+        return meta_subject(self._bucket, name)
+
+    async def _meta(self, name: str) -> ObjectInfo | None:
+        subject = self._metas(name)
+        stored = await self._js.get_message(self._stream, last_by_subject=subject)
+        return ObjectInfo.read(stored.payload, subject) if stored else None
+
+    async def _before(self, name: str) -> ObjectInfo | None:
+        """What a new object takes the place of; what cannot be read is nothing."""
+        try:
+            return await self._meta(name)
+        except ObjectDamaged:
+            return None
+
+    async def _put_meta(self, info: ObjectInfo, headers: Mapping[str, str] = _ROLLUP) -> None:
+        subject = self._js.view_subject(self._metas(info.name))
+        await self._js.publish(subject, info.to_json(), headers=headers or None)
+
+    async def _drop_chunks(self, nuid: str) -> None:
+        """Delete chunks that no object refers to; if that fails, they only take room."""
+        with contextlib.suppress(ApiError):
+            async with briefly(_DROP_TIMEOUT):
+                await self._js.purge(self._stream, subject=self._chunks(nuid))
+
+
+async def _digest(payload: bytes) -> str:
+    if len(payload) > _BLOCKING:
+        return await asyncio.to_thread(_sha256, payload)
+    return _sha256(payload)
+
+
+def _sha256(payload: bytes) -> str:
+    return "SHA-256=" + base64.urlsafe_b64encode(hashlib.sha256(payload).digest()).decode()

@@ -1,0 +1,229 @@
+"""Messages in versions: judged by their headers alone, then read in any version and upgraded.
+
+A new version is one class with the next `VERSION` and one `upgrade` on the class
+before it. The body repeats the version as its one key, `{"v1": {…}}`; a body that
+disagrees with its headers is malformed.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
+
+from pydantic import ValidationError
+
+from rebaser_core import codecs
+from rebaser_core.decode_cost import require_affordable
+from rebaser_core.errors import MalformedMessage, NewerVersion, UnsupportedMessage
+from rebaser_core.ids import RequestId
+from rebaser_core.wire_model import Shape, brief
+
+CONTENT_TYPE: Final = "X-CONTENT-TYPE"
+MESSAGE_TYPE: Final = "X-MESSAGE-TYPE"
+MESSAGE_VERSION: Final = "X-MESSAGE-VERSION"
+MESSAGE_ID: Final = "Nats-Msg-Id"
+REPLY_INBOX: Final = "X-Reply-Inbox"
+AUTHOR: Final = "X-Author"
+"""Who asked, for people who read the log: as the client says it, and nobody checks it."""
+
+REPLY_VERSION: Final = "X-Reply-Version"
+"""Of a question: the newest version of its answer that the asker reads; without it, 1."""
+
+_is_version: Final = re.compile("v[1-9][0-9]{0,8}").fullmatch
+_DIGITS: Final = 10  # of a version; `int` of text without bounds is slow
+
+
+class Versioned(Shape):
+    """One shape of a message. Once released it never changes: a new field is a new version."""
+
+    VERSION: ClassVar[int]
+    id: RequestId
+
+    def upgrade(self) -> "Versioned":
+        """The same message one version newer. The newest version has none."""
+        raise NotImplementedError(f"{type(self).__name__} does not upgrade")
+
+    def oldest(self) -> "Versioned":
+        """The same message in the oldest version that can say all of it: what is written."""
+        return self
+
+
+VersionedT = TypeVar("VersionedT", bound=Versioned)
+
+
+def narrowed(message: Versioned, older: type[VersionedT]) -> VersionedT:
+    """What `older`, an earlier version, has of the message's fields."""
+    fields = {name: getattr(message, name) for name in older.model_fields}
+    return older.model_construct(**fields)  # type: ignore[return-value]  # the plugin has it so
+
+
+@dataclass(frozen=True, slots=True)
+class ContentInfo:
+    """What the headers say of the payload, before anyone reads it."""
+
+    content_type: str
+    message_type: str
+    message_version: int
+
+    @classmethod
+    def from_headers(cls, headers: Mapping[str, str]) -> Self:
+        """Raises `MalformedMessage` if one is missing or the version makes no sense."""
+        missing = [h for h in (CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION) if not headers.get(h)]
+        if missing:
+            raise MalformedMessage(f"headers missing: {', '.join(missing)}")
+        version = _positive(headers[MESSAGE_VERSION])
+        if not version:
+            said = headers[MESSAGE_VERSION][:40]
+            raise MalformedMessage(f"{MESSAGE_VERSION} is no positive integer: {said!r}")
+        return cls(headers[CONTENT_TYPE], headers[MESSAGE_TYPE], version)
+
+    def headers(self) -> dict[str, str]:
+        return {
+            CONTENT_TYPE: self.content_type,
+            MESSAGE_TYPE: self.message_type,
+            MESSAGE_VERSION: str(self.message_version),
+        }
+
+
+def _positive(text: str) -> int:
+    """0 if it is no positive integer in digits."""
+    plain = text.isascii() and text.isdigit() and len(text) < _DIGITS
+    return int(text) if plain else 0
+
+
+def announced_id(headers: Mapping[str, str]) -> str | None:
+    """The id that `Nats-Msg-Id` announces: all of it, or what stands before its first dot.
+
+    What follows the dot keeps message ids apart that are of one id, since a stream
+    remembers message ids without their subjects.
+    """
+    message_id = headers.get(MESSAGE_ID)
+    return None if message_id is None else message_id.partition(".")[0]
+
+
+def reply_version(headers: Mapping[str, str]) -> int:
+    """The newest version of the answer that whoever asked with these headers reads."""
+    return _positive(headers.get(REPLY_VERSION, "")) or 1
+
+
+class MessageType(Generic[VersionedT]):
+    """A message in every version that was ever on the wire, oldest first.
+
+    `encode` writes the oldest version that can say all there is to say, so that programs
+    of an older release read what they can; `decode` takes any and returns the current
+    one, so nothing outside this package sees an old shape.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *older: type[Versioned],
+        current: type[VersionedT],
+        from_clients: bool = False,
+    ) -> None:
+        """`from_clients`: what would take too much memory for its size is not decoded."""
+        self.name = name
+        self._from_clients = from_clients
+        self.current = current
+        shapes: tuple[type[Versioned], ...] = (*older, current)
+        self._shapes = {shape.VERSION: shape for shape in shapes}
+        if list(self._shapes) != list(range(1, len(shapes) + 1)):
+            raise TypeError(f"{name}: versions must run 1, 2, … without a gap")
+
+    def encode(
+        self, message: VersionedT, content_type: str = codecs.CBOR
+    ) -> tuple[dict[str, str], bytes]:
+        """Headers and payload. `Nats-Msg-Id` is among the headers.
+
+        Raises:
+            MalformedMessage: a text in it is none that UTF-8 can say.
+        """
+        written = message.oldest()
+        version = written.VERSION
+        body = {f"v{version}": written.wire()}
+        headers = ContentInfo(content_type, self.name, version).headers()
+        headers[MESSAGE_ID] = str(message.id)
+        return headers, codecs.dumps(content_type, body)
+
+    def negotiate(self, headers: Mapping[str, str]) -> ContentInfo:
+        """Whether this build reads such a message, from its headers alone.
+
+        Raises:
+            UnsupportedMessage: another type, an unknown content type, or `NewerVersion`.
+            MalformedMessage: headers are missing or make no sense.
+        """
+        info = ContentInfo.from_headers(headers)
+        if info.message_type != self.name:
+            raise UnsupportedMessage(
+                f"message type {info.message_type[:80]!r} is not {self.name!r}"
+            )
+        if info.content_type not in codecs.CONTENT_TYPES:
+            raise UnsupportedMessage(
+                f"content type {info.content_type[:80]!r}; "
+                f"this build reads {', '.join(sorted(codecs.CONTENT_TYPES))}"
+            )
+        if info.message_version > self.current.VERSION:
+            raise NewerVersion(
+                f"{self.name} version {info.message_version}; "
+                f"this build reads up to {self.current.VERSION}"
+            )
+        return info
+
+    def decode(self, headers: Mapping[str, str], payload: bytes) -> VersionedT:
+        """Negotiate, then read the payload in the version announced and upgrade it.
+
+        Raises:
+            UnsupportedMessage: not for this build; the payload was not touched.
+            MalformedMessage: headers or payload break the contract that they announce.
+        """
+        info = self.negotiate(headers)
+        if self._from_clients:
+            require_affordable(info.content_type, payload)
+        version, body = self._read(info.content_type, payload)
+        if version != info.message_version:
+            raise MalformedMessage(
+                f"{self.name}: headers say version {info.message_version}, the body {version}"
+            )
+        message = self._current(version, body)
+        announced = announced_id(headers)
+        if announced is not None and announced != str(message.id):
+            raise MalformedMessage(f"{MESSAGE_ID} is {announced[:40]!r}, the id is {message.id}")
+        return message
+
+    def decode_at_rest(self, payload: bytes, *, from_client: bool = False) -> VersionedT:
+        """Read bytes that lie somewhere without headers: they tell their encoding and version.
+
+        `from_client`: what would take too much memory for its size is not decoded. What was
+        accepted once is read without: it has to be readable for ever.
+
+        Raises:
+            MalformedMessage, NewerVersion: as `decode`.
+        """
+        # An object starts with a brace or a blank in JSON, above 0x9f in CBOR.
+        content_type = codecs.JSON if payload[:1].isascii() else codecs.CBOR
+        if from_client:
+            require_affordable(content_type, payload)
+        version, body = self._read(content_type, payload)
+        if version not in self._shapes:
+            raise NewerVersion(f"{self.name}: the body is of version {version}")
+        return self._current(version, body)
+
+    def _read(self, content_type: str, payload: bytes) -> tuple[int, Any]:
+        """The version that the body says it is of, and what it says."""
+        body = codecs.loads(content_type, payload)
+        tags = list(body) if isinstance(body, dict) else []
+        if len(tags) != 1 or not _is_version(tags[0]):
+            raise MalformedMessage(
+                f"{self.name}: the body is no object with its version as one key"
+            )
+        return int(tags[0][1:]), body[tags[0]]
+
+    def _current(self, version: int, data: Any) -> VersionedT:
+        shape = self._shapes[version]
+        try:
+            message: Versioned = shape.from_wire(data)
+        except ValidationError as error:
+            raise MalformedMessage(f"{shape.__name__}: {brief(error)}") from error
+        while not isinstance(message, self.current):
+            message = message.upgrade()
+        return message
