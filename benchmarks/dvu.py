@@ -72,7 +72,7 @@ this process; a `mapInArrow` job of one row in the same Spark session; both toge
 runs in this process, too."""
 _WHERE = """\
 Between what is seen on the streams: the request's commit, the claim's, the job's start and end,
-the result in the stream, its commit, the end as told."""
+the result's commit, the end as told."""
 
 
 def _tables(cases: Sequence[Case], durability: str, packages: int) -> list[Table]:

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from nats.aio.client import Client
-from nats.aio.msg import Msg
 
 from rebaser_client.activity_feed import Activities, watching
 from rebaser_core.activities import ActivityKind, ActivityV1
@@ -26,8 +25,7 @@ MARKS = {
     "claimed": "claim",
     "run began": "plan",
     "run ended": "Spark",
-    "result stored": "place result",
-    "result committed": "commit result",
+    "result committed": "result",
     "finished": "tell",
 }
 """Moment → the phase that ends with it."""
@@ -78,11 +76,6 @@ class Trace:
                     "result committed" if is_result else "request committed", came
                 )
 
-    async def stored(self, _: Msg) -> None:
-        """Take a request: ours, or behind it the result."""
-        if "run ended" in self._times:
-            self.mark("result stored")
-
     async def follow_activities(self, activities: Activities) -> None:
         async for activity in activities:
             self._hear(activity)
@@ -129,7 +122,6 @@ async def tracing(
     """Follow the change set for as long as the body runs; an error of the trace ends the body."""
     js = JetStream(nc)
     log = OrderedConsumer(js, subjects.commits_stream, subjects.commits(change_set))
-    await nc.subscribe(subjects.requests(change_set), cb=trace.stored)
     async with log, watching(js, subjects, change_set) as activities, asyncio.TaskGroup() as group:
         following = [
             group.create_task(trace.follow_log(log)),
