@@ -40,7 +40,8 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "examples/README.md", "examples/own-function/README.md"]
+    "page",
+    ["README.md", "CONTRIBUTING.md", "examples/README.md", "examples/own-function/README.md"],
 )
 def test_links_outside_of_docs_lead_somewhere(page: str) -> None:
     there = ROOT / page
