@@ -14,9 +14,12 @@ from tests.chaos.workload import Values, new_id
 
 Message = tuple[dict[str, str], bytes]
 
+_AN_ID = "an id"
+"""Stands for a new one: one that is always the same would be a retry, in many change sets."""
+
 _NONSENSE: tuple[Any, ...] = (
     None, True, -1, 0, 2**63, 1.5, 1e308, "", "x" * 5000, "\0", "🦊", [], [[]], {}, {"": {}},
-    {"v2": {}}, "01ARZ3NDEKTSV4RRFFQ69G5FAV", "O1ARZ3NDEKTSV4RRFFQ69G5FAV", {"inline": {}},
+    {"v2": {}}, _AN_ID, "O1ARZ3NDEKTSV4RRFFQ69G5FAV", {"inline": {}},
 )  # fmt: skip
 _HEADER_NONSENSE = ("", "0", "-1", "1.0", "+1", "application/CBOR", "text/plain", "x" * 3000, "é")
 
@@ -58,7 +61,8 @@ def _misplaced(rng: random.Random, data: Any) -> Any:
     if isinstance(data, list) and data and rng.random() < 0.9:
         index = rng.randrange(len(data))
         return [*data[:index], _misplaced(rng, data[index]), *data[index + 1 :]]
-    return rng.choice(_NONSENSE)
+    nonsense = rng.choice(_NONSENSE)
+    return new_id(rng) if nonsense is _AN_ID else nonsense
 
 
 def _flip(rng: random.Random, message: Message) -> Message:
