@@ -48,3 +48,11 @@ def test_links_outside_of_docs_lead_somewhere(page: str) -> None:
 
     for target in filter(None, LINK.findall(there.read_text())):
         assert (there.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_a_page_opens_with_whom_it_is_for(page: Path) -> None:
+    """A reader decides by the first sentence whether to go on."""
+    opening = page.read_text().split("\n\n")[1]
+
+    assert opening.startswith("For ") or page.name == "index.md"
