@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.harness import NatsServer, running
+from tests.helpers.nats_process import NatsServer, running
 
 DURABILITY = {
     "default": "",

@@ -11,7 +11,7 @@ from benchmarks.lanes import RebaserLane
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
-from tests.integration.deployment import Daemon, new_change_sets
+from tests.helpers.deployment import Daemon, new_change_sets
 
 CLIENT = "client"
 INSTANCE = "measured"

@@ -22,7 +22,7 @@ from rebaser_server.service.dev_server import embedded
 from rebaser_server.settings.settings import Settings
 from rebaser_server.telemetry import logs
 from rebaser_server.values.graph import Graph
-from tests.integration.deployment import new_change_sets
+from tests.helpers.deployment import new_change_sets
 
 _COLLECT_EVERY = (100_000, 20, 20)
 """As `daemon.run` has it."""

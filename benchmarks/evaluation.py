@@ -16,7 +16,7 @@ from benchmarks.shapes import SHAPES, made
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table
 from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate
-from tests.unit.dvu.graphs import install
+from tests.helpers.graph_builder import install
 
 CORES: Final = 2
 FULL_COUNT: Final = 1_000_000

@@ -22,7 +22,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.tables import Cell, Table
 from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedConsumer, connected
-from tests.harness import NatsServer, running
+from tests.helpers.nats_process import NatsServer, running
 
 STREAM: Final = {"name": "S", "subjects": ["s.>"]}
 BODY: Final = bytes(200)

@@ -28,8 +28,8 @@ from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store.checkpoints import Checkpoints
-from tests.harness import eventually
-from tests.integration.deployment import new_change_sets
+from tests.helpers.deployment import new_change_sets
+from tests.helpers.eventually import eventually
 
 _BATCH: Final = 10_000
 """Blocks of one request."""

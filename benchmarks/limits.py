@@ -16,7 +16,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.updates import SetValue
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
-from tests.integration.deployment import new_change_sets
+from tests.helpers.deployment import new_change_sets
 
 BARE, WORKER = Subjects("BARE"), Subjects("WORKER")
 """Streams configured as Rebaser's are: of what is only stored, and of what is deleted, too."""

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
-from tests.harness import nats_server_binary
+from tests.helpers.nats_process import nats_server_binary
 
 BUSY = 1.0
 """Load average at the start above which figures are those of a machine that does other work."""

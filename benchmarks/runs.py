@@ -17,7 +17,7 @@ from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import Shelf
 from rebaser_server.files.shared_files import Files
-from tests.unit.dvu.graphs import install
+from tests.helpers.graph_builder import install
 
 FEW = 10
 WARM_UP = 5

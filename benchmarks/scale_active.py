@@ -15,7 +15,7 @@ from rebaser_client.client import RebaserClient
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
-from tests.integration.deployment import Daemon
+from tests.helpers.deployment import Daemon
 
 WORKSPACES = 100
 QUIET = 600.0

@@ -11,8 +11,8 @@ from benchmarks.broker import Broker, broker
 from benchmarks.tables import Table, median
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from tests.harness import eventually
-from tests.integration.deployment import Daemon, new_change_sets
+from tests.helpers.deployment import Daemon, new_change_sets
+from tests.helpers.eventually import eventually
 
 SLOTS = 20
 AT_ONCE = 64

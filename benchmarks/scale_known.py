@@ -21,8 +21,8 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
-from tests.integration.deployment import Daemon
-from tests.integration.known import load
+from tests.helpers.deployment import Daemon
+from tests.helpers.idle_change_sets import load
 
 MIB = 1024 * 1024
 

@@ -22,8 +22,8 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
-from tests.harness import eventually
-from tests.integration.deployment import Daemon
+from tests.helpers.deployment import Daemon
+from tests.helpers.eventually import eventually
 
 REQUESTS = 5
 """For each change set."""

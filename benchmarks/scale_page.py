@@ -20,9 +20,9 @@ from rebaser_client.client import RebaserClient
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
-from tests.browser import browsing, chromium
-from tests.harness import eventually
-from tests.integration.deployment import Daemon
+from tests.helpers.browser import browsing, chromium
+from tests.helpers.deployment import Daemon
+from tests.helpers.eventually import eventually
 
 AT_ONCE: Final = 64
 WATCHED: Final = 10.0

@@ -17,8 +17,8 @@ from benchmarks.scale_active import new_change_sets
 from benchmarks.tables import Table, median
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from tests.harness import eventually
-from tests.integration.deployment import Daemon
+from tests.helpers.deployment import Daemon
+from tests.helpers.eventually import eventually
 
 MODULES = ("nats", "pydantic", "structlog", "numpy", "pyarrow", "deltalake", "scipy", "pyspark")
 IMPORTS = {

@@ -7,7 +7,7 @@ from rebaser_server.processor.ownership import Ownership
 from rebaser_server.queries.cached_state import archive_of
 from rebaser_server.settings.settings import Settings
 from rebaser_server.values.graph import Graph
-from tests.integration.owner import Owner
+from tests.helpers.scripted_owner import Owner
 
 
 async def seed(js: JetStream, settings: Settings, change_set: ChangeSet, graph: Graph) -> None:

@@ -23,7 +23,7 @@ from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store.compaction import drop_superseded, tidy
 from rebaser_server.values.rebase.rebase import rebase
-from tests.integration.owner import Owner
+from tests.helpers.scripted_owner import Owner
 
 KEEP_REPLACED: Final = 24 * 3600.0  # seconds, as by default
 

@@ -16,7 +16,7 @@ from rebaser_server.compute.runs.level_parallel_executor import SweepingExecutor
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.unit_result import Outcome
-from tests.unit.dvu.graphs import install
+from tests.helpers.graph_builder import install
 
 MILLISECONDS: Final = (0, 1, 5)
 LEVELS: Final = 4

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.machine import lacked
+from tests.helpers.machine_requirements import lacked
 
 BARE = Path(__file__).with_name("bare")
 TOGETHER = {"tests/docs/": "docs", "tests/spark/": "spark", "tests/chaos/": "chaos"}

@@ -9,11 +9,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.chaos.chaos import Size, run_round
-from tests.chaos.figures import Figures
+from tests.chaos.checker import judge
 from tests.chaos.history import History, Kind
-from tests.chaos.judge import judge
+from tests.chaos.round import Size, run_round
 from tests.chaos.scenarios import SCENARIOS, sized
+from tests.chaos.statistics import Figures
 
 
 def main() -> int:

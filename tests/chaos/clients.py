@@ -19,7 +19,7 @@ from rebaser_core.jetstream import JetStream, JetStreamError, PubAck, Unreachabl
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.subjects import Subjects
 from tests.chaos.history import History, Kind
-from tests.chaos.poison import poison
+from tests.chaos.poison_requests import poison
 from tests.chaos.workload import Batch, Values
 
 RETRY_FOR = 30.0  # seconds: longer than NATS is ever away

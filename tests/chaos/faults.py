@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from tests.chaos.fleet import Seat
 from tests.chaos.history import History, Kind
+from tests.chaos.processes import Seat
 from tests.chaos.slow_files import NotPossible, slow_files
-from tests.harness import NatsServer
+from tests.helpers.nats_process import NatsServer
 
 
 @dataclass(slots=True)

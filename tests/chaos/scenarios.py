@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from tests.chaos.chaos import Size
+from tests.chaos.round import Size
 
 SCENARIOS: Final[dict[str, dict[str, Any]]] = {
     "plain": {},

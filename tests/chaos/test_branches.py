@@ -6,8 +6,8 @@ import pytest
 
 from rebaser_core.ids import RequestId
 from rebaser_server.processor.change_set_commands import at_head
+from tests.chaos.checker import judge
 from tests.chaos.history import History, Kind
-from tests.chaos.judge import judge
 
 W, HEAD, BRANCH = (
     "01KDVDNA00QDAHPXXC95CRZXSR",

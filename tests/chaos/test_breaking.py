@@ -11,7 +11,7 @@ import pytest
 
 from tests.chaos.clock import Clock, library
 from tests.chaos.slow_files import NotPossible, slow_files
-from tests.machine import lacking, program
+from tests.helpers.machine_requirements import lacking, program
 
 YEAR = 365 * 86_400.0
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.chaos import Size, run_round
+from tests.chaos.checker import judge
 from tests.chaos.faults import drawn
 from tests.chaos.history import History
-from tests.chaos.judge import judge
+from tests.chaos.round import Size, run_round
 from tests.chaos.scenarios import sized
 
 SHORT = Size(window=6, faults=4, clients=3, change_sets=4)

@@ -16,11 +16,11 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequestV1,
     InObjectStore,
 )
-from tests.chaos.bench import SUBJECTS, Bench, benched
 from tests.chaos.fuzz import fuzzed
+from tests.chaos.testbed import SUBJECTS, Bench, benched
 from tests.chaos.workload import Values
-from tests.harness import eventually
-from tests.integration.deployment import new_change_sets
+from tests.helpers.deployment import new_change_sets
+from tests.helpers.eventually import eventually
 
 
 @pytest.fixture

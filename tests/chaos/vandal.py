@@ -18,9 +18,15 @@ from rebaser_core.subjects import Subjects
 from tests.chaos.access import Access
 from tests.chaos.fuzz import fuzzed
 from tests.chaos.history import History, Kind
-from tests.chaos.raw import RawConnection
+from tests.chaos.raw_client import RawConnection
 from tests.chaos.workload import Values, new_id
-from tests.poisons import meta_subject, poison_heartbeat, poison_meta, poison_record, poison_subject
+from tests.helpers.poison_data import (
+    meta_subject,
+    poison_heartbeat,
+    poison_meta,
+    poison_record,
+    poison_subject,
+)
 from tests.security.roles import API_PREFIX, password
 
 MAX_PAYLOAD: Final = 1 << 20

@@ -19,7 +19,7 @@ from typing import Any, Final
 from tests.deploy.containers import Container, Image, Spec
 from tests.deploy.manifests import DEPLOY, compose
 from tests.deploy.network import Network
-from tests.harness import nats_server_binary
+from tests.helpers.nats_process import nats_server_binary
 
 THIN: Final = Image("localhost/rebaser:thin")
 LEFT_OUT: Final = ("grafana",)

@@ -24,8 +24,8 @@ from tests.deploy.composed import (
 )
 from tests.deploy.containers import Container, must_be_root
 from tests.deploy.network import Network, network
-from tests.harness import eventually
-from tests.integration.values import new_id, put, set_to
+from tests.helpers.batches import new_id, put, set_to
+from tests.helpers.eventually import eventually
 
 VALUES: Final = 500
 """Values computed by Spark."""

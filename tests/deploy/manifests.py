@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers.paths import ROOT
+
 DEPLOY = ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 SCALED_OBJECT = KUBERNETES / "overlays/keda/scaledobject.yaml"

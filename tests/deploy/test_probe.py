@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import NatsServer, eventually, running
-from tests.integration.deployment import SCALED, Daemon
+from tests.helpers.deployment import SCALED, Daemon
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer, running
 from tests.security.identities import certificates
 
 

@@ -12,8 +12,9 @@ from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from tests.deploy.manifests import SCALED_OBJECT, documents
-from tests.harness import NatsServer, eventually
-from tests.integration.deployment import new_change_sets
+from tests.helpers.deployment import new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
 from tests.security.roles import ACCOUNTS, connected_as, with_accounts
 
 

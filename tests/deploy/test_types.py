@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.deploy.manifests import DEPLOY, SCALED_OBJECT, documents
-from tests.machine import program
+from tests.helpers.machine_requirements import program
 
 PACKAGES = ("typescript@5", "@grafana/schema@13", "@kubernetes-models/keda@2")
 QUIET = ("--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error")

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import NatsServer, running
-from tests.integration.deployment import SCALED, Daemon
-
-ROOT = Path(__file__).parents[2]
+from tests.helpers.deployment import SCALED, Daemon
+from tests.helpers.nats_process import NatsServer, running
+from tests.helpers.paths import ROOT
 
 
 class Up:

@@ -12,14 +12,14 @@ from typing import Any, Final
 from playwright.async_api import Browser, Page, expect
 
 from rebaser_core.ids import ChangeSet
-from tests.browser import browsing
 from tests.chaos.functions import install
 from tests.docs.conftest import ROOT
-from tests.harness import NatsServer, running
-from tests.integration.deployment import Daemon, Deployment, deployed
+from tests.helpers.batches import Batch, Sum, new_id, set_to
+from tests.helpers.browser import browsing
+from tests.helpers.deployment import Daemon, Deployment, deployed
+from tests.helpers.nats_process import NatsServer, running
 from tests.integration.test_ops_endpoint import started, url_of
 from tests.integration.test_status_page import given_up
-from tests.integration.values import Batch, Sum, new_id, set_to
 
 WIDTH: Final = 1100
 LOAD: Final = 45.0

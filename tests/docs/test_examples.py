@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from tests.docs.conftest import ROOT, Up
-from tests.harness import eventually
-from tests.machine import lacking, program
+from tests.helpers.eventually import eventually
+from tests.helpers.machine_requirements import lacking, program
 
 EXAMPLES = ROOT / "examples"
 

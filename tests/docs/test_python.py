@@ -10,7 +10,7 @@ import pytest
 from rebaser_client import connect
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from tests.docs.conftest import ROOT, Up
-from tests.integration.values import new_id, put
+from tests.helpers.batches import new_id, put
 
 LOCAL = "nats://127.0.0.1:4222"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import NatsServer, running
-from tests.integration.deployment import Deployment, deployed
+from tests.helpers.deployment import Deployment, deployed
+from tests.helpers.nats_process import NatsServer, running
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 from rebaser_client.request_publisher import publish_task
 from rebaser_core.ids import ChangeSet
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.values import Sum
+from tests.helpers.batches import Sum
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
 
 POKES = 20
 

@@ -16,10 +16,11 @@ from rebaser_server.commands.doctor import _examined  # the command, in this pro
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commit_log.state_loader import Archive
 from rebaser_server.store.checkpoints import APP_ID
-from tests.harness import NatsServer, eventually, running
-from tests.integration import snapshots
-from tests.integration.deployment import Deployment, deployed, new_change_sets, recording
-from tests.integration.values import Sum, set_to
+from tests.helpers import stream_backup
+from tests.helpers.batches import Sum, set_to
+from tests.helpers.deployment import Deployment, deployed, new_change_sets, recording
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer, running
 
 COMMITTED, WAITING = 12, 5
 WELL = (Exit.OK, [])
@@ -130,18 +131,18 @@ async def test_streams_are_backed_up_while_clients_go_on_and_rebasers_stand_stil
     await asked.ask(WAITING, wait=False)
     first = names.requests_stream
     others = set(await deployment.js.stream_names()) - {first, names.tasks_stream}
-    kept = [await snapshots.backup(deployment.nc, first)]
+    kept = [await stream_backup.backup(deployment.nc, first)]
     expected = list(asked.sent)
     for stream in sorted(others):
         await asked.ask(1, wait=False)  # too late for the backup
-        kept.append(await snapshots.backup(deployment.nc, stream))
+        kept.append(await stream_backup.backup(deployment.nc, stream))
 
     (tmp_path / "other").mkdir()
     shutil.copytree(tmp_path / "store", tmp_path / "other" / "store")
     with running(NatsServer(tmp_path / "other" / "nats")) as server:
         async with connected(ConnectOptions(servers=(server.url,))) as nc:
             for snapshot in kept:
-                await snapshots.restore(nc, snapshot)
+                await stream_backup.restore(nc, snapshot)
         async with deployed(server, tmp_path / "other") as other:
             assert await doctor(other) == (Exit.REPAIRABLE, ["has requests and no task"])
             await everything_is_there(other, asked.change_set, expected, asked.values.total)

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from nats.aio.msg import Msg
 
 from rebaser_core.ids import ChangeSet
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.values import Sum, set_to
+from tests.helpers.batches import Sum, set_to
+from tests.helpers.deployment import Deployment, new_change_sets
 
 MOST = 18
 """API calls, from the task to its removal; commits, deliveries and acks come on top."""

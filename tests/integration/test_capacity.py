@@ -5,7 +5,7 @@ import pytest
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.capacity_check import Capacity
 from rebaser_server.cluster.membership import Members
-from tests.integration.deployment import Deployment
+from tests.helpers.deployment import Deployment
 
 
 @pytest.mark.parametrize(("most", "missing"), [(-1, 0), (100, 0), (99, 1), (10, 90)])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rebaser_client.errors import NoSuchChangeSet
 from rebaser_server.commands.support.hints import remedy_for
-from tests.integration.deployment import Deployment
-from tests.integration.values import Sum
+from tests.helpers.batches import Sum
+from tests.helpers.deployment import Deployment
 
 REBASER = Path(sys.executable).parent / "rebaser"
 

@@ -18,11 +18,12 @@ from rebaser_server.processor.checkpointer import Checkpointing
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.pending_work import first_head
 from rebaser_server.queries.diff import compare
-from tests.harness import NatsServer, eventually
-from tests.integration.deployment import Deployment, deployed, new_change_sets
-from tests.integration.owner import NOTHING
-from tests.integration.team import Team
-from tests.integration.values import new_id, put, set_to
+from tests.helpers.batches import new_id, put, set_to
+from tests.helpers.deployment import Deployment, deployed, new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
+from tests.helpers.scripted_owner import NOTHING
+from tests.helpers.workspace import Team
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from rebaser_server.commit_log.retention import Retention
 from rebaser_server.processor import checkpointer
 from rebaser_server.runtime.concurrency import alongside
 from rebaser_server.store.checkpoints import Changes, Checkpoints
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.owner import NOTHING, Owner
-from tests.integration.values import new_id, put, set_to
-from tests.unit.server.batches import contents
+from tests.helpers.batches import new_id, put, set_to
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.random_batches import contents
+from tests.helpers.scripted_owner import NOTHING, Owner
 
 
 async def test_commits_go_on_while_a_checkpoint_is_written(

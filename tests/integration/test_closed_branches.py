@@ -4,11 +4,11 @@ from itertools import pairwise
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.runtime.concurrency import alongside
-from tests.harness import eventually
-from tests.integration.deployment import Deployment
-from tests.integration.team import Team
+from tests.helpers.batches import set_to
+from tests.helpers.deployment import Deployment
+from tests.helpers.eventually import eventually
+from tests.helpers.workspace import Team
 from tests.integration.test_killed_branches import Mortal, ask
-from tests.integration.values import set_to
 
 
 async def test_head_that_comes_with_the_end_of_a_branch_has_nothing_computed_there(

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import NatsServer
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.values import Sum
+from tests.helpers.batches import Sum
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.nats_process import NatsServer
 
 REBASER = Path(sys.executable).parent / "rebaser"
 

@@ -17,13 +17,13 @@ from rebaser_client.errors import ClientError
 from rebaser_server.commands.completion import SHELLS
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.hints import remedy_for
-from tests.harness import NatsServer
-from tests.integration.commands import Commands
-from tests.integration.deployment import SCALED, Deployment, new_change_sets
+from tests.helpers.batches import Sum
+from tests.helpers.command_line import Commands
+from tests.helpers.deployment import SCALED, Deployment, new_change_sets
+from tests.helpers.nats_process import NatsServer
+from tests.helpers.paths import ROOT
 from tests.integration.test_command_line import REBASER, rebaser
-from tests.integration.values import Sum
 
-ROOT = Path(__file__).parents[2]
 OPERATING = (ROOT / "docs/operating.md").read_text()
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import eventually
-from tests.integration.deployment import Daemon, Deployment, new_change_sets
-from tests.integration.values import new_id, put, set_to
-from tests.unit.dvu.graphs import install
+from tests.helpers.batches import new_id, put, set_to
+from tests.helpers.deployment import Daemon, Deployment, new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.graph_builder import install
 
 CRASHING = '''"""For tests."""
 

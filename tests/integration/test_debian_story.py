@@ -4,14 +4,14 @@ import asyncio
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 from rebaser_core.ids import ChangeSet, WorkspaceId
 from rebaser_server.queries.diff import compare
-from tests.harness import eventually
-from tests.integration.deployment import Deployment
+from tests.helpers.deployment import Deployment
+from tests.helpers.eventually import eventually
+from tests.helpers.paths import ROOT
 
-PAGE = (Path(__file__).parents[2] / "docs/change-sets.md").read_text()
+PAGE = (ROOT / "docs/change-sets.md").read_text()
 
 
 async def exposed(deployment: Deployment, change_set: ChangeSet) -> int:

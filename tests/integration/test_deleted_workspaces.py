@@ -6,9 +6,9 @@ from rebaser_client.errors import NoSuchChangeSet, Refused
 from rebaser_server.cluster.deleted_data_job import Forgetting
 from rebaser_server.cluster.membership import Members
 from rebaser_server.files.shared_files import Files
-from tests.integration.deployment import Deployment
-from tests.integration.team import Team
-from tests.integration.values import set_to
+from tests.helpers.batches import set_to
+from tests.helpers.deployment import Deployment
+from tests.helpers.workspace import Team
 
 
 async def begun(deployment: Deployment) -> Team:

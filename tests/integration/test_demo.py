@@ -8,8 +8,8 @@ import pytest
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.demo.graph import Packages, load
 from rebaser_server.demo.visitor import Visitor, visiting
-from tests.demo_reference import counts
-from tests.integration.deployment import Deployment
+from tests.helpers.demo_reference import counts
+from tests.helpers.deployment import Deployment
 from tests.integration.test_command_line import rebaser
 
 pytestmark = pytest.mark.spark

@@ -5,8 +5,9 @@ import shutil
 from pathlib import Path
 
 from rebaser_server.commands.support.exit_codes import Exit
-from tests.harness import NatsServer, eventually, running
-from tests.integration.deployment import Deployment, deployed
+from tests.helpers.deployment import Deployment, deployed
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer, running
 from tests.integration.test_backup import (
     COMMITTED,
     WAITING,

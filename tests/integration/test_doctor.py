@@ -14,10 +14,10 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.commands.doctor import _examined  # the command, in this process
 from rebaser_server.commands.support.exit_codes import Exit
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.owner import NOTHING, Owner
-from tests.integration.values import Sum, new_id, put
+from tests.helpers.batches import Sum, new_id, put
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.scripted_owner import NOTHING, Owner
 
 
 class Asked:

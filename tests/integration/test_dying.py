@@ -17,19 +17,18 @@ from rebaser_server.commit_log.garbage_collection import Collector
 from rebaser_server.doctor.history_checks import history
 from rebaser_server.files.shared_files import Files
 from rebaser_server.store.orphan_files import Leftovers
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.dying import KEPT, STEPS, VALUE, one_round
-from tests.integration.owner import Owner
-from tests.unit.server.batches import contents
-
-ROOT = Path(__file__).parents[2]
+from tests.helpers.crashing_owner import KEPT, STEPS, VALUE, one_round
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.paths import ROOT
+from tests.helpers.random_batches import contents
+from tests.helpers.scripted_owner import Owner
 
 
 @pytest.fixture(scope="module")
 def dying() -> Iterator[subprocess.Popen[str]]:
     """The program of that name: a line in is a process that dies."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.integration.dying"],
+        [sys.executable, "-m", "tests.helpers.crashing_owner"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(ROOT)},

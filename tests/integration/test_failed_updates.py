@@ -8,11 +8,11 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.values.graph import Status
-from tests.harness import eventually
-from tests.integration.deployment import SCALED, Daemon, Deployment, new_change_sets
-from tests.integration.failing import DYING, GATHERING, PLANNING, failing
-from tests.integration.values import Sum, new_id, put, set_to
-from tests.unit.dvu.graphs import install
+from tests.helpers.batches import Sum, new_id, put, set_to
+from tests.helpers.deployment import SCALED, Daemon, Deployment, new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.failing_dvu import DYING, GATHERING, PLANNING, failing
+from tests.helpers.graph_builder import install
 
 SLOW = """
 import time

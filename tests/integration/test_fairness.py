@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 
 from rebaser_core.ids import ChangeSet
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, Recorder, new_change_sets, recording
-from tests.integration.values import Sum, set_to
+from tests.helpers.batches import Sum, set_to
+from tests.helpers.deployment import Deployment, Recorder, new_change_sets, recording
+from tests.helpers.eventually import eventually
 
 AT_ONCE = 10
 """Requests under way at a time: so many that the change set is never idle between two."""

@@ -19,9 +19,9 @@ from rebaser_core.messages import (
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.processor.dead_letters import ATTEMPTS, REASON
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, new_change_sets, recording
-from tests.integration.values import Sum, set_to
+from tests.helpers.batches import Sum, set_to
+from tests.helpers.deployment import Deployment, new_change_sets, recording
+from tests.helpers.eventually import eventually
 
 Fault = Callable[[Deployment], Awaitable[None]]
 

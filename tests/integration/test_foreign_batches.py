@@ -22,9 +22,9 @@ from rebaser_core.messages import (
 )
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.processor.dead_letters import REASON
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.values import Sum, new_id, set_to
-from tests.poisons import meta_subject
+from tests.helpers.batches import Sum, new_id, set_to
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.poison_data import meta_subject
 
 
 async def place(deployment: Deployment, request_id: RequestId, updates: list) -> InObjectStore:

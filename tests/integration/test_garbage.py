@@ -17,10 +17,10 @@ from rebaser_server.commit_log.batch_store import MissingBatch
 from rebaser_server.commit_log.garbage_collection import Collector
 from rebaser_server.files.shared_files import UNFINISHED, Files
 from rebaser_server.store.orphan_files import Leftovers
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.owner import NOTHING, Owner
-from tests.integration.values import new_id, put
+from tests.helpers.batches import new_id, put
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.scripted_owner import NOTHING, Owner
 
 
 def collector(deployment: Deployment, grace: float = 0) -> Collector:

@@ -4,9 +4,9 @@ import signal
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.subjects import TASKS_CONSUMER
-from tests.harness import eventually
-from tests.integration.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
-from tests.integration.values import Sum, set_to
+from tests.helpers.batches import Sum, set_to
+from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
+from tests.helpers.eventually import eventually
 
 LEASE = {"ACK_WAIT": "120", "PROGRESS_EVERY": "15", "QUIET_PERIOD": "100"}
 """Nothing comes back by itself while a test lasts, and nothing is quiet."""

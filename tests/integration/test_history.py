@@ -10,10 +10,10 @@ import pytest
 from rebaser_core.ids import ChangeSet
 from rebaser_server.errors import NotRetained
 from rebaser_server.queries.revert import NotToRevert, reversal
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.owner import NOTHING, Owner
+from tests.helpers.batches import Sum, new_id, put, set_to
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.scripted_owner import NOTHING, Owner
 from tests.integration.test_command_line import rebaser
-from tests.integration.values import Sum, new_id, put, set_to
 
 
 async def ran(

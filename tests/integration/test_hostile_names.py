@@ -9,10 +9,10 @@ import pytest
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_server.processor.dead_letters import ATTEMPTS, DIED_AT
 from rebaser_server.processor.dead_letters import REASON as WHY
-from tests.integration.commands import Commands, Done
-from tests.integration.deployment import Deployment
+from tests.helpers.batches import new_id
+from tests.helpers.command_line import Commands, Done
+from tests.helpers.deployment import Deployment
 from tests.integration.test_change_set_commands import run
-from tests.integration.values import new_id
 
 NAMES: Final = {
     "price[eur]": "price[eur]",

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rebaser_server.processor.request_queue import RequestQueue
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, new_change_sets
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
 
 LONG = 60.0
 

@@ -14,10 +14,10 @@ from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioning import MESSAGE_VERSION
 from rebaser_server.cluster.monitor import Inspection
 from rebaser_server.service.composition import assets_of
-from tests.chaos.fleet import three_servers
-from tests.harness import eventually
-from tests.integration.deployment import SCALED, Daemon, Deployment, new_change_sets
-from tests.integration.values import Sum
+from tests.chaos.processes import three_servers
+from tests.helpers.batches import Sum
+from tests.helpers.deployment import SCALED, Daemon, Deployment, new_change_sets
+from tests.helpers.eventually import eventually
 
 
 async def delete_the_consumer(deployment: Deployment) -> None:

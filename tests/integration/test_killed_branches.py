@@ -18,11 +18,11 @@ from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.pending_work import first_head
 from rebaser_server.processor.request_handler import Handler
 from rebaser_server.processor.request_queue import RequestQueue
-from tests.harness import eventually
-from tests.integration.deployment import Deployment
-from tests.integration.owner import NOTHING
-from tests.integration.team import Team
-from tests.integration.values import new_id, put, set_to
+from tests.helpers.batches import new_id, put, set_to
+from tests.helpers.deployment import Deployment
+from tests.helpers.eventually import eventually
+from tests.helpers.scripted_owner import NOTHING
+from tests.helpers.workspace import Team
 
 
 class Mortal:

@@ -4,14 +4,12 @@ import asyncio
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from ulid import ULID
 
-from tests.harness import eventually
-from tests.integration.deployment import SCALED, Deployment, new_change_sets
-
-ROOT = Path(__file__).parents[2]
+from tests.helpers.deployment import SCALED, Deployment, new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.paths import ROOT
 
 DEADLY = """
 import os, signal, sys

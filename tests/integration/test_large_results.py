@@ -15,10 +15,10 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import InStore
 from rebaser_server.runtime.concurrency import alongside
 from rebaser_server.store.batch_files import shelf_in
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, new_change_sets, recording
-from tests.integration.values import Batch, new_id, put
-from tests.unit.dvu.graphs import install
+from tests.helpers.batches import Batch, new_id, put
+from tests.helpers.deployment import Deployment, new_change_sets, recording
+from tests.helpers.eventually import eventually
+from tests.helpers.graph_builder import install
 
 NOTING = """
 import time

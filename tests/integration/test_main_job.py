@@ -9,9 +9,10 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, Inline, Updates
 from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_VERSION, REPLY_INBOX
 from rebaser_server.processor.dead_letters import REASON
-from tests.harness import NatsServer, eventually
-from tests.integration.deployment import Deployment, deployed, new_change_sets
-from tests.integration.values import Sum, new_id, put, set_to
+from tests.helpers.batches import Sum, new_id, put, set_to
+from tests.helpers.deployment import Deployment, deployed, new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
 
 
 async def test_a_batch_is_applied_answered_and_what_depends_on_it_recomputed(

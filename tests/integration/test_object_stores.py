@@ -14,11 +14,11 @@ from rebaser_server.store.batch_files import Results
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.orphan_files import Leftovers
 from rebaser_server.values.rebase.rebase import rebase
-from tests.integration.deployment import Deployment, new_change_sets
+from tests.helpers.batches import Sum, new_id, put, set_to
+from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved, ulid
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.random_batches import contents
 from tests.integration.test_store import history
-from tests.integration.values import Sum, new_id, put, set_to
-from tests.unit.server.batches import contents
-from tests.unit.server.saving import CHANGE_SET, graph_of, saved, ulid
 
 BUCKET = "rebaser"
 

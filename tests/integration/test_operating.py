@@ -12,10 +12,10 @@ import nats.errors
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, new_change_sets
+from tests.helpers.batches import Sum, new_id, set_to
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
 from tests.integration.test_command_line import REBASER, rebaser
-from tests.integration.values import Sum, new_id, set_to
 
 
 class Operator:

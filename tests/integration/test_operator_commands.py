@@ -9,11 +9,11 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.store.checkpoints import Checkpoints
-from tests.harness import eventually
-from tests.integration.commands import Commands
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.gated import Gate
-from tests.integration.values import Sum, new_id, put
+from tests.helpers.batches import Sum, new_id, put
+from tests.helpers.blocking_function import Gate
+from tests.helpers.command_line import Commands
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
 
 
 @pytest.fixture

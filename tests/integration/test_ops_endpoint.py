@@ -15,9 +15,9 @@ import pytest
 
 from rebaser_client.request_publisher import publish_task
 from rebaser_core.ids import ChangeSet
-from tests.harness import eventually
-from tests.integration.deployment import Daemon, Deployment, new_change_sets
-from tests.integration.values import Sum
+from tests.helpers.batches import Sum
+from tests.helpers.deployment import Daemon, Deployment, new_change_sets
+from tests.helpers.eventually import eventually
 
 
 def url_of(daemon: Daemon) -> str:

@@ -6,7 +6,7 @@ from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
 from rebaser_server.commit_log.state import State
 from rebaser_server.processor.outcome_lookup import Outcomes
 from rebaser_server.store.checkpoints import changes_of
-from tests.integration.deployment import Deployment, new_change_sets
+from tests.helpers.deployment import Deployment, new_change_sets
 
 
 async def line(

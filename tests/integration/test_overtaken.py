@@ -15,8 +15,8 @@ from rebaser_server.errors import Overtaken
 from rebaser_server.processor.checkpointer import Checkpointing
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.store.checkpoints import Checkpoint, Checkpoints
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, new_change_sets
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
 
 
 class Slow(Checkpoints):

@@ -13,9 +13,9 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.messages import ErrorStatus
 from rebaser_core.registry_records import Standing
-from tests.integration.commands import Commands
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.values import Sum, new_id, put
+from tests.helpers.batches import Sum, new_id, put
+from tests.helpers.command_line import Commands
+from tests.helpers.deployment import Deployment, new_change_sets
 
 
 async def created(client: RebaserClient, name: str) -> ChangeSet:

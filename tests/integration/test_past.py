@@ -13,10 +13,10 @@ from rebaser_core.registry_records import Standing
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import NotRetained
 from rebaser_server.store.compaction import drop_superseded, tidy
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.owner import NOTHING, Owner
-from tests.integration.values import new_id, put, set_to
-from tests.unit.server.batches import contents
+from tests.helpers.batches import new_id, put, set_to
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.random_batches import contents
+from tests.helpers.scripted_owner import NOTHING, Owner
 
 
 async def test_every_commit_is_restored_as_it_was(deployment: Deployment) -> None:

@@ -17,10 +17,10 @@ from rebaser_server.cluster.task_runner import Crew
 from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.service.composition import _open, assets_of
-from tests.harness import eventually
-from tests.integration.deployment import Daemon, Deployment, new_change_sets, recording
-from tests.integration.gated import Gate
-from tests.integration.values import Sum, new_id, put, set_to
+from tests.helpers.batches import Sum, new_id, put, set_to
+from tests.helpers.blocking_function import Gate
+from tests.helpers.deployment import Daemon, Deployment, new_change_sets, recording
+from tests.helpers.eventually import eventually
 
 
 @pytest.fixture

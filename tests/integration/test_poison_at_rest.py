@@ -8,10 +8,10 @@ import pytest
 
 from rebaser_core.jetstream import JetStreamError, KeyValue
 from rebaser_core.messages import SuccessStatusV2
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.values import Sum
-from tests.poisons import (
+from tests.helpers.batches import Sum
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.poison_data import (
     meta_subject,
     poison_heartbeat,
     poison_key,

@@ -13,13 +13,14 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, new_change_sets
+from tests.helpers.batches import Sum
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.machine_requirements import program
+from tests.helpers.paths import ROOT
 from tests.integration.test_ops_endpoint import get, started, url_of
-from tests.integration.values import Sum
-from tests.machine import program
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = ROOT / "deploy"
 RULES = DEPLOY / "prometheus" / "rules.yaml"
 NAME = re.compile(r"\b(?:rebaser|process)_[a-z_]+")
 LABEL_VALUES = 24

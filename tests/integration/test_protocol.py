@@ -12,9 +12,9 @@ from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.errors import Overtaken
 from rebaser_server.processor.ownership import Ownership
-from tests.harness import eventually
-from tests.integration.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
-from tests.integration.values import Sum, set_to
+from tests.helpers.batches import Sum, set_to
+from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
+from tests.helpers.eventually import eventually
 
 
 async def start(deployment: Deployment, *, lease: int, name: str = "", **variables: str) -> Daemon:

@@ -20,10 +20,10 @@ from rebaser_core.query_protocol import ASK_AGAIN, PATIENCE
 from rebaser_core.value_query import ValuesQuery, ValuesQueryV1, ValuesReply
 from rebaser_core.versioning import REPLY_VERSION
 from rebaser_server.queries.bounds import Bounds
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.questions import poison_question
-from tests.integration.values import new_id, put
+from tests.helpers.batches import new_id, put
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.poison_queries import poison_question
 
 MIB = 1 << 20
 

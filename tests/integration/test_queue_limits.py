@@ -6,8 +6,8 @@ from rebaser_client.errors import QueueFull
 from rebaser_core.ids import RequestId
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.values import Sum, set_to
+from tests.helpers.batches import Sum, set_to
+from tests.helpers.deployment import Deployment, new_change_sets
 
 
 async def limit(deployment: Deployment, **queue: int) -> None:

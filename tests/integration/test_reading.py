@@ -16,10 +16,10 @@ from rebaser_core.versioning import MESSAGE_VERSION
 from rebaser_server.queries import selection
 from rebaser_server.queries.bounds import Bounds
 from rebaser_server.queries.intake import QUEUE
-from tests.integration.commands import Commands
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.gated import Gate
-from tests.integration.values import Batch, Sum, new_id, put, set_to
+from tests.helpers.batches import Batch, Sum, new_id, put, set_to
+from tests.helpers.blocking_function import Gate
+from tests.helpers.command_line import Commands
+from tests.helpers.deployment import Deployment, new_change_sets
 
 
 async def commit_of(deployment: Deployment, change_set: ChangeSet, batch: Batch) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import duckdb
 import polars as pl
@@ -13,9 +12,10 @@ from rebaser_core.updates import PutFunc, PutValue, RemoveFunc, RemoveValue, Set
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
-from tests.unit.server.saving import CHANGE_SET, saved, ulid
+from tests.helpers.checkpoint_writer import CHANGE_SET, saved, ulid
+from tests.helpers.paths import ROOT
 
-DOCUMENT = (Path(__file__).parents[2] / "docs/store.md").read_text()
+DOCUMENT = (ROOT / "docs/store.md").read_text()
 NET, TAX, GROSS, GONE, FUNC, OLD = (ulid(number) for number in range(6))
 
 

@@ -4,11 +4,11 @@ import asyncio
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-from tests.integration.deployment import Deployment
+from tests.helpers.deployment import Deployment
+from tests.helpers.paths import ROOT
 
-README = Path(__file__).parents[2] / "README.md"
+README = ROOT / "README.md"
 
 
 async def test_the_example_of_the_readme_runs(deployment: Deployment) -> None:

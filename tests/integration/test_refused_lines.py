@@ -4,8 +4,8 @@ from typing import Any
 
 from rebaser_core.commits import Outcome
 from rebaser_core.ids import RequestId
-from tests.integration.deployment import Deployment, new_change_sets, recording
-from tests.integration.values import Sum, set_to
+from tests.helpers.batches import Sum, set_to
+from tests.helpers.deployment import Deployment, new_change_sets, recording
 
 LARGEST_LINE = 5 * 1024
 """Octets that the stream takes of a line here: enough for one without corrections."""

@@ -4,8 +4,8 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import SuccessStatusV2
 from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
 from rebaser_server.processor.outcome_lookup import Outcomes
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.values import Sum
+from tests.helpers.batches import Sum
+from tests.helpers.deployment import Deployment, new_change_sets
 
 
 async def test_requests_of_one_id_to_two_change_sets_are_both_applied(

@@ -13,10 +13,10 @@ from rebaser_client.request_sender import Reply
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import SuccessStatusV2
 from rebaser_server.doctor.history_checks import history
-from tests.harness import eventually
-from tests.integration.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
-from tests.integration.releases import NEXT, THIS, NextClient, next_lines
-from tests.integration.values import Sum, set_to
+from tests.helpers.batches import Sum, set_to
+from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
+from tests.helpers.eventually import eventually
+from tests.helpers.next_release import NEXT, THIS, NextClient, next_lines
 
 BUSY = 0.05  # seconds between two requests of a change set that never goes quiet
 CALM = 1.0  # of one that goes quiet in between, and is then taken by either daemon

@@ -19,8 +19,9 @@ from rebaser_server.errors import Overtaken
 from rebaser_server.processor.request_queue import RequestQueue
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
-from tests.harness import NatsServer, eventually
-from tests.integration.deployment import Deployment, new_change_sets
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
 
 SUBJECTS = Subjects()
 

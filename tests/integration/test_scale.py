@@ -9,10 +9,10 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.dvu_scanner import Unfinished
 from rebaser_server.cluster.reconciler import Reconciler
-from tests.harness import eventually
-from tests.integration.deployment import Deployment
-from tests.integration.known import load
-from tests.integration.values import Sum
+from tests.helpers.batches import Sum
+from tests.helpers.deployment import Deployment
+from tests.helpers.eventually import eventually
+from tests.helpers.idle_change_sets import load
 
 LARGE = pytest.mark.slow
 AT_ONCE = 32

@@ -11,12 +11,12 @@ from playwright.async_api import Browser, Page, expect
 from rebaser_client.request_publisher import publish_task
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
-from tests.browser import CONTRASTS, Watched, browsing
 from tests.chaos.functions import install
-from tests.harness import eventually
-from tests.integration.deployment import Daemon, Deployment, new_change_sets
+from tests.helpers.batches import Sum, new_id, put, set_to
+from tests.helpers.browser import CONTRASTS, Watched, browsing
+from tests.helpers.deployment import Daemon, Deployment, new_change_sets
+from tests.helpers.eventually import eventually
 from tests.integration.test_ops_endpoint import started, url_of
-from tests.integration.values import Sum, new_id, put, set_to
 
 PATIENCE = 20_000  # milliseconds
 expect.set_options(timeout=PATIENCE)

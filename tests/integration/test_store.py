@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +20,9 @@ from rebaser_core.updates import PutValue, RemoveFunc, RemoveValue, SetComputed,
 from rebaser_server.store.checkpoints import Checkpoints, StoreDamaged, StoreFailed, changes_of
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
-from tests.unit.server.batches import (
+from tests.helpers.checkpoint_writer import CHANGE_SET, function, graph_of, saved, ulid
+from tests.helpers.paths import ROOT
+from tests.helpers.random_batches import (
     batches,
     computable,
     contents,
@@ -29,9 +30,7 @@ from tests.unit.server.batches import (
     made,
     require_consistent,
 )
-from tests.unit.server.saving import CHANGE_SET, function, graph_of, saved, ulid
 
-ROOT = Path(__file__).parents[2]
 A, B, C = ulid(0), ulid(1), ulid(2)
 
 
@@ -274,7 +273,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
     commit = 0
     for _ in range(3):
         with subprocess.Popen(
-            [sys.executable, "-m", "tests.unit.server.saving", str(tmp_path), str(commit)],
+            [sys.executable, "-m", "tests.helpers.checkpoint_writer", str(tmp_path), str(commit)],
             env={"PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
         ) as writer:

@@ -4,9 +4,9 @@ from rebaser_core.ids import RequestId
 from rebaser_server.cluster.membership import Members
 from rebaser_server.cluster.stray_requests import Strays, strays_of
 from rebaser_server.processor.dead_letters import REASON
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.values import Sum
-from tests.poisons import publish_raw
+from tests.helpers.batches import Sum
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.poison_data import publish_raw
 
 
 async def test_a_stray_request_is_moved_to_the_dead_letters_and_a_sound_one_stays(

@@ -15,10 +15,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from rebaser_client.request_publisher import publish_task
 from rebaser_core.ids import ChangeSet
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.doomed import AFTER_COMMIT, BEFORE_COMMIT, BEFORE_RESULT, doomed
-from tests.integration.values import Batch, Sum, new_id, put
+from tests.helpers.batches import Batch, Sum, new_id, put
+from tests.helpers.crash_points import AFTER_COMMIT, BEFORE_COMMIT, BEFORE_RESULT, doomed
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
 
 OTEL = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_TRACES_EXPORTER", "OTEL_SDK_DISABLED")
 

@@ -9,7 +9,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.cluster.dvu_scanner import Unfinished
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.commit_log.log import CommitLog
-from tests.integration.deployment import Deployment, new_change_sets
+from tests.helpers.deployment import Deployment, new_change_sets
 
 CLEAN, DUE = Head(dirty_sequence=1, clean_sequence=1), Head(dirty_sequence=1)
 

@@ -12,9 +12,9 @@ from rebaser_core.corrections import MOST_TOLD, more_in
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, Inline, Updates
 from rebaser_server.commands.support.dead_letters import Letter, letter
-from tests.harness import eventually
-from tests.integration.deployment import Deployment, new_change_sets
-from tests.integration.values import Sum, set_to
+from tests.helpers.batches import Sum, set_to
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
 
 Send = Callable[[Deployment, str], Awaitable[None]]
 

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rebaser_client.client import RebaserClient, connect
-from tests.integration.deployment import new_change_sets
+from tests.helpers.batches import new_id, put, set_to
+from tests.helpers.deployment import new_change_sets
 from tests.integration.test_command_line import REBASER
-from tests.integration.values import new_id, put, set_to
 
 
 @asynccontextmanager

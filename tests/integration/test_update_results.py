@@ -18,10 +18,11 @@ from rebaser_core.messages import (
     Updates,
 )
 from rebaser_core.updates import SetComputed
-from tests.integration.deployment import Deployment, eventually, new_change_sets, recording
-from tests.integration.gated import Gate
+from tests.helpers.batches import Sum, set_to
+from tests.helpers.blocking_function import Gate
+from tests.helpers.deployment import Deployment, new_change_sets, recording
+from tests.helpers.eventually import eventually
 from tests.integration.test_queue_limits import limit
-from tests.integration.values import Sum, set_to
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.exit_codes import Exit
-from tests.integration.commands import Commands, Done
-from tests.integration.deployment import Deployment
-from tests.integration.values import Sum, new_id, put, set_to
+from tests.helpers.batches import Sum, new_id, put, set_to
+from tests.helpers.command_line import Commands, Done
+from tests.helpers.deployment import Deployment
 
 
 class Waiting:

@@ -7,7 +7,7 @@ import pytest
 from nats.aio.client import Client
 
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from tests.harness import NatsServer, running
+from tests.helpers.nats_process import NatsServer, running
 
 V2_ACKS = "feature_flags { js_ack_fc_v2: true }"
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_core.jetstream import AckSubject, Delivery, JetStream, NotJetStream, Unreachable
-from tests.harness import NatsServer, eventually
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import consumers, durable, filled, spied, state
 
 NUMBERS = st.integers(min_value=0, max_value=2**64 - 1)

@@ -20,7 +20,7 @@ from rebaser_core.jetstream import (
     WrongLastSequence,
     connected,
 )
-from tests.harness import NatsServer, running
+from tests.helpers.nats_process import NatsServer, running
 from tests.jetstream.steps import filled, stored
 
 S = {"name": "S", "subjects": ["s.>"], "storage": "file"}

@@ -3,7 +3,8 @@
 import pytest
 
 from rebaser_core.jetstream import JetStream, Unreachable, WrongLastSequence
-from tests.harness import NatsServer, eventually
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
 
 STREAM = {"name": "S", "subjects": ["s.>"], "storage": "file"}
 

@@ -26,7 +26,8 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
-from tests.harness import NatsServer, eventually, running
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer, running
 from tests.jetstream.conftest import V2_ACKS
 from tests.jetstream.deaf import DeafProxy
 from tests.jetstream.steps import STREAM, consumers, durable, numbers

@@ -9,7 +9,8 @@ import pytest
 
 from rebaser_core.jetstream import ConnectOptions, JetStream, Unreachable, connected
 from rebaser_core.jetstream.connection.connection import Link
-from tests.harness import NatsServer, eventually, running
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer, running
 from tests.jetstream.deaf import DeafProxy
 from tests.jetstream.steps import filled, spied
 

@@ -16,7 +16,8 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.jetstream.consumers.handles import Consumer
 from rebaser_core.jetstream.consumers.pull_request import MANY, Pending
-from tests.harness import NatsServer, eventually
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import (
     consumers,
     durable,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import NatsServer
+from tests.helpers.nats_process import NatsServer
+from tests.helpers.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "jetstream.md").read_text()
 TESTS = {
     name

@@ -8,7 +8,8 @@ import pytest
 
 from rebaser_core.jetstream import ConsumerGone, HeartbeatsMissed, JetStream, StatusError
 from rebaser_core.jetstream.consumers.handles import Consumer
-from tests.harness import NatsServer, eventually
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import durable, filled, numbers, publish_many, spied, state
 
 

@@ -12,10 +12,11 @@ from rebaser_core.jetstream import JetStream, PullConsumer, Unreachable, is_send
 from rebaser_core.jetstream.connection.connection import Link
 from rebaser_core.jetstream.connection.fast_client import QuickClient
 from rebaser_core.jetstream.consumers.ordered_consumers import OrderedConsumer
-from tests.harness import NatsServer, eventually
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
+from tests.helpers.raw_client import RawClient
 from tests.jetstream import frames
 from tests.jetstream.steps import durable, filled, numbers
-from tests.raw import RawClient
 
 BLOCKS = (
     b"abc", b"NATS/1.0", b"NATS/1.0\r\n\r\n", b"NATS/1.0 \xff\xff\xff\r\n\r\n",

@@ -11,7 +11,8 @@ from rebaser_core.jetstream import (
     StreamNotFound,
     Unreachable,
 )
-from tests.harness import NatsServer, eventually
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import STREAM, consumers, filled, numbers, publish_many
 
 QUICK = 0.1  # seconds: a heartbeat for tests that wait for missed ones

@@ -19,7 +19,8 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.jetstream.stores.object_store import CHUNK_SIZE
-from tests.harness import NatsServer, eventually, running
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer, running
 from tests.jetstream.steps import consumers, numbers, spied
 
 LARGE = bytes(range(256)) * (100 * CHUNK_SIZE // 256)  # more than one flow control window

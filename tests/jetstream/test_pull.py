@@ -6,7 +6,8 @@ import contextlib
 import pytest
 
 from rebaser_core.jetstream import ConsumerGone, Delivery, JetStream, PullConsumer
-from tests.harness import NatsServer, eventually
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import durable, filled, numbers, publish_many, state
 
 QUICK = 0.1  # seconds: a heartbeat for tests that wait for missed ones

@@ -7,7 +7,8 @@ import pytest
 from nats.aio.client import Client
 
 from rebaser_core.jetstream import JetStream, Oversized, Unsendable
-from tests.harness import NatsServer, eventually
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import filled, spied
 
 HEADERS = {"Nats-Msg-Id": "ä" * 50, "X-A": " b\r\nc "}

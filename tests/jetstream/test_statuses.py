@@ -7,7 +7,8 @@ import pytest
 from rebaser_core.jetstream import JetStream, OrderedPullConsumer, StatusError
 from rebaser_core.jetstream.consumers.ordered_consumers import OrderedConsumer
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
-from tests.harness import NatsServer, eventually
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import consumers, filled, numbers, publish_many, send_status, spied
 
 KINDS = pytest.mark.parametrize("kind", [OrderedConsumer, OrderedPullConsumer])

@@ -21,7 +21,8 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.jetstream.connection.connection import Link
 from rebaser_core.jetstream.consumers.consumer_spec import Wish
-from tests.harness import NatsServer, eventually
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import (
     consumers,
     durable,

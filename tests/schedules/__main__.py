@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tests.schedules.world import run
+from tests.schedules.simulation import run
 
 CHUNK = 20
 """Schedules that a worker process takes at a time."""

@@ -12,10 +12,10 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseBook
 from tests.chaos.history import History
 from tests.schedules.broker import Broker
+from tests.schedules.example_batches import Sheet
 from tests.schedules.loop import Loop
-from tests.schedules.people import Asker
-from tests.schedules.plan import Pausing
-from tests.schedules.sheet import Sheet
+from tests.schedules.processes import Asker
+from tests.schedules.scenario import Pausing
 
 
 class Operator(Asker):

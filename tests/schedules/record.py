@@ -9,13 +9,13 @@ from rebaser_core.commits import Commit
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import announced_id
 from rebaser_server.processor.dead_letters import REASON, SEQUENCE
-from tests.chaos.fleet import TOLD_OF_RUNS, delivery_in
 from tests.chaos.history import History, Kind
+from tests.chaos.processes import TOLD_OF_RUNS, delivery_in
 from tests.schedules.broker import Session
-from tests.schedules.lake import STORE_FAILS
+from tests.schedules.fake_delta import STORE_FAILS
 from tests.schedules.loop import Loop, Process
+from tests.schedules.result import Verdict
 from tests.schedules.stream import Stored, Stream
-from tests.schedules.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable

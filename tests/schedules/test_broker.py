@@ -23,7 +23,7 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.jetstream.connection import connect
-from tests.harness import NatsServer, running
+from tests.helpers.nats_process import NatsServer, running
 from tests.schedules.broker import Broker
 from tests.schedules.connection import Client
 from tests.schedules.loop import Loop

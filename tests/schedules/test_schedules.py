@@ -14,7 +14,7 @@ import pytest
 
 from tests.schedules.__main__ import main, series
 from tests.schedules.mutations import MUTATIONS, Mutation, without_tasks_from_clients
-from tests.schedules.world import run
+from tests.schedules.simulation import run
 
 AT_ONCE = 25
 SCHEDULES = 150
@@ -51,7 +51,7 @@ def test_a_rule_put_out_of_force_is_missed(mutation: Mutation) -> None:
 
 def test_the_same_seed_is_the_same_schedule_everywhere() -> None:
     """Or a failure could not be looked into: not even the hashes of strings decide anything."""
-    code = "from tests.schedules.world import run; print([run(n).digest for n in range(8)])"
+    code = "from tests.schedules.simulation import run; print([run(n).digest for n in range(8)])"
 
     traces = {
         subprocess.check_output(

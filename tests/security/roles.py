@@ -7,9 +7,10 @@ from pathlib import Path
 
 from rebaser_client.client import RebaserClient, connect
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from tests.harness import NatsServer, running
+from tests.helpers.nats_process import NatsServer, running
+from tests.helpers.paths import ROOT
 
-ACCOUNTS = Path(__file__).parents[2] / "deploy/nats/accounts.conf"
+ACCOUNTS = ROOT / "deploy/nats/accounts.conf"
 ROLES = ("server", "operator", "client")
 API_PREFIX = "js.rebaser"
 

@@ -8,9 +8,10 @@ import pytest
 from rebaser_client.client import connect
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.messages import SuccessStatusV2
-from tests.harness import NatsServer, eventually, running
-from tests.integration.deployment import SCALED, Daemon, new_change_sets
-from tests.integration.values import Sum, new_id, put
+from tests.helpers.batches import Sum, new_id, put
+from tests.helpers.deployment import SCALED, Daemon, new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer, running
 
 # As a platform has it that keeps streams for many: the account `STREAMS` stores, and exports to
 # `REBASER` the JetStream API, what is published into streams, and acks.

@@ -11,7 +11,8 @@ from rebaser_core.jetstream import ConnectOptions, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
-from tests.harness import NatsServer, eventually
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
 from tests.security.roles import ACCOUNTS, connected_as, violations, with_accounts
 
 SUBJECTS = Subjects()

@@ -18,8 +18,8 @@ from rebaser_client.errors import Unreachable as ClientUnreachable
 from rebaser_core.jetstream import ConnectOptions, JetStream, Unreachable, connected
 from rebaser_server.settings.nats_connection import connect_options
 from rebaser_server.settings.settings import Settings
-from tests.harness import NatsServer, running
-from tests.integration.deployment import SCALED, Daemon
+from tests.helpers.deployment import SCALED, Daemon
+from tests.helpers.nats_process import NatsServer, running
 from tests.security.identities import certificates, new_key, operator
 
 

@@ -14,9 +14,9 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseBook
 from rebaser_server.commands.cli import main
 from rebaser_server.commands.support.exit_codes import Exit
-from tests.harness import NatsServer
-from tests.integration.deployment import new_change_sets
-from tests.integration.values import Sum, new_id, put
+from tests.helpers.batches import Sum, new_id, put
+from tests.helpers.deployment import new_change_sets
+from tests.helpers.nats_process import NatsServer
 from tests.security.roles import (
     API_PREFIX,
     client_of,

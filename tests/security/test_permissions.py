@@ -28,9 +28,10 @@ from rebaser_server.commands.cli import main
 from rebaser_server.processor.request_queue import RequestQueue
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
-from tests.harness import NatsServer, eventually
-from tests.integration.deployment import SCALED, Daemon, new_change_sets
-from tests.integration.values import Batch, Sum, new_id, put
+from tests.helpers.batches import Batch, Sum, new_id, put
+from tests.helpers.deployment import SCALED, Daemon, new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
 from tests.security.roles import client_of, connected_as, variables, violations, with_accounts
 
 SUBJECTS = Subjects()

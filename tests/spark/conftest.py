@@ -9,7 +9,7 @@ import pytest
 
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from tests.unit.dvu.graphs import install
+from tests.helpers.graph_builder import install
 
 FUNCTIONS = """
 import os, time

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rebaser_server.compute.spark.java import find_java
 from rebaser_server.compute.spark.launch import MODULES, spark_home
-from tests.unit.dvu.graphs import eventually
+from tests.helpers.graph_builder import eventually
+from tests.helpers.paths import ROOT
 
 HERE = "127.0.0.1"
 
@@ -59,7 +60,7 @@ def java(directory: Path, name: str, main: str, *arguments: str, **settings: str
 
 
 def _paths() -> Sequence[str]:
-    return [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import Shelf, Stored
 from rebaser_server.files.shared_files import Files
+from tests.helpers.graph_builder import eventually, is_running, pids_in
 from tests.spark.servers import connect_server, free_port, listening
 from tests.spark.test_executor import python, wide
-from tests.unit.dvu.graphs import eventually, is_running, pids_in
 
 pytestmark = pytest.mark.spark
 

@@ -18,7 +18,8 @@ from rebaser_server.compute.runs.bisection import run_isolated
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import Shelf
 from rebaser_server.files.shared_files import Files
-from tests.unit.dvu.graphs import Builder, eventually, is_running, pids_in
+from tests.helpers.graph_builder import Builder, eventually, is_running, pids_in
+from tests.helpers.paths import ROOT
 
 pytestmark = pytest.mark.spark
 
@@ -239,7 +240,7 @@ from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.run_store import Shelf
 from rebaser_server.files.shared_files import Files
-from tests.unit.dvu.graphs import Builder, eventually, is_running, pids_in
+from tests.helpers.graph_builder import Builder, eventually, is_running, pids_in
 
 async def main():
     state = Path(sys.argv[1])
@@ -280,7 +281,7 @@ async def test_nothing_outlives_a_killed_process(installed: Path, tmp_path: Path
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", SCRIPT, tmp_path / "state", pids,
         cwd=here, stdout=PIPE, stderr=PIPE,
-        env={"PATH": tools, "PYTHONPATH": f"{installed}:{Path(__file__).parents[2]}"},
+        env={"PATH": tools, "PYTHONPATH": f"{installed}:{ROOT}"},
     )  # fmt: skip
     assert process.stdout
     assert process.stderr

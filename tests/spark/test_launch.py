@@ -14,7 +14,7 @@ from rebaser_server.compute.spark.java import VECTOR, find_java
 from rebaser_server.compute.spark.launch import MODULES, spark_home
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from tests.unit.dvu.graphs import eventually, is_running
+from tests.helpers.graph_builder import eventually, is_running
 
 pytestmark = pytest.mark.spark
 

@@ -2,11 +2,11 @@
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers.paths import ROOT
+
 PLACES = ("benchmarks", "docs", "examples", "rebaser_client", "rebaser_core", "rebaser_server")
 FILES = [path for place in (*PLACES, "tests") for path in sorted((ROOT / place).rglob("*.py"))]
 STARTERS = {

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers.paths import ROOT
+
 PAGE = (ROOT / "docs/protocol.md").read_text()
 TESTS = [
     path.read_text() for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__).resolve()

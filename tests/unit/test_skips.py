@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import machine
+from tests.helpers import machine_requirements
+from tests.helpers.paths import ROOT
 
-TESTS = Path(__file__).parents[1]
-ALLOWED = (TESTS / "machine.py", Path(__file__).resolve())
+TESTS = ROOT / "tests"
+ALLOWED = (TESTS / "helpers/machine_requirements.py", Path(__file__).resolve())
 SKIPS = re.compile(r"pytest\.(?:mark\.)?(?:skip|skipif|importorskip)\b")
 NAME = "no-such-program"
 
@@ -20,21 +21,21 @@ def test_all_skips_go_through_one_place() -> None:
 
 
 def test_a_program_that_is_there_is_found() -> None:
-    assert machine.program(NAME, "sh", package="dash").endswith("/sh")
+    assert machine_requirements.program(NAME, "sh", package="dash").endswith("/sh")
 
 
 def test_a_test_that_needs_another_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(machine.NOTHING_SKIPPED, raising=False)
+    monkeypatch.delenv(machine_requirements.NOTHING_SKIPPED, raising=False)
 
     with pytest.raises(pytest.skip.Exception, match=f"{NAME}: apt-get install it"):
-        machine.program(NAME, package="it")
+        machine_requirements.program(NAME, package="it")
 
 
 def test_where_nothing_may_be_skipped_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(machine.NOTHING_SKIPPED, "1")
+    monkeypatch.setenv(machine_requirements.NOTHING_SKIPPED, "1")
 
     with pytest.raises(pytest.fail.Exception, match=NAME):
-        machine.program(NAME, package="it")
+        machine_requirements.program(NAME, package="it")
 
 
 def test_what_was_lacking_is_told_with_the_number_of_tests() -> None:
@@ -44,6 +45,6 @@ def test_what_was_lacking_is_told_with_the_number_of_tests() -> None:
     class Another:
         longrepr = ("file.py", 1, "Skipped: for another reason")
 
-    found = machine.lacked([Report(), Another(), Report()])
+    found = machine_requirements.lacked([Report(), Another(), Report()])
 
     assert found == {f"{NAME}: apt-get install it": 2}

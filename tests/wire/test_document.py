@@ -4,7 +4,6 @@ import ast
 import inspect
 import json
 import re
-from pathlib import Path
 
 import pytest
 from blake3 import blake3
@@ -28,9 +27,10 @@ from rebaser_core.versioning import (
 )
 from rebaser_server.processor import dead_letters
 from rebaser_server.values.rebase import apply_results, rebase
+from tests.helpers.paths import ROOT
 from tests.wire.samples import TYPES
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "wire.md").read_text()
+DOCUMENT = (ROOT / "docs" / "wire.md").read_text()
 BLOCKS = re.findall(r"<!-- ([a-z]+(?:: \w+)?) -->\n```json\n(.*?)\n```", DOCUMENT, re.DOTALL)
 
 

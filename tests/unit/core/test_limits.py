@@ -4,7 +4,7 @@ import pytest
 
 from rebaser_core.batch_limits import Limits
 from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetInputs, SetValue
-from tests.unit.server.saving import ulid
+from tests.helpers.checkpoint_writer import ulid
 
 ONE, MANY = ulid(1), {"values": [ulid(2), ulid(3)], "more": ulid(4)}
 SMALL = Limits(batch_updates=2, value_bytes=8, inputs=3, name_depth=2)

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from rebaser_server.demo.graph import UnknownPackage, load
-from tests import demo_reference as reference
+from tests.helpers import demo_reference as reference
 
 
 @pytest.fixture(scope="module", autouse=True)

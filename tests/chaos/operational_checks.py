@@ -1,0 +1,47 @@
+"""What an operator would complain of: exits, unforeseen errors, and growth without work."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from rebaser_server.commands.support.exit_codes import Exit
+from tests.chaos.history import Kind
+from tests.chaos.indexed_history import Case, Violation
+
+RSS: Final = 1 << 30
+"""Octets that a daemon may hold at the end of a round; those of its children do not count."""
+
+
+def exits(case: Case) -> Iterator[Violation]:
+    """A daemon ends when it is asked to, within its grace, and at no other time.
+
+    At its start it may find no NATS: then it ends, and its supervisor starts it again.
+    """
+    for event in case.history.of(Kind.DAEMON):
+        data = event.data
+        if data["what"] == "hung":
+            yield Violation("EXIT", "", f"{data['name']} did not stop in time")
+        if data["what"] != "exited" or data["asked"]:
+            continue
+        if data["ready"] or data["code"] != Exit.NO_NATS:
+            yield Violation("EXIT", "", f"{data['name']} ended by itself with {data['code']}")
+
+
+def unforeseen(case: Case) -> Iterator[Violation]:
+    """No daemon logs an error that the code does not expect."""
+    for event in case.history.of(Kind.UNFORESEEN):
+        data = event.data
+        what = f"{data['daemon']}: {data['event']}: {data['exception'][-300:]}"
+        yield Violation("UNFORESEEN", "", what)
+
+
+def growth(case: Case) -> Iterator[Violation]:
+    """A change set at rest gets no lines, however many tasks come; memory stays bounded."""
+    for event in case.history.of(Kind.POKED):
+        lines = event.data["lines"]
+        if lines:
+            what = f"{lines} lines written for {event.data['tasks']} tasks with nothing to do"
+            yield Violation("GROWTH", event.data["change_set"], what)
+    for event in case.history.of(Kind.MEMORY):
+        if event.data["rss"] > RSS:
+            what = f"{event.data['name']} holds {event.data['rss'] >> 20} MiB"
+            yield Violation("GROWTH", "", what)

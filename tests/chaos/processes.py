@@ -1,0 +1,272 @@
+"""The processes of a run: NATS servers, daemons that a supervisor starts again, proxies between."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.clock import Clock, library
+from tests.chaos.functions import install
+from tests.chaos.history import History, Kind
+from tests.chaos.proxy import Proxy
+from tests.helpers.deployment import SCALED, Daemon
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
+
+RESTART_AFTER = 0.5  # seconds until a daemon that ended by itself is started again
+_LOOK = 0.1  # seconds between looks at a process
+TOLD_OF_RUNS = ("taken", "not ours any more")
+"""Events that a daemon logs of its work on one delivery of a task: the first, and an end."""
+
+
+class Seat:
+    """Where one daemon runs, one process after another, behind proxies of its own."""
+
+    def __init__(
+        self, name: str, directory: Path, history: History, proxies: Sequence[Proxy], clock: Clock
+    ) -> None:
+        self.name = name
+        self.proxies = proxies
+        self.clock = clock
+        self.turn = asyncio.Lock()
+        """Held by whatever is done to it: one thing at a time."""
+        self.daemon: Daemon | None = None
+        self._directory = directory
+        self._history = history
+        self._generation = 0
+        self._wanted = False
+        self._path = directory / "functions"
+
+    @property
+    def instance(self) -> str:
+        return f"{self.name}-{self._generation}"
+
+    @property
+    def pid(self) -> int:
+        assert self.daemon is not None
+        return self.daemon.process.pid
+
+    def start(self, variables: Mapping[str, str]) -> None:
+        self._generation += 1
+        self._variables = variables
+        urls = ",".join(f"nats://127.0.0.1:{proxy.port}" for proxy in self.proxies)
+        own = {
+            "NATS__URL": urls,
+            "INSTANCE_ID": self.instance,
+            "STORE__ROOT": str(self._directory / "store"),
+            "SPARK__STATE": str(self._directory / "spark"),
+        }
+        with _environment(PYTHONPATH=str(self._path), **self.clock.variables):
+            self.daemon = Daemon(self.instance, self._directory, {**SCALED, **variables, **own})
+        self._wanted = True
+        self._tell("started")
+
+    def again(self) -> None:
+        self.start(self._variables)
+
+    def kill(self) -> None:
+        assert self.daemon is not None
+        self._wanted = False
+        self._tell("killed")
+        self.daemon.kill()
+
+    async def stop(self, *, impatient: bool = False) -> None:
+        """Ask it to stop, twice if `impatient`, and wait until it has; kill it if it has not."""
+        assert self.daemon is not None
+        self._wanted = False
+        self._tell("told to stop")
+        self._send(signal.SIGTERM)
+        if impatient:
+            await asyncio.sleep(0.1)
+            self._send(signal.SIGTERM)
+        try:
+            code = await self._ended(15)
+        except AssertionError:
+            self._tell("hung")
+            self.daemon.kill()
+        else:
+            self._tell("exited", code=code, asked=True)
+
+    def freeze(self) -> None:
+        self._tell("frozen")
+        self._send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._send(signal.SIGCONT)
+        self._tell("thawed")
+
+    def kill_evaluator(self) -> None:
+        """End the child in which functions run, as the system does when memory is short."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        with contextlib.suppress(OSError):
+            for pid in map(int, children.read_text().split()):
+                if b"dvu.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+
+    async def supervise(self) -> None:
+        """Start it again whenever it ends by itself, as any supervisor does."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            if self._wanted and self.daemon is not None:
+                code = self.daemon.process.poll()
+                if code is not None:
+                    self._wanted = False
+                    ready = bool(self.daemon.said("ready"))
+                    self._tell("exited", code=code, asked=False, ready=ready)
+                    await asyncio.sleep(RESTART_AFTER)
+                    async with self.turn:
+                        if self.daemon.process.poll() is not None and not self._wanted:
+                            self.again()
+
+    def rss(self) -> int | None:
+        """Octets of memory that the daemon holds; None if none runs."""
+        with contextlib.suppress(OSError, AttributeError):
+            status = Path(f"/proc/{self.pid}/status").read_text()
+            [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+            return int(line.split()[1]) * 1024
+        return None
+
+    def unforeseen(self) -> Iterator[tuple[str, str, str]]:
+        """Errors in the logs of all its daemons that nobody meant to happen."""
+        for name, log in self._logs():
+            for event, exception in _errors(log):
+                yield name, event, exception
+
+    def runs(self) -> Iterator[dict[str, Any]]:
+        """What all its daemons say of the tasks that they took: which delivery, and its end."""
+        for name, log in self._logs():
+            for entry in map(json.loads, filter(_is_whole, log.splitlines())):
+                if entry["event"] in TOLD_OF_RUNS:
+                    yield {"daemon": name, "told": entry["event"], **delivery_in(entry)}
+
+    def _logs(self) -> Iterator[tuple[str, str]]:
+        for generation in range(1, self._generation + 1):
+            name = f"{self.name}-{generation}"
+            yield name, (self._directory / f"{name}.log").read_text(errors="replace")
+
+    def _send(self, number: signal.Signals) -> None:
+        if self.daemon is not None and self.daemon.process.poll() is None:
+            self.daemon.send(number)
+
+    async def _ended(self, within: float) -> int:
+        assert self.daemon is not None
+        process = self.daemon.process
+        await eventually(lambda: process.poll() is not None, within=within)
+        return process.returncode
+
+    def _tell(self, what: str, **details: object) -> None:
+        self._history.add(Kind.DAEMON, name=self.instance, what=what, **details)
+
+
+def delivery_in(entry: dict[str, Any]) -> dict[str, Any]:
+    """Which delivery of which task the logged event is about."""
+    return {
+        "change_set": f"{entry['workspace']}.{entry['change_set']}",
+        "delivery": [entry["task"], entry["delivery"]],
+    }
+
+
+def _is_whole(line: str) -> bool:
+    """Whether it is a logged event; the last one of a killed process may be half written."""
+    return line.startswith("{") and line.endswith("}")
+
+
+def _errors(log: str) -> Iterator[tuple[str, str]]:
+    for line in log.splitlines():
+        if not _is_whole(line):
+            if line.startswith("Traceback"):
+                yield "traceback", log[-1500:]
+                return
+            continue
+        entry = json.loads(line)
+        if entry.get("event") == "work failed" or entry.get("level") == "critical":
+            yield entry["event"], entry.get("exception", "")[-1500:]
+
+
+@contextlib.contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """For the one who is started in the body."""
+    before = {name: os.environ.get(name) for name in variables}
+    more = {n: os.pathsep.join(filter(None, (v, before[n]))) for n, v in variables.items()}
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@asynccontextmanager
+async def nats_servers(
+    directory: Path, *, cluster: bool, config: str = ""
+) -> AsyncIterator[list[NatsServer]]:
+    """One server, with what else is to be in its configuration; or three that form a cluster."""
+    servers = three_servers(directory) if cluster else [NatsServer(directory / "nats", config)]
+    try:
+        await asyncio.gather(*(asyncio.to_thread(server.start) for server in servers))
+        yield servers
+    finally:
+        for server in servers:
+            server.kill()
+
+
+def three_servers(directory: Path) -> list[NatsServer]:
+    """A cluster of three, none of them started."""
+    ports = _free_ports(3)
+    configs = (_cluster(number, ports) for number in range(3))
+    return [NatsServer(directory / f"nats-{n}", config) for n, config in enumerate(configs)]
+
+
+def _cluster(number: int, ports: Sequence[int]) -> str:
+    routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
+    return f"""
+server_name: n{number}
+cluster {{
+  name: chaos, listen: "127.0.0.1:{ports[number]}", routes: [{routes}], no_advertise: true
+}}
+"""
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@asynccontextmanager
+async def seats(
+    count: int, directory: Path, history: History, servers: Sequence[NatsServer]
+) -> AsyncIterator[list[Seat]]:
+    """Seats with their proxies, nobody on them yet; afterwards no process is left."""
+    install(directory)
+    clocks = library(directory)
+    async with AsyncExitStack() as stack:
+        made = []
+        for number in range(count):
+            proxies = [Proxy(server.port) for server in servers]
+            for proxy in proxies:
+                await proxy.start()
+                stack.push_async_callback(proxy.close)
+            clock = Clock(clocks, directory / f"seat{number}.clock")
+            made.append(Seat(f"seat{number}", directory, history, proxies, clock))
+        supervisors = [asyncio.create_task(seat.supervise()) for seat in made]
+        try:
+            yield made
+        finally:
+            for supervisor in supervisors:
+                supervisor.cancel()
+            await asyncio.gather(*supervisors, return_exceptions=True)
+            for seat in made:
+                if seat.daemon is not None:
+                    seat.daemon.kill()

@@ -1,0 +1,96 @@
+"""Whether all is at rest, and what is left where it is not."""
+
+import asyncio
+import time
+from contextlib import suppress
+
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import JetStreamError
+from rebaser_core.subjects import TASKS_CONSUMER
+from tests.chaos.branches import standing
+from tests.chaos.history import History, Kind
+from tests.chaos.progress import Progress, stuck
+from tests.chaos.recorder import Recorder
+from tests.helpers.deployment import Deployment
+
+
+class Resting:
+    """Looks at one deployment."""
+
+    def __init__(
+        self, deployment: Deployment, history: History, recorder: Recorder, patience: float
+    ) -> None:
+        """`patience`: seconds in which nothing is settled; then it is stuck."""
+        self._js = deployment.js
+        self._subjects = deployment.subjects
+        self._history = history
+        self._recorder = recorder
+        self._patience = patience
+        self.stuck = False
+        """Whether it did not come: nothing moves any more."""
+
+    async def come(self) -> float:
+        """Wait until nothing is left, as long as requests are settled. How long that took."""
+        began = time.monotonic()
+        progress = Progress(self._history, self._patience)
+        left: dict[str, int] = {}
+        while True:
+            with suppress(JetStreamError):
+                left = await self._left()
+                if not any(left.values()) and await self._recorded():
+                    break
+            if progress.stopped(left):
+                self.stuck = True
+                why = await stuck(self._js, self._subjects, self._history)
+                await self.write_down(stuck=why)
+                break
+            await asyncio.sleep(0.1)
+        return round(time.monotonic() - began, 2)
+
+    async def write_down(self, **more: object) -> dict[str, int]:
+        """Tell the judge of what is left; that."""
+        js, subjects = self._js, self._subjects
+        left = await self._left()
+        info = await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)
+        state = (await js.stream_info(subjects.requests_stream))["state"]
+        streams = {"requests": subjects.requests_stream, "tasks": subjects.tasks_stream}
+        self._history.add(
+            Kind.REST,
+            **left,
+            held=info["num_ack_pending"],
+            last_sequence=state["last_seq"],
+            details={n: await js.stream_subjects(s) for n, s in streams.items() if left[n]},
+            **more,
+        )
+        return left
+
+    async def first_line(self, change_set: ChangeSet) -> int:
+        """Where the log of the change set begins by now: the lines before were purged."""
+        message = await self._js.get_message(
+            self._subjects.commits_stream,
+            sequence=1,
+            next_by_subject=self._subjects.commits(change_set),
+        )
+        return message.sequence if message else 0
+
+    async def _left(self) -> dict[str, int]:
+        requests = (await self._js.stream_info(self._subjects.requests_stream))["state"]
+        tasks = (await self._js.stream_info(self._subjects.tasks_stream))["state"]
+        return {
+            "requests": requests["messages"],
+            "consumers": requests["consumer_count"],
+            "tasks": tasks["messages"],
+            "due": sum(self._heads_due()),
+        }
+
+    async def _recorded(self) -> bool:
+        return await self._recorder.caught_up() and not sum(self._heads_due())
+
+    def _heads_due(self) -> list[bool]:
+        heads = {}
+        for event in self._history.of(Kind.COMMIT):
+            heads[event.data["change_set"]] = event.data["commit"]["head"]
+        return [
+            head["dirtySequence"] > head["cleanSequence"] or standing(head) == "applying"
+            for head in heads.values()
+        ]

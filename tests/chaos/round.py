@@ -1,0 +1,309 @@
+"""One round of chaos: clients, daemons and faults from one seed, until all is at rest again."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nats.aio.client import Client
+
+from rebaser_client.client import RebaserClient
+from rebaser_client.errors import ClientError
+from rebaser_client.registry import Registry
+from rebaser_client.request_publisher import publish_task
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import JetStream, JetStreamError, connected
+from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.membership import PRESUMED_DEAD
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
+from tests.chaos.access import WITNESS, Access
+from tests.chaos.branch_workload import ACTIONS, Leading
+from tests.chaos.clients import RETRY_FOR, ChaosClient, WitnessedJetStream
+from tests.chaos.faults import Target, drawn
+from tests.chaos.history import History, Kind
+from tests.chaos.processes import nats_servers, seats
+from tests.chaos.quiescence import Resting
+from tests.chaos.recorder import recording
+from tests.chaos.vandal import Vandal, vandal
+from tests.chaos.workload import Values
+from tests.helpers.deployment import SCALED, Deployment, new_change_sets
+from tests.schedules.example_batches import Sheet
+
+IDLE_TASKS = 5
+"""Made for each change set at rest, one after another."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything."""
+
+    window: float = 12.0
+    """Seconds in which clients ask and faults begin."""
+    faults: int = 7
+    kinds: tuple[str, ...] = ()
+    """Of faults, where not all are wanted."""
+    daemons: int = 3
+    clients: int = 5
+    change_sets: int = 6
+    pause: float = 0.08
+    """Seconds between two requests of a client, on average."""
+    lease: float = float(SCALED["ACK_WAIT"])
+    """Seconds; the product's own are 60."""
+    rest_within: float = 90.0
+    """Seconds in which nothing is settled, and three leases: then it is stuck."""
+    cluster: bool = False
+    accounts: bool = False
+    """Clients and daemons log in as `deploy/nats/accounts.conf` has it."""
+    spark: bool = False
+    """Every update runs on Spark."""
+    slots: int | None = None
+    """Change sets that a daemon works on at a time; None: as many as by default."""
+    queue: int | None = None
+    """Requests that may wait in all; None: as many as by default."""
+    vandals: int = 0
+    """Clients that do whatever their rights let them."""
+
+    @property
+    def progress(self) -> float:
+        return self.lease / 6
+
+    @property
+    def access(self) -> Access:
+        return Access(self.accounts)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Settings of the daemons, without their prefix, beyond those of every test."""
+        variables = {
+            "ATTEMPTS": "3",
+            "DVU_ATTEMPTS": "1000",  # what is given up has failed, and the judge knows of no such
+            "CHECKPOINT_EVERY": "40",
+            "HISTORY__COMMITS": "0",  # the log is purged as far as it may be
+            "ACK_WAIT": str(self.lease),
+            "PROGRESS_EVERY": str(self.progress),
+            "NATS__REPLICAS": str(self.replicas),
+        }
+        if self.spark:
+            variables |= {"SPARK_MIN_AFFECTED": "0", "SPARK__MASTER": "local[2]"}
+        if self.slots is not None:
+            variables["CONCURRENCY"] = str(self.slots)
+        if self.queue is not None:
+            variables["QUEUE__REQUESTS"] = str(self.queue)
+        return variables | self.access.variables
+
+    @property
+    def replicas(self) -> int:
+        return 3 if self.cluster else 1
+
+
+@dataclass(slots=True)
+class _Round:
+    size: Size
+    rng: random.Random
+    history: History
+    deployment: Deployment
+    target: Target
+    clients: list[ChaosClient]
+    lead: RebaserClient
+    leading: Leading
+    vandals: list[Vandal]
+    resting: Resting
+
+    async def run(self) -> None:
+        for seat in self.target.seats:
+            seat.start(self.size.variables)
+        for seat in self.target.seats:
+            if seat.daemon is not None:
+                await seat.daemon.ready(within=120)
+        for client, change_set in self._pairs():
+            await client.define(change_set)
+        await self.leading.create(self.lead)
+        await self.leading.define(self.lead)
+        await self._break()
+        rested_after = await self.resting.come()
+        if not self.resting.stuck:
+            await self._ask_at_rest()
+        await self._write_down_the_end(rested_after)
+
+    async def _ask_at_rest(self) -> None:
+        """What is only asked once nothing moves any more."""
+        for client, change_set in self._pairs():
+            await client.die(change_set)  # nobody but the reconciler can find this one (X1)
+        await self.resting.come()
+        for client in self.clients:
+            await client.settle()
+        await self.leading.refresh(self.deployment.js)
+        await self.resting.come()
+        await self._poke_what_rests()
+
+    def _pairs(self) -> list[tuple[ChaosClient, ChangeSet]]:
+        """Each change set, with one of the clients."""
+        change_sets = list(self.clients[0].change_sets)
+        return [(self.clients[n % len(self.clients)], c) for n, c in enumerate(change_sets)]
+
+    async def _break(self) -> None:
+        """Everything at once; then every fault is over and every client has stopped."""
+        size, over = self.size, asyncio.Event()
+        faults = drawn(
+            self.rng,
+            count=size.faults,
+            window=size.window,
+            seats=size.daemons,
+            lease=self.target.lease,
+            kinds=size.kinds,
+        )
+        asking = [asyncio.create_task(client.ask(over)) for client in self.clients]
+        asking.append(asyncio.create_task(self._lead(over)))
+        asking += [asyncio.create_task(v.act(over, 5 * size.pause)) for v in self.vandals]
+        async with asyncio.TaskGroup() as group:
+            for fault in faults:
+                group.create_task(fault.happen(self.target, self.history))
+            group.create_task(asyncio.sleep(size.window))
+        over.set()
+        await asyncio.gather(*asking)
+
+    async def _lead(self, over: asyncio.Event) -> None:
+        """Have branches forked, edited and closed beside all that."""
+        rng = random.Random(f"lead {self.rng.random()}")
+        actions, weights = ("edit_head", *ACTIONS), (8, *ACTIONS.values())
+        while not over.is_set():
+            [what] = rng.choices(actions, weights)
+            with suppress(JetStreamError, ClientError):
+                await self.leading.do(self.lead, what, rng.randrange(100))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rng.uniform(0, 4 * self.size.pause)):
+                    await over.wait()
+
+    async def _poke_what_rests(self) -> None:
+        """Make tasks for change sets with nothing to do, known ones and others."""
+        known = [*self.clients[0].change_sets, self.leading.head, *self.leading.branches]
+        change_sets = [*known, *new_change_sets(3)]
+        before = self._lines()
+        for _ in range(IDLE_TASKS):
+            for change_set in change_sets:
+                await publish_task(self.deployment.js, self.deployment.subjects, change_set)
+            await self.resting.come()
+        for change_set, lines in (self._lines() - before).items():
+            self.history.add(Kind.POKED, change_set=change_set, tasks=IDLE_TASKS, lines=lines)
+
+    def _lines(self) -> Counter[str]:
+        return Counter(event.data["change_set"] for event in self.history.of(Kind.COMMIT))
+
+    async def _write_down_the_end(self, rested_after: float) -> None:
+        for seat in self.target.seats:
+            if rss := seat.rss():
+                self.history.add(Kind.MEMORY, name=seat.instance, rss=rss)
+            for daemon, event, exception in seat.unforeseen():
+                self.history.add(Kind.UNFORESEEN, daemon=daemon, event=event, exception=exception)
+            for run in seat.runs():
+                self.history.add(Kind.RUN, **run)
+        change_sets = [*self.clients[0].change_sets, self.leading.head, *self.leading.branches]
+        first_lines = {str(c): await self.resting.first_line(c) for c in change_sets}
+        left = await self.resting.write_down(rested_after=rested_after, first_lines=first_lines)
+        if left["requests"] or left["due"]:
+            return
+        for change_set in change_sets:
+            state = (await self.deployment.archive(change_set).restored()).state
+            if state.head.closing is not None:
+                continue
+            graph = state.graph
+            found = {v.id: [v.status.value, v.value] for v in graph.values.values()}
+            self.history.add(Kind.VALUES, change_set=str(change_set), values=found)
+        for branch in self.leading.branches:
+            record = await Registry(self.deployment.js, self.deployment.subjects).change_set(branch)
+            self.history.add(Kind.RECORD, change_set=str(branch), record=record.wire())
+
+
+async def run_round(seed: str, directory: Path, size: Size, history: History) -> None:
+    """Write one round down. The same seed breaks the same things at the same times."""
+    rng = random.Random(seed)
+    async with AsyncExitStack() as stack:
+        servers = await stack.enter_async_context(
+            nats_servers(directory, cluster=size.cluster, config=size.access.config)
+        )
+        urls = tuple(server.url for server in servers)
+        nc = await stack.enter_async_context(connected(size.access.options(WITNESS, urls)))
+        deployment = await _deployed(stack, nc, directory, servers, size)
+        recorder = await stack.enter_async_context(recording(nc, deployment.subjects, history))
+        places = await stack.enter_async_context(seats(size.daemons, directory, history, servers))
+        change_sets = {c: Values(rng) for c in new_change_sets(size.change_sets)}
+        clients = [
+            await stack.enter_async_context(_client(seed, n, urls, history, change_sets, size))
+            for n in range(size.clients)
+        ]
+        target = Target(
+            servers,
+            places,
+            asyncio.Lock(),
+            min(size.lease, PRESUMED_DEAD),
+            deployment.js,
+            deployment.subjects,
+        )
+        [head], chance = new_change_sets(1), random.Random(f"{seed}/lead")
+        lead = await stack.enter_async_context(
+            _client(seed, size.clients, urls, history, change_sets, size, role="operator")
+        )
+        leading = Leading(lead.js, history, chance, head, Sheet(chance))
+        patience = size.rest_within + 3 * size.lease
+        resting = Resting(deployment, history, recorder, patience)
+        vandals = [
+            await stack.enter_async_context(
+                vandal(
+                    servers[0].port,
+                    size.access,
+                    clients[0].js,
+                    history,
+                    random.Random(f"{seed}/vandal {number}"),
+                    list(change_sets),
+                )
+            )
+            for number in range(size.vandals)
+        ]
+        parts = size, rng, history, deployment, target, clients, lead.client, leading, vandals
+        await _Round(*parts, resting).run()
+
+
+async def _deployed(
+    stack: AsyncExitStack, nc: Client, directory: Path, servers: list, size: Size
+) -> Deployment:
+    settings = Settings.model_validate(
+        {
+            "nats": {"url": servers[0].url, "replicas": size.replicas},
+            "queue": {} if size.queue is None else {"requests": size.queue},
+            "store": {"root": str(directory / "store")},
+            "ack_wait": size.lease,
+            "progress_every": size.progress,
+        }
+    )
+    js = JetStream(nc)
+    async with asyncio.timeout(30):
+        while True:  # a cluster takes seconds to agree on a leader
+            try:
+                await prepare(js, settings)
+                break
+            except JetStreamError:
+                await asyncio.sleep(0.2)
+    client = await stack.enter_async_context(RebaserClient.on(nc, js))
+    return Deployment(servers[0], directory, nc, client, settings)
+
+
+@asynccontextmanager
+async def _client(
+    seed: str,
+    number: int,
+    urls: tuple[str, ...],
+    history: History,
+    change_sets: dict[ChangeSet, Values],
+    size: Size,
+    role: str = "client",
+) -> AsyncIterator[ChaosClient]:
+    rng, subjects = random.Random(f"{seed}/{number}"), Subjects()
+    async with connected(size.access.options(role, urls)) as nc:
+        api_prefix = size.access.api_prefix(role)
+        js = WitnessedJetStream(nc, subjects, history, rng, api_prefix=api_prefix)
+        async with RebaserClient.on(nc, js, retry_for=RETRY_FOR) as client:
+            yield ChaosClient(js, client, subjects, history, rng, change_sets, size.pause)

@@ -1,0 +1,55 @@
+"""What an operator would complain of is a violation; what a supervisor expects is none."""
+
+from typing import Any
+
+import pytest
+
+from rebaser_server.commands.support.exit_codes import Exit
+from tests.chaos.checker import judge
+from tests.chaos.history import History, Kind
+from tests.chaos.operational_checks import RSS
+
+EXITED = {"name": "seat0-1", "what": "exited"}
+
+COMPLAINTS = [
+    ("EXIT", Kind.DAEMON, EXITED | {"code": 1, "asked": False, "ready": True}),
+    ("EXIT", Kind.DAEMON, EXITED | {"code": 1, "asked": False, "ready": False}),
+    ("EXIT", Kind.DAEMON, EXITED | {"code": Exit.NO_NATS, "asked": False, "ready": True}),
+    ("EXIT", Kind.DAEMON, {"name": "seat0-1", "what": "hung"}),
+    ("UNFORESEEN", Kind.UNFORESEEN, {"daemon": "d", "event": "work failed", "exception": "E"}),
+    ("GROWTH", Kind.POKED, {"change_set": "w.c", "tasks": 5, "lines": 1}),
+    ("GROWTH", Kind.MEMORY, {"name": "seat0-1", "rss": RSS + 1}),
+]
+SOUND = [
+    (Kind.DAEMON, EXITED | {"code": 0, "asked": True}),
+    (Kind.DAEMON, EXITED | {"code": Exit.NO_NATS, "asked": False, "ready": False}),
+    (Kind.POKED, {"change_set": "w.c", "tasks": 5, "lines": 0}),
+    (Kind.MEMORY, {"name": "seat0-1", "rss": RSS}),
+]
+
+
+@pytest.mark.parametrize(("rule", "kind", "data"), COMPLAINTS)
+def test_what_an_operator_would_complain_of_is_a_violation(
+    rule: str, kind: Kind, data: dict[str, Any]
+) -> None:
+    history = _rested()
+
+    history.add(kind, **data)
+
+    assert [violation.rule for violation in judge(history)] == [rule]
+
+
+@pytest.mark.parametrize(("kind", "data"), SOUND)
+def test_what_a_supervisor_expects_is_none(kind: Kind, data: dict[str, Any]) -> None:
+    history = _rested()
+
+    history.add(kind, **data)
+
+    assert judge(history) == []
+
+
+def _rested() -> History:
+    history = History()
+    nothing = {"requests": 0, "tasks": 0, "consumers": 0, "held": 0}
+    history.add(Kind.REST, last_sequence=0, **nothing)
+    return history

@@ -1,0 +1,211 @@
+"""A daemon and all that it takes to send it what no client would: for tests, and for hours.
+
+`python -m tests.chaos.testbed [seed] [minutes]`: damaged requests for so long, and what came of it.
+"""
+
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from nats.aio.client import Client
+
+from rebaser_client.client import RebaserClient
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import ConnectOptions, JetStream, Unsendable, connected
+from rebaser_core.subjects import Subjects
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
+from tests.chaos.access import Access
+from tests.chaos.checker import judge
+from tests.chaos.fuzz import fuzzed
+from tests.chaos.history import Event, History, Kind
+from tests.chaos.operational_checks import RSS
+from tests.chaos.poison_requests import poison
+from tests.chaos.processes import Seat, nats_servers, seats
+from tests.chaos.recorder import Recorder, recording
+from tests.chaos.vandal import vandal
+from tests.chaos.workload import Values
+from tests.helpers.deployment import new_change_sets
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
+
+SUBJECTS = Subjects()
+STUCK_AFTER = 60.0
+"""Seconds in which not one request is settled. How long many of them take depends on the machine:
+a limit on that failed a run that was slow and sound."""
+
+BACKLOG = 300
+"""Requests that wait at most. Lines are purged some 500 after they were written: a recorder that
+is slower than the daemon would miss them."""
+
+_SETTINGS = {
+    "ATTEMPTS": "1",
+    # Nothing but a message is to end a run here. A daemon that a busy machine leaves without a
+    # turn loses a short lease, and what it was at is buried after two of those.
+    "ACK_WAIT": "60",
+    "PROGRESS_EVERY": "10",
+}
+
+
+class Bench:
+    """One daemon that gives up at the first failure, and what it takes to send it anything."""
+
+    def __init__(
+        self, nats: NatsServer, nc: Client, seat: Seat, history: History, recorder: Recorder
+    ) -> None:
+        self.nats = nats
+        self.nc = nc
+        self.js = JetStream(nc)
+        self.seat = seat
+        self.history = history
+        self.recorder = recorder
+
+    async def put(
+        self, change_set: ChangeSet, headers: dict[str, str], payload: bytes
+    ) -> int | None:
+        """Store it as it is; its sequence, or None if no client could have sent it."""
+        try:
+            ack = await self.js.publish(SUBJECTS.requests(change_set), payload, headers=headers)
+        except Unsendable:
+            return None
+        return ack.sequence
+
+    async def put_damaged(
+        self, rng: random.Random, change_set: ChangeSet, values: Values, count: int
+    ) -> list[int | None]:
+        """Store so many that are damaged at random, or as `poison` has it; their sequences."""
+        sequences: list[int | None] = []
+        settled = self._settled
+        for number in range(count):
+            if number % BACKLOG == BACKLOG - 1:
+                await self._until_settled(settled + number - BACKLOG - sequences.count(None))
+            bad = poison(rng, change_set)
+            message = fuzzed(rng, change_set, values)
+            if rng.random() < 0.2:
+                message = bad.headers, bad.payload
+            sequences.append(await self.put(change_set, *message))
+        return sequences
+
+    async def still_answers(self, change_set: ChangeSet, values: Values) -> bool:
+        """Whether a sound request behind all others is applied.
+
+        Raises:
+            AssertionError: all stands still.
+        """
+        async with RebaserClient.on(self.nc, self.js) as client:
+            batch = values.define(random.Random(0))
+            _, reply = await client.enqueue_updates_with_reply(*change_set, batch)
+            waiting = asyncio.ensure_future(reply)
+            try:
+                await self._until(waiting.done)
+            finally:
+                waiting.cancel()
+        await self._until(self.recorder.caught_up)
+        return hasattr(waiting.result().status, "success")
+
+    @asynccontextmanager
+    async def vandalised(self, rng: random.Random, change_set: ChangeSet) -> AsyncIterator[None]:
+        """While a client does all that it can to the change set."""
+        over, port = asyncio.Event(), self.nats.port
+        async with (
+            vandal(port, Access(), self.js, self.history, rng, [change_set]) as client,
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(client.act(over, VANDAL_PAUSE))
+            try:
+                yield
+            finally:
+                over.set()
+
+    @property
+    def _settled(self) -> int:
+        return sum("handled" in event.data["commit"] for event in self.history.of(Kind.COMMIT))
+
+    async def _until_settled(self, count: int) -> None:
+        await self._until(lambda: self._settled >= count)
+
+    async def _until(self, holds: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> None:
+        """Return once it holds, however long that takes, as long as requests are settled."""
+        while True:
+            settled = self._settled
+            try:
+                await eventually(holds, within=STUCK_AFTER)
+            except AssertionError:
+                if self._settled == settled:
+                    raise
+            else:
+                return
+
+    def outcomes(self) -> dict[int, str]:
+        """What became of each request, by sequence."""
+        lines = (event.data["commit"].get("handled") for event in self.history.of(Kind.COMMIT))
+        return {line["sequence"]: line["outcome"] for line in lines if line is not None}
+
+    def complaints(self) -> list[object]:
+        ended: list[Event] = [e for e in self.history.of(Kind.DAEMON) if e.data["what"] == "exited"]
+        found = [v for v in judge(self.history) if v.rule in ("S2", "S3", "S4", "RECORD")]
+        return [*ended, *found, *self.seat.unforeseen()]
+
+
+@asynccontextmanager
+async def benched(directory: Path) -> AsyncIterator[Bench]:
+    history = History()
+    async with AsyncExitStack() as stack:
+        servers = await stack.enter_async_context(nats_servers(directory, cluster=False))
+        nc = await stack.enter_async_context(connected(ConnectOptions(servers=(servers[0].url,))))
+        settings = {"ack_wait": _SETTINGS["ACK_WAIT"], "progress_every": "10"}
+        await prepare(JetStream(nc), Settings.model_validate(settings))
+        recorder = await stack.enter_async_context(recording(nc, SUBJECTS, history))
+        [seat] = await stack.enter_async_context(seats(1, directory, history, servers))
+        seat.start(_SETTINGS)
+        assert seat.daemon is not None
+        await seat.daemon.ready()
+        yield Bench(servers[0], nc, seat, history, recorder)
+
+
+VANDAL_PAUSE = 0.05  # seconds between two acts, on average
+AT_ONCE = 1_000  # requests for one change set before the next one has its turn
+
+
+async def run(seed: str, minutes: float) -> bool:
+    """Whether each request was settled, each change set answered, and no daemon ended."""
+    end, rng, sound = time.monotonic() + 60 * minutes, random.Random(seed), True
+    outcomes: Counter[str] = Counter()
+    change_sets = unsendable = 0
+    while sound and time.monotonic() < end:
+        with tempfile.TemporaryDirectory(prefix="rebaser-fuzz-") as directory:
+            held: list[int] = []
+            async with benched(Path(directory)) as bench:
+                for _ in range(10):  # then all is new: the recorder keeps everything
+                    [change_set], values = new_change_sets(1), Values(rng)
+                    async with bench.vandalised(rng, change_set):
+                        sent = await bench.put_damaged(rng, change_set, values, AT_ONCE)
+                    answered = await bench.still_answers(change_set, values)
+                    missing = set(sent) - {None} - bench.outcomes().keys()
+                    change_sets, unsendable = change_sets + 1, unsendable + sent.count(None)
+                    held.append(bench.seat.rss() or 0)
+                    sound = answered and not missing and not bench.complaints()
+                    sound = sound and held[-1] <= RSS
+                    if not sound:
+                        sys.stdout.write(f"{answered=} {missing=} {bench.complaints()}\n")
+                    if not sound or time.monotonic() > end:
+                        break
+                outcomes.update(bench.outcomes().values())
+        sys.stdout.write(
+            f"{outcomes.total()} requests on {change_sets} change sets settled: "
+            f"{dict(sorted(outcomes.items()))}; {unsendable} could not be sent; "
+            f"the daemon holds {', '.join(str(octets >> 20) for octets in held)} MiB\n"
+        )
+        sys.stdout.flush()
+    return sound
+
+
+if __name__ == "__main__":
+    given = dict(enumerate(sys.argv))
+    sys.exit(not asyncio.run(run(given.get(1, "1"), float(given.get(2, 5)))))

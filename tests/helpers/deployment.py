@@ -1,0 +1,266 @@
+"""A whole deployment with a lifetime: real NATS, real daemons, a client, a reader of the log."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from nats.aio.client import Client
+
+from rebaser_client.client import RebaserClient
+from rebaser_core.commits import Commit, CommitV1, Outcome
+from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+from rebaser_core.jetstream import (
+    ConnectOptions,
+    JetStream,
+    OrderedConsumer,
+    connected,
+)
+from rebaser_core.subjects import Subjects
+from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.processor.outcome_lookup import Outcomes
+from rebaser_server.queries.bounds import Bounds
+from rebaser_server.queries.cached_state import archive_of
+from rebaser_server.queries.query_service import DEFAULT, Answering
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
+from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.values.graph import Graph
+from tests.helpers.eventually import eventually
+from tests.helpers.fork_server import Fork, forkable
+from tests.helpers.nats_process import NatsServer
+
+# The product's times scaled down, in seconds; what evaluates is the same code without Spark.
+SCALED = {
+    "ACK_WAIT": "2",
+    "PROGRESS_EVERY": "0.4",
+    "QUIET_PERIOD": "0.6",
+    "RECONCILE_EVERY": "1",
+    "SHUTDOWN_GRACE": "5",
+    "SPARK_MIN_AFFECTED": "1000000000",
+    "SPARK__WARM": "false",
+}
+
+
+REBASER = (Path(sys.executable).parent / "rebaser",)
+"""The command, as it is installed."""
+
+
+class Daemon:
+    """One `rebaser serve`, a process of its own; of another release, if `command` is that."""
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        variables: dict[str, str],
+        command: Sequence[str | Path] = REBASER,
+    ) -> None:
+        self.name = name
+        self._log = directory / f"{name}.log"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
+        environment |= {f"REBASER_{k}": v for k, v in variables.items()}
+        self.process: Fork | subprocess.Popen[bytes]
+        with self._log.open("wb") as log:
+            if command is REBASER and forkable(environment):
+                self.process = Fork(
+                    "serve", environment=environment, directory=directory, log=self._log
+                )
+                return
+            self.process = subprocess.Popen(
+                [*command, "serve"],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                cwd=directory,
+            )
+
+    def events(self) -> list[dict[str, Any]]:
+        whole, _, _ = self._log.read_text().rpartition("\n")  # the last line may be half written
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+
+    def said_in_all(self) -> str:
+        """Whatever form it took."""
+        return self._log.read_text()
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.events() if line["event"] == event]
+
+    async def ready(self, within: float = 30) -> None:
+        async def is_ready() -> bool:
+            assert self.process.poll() is None, self._log.read_text()
+            return bool(self.said("ready"))
+
+        await eventually(is_ready, within=within)
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def ended(self) -> int:
+        return await asyncio.to_thread(self.process.wait, 30)
+
+    def kill(self) -> None:
+        """End it whatever it does, stopped or not."""
+        self.process.kill()
+        self.process.wait()
+
+
+class Deployment:
+    """Where a test happens. Times are `SCALED` unless a daemon is started with others."""
+
+    def __init__(
+        self,
+        nats: NatsServer,
+        directory: Path,
+        nc: Client,
+        client: RebaserClient,
+        settings: Settings,
+    ) -> None:
+        self.nats = nats
+        self.directory = directory
+        self.nc = nc
+        self.js = JetStream(nc)
+        self.client = client
+        self.settings = settings
+        self.subjects = Subjects(settings.nats.prefix)
+        self.daemons: list[Daemon] = []
+
+    async def start(
+        self, name: str = "", command: Sequence[str | Path] = REBASER, **variables: str
+    ) -> Daemon:
+        """A daemon that is ready. `variables` are settings, without their prefix."""
+        daemon = Daemon(
+            name or f"daemon-{len(self.daemons)}",
+            self.directory,
+            SCALED
+            | {
+                "NATS__URL": self.nats.url,
+                "STORE__ROOT": self.settings.store.root,
+                "SPARK__STATE": str(self.directory / "spark"),
+                "INSTANCE_ID": name or f"daemon-{len(self.daemons)}",
+            }
+            | ({"NATS__PREFIX": self.subjects.prefix} if self.subjects.prefix else {})
+            | variables,
+            command,
+        )
+        self.daemons.append(daemon)
+        await daemon.ready()
+        return daemon
+
+    def answering(self, bounds: Bounds = DEFAULT) -> Answering:
+        """Answers questions in this process, as a daemon does."""
+        checkpoints = Checkpoints(self.settings.store.root, self.settings.store.options)
+        outcomes = Outcomes(self.js, self.subjects, checkpoints)
+        return Answering(self.subjects, self.archive, outcomes, bounds)
+
+    def archive(self, change_set: ChangeSet) -> Archive:
+        return archive_of(self.js, self.settings, change_set)
+
+    async def graph(self, change_set: ChangeSet) -> Graph:
+        """The change set as store and log say it is."""
+        return (await self.archive(change_set).restored()).state.graph
+
+    async def at_rest(self, within: float = 60) -> None:
+        """Return once no request, no task and no consumer of a change set is left (S6)."""
+        streams = (self.subjects.requests_stream, self.subjects.tasks_stream)
+
+        async def nothing_left() -> bool:
+            states = [(await self.js.stream_info(stream))["state"] for stream in streams]
+            # The other stream's one consumer is the shared one.
+            return (
+                not any(state["messages"] for state in states) and not states[0]["consumer_count"]
+            )
+
+        await eventually(nothing_left, within=within)
+
+    async def dead_letters(self, change_set: ChangeSet) -> list[Any]:
+        reader = OrderedConsumer(
+            self.js, self.subjects.dead_letters_stream, self.subjects.dead_letters(change_set)
+        )
+        async with reader:
+            return [message async for message in _all(reader)]
+
+
+async def _all(reader: OrderedConsumer) -> AsyncIterator[Any]:
+    while (delivery := await reader.next(quiet=0)) is not None:
+        yield delivery
+
+
+class Recorder:
+    """Every line of every commit log, as it was written: a purge does not reach it."""
+
+    def __init__(self, subjects: Subjects) -> None:
+        self._subjects = subjects
+        self.lines: dict[ChangeSet, list[CommitV1]] = {}
+
+    async def record(self, reader: OrderedConsumer) -> None:
+        async for delivery in reader:
+            change_set = self._subjects.change_set_of(delivery.subject)
+            line = Commit.decode(delivery.headers, delivery.payload)
+            self.lines.setdefault(change_set, []).append(line)
+
+    def handled(self, change_set: ChangeSet) -> list[str]:
+        """Ids of the requests settled, DVU results apart, in the order of the log."""
+        lines = (line.handled for line in self.lines.get(change_set, []))
+        return [
+            str(h.id)
+            for h in lines
+            if h is not None and h.covers is None and h.outcome is not Outcome.STALE
+        ]
+
+    def owners(self, change_set: ChangeSet) -> list[str]:
+        """Instances that took the change set, one for each time."""
+        epochs: dict[int, str] = {}
+        for line in self.lines[change_set]:  # the last of an epoch may release it
+            epochs.setdefault(line.head.epoch, line.head.owner)
+        return [owner.partition("/")[0] for owner in epochs.values()]
+
+
+@asynccontextmanager
+async def recording(deployment: Deployment) -> AsyncIterator[Recorder]:
+    recorder = Recorder(deployment.subjects)
+    reader = OrderedConsumer(deployment.js, deployment.subjects.commits_stream)
+    async with reader:
+        task = asyncio.create_task(recorder.record(reader))
+        try:
+            yield recorder
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+@asynccontextmanager
+async def deployed(
+    nats: NatsServer, directory: Path, prefix: str | None = None
+) -> AsyncIterator[Deployment]:
+    """Streams and a client, no daemon yet; whatever daemons are started are gone afterwards."""
+    settings = Settings.model_validate(
+        {
+            "nats": {"url": nats.url, "prefix": prefix},
+            "store": {"root": str(directory / "store")},
+            "ack_wait": 2,
+            "progress_every": 0.4,
+        }
+    )
+    async with AsyncExitStack() as stack:
+        nc = await stack.enter_async_context(connected(ConnectOptions(servers=(nats.url,))))
+        js = JetStream(nc)
+        await prepare(js, settings)
+        client = await stack.enter_async_context(RebaserClient.on(nc, js, prefix=prefix))
+        deployment = Deployment(nats, directory, nc, client, settings)
+        try:
+            yield deployment
+        finally:
+            for daemon in deployment.daemons:
+                daemon.kill()
+
+
+def new_change_sets(count: int) -> Sequence[ChangeSet]:
+    workspace = WorkspaceId()
+    return [ChangeSet(workspace, ChangeSetId()) for _ in range(count)]

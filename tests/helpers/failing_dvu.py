@@ -1,0 +1,50 @@
+"""A Rebaser of whose updates one step fails, or ends it.
+
+As a program (`failing_dvu.py "planning" serve`) it is that Rebaser.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Never
+
+import pyarrow as pa
+
+from rebaser_server.commands import cli
+from rebaser_server.processor.dvu import scheduler
+
+PLANNING, DYING, GATHERING = STEPS = ("planning", "dying", "gathering")
+
+
+def failing(step: str) -> Sequence[str | Path]:
+    """The command of one."""
+    return (sys.executable, Path(__file__), step)
+
+
+def _raising(error: Exception) -> Callable[..., Never]:
+    def fail(*_: object, **__: object) -> Never:
+        raise error
+
+    return fail
+
+
+def _die(*_: object, **__: object) -> Never:
+    """As the kernel ends a process that takes too much memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise SystemExit
+
+
+def arm(step: str) -> None:
+    if step == PLANNING:
+        scheduler.plan = _raising(MemoryError("no room for a plan"))
+    elif step == DYING:
+        scheduler.plan = _die
+    elif step == GATHERING:
+        scheduler.gathered = _raising(pa.ArrowInvalid("too large"))
+
+
+if __name__ == "__main__":
+    arm(sys.argv[1])
+    sys.exit(cli.main(sys.argv[2:]))

@@ -1,0 +1,166 @@
+"""A change set without streams: requests, updates of dependents, checkpoints and restarts.
+
+The rules of the protocol are written down here once more, in a few lines each; the graph,
+the plan, the evaluation and the stored rows are the real ones.
+"""
+
+from typing import Any
+
+import pyarrow as pa
+
+from rebaser_core.commits import Claim, CommitV1, Handled, Head, Outcome
+from rebaser_core.ids import RequestId
+from rebaser_core.messages import Inline, Updates
+from rebaser_core.updates import AnyUpdate, SetComputed
+from rebaser_server.commit_log.state import State
+from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate
+from rebaser_server.compute.functions.builtin import BUILTINS
+from rebaser_server.compute.json_values import read_only
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.store.checkpoints import changes_of
+from rebaser_server.store.table_schema import graph_of, head_of
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase.result import Rebased
+from tests.helpers.reference_model import plain
+
+
+class ChangeSet:
+    """What a Rebaser, its log and its store know of one change set."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.result: tuple[Claim, list[SetComputed]] | None = None
+        """Of the last update of dependents, on its way."""
+        self._lines: list[CommitV1] = []
+        """Since the last checkpoint."""
+        self._table: pa.Table | None = None
+
+    @property
+    def graph(self) -> Graph:
+        return self.state.graph
+
+    def request(self, updates: list[AnyUpdate]) -> Rebased:
+        sequence = self.state.head.last_sequence + 1
+        done = rebase(self.graph, sequence, updates)
+        self._commit(done, sequence, **({"dirty_sequence": sequence} if done.dirty else {}))
+        return done
+
+    def start_update(self) -> None:
+        """Claim, plan and evaluate (D2); the claim of an update still under way is overwritten."""
+        claim = Claim(id=RequestId(), covers=self.state.head.dirty_sequence)
+        self._write(claim=claim)
+        blobs = plan(self.graph, slots=2, small=0).blobs
+        outcomes = [decode_outcome(evaluate(blob)) for blob in blobs]
+        self.result = claim, [as_update(r) for outcome in outcomes for r in outcome.results]
+
+    def finish_update(self) -> Rebased | None:
+        """Apply the result that is on its way, if its claim stands (D5)."""
+        if self.result is None:
+            return None
+        (claim, updates), self.result = self.result, None
+        sequence = self.state.head.last_sequence + 1
+        if self.state.head.claim != claim:
+            self._write(last_sequence=sequence)
+            return None
+        done = rebase(self.graph, sequence, updates, claim.covers)
+        self._commit(done, sequence, claim.covers, claim=None, clean_sequence=claim.covers)
+        return done
+
+    def checkpoint(self) -> None:
+        """Store what changed since the last one."""
+        whole = self._table is None
+        rows = changes_of(self.graph, self.state.commit, self.state.small(), whole=whole).rows
+        self._table = rows if whole else pa.concat_tables([rows, self._table])
+        self._lines.clear()
+
+    def restart(self) -> None:
+        """Lose what is in memory, and any result on its way."""
+        self.result = None
+        if self._table is None:
+            self.state = State()
+        else:
+            commit, small = head_of(self._table)
+            self.state = State.restored(graph_of(self._table), commit, small)
+        for line in self._lines:
+            handled = line.handled
+            if handled is not None and isinstance(handled.updates, Inline):
+                updates = handled.updates.inline.updates
+                done = rebase(self.graph, handled.sequence, updates, handled.covers)
+                assert not done.corrections
+            self.state.advance(line, line.previous + 1)
+
+    def update_until_right(self) -> None:
+        while self.state.head.dvu_due:
+            self.start_update()
+            self.finish_update()
+
+    def _commit(
+        self, done: Rebased, sequence: int, covers: int | None = None, **changes: Any
+    ) -> None:
+        handled = Handled(
+            id=RequestId(),
+            sequence=sequence,
+            outcome=Outcome.APPLIED,
+            updates=Inline(inline=Updates(updates=done.updates)),
+            corrections=tuple(done.corrections),
+            covers=covers,
+        )
+        self._write(handled, last_sequence=sequence, **changes)
+
+    def _write(self, handled: Handled | None = None, **changes: Any) -> None:
+        head: Head = self.state.head.model_copy(update=changes)
+        line = CommitV1(id=RequestId(), previous=self.state.commit, head=head, handled=handled)
+        self.state.advance(line, self.state.commit + 1)
+        self._lines.append(line)
+
+
+def as_update(result: tuple[str, str, Any]) -> SetComputed:
+    value_id, status, what = result
+    field = {"ok": "value", "failed": "failed", "blocked": "blocked_by"}[status]
+    return SetComputed(value_id=value_id, **{field: what})
+
+
+def recomputed(graph: Graph) -> dict[str, tuple[str, Any]]:
+    """By id of a dependent value its status and value or blocker, from nothing but the sources."""
+    known: dict[str, tuple[str, Any]] = {}
+
+    def compute(value_id: str) -> tuple[str, Any]:
+        if value_id not in known:
+            value = graph.values[value_id]
+            known[value_id] = ("ok", value.value) if value.func_id is None else call(value)
+        return known[value_id]
+
+    def call(value: Any) -> tuple[str, Any]:
+        for input_id in value.input_ids():
+            if compute(input_id)[0] != "ok":
+                return "blocked", input_id
+        arguments = {
+            argument: compute(target)[1]
+            if isinstance(target, str)
+            else [compute(input_id)[1] for input_id in target]
+            for argument, target in value.inputs.items()
+        }
+        try:
+            return "ok", read_only(BUILTINS[graph.funcs[value.func_id].code](**arguments))
+        except Exception:  # noqa: BLE001 - a missing function as well as one that raises
+            return "failed", None
+
+    return {
+        value_id: (status, plain(what))
+        for value_id, value in graph.values.items()
+        if value.func_id is not None
+        for status, what in [compute(value_id)]
+    }
+
+
+def stored(graph: Graph) -> dict[str, tuple[str, Any]]:
+    """The same, as it stands in the graph."""
+    return {
+        value.id: (
+            value.status.value,
+            plain(value.message if value.status == "blocked" else value.value),
+        )
+        for value in graph.values.values()
+        if value.func_id is not None
+    }

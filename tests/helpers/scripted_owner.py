@@ -1,0 +1,67 @@
+"""An owner of a change set without a daemon: it commits batches and writes checkpoints at will."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from rebaser_core.commits import Handled, Outcome
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.updates import AnyUpdate, UpdateList
+from rebaser_server.commit_log.retention import Retention
+from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.commit_log.table_maintenance import Upkeep
+from rebaser_server.processor.checkpointer import Checkpointing
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.values.rebase.rebase import rebase
+from tests.helpers.deployment import Deployment
+
+EVERYTHING = Retention(seconds=1e9, lines=10**9, batches=10**9)
+NOTHING = Retention(seconds=0, lines=0, batches=0)
+
+_UPDATES: TypeAdapter[list[AnyUpdate]] = TypeAdapter(UpdateList)
+
+
+class Owner:
+    """Requests are numbered from 1; what they leave to recompute is left."""
+
+    def __init__(self, own: Ownership, retention: Retention) -> None:
+        self.own = own
+        self.archive = own.archive
+        self.upkeep = Upkeep(own.archive.checkpoints, 0)
+        self.checkpointing = Checkpointing(own, 10**9, retention, self.upkeep)
+
+    @classmethod
+    async def of(
+        cls, deployment: Deployment, change_set: ChangeSet, retention: Retention = EVERYTHING
+    ) -> "Owner":
+        return cls(await Ownership.take(deployment.archive(change_set), "owner"), retention)
+
+    @classmethod
+    async def over(cls, archive: Archive, retention: Retention = EVERYTHING) -> "Owner":
+        return cls(await Ownership.take(archive, "owner"), retention)
+
+    async def commit(self, updates: Sequence[Any]) -> int:
+        """Have a batch committed; its line."""
+        return await (await self.prepared(_UPDATES.validate_python(list(updates))))()
+
+    async def prepared(self, updates: Sequence[AnyUpdate]) -> Callable[[], Awaitable[int]]:
+        """Apply a batch to the state, which then waits for its commit; what commits it."""
+        state = self.own.state
+        sequence = state.head.last_sequence + 1
+        done = rebase(state.graph, sequence, updates)
+        request = RequestId()
+        handled = Handled(
+            id=request,
+            sequence=sequence,
+            outcome=Outcome.APPLIED,
+            updates=await self.archive.batches.place(request, done.updates),
+            corrections=tuple(done.corrections),
+        )
+        dirty = {"dirty_sequence": sequence} if done.dirty else {}
+        return lambda: self.own.write(handled, last_sequence=sequence, **dirty)
+
+    async def checkpoint(self) -> int:
+        """Write one, and purge as the retention has it; its commit."""
+        await self.checkpointing.now()
+        return self.own.checkpointed

@@ -1,0 +1,275 @@
+"""One schedule: a deployment in virtual time, from its first connection to its last."""
+
+import asyncio
+import gc
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+from rebaser_client.registry import Registry
+from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connected
+from rebaser_core.jetstream.connection import connect
+from rebaser_core.subjects import Subjects
+from rebaser_server.commit_log.batch_store import Batches
+from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.store.batch_files import Results
+from rebaser_server.store.checkpoints import Checkpoints
+from tests.chaos.checker import judge
+from tests.chaos.history import Kind
+from tests.schedules.branch_client import Lead
+from tests.schedules.broker import Broker
+from tests.schedules.connection import Client
+from tests.schedules.example_batches import Sheet
+from tests.schedules.fake_delta import Lake
+from tests.schedules.fault_injector import Fates
+from tests.schedules.loop import Loop, Stuck
+from tests.schedules.network import Weather
+from tests.schedules.operators import Operator, resume
+from tests.schedules.processes import Asker
+from tests.schedules.quiescence import Left, left_in, write_down
+from tests.schedules.record import Record
+from tests.schedules.result import Verdict
+from tests.schedules.scenario import plan_of
+from tests.schedules.seeded_random import settled, told
+
+PATIENCE = 240.0
+"""Virtual seconds after the last fault within which all must be at rest."""
+MOST_STEPS = 1_000_000
+"""Callbacks after which a schedule is going round in circles; a long one has 10,000."""
+LOOK_EVERY = 0.25
+REPLY_WITHIN = 45.0
+STOP_WITHIN = 30.0
+CONSUMERS_GONE = 10.0
+"""Virtual seconds, all of them."""
+
+
+class World:
+    """Composes a schedule from its seed and runs it, once."""
+
+    def __init__(self, seed: object, store: Path | None = None) -> None:
+        """`store` is where Delta tables are really written; else they are simulated."""
+        self._seed = seed
+        self._store = store
+        self._plan = plan = plan_of(seed)
+        self._random = random.Random(f"world {seed}")
+        self._loop = Loop(seed)
+        self._subjects = Subjects()
+        self.record = Record(self._loop, self._subjects, Verdict(seed, plan))
+        chance = random.Random(f"weather {seed}")
+        weather = Weather(chance, plan.delay, plan.spikes, 0.3, plan.loss, plan.lag)
+        self._broker = Broker(self._loop, weather, self.record.note)
+        self._broker.on_stored, self._broker.moment = self.record.stored, self.record.done
+        self._broker.on_word = self.record.settled
+        self._lake = Lake()
+        self._lake.fails = lambda: self._random.random() < plan.store_fails
+        self._fates = Fates(
+            plan, self._loop, self._broker, self.record, self._lake, self._random, store
+        )
+        self.record.moment, self.record.asked = self._fates.moment, self._fates.asked
+        self._sheets: dict[ChangeSet, Sheet] = {}
+        self._lead: Lead | None = None
+
+    def run(self) -> Verdict:
+        """Run it to its end, judge it, and leave nothing behind."""
+        with ExitStack() as stack:
+            stack.enter_context(settled(self._seed, self._loop))
+            stack.enter_context(told(self.record.logged))
+            stack.enter_context(
+                mock.patch.object(connect, "SecuredClient", partial(Client, self._broker))
+            )
+            # However many lines go out at once: nothing depends on nobody else writing.
+            at_once = random.Random(f"at once {self._seed}").choice((1, 2, 8))
+            stack.enter_context(mock.patch.object(CommitLog, "at_once", at_once))
+            if self._store is None:
+                stack.enter_context(self._lake.installed())
+            try:
+                self._loop.run(self._main(), at_most=MOST_STEPS)
+            except Stuck as error:
+                self.record.violation(f"STUCK {error}")
+            finally:
+                self._loop.run(self._bury())
+        return self.record.verdict
+
+    async def _main(self) -> None:
+        workspace = WorkspaceId()
+        for _ in range(self._plan.change_sets):
+            self._sheets[ChangeSet(workspace, ChangeSetId())] = Sheet(self._random)
+        for _ in range(self._plan.rebasers):
+            self._fates.start()
+        await self._until(self._prepared)
+        self._send_clients()
+        await self._fates.strike()
+        await self._until(lambda: all(asker.done for asker in self._fates.clients))
+        self._plan.store_fails = 0.0
+        await self._until(self._nats_is_well)
+        self._fates.relent()
+        self.record.note("well")
+        await self._at_last(resume)
+        await self._rest()
+        if self._lead is not None:
+            await self._at_last(self._lead.refresh)
+        await self._answers()
+        left = await self._rest()
+        if not left:
+            await self._at_last(self._audit)
+        write_down(self.record.history, self._broker, self._subjects, left)
+        for violation in judge(self.record.history):
+            self.record.violation(str(violation))
+        await self._stop()
+
+    async def _until(self, holds: Callable[[], bool], within: float = float("inf")) -> bool:
+        """Whether it holds in the end."""
+        end = self._loop.time() + within
+        while not holds():
+            if self._loop.time() >= end:
+                return False
+            await asyncio.sleep(LOOK_EVERY)
+        return True
+
+    def _prepared(self) -> bool:
+        """Whether there is something that clients can come to, as operators see to."""
+        streams = self._broker.streams
+        tasks = streams.get(self._subjects.tasks_stream)
+        registry = f"KV_{self._subjects.change_sets_bucket}"
+        return tasks is not None and bool(tasks.consumers) and registry in streams
+
+    def _send_clients(self) -> None:
+        for number, asks in enumerate(self._plan.asks):
+            chance = random.Random(f"client {number} {self._seed}")
+            name = f"client-{number}"
+            history = self.record.history
+            self._fates.askers.append(
+                Asker(self._loop, self._broker, name, asks, self._sheets, history, chance)
+            )
+        if self._plan.acts:
+            chance, acts = random.Random(f"lead {self._seed}"), self._plan.acts
+            self._lead = Lead(self._loop, self._broker, "lead", acts, self._sheets, history, chance)
+            self._fates.askers.append(self._lead)
+        if self._plan.pausings:
+            chance, pausings = random.Random(f"operator {self._seed}"), self._plan.pausings
+            operator = "operator", pausings, self._sheets, self.record.history, chance
+            self._fates.askers.append(Operator(self._loop, self._broker, *operator))
+
+    def _nats_is_well(self) -> bool:
+        return not self._broker.down and self._broker.leaderless_until <= self._loop.time()
+
+    def _left(self) -> Left:
+        left = left_in(self._broker, self._subjects)
+        busy = [r.name for r in self._fates.alive if self.record.busy[r.name]]
+        return {**left, "busy": busy} if busy else left
+
+    async def _rest(self) -> Left:
+        """Wait until nothing is left to be done; what is, after all the time there is."""
+        if await self._until(lambda: not self._left(), PATIENCE):
+            return {}
+        left = self._left()
+        self.record.violation(f"S6 not at rest after {PATIENCE:g} s: {left}")
+        return left
+
+    async def _answers(self) -> None:
+        """Whoever waits for a reply gets one, or hears of it when asking again."""
+        clients = self._fates.clients
+        await self._until(lambda: not any(asker.waiting for asker in clients), REPLY_WITHIN)
+        for asker in clients:
+            for request_id in asker.waiting:
+                self.record.history.add(Kind.NO_REPLY, request=str(request_id))
+            asker.leave()
+
+    @property
+    def _branches(self) -> list[ChangeSet]:
+        return self._lead.branches if self._lead else []
+
+    async def _at_last(self, what: Callable[[JetStream], Awaitable[None]]) -> None:
+        """Have it done by a process of its own."""
+
+        async def work() -> None:
+            async with connected(ConnectOptions(name=what.__name__)) as nc:
+                await what(JetStream(nc))
+
+        working = self._loop.process(what.__name__).start(work())
+        await asyncio.wait([working])
+        working.result()
+
+    async def _audit(self, js: JetStream) -> None:
+        """The values and records as any process would find them, read by the product's own code."""
+        history = self.record.history
+        for branch in self._branches:
+            record = await Registry(js, self._subjects).change_set(branch)
+            history.add(Kind.RECORD, change_set=str(branch), record=record.wire())
+        for change_set in (*self._sheets, *self._branches):
+            state = await self._state(js, change_set)
+            if state.head.closing is None:
+                graph = state.graph
+                found = {v.id: [v.status.value, v.value] for v in graph.values.values()}
+                history.add(Kind.VALUES, change_set=str(change_set), values=found)
+                if graph.roots:
+                    self.record.violation(f"S5 {change_set}: roots left at rest: {graph.roots}")
+
+    async def _state(self, js: JetStream, change_set: ChangeSet) -> State:
+        root = str(self._store or "/nowhere")
+        batches = Batches(ObjectStore(js, self._subjects.batches_bucket), Results(root))
+        log = CommitLog(js, self._subjects, change_set)
+        until, last = await log.last()
+        if last is None:
+            return State()
+        archive = Archive(change_set, log, batches, Checkpoints(root))
+        return (await archive.restore(until)).state
+
+    async def _stop(self) -> None:
+        """Stop everybody: they end in time, hold nothing, and nobody dropped an error."""
+        alive = self._fates.alive
+        for rebaser in alive:
+            rebaser.stop()
+        await self._until(lambda: not self._fates.alive, STOP_WITHIN)
+        for rebaser in alive:
+            if not rebaser.task.done():
+                self.record.violation(f"S6 {rebaser.name} does not stop")
+        if not await self._until(lambda: not self._held(), CONSUMERS_GONE):
+            self.record.violation(f"S6 left after the stop: {self._held()}")
+        for process, what in self._loop.errors:
+            self.record.violation(f"UNFORESEEN {process}: {what}")
+
+    def _held(self) -> Left:
+        """What nobody holds who has stopped in order. A task too many may be waiting."""
+        left = self._left()
+        return {what: left[what] for what in ("requests", "consumers", "held") if what in left}
+
+    async def _bury(self) -> None:
+        """End what was killed, orderly this time: coroutines thrown away complain."""
+        self.record.close()
+        self._broker.down = True
+        for session in list(self._broker.sessions):
+            session.end()
+        for process in self._loop.processes:
+            process.thaw()
+        await _ended(person.task for person in [*self._fates.rebasers, *self._fates.askers])
+        there = [p for p in self._loop.processes if p is not self._loop.outside]
+        await _ended(task for process in there for task in process.tasks)
+        self._fates.rebasers.clear()
+        self._fates.askers.clear()
+        self._loop.forget()
+        gc.collect()
+        await asyncio.sleep(1)
+
+
+async def _ended(tasks: Iterable[asyncio.Task]) -> None:
+    """Cancel those that have not ended; return once they have, and look at no error."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        done, _ = await asyncio.wait(running, timeout=60)
+        for task in done:
+            if not task.cancelled():
+                task.exception()
+
+
+def run(seed: object, store: Path | None = None) -> Verdict:
+    """The verdict on one schedule: the same, to the last line of its trace, for the same seed."""
+    return World(seed, store).run()

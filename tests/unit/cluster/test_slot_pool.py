@@ -1,0 +1,141 @@
+"""Who gets a slot, and what is asked of those who have one."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+from rebaser_server.cluster.slot_pool import LONGEST_PUT_OFF, RETURNS, Fairness, Slots
+from rebaser_server.errors import SlotWanted
+from rebaser_server.runtime.concurrency import alongside
+from tests.helpers.eventually import eventually
+
+BUSY, OTHER, NEWCOMER = WorkspaceId(), WorkspaceId(), WorkspaceId()
+
+
+def slots(count, **fairness):
+    return Slots(None, "TASKS", count, Fairness(**fairness))
+
+
+def one_of(workspace):
+    return ChangeSet(workspace, ChangeSetId())
+
+
+def taken(slots, workspace, wanted=1_000):
+    """How many of the slots that it wants a workspace gets."""
+    return sum(slots.take(one_of(workspace)) is not None for _ in range(wanted))
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 1), (2, 1), (5, 4), (10, 8), (100, 80)])
+async def test_one_busy_workspace_leaves_slots_free(count, most):
+    assert taken(slots(count), BUSY) == most
+
+
+async def test_two_busy_workspaces_get_as_many_each_and_a_newcomer_still_finds_one():
+    process = slots(100)
+    first = taken(process, BUSY, 40), taken(process, OTHER), taken(process, BUSY)
+
+    assert abs(first[0] + first[2] - first[1]) <= 8
+    assert process.free > 0
+    assert taken(process, NEWCOMER, 1) == 1
+
+
+async def test_a_workspace_may_always_have_one_slot_if_any_is_free():
+    process = slots(3, weights={OTHER: 0.001})
+    taken(process, BUSY)
+
+    assert taken(process, OTHER) == 1
+    assert process.free == 0
+    assert taken(process, NEWCOMER) == 0
+
+
+async def test_weights_multiply_a_share():
+    light, heavy = slots(100, weights={BUSY: 0.25}), slots(100, weights={BUSY: 4.0})
+
+    assert taken(light, BUSY) == 50  # 1 to 1
+    assert taken(heavy, BUSY) == 94  # 16 to 1
+
+
+async def test_a_slot_given_back_can_be_taken_again():
+    process = slots(2)
+    turn = process.take(one_of(BUSY))
+
+    process.give_back(turn)
+    process.give_back(turn)
+
+    assert process.free == 2
+    assert taken(process, BUSY) == 1
+
+
+async def test_tasks_put_off_come_back_one_after_the_other():
+    """However large the crowd, what comes back of it is no flood, and none is put off for long."""
+    process = slots(1)
+    delays = [process.put_off(one_of(BUSY)) for _ in range(5_000)]
+
+    assert delays[200] - delays[100] == pytest.approx(100 / RETURNS, rel=0.1)
+    assert max(delays) <= LONGEST_PUT_OFF
+
+
+async def test_a_crowd_that_was_put_off_is_not_before_another_workspace_s_task():
+    process = slots(1)
+    crowd = [process.put_off(one_of(BUSY)) for _ in range(1_000)]
+
+    assert process.put_off(one_of(OTHER)) < 1 < crowd[-1]
+
+    busy, other = process.put_off(one_of(BUSY)), process.put_off(one_of(OTHER))
+    assert other < 1 < crowd[-1] < busy
+
+
+async def test_crowds_of_several_workspaces_are_no_larger_flood_than_one():
+    process = slots(1)
+    crowds = [BUSY, OTHER] * 500 + [WorkspaceId() for _ in range(1_000)]
+
+    delays = sorted(process.put_off(one_of(workspace)) for workspace in crowds)
+
+    for seconds in (1, 5, 20):
+        assert sum(delay <= seconds for delay in delays) <= 2 * RETURNS * seconds
+    assert delays[-1] <= LONGEST_PUT_OFF
+
+
+async def test_in_a_workspace_the_idle_give_way_and_then_those_whose_turn_is_over():
+    process = slots(10, turn=0.0)
+    idle, working = process.take(one_of(BUSY)), process.take(one_of(BUSY))
+    elsewhere = process.take(one_of(OTHER))
+    process.put_off(one_of(BUSY))
+    process.put_off(one_of(BUSY))
+
+    async with alongside(process.make_room()):
+        with pytest.raises(SlotWanted):
+            async with idle.waiting(lambda: False):
+                await asyncio.sleep(10)
+
+    assert working.over
+    assert not idle.over
+    assert not elsewhere.over
+
+
+async def test_however_often_it_looks_it_asks_one_to_go_for_each_task_that_was_put_off():
+    looks = []
+    process = Slots(None, "TASKS", 10, Fairness(), moving=lambda: not looks.append(1))
+    idle = [process.take(one_of(BUSY)) for _ in range(8)]
+    waits = [asyncio.create_task(idle_until_asked(turn)) for turn in idle]
+    refused = [one_of(BUSY) for _ in range(3)]
+    for change_set in refused * 2:  # they came again before anybody had gone
+        process.put_off(change_set)
+
+    async with alongside(process.make_room()):
+        await eventually(lambda: any(turn.asked for turn in idle))
+        seen = len(looks)
+        await eventually(lambda: len(looks) >= seen + 3)
+
+    assert sum(turn.asked for turn in idle) == 3
+    for wait in waits:
+        wait.cancel()
+    await asyncio.wait(waits)
+
+
+async def idle_until_asked(turn):
+    with suppress(SlotWanted):
+        async with turn.waiting(lambda: False):
+            await asyncio.Event().wait()

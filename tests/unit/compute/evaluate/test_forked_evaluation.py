@@ -1,0 +1,64 @@
+"""A blob in a child of its own, which may crash."""
+
+import faulthandler
+from pathlib import Path
+
+import pytest
+
+from rebaser_server.compute.evaluate.evaluator import evaluate, evaluation_of
+from rebaser_server.compute.units.unit_result import decode_outcome
+from rebaser_server.compute.units.work_unit import Blob, Limits
+from tests.helpers.graph_builder import install
+
+
+def test_a_process_that_dumps_its_tracebacks_later_can_have_a_guarded_child() -> None:
+    """A fork has the lock of the thread that does it, and not the thread."""
+    blob = Blob.of(
+        [("builtin", "identity")],
+        [(0, [("value", None)])],
+        [("copy", 0, "pending", None, True, [-1])],
+        [("one", True, 1)],
+        Limits(seconds=5, is_guarded=True),
+    )
+    faulthandler.dump_traceback_later(60, exit=True)
+    try:
+        outcome = decode_outcome(evaluate(blob.encode()))
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+    assert outcome.results == [("copy", "ok", 1)]
+
+
+def test_a_value_that_ends_its_evaluator_fails_alone_wherever_the_steps_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import os\ndef next(value): return os._exit(3) if value == 4 else value + 1"
+    install(tmp_path, "ending", code, {"next": "ending:next"})
+    monkeypatch.syspath_prepend(tmp_path)
+    values = [(f"v{n}", 0, "pending", None, True, [n - 1 if n % 6 else -1]) for n in range(8)]
+    blob = Blob.of(
+        [("python", "next")],
+        [(0, [("value", None)])],
+        values,
+        [("one", True, 1)],
+        Limits(is_guarded=True),
+    )
+    evaluation = evaluation_of(blob)
+
+    evaluation.advance(3)
+    evaluation.advance(1)
+    evaluation.advance(10)
+
+    ended = "computing it ended the evaluator: exit code 3"
+    found = evaluation.found()
+    assert found.results == [
+        ("v0", "ok", 2),
+        ("v1", "ok", 3),
+        ("v2", "ok", 4),
+        ("v3", "failed", ended),
+        ("v4", "blocked", "v3"),
+        ("v5", "blocked", "v4"),
+        ("v6", "ok", 2),
+        ("v7", "ok", 3),
+    ]
+    assert found.table.column("place").to_pylist() == list(range(8))

@@ -1,0 +1,80 @@
+"""Which callable a runtime and a code stand for, and what is said if there is none."""
+
+from pathlib import Path
+
+import pytest
+
+from rebaser_server.compute.errors import FunctionMissing
+from rebaser_server.compute.functions.builtin import BUILTINS
+from rebaser_server.compute.functions.runtimes import resolve
+from rebaser_server.demo.functions import hops
+from tests.helpers.graph_builder import install
+
+
+def test_builtin_is_by_name() -> None:
+    assert resolve("builtin", "sum") is BUILTINS["sum"]
+
+
+def test_python_is_an_installed_entry_point() -> None:
+    assert resolve("python", "hops") is hops
+
+
+@pytest.mark.parametrize(
+    ("runtime", "code", "message"),
+    [
+        ("builtin", "summ", "there is no builtin function 'summ'"),
+        ("python", "os:system", "no Python function 'os:system' is installed here"),
+        ("python", "hops@7", "no Python function 'hops@7' is installed here, only hops"),
+        ("cobol", "MOVE", "there is no runtime 'cobol', only 'builtin', 'python' and 'cel'"),
+    ],
+)
+def test_what_is_missing_is_named(runtime: str, code: str, message: str) -> None:
+    with pytest.raises(FunctionMissing) as error:
+        resolve(runtime, code)
+
+    assert str(error.value) == message
+
+
+def test_what_does_not_load_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "broken", "import no_such_module", {"broken": "broken:it"})
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(FunctionMissing, match=r"'broken' does not load: .*no_such_module"):
+        resolve("python", "broken")
+
+
+def test_one_name_for_two_functions_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second"):
+        install(tmp_path, name, "def it(): return 1", {"twice": f"{name}:it"})
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(FunctionMissing, match="more than one Python function 'twice'"):
+        resolve("python", "twice")
+
+
+VERSIONS = """
+def now(): return "now"
+now.version = "3"
+def then(): return "then"
+"""
+
+
+def test_versions_stand_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "dated", VERSIONS, {"dated": "dated:now", "dated@2": "dated:then"})
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert resolve("python", "dated")() == "now"
+    assert resolve("python", "dated@3")() == "now"
+    assert resolve("python", "dated@2")() == "then"
+    with pytest.raises(FunctionMissing, match=r"'dated@1' .*, only dated, dated@2, dated@3$"):
+        resolve("python", "dated@1")
+
+
+@pytest.mark.parametrize(
+    ("own", "dependencies", "distance"),
+    [(True, [3], 0), (False, [], None), (False, [None], None), (False, [4, None, 2], 3)],
+)
+def test_hops(own: bool, dependencies: list[int | None], distance: int | None) -> None:
+    assert hops(own=own, dependencies=dependencies) == distance

@@ -1,0 +1,64 @@
+"""No blob has more text than it may; what depends on more of it fails, and nothing else."""
+
+from typing import Any
+
+from rebaser_server.compute.evaluate.evaluator import evaluate
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.units.unit_result import decode_outcome
+from rebaser_server.compute.units.work_unit import Blob
+from tests.helpers.graph_builder import Builder
+
+MOST = 4096
+
+
+def planned(build: Builder, slots: int = 2, small: int = 0) -> list[bytes]:
+    return plan(build.graph, slots, small=small, most_bytes=MOST).blobs
+
+
+def results(blobs: list[bytes]) -> dict[str, tuple[str, Any]]:
+    found = [decode_outcome(evaluate(blob)).results for blob in blobs]
+    return {value_id: (status, what) for each in found for value_id, status, what in each}
+
+
+def text_in(blob: bytes) -> int:
+    decoded = Blob.decode(blob)
+    columns = (decoded.texts, decoded.constant_texts)
+    return sum(len(text) for column in columns for text in column.to_pylist())
+
+
+def test_blobs_are_cut_by_the_text_that_they_hold() -> None:
+    build = Builder()
+    for n in range(40):
+        build.source(f"s{n}", "x" * 1000)
+        build.dependent(f"v{n}", "count", {"values": [f"s{n}"]})
+
+    blobs = planned(build)
+
+    assert len(blobs) >= 10
+    assert max(map(text_in, blobs)) <= MOST
+    assert results(blobs) == {f"v{n}": ("ok", 1) for n in range(40)}
+
+
+def test_values_that_need_too_much_together_fail_with_the_name_of_the_setting() -> None:
+    build = Builder()
+    for n in range(10):
+        build.source(f"s{n}", "x" * 1000)
+    build.dependent("large", "count", {"values": [f"s{n}" for n in range(10)]})
+    build.dependent("after", "identity", {"value": "large"})
+    build.dependent("fine", "count", {"values": ["s0"]})
+
+    found = results(planned(build, slots=1))
+
+    assert found["fine"] == ("ok", 1)
+    for value_id in ("large", "after"):
+        assert found[value_id][0] == "failed"
+        assert "(REBASER_DVU_BLOB_BYTES)" in found[value_id][1]
+
+
+def test_what_many_take_counts_once() -> None:
+    build = Builder()
+    build.source("shared", "x" * 3000)
+    for n in range(100):
+        build.dependent(f"v{n}", "count", {"values": ["shared"]})
+
+    assert results(planned(build)) == {f"v{n}": ("ok", 1) for n in range(100)}

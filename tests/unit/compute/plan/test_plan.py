@@ -1,0 +1,134 @@
+"""A plan holds what depends on the roots, all that it needs, and nothing else."""
+
+import pytest
+
+from rebaser_server.compute.plan.plan import Plan, plan
+from rebaser_server.compute.units.work_unit import Blob, size
+from tests.helpers.graph_builder import Builder
+
+
+def chains(count: int, length: int) -> Builder:
+    """`count` chains over one shared source; all values are ok, and there are no roots."""
+    build = Builder()
+    build.source("shared", 1)
+    for chain in range(count):
+        for link in range(length):
+            below = f"{chain}.{link - 1}" if link else "shared"
+            build.dependent(f"{chain}.{link}", "sum", {"values": [below, "shared"]})
+    build.update()
+    return build
+
+
+def planned_ids(planned: Plan) -> list[list[str]]:
+    return [Blob.decode(blob).ids.to_pylist() for blob in planned.blobs]
+
+
+def test_without_roots_there_is_nothing_to_do() -> None:
+    assert plan(chains(2, 2).graph, slots=2) == Plan(affected=0, blobs=[])
+
+
+def test_a_root_that_nothing_depends_on_is_nothing_to_do() -> None:
+    build = chains(2, 2)
+    build.source("lonely", 1)
+
+    assert plan(build.graph, slots=2) == Plan(affected=0, blobs=[])
+
+
+def test_a_root_that_is_gone_is_nothing_to_do() -> None:
+    build = chains(2, 2)
+    build.source("lonely", 1)
+    build.graph.remove(build.graph.values["lonely"])
+
+    assert plan(build.graph, slots=2) == Plan(affected=0, blobs=[])
+
+
+def test_only_what_depends_on_a_root_is_affected() -> None:
+    build = chains(3, 4)
+    build.graph.root(build.graph.values["1.2"], 1)
+
+    planned = plan(build.graph, slots=2)
+
+    assert planned.affected == 2
+    assert planned_ids(planned) == [["1.2", "1.3"]]
+
+
+def test_a_root_and_its_direct_dependents_are_forced() -> None:
+    build = chains(1, 4)
+    build.graph.root(build.graph.values["0.1"], 1)
+
+    (blob,) = map(Blob.decode, plan(build.graph, slots=1).blobs)
+
+    assert dict(zip(blob.ids.to_pylist(), blob.forced.tolist(), strict=True)) == {
+        "0.1": True,
+        "0.2": True,
+        "0.3": False,
+    }
+
+
+def test_a_blob_holds_only_what_its_values_need() -> None:
+    build = chains(3, 4)
+    build.dependent("2.4", "max", {"values": ["2.3", "1.0"]})
+
+    (blob,) = map(Blob.decode, plan(build.graph, slots=1).blobs)
+
+    assert blob.ids.to_pylist() == ["2.4"]
+    assert [tuple(function) for function in blob.functions] == [("builtin", "max")]
+    assert sorted(blob.constant_ids.to_pylist()) == ["1.0", "2.3"]
+
+
+def test_what_is_connected_stays_together_level_by_level() -> None:
+    """And sources, which everything shares, connect nothing."""
+    build = chains(6, 5)
+    build.graph.root(build.graph.values["shared"], 1)
+
+    found = planned_ids(plan(build.graph, slots=2, small=0))
+
+    assert sorted(map(len, found)) == [5, 5, 10, 10]
+    for ids in found:
+        chain_of = [value_id.split(".")[0] for value_id in ids]
+        assert ids == [f"{chain}.{link}" for link in range(5) for chain in dict.fromkeys(chain_of)]
+
+
+def test_components_that_meet_late_are_one() -> None:
+    build = chains(4, 5)
+    build.dependent("0 and 1", "sum", {"values": ["0.4", "1.4"]})
+    build.dependent("2 and 3", "sum", {"values": ["2.4", "3.0"]})
+    build.dependent("all", "sum", {"values": ["0 and 1", "2 and 3"]})
+    build.graph.root(build.graph.values["shared"], 1)
+
+    (blob,) = plan(build.graph, slots=2, small=0).blobs
+
+    assert size(blob) == 23
+
+
+def test_few_values_are_not_shared_out() -> None:
+    build = chains(6, 5)
+    build.graph.root(build.graph.values["shared"], 1)
+
+    assert len(plan(build.graph, slots=2).blobs) == 1
+
+
+@pytest.mark.parametrize("slots", [1, 2, 7])
+def test_blobs_are_of_similar_size(slots: int) -> None:
+    build = chains(400, 3)
+    build.graph.root(build.graph.values["shared"], 1)
+
+    planned = plan(build.graph, slots=slots, small=50)
+
+    sizes = [size(blob) for blob in planned.blobs]
+    assert sum(sizes) == planned.affected == 1200
+    assert len(sizes) >= slots
+    assert max(sizes) - min(sizes) <= 3
+
+
+def test_the_order_is_by_rank_and_not_by_age() -> None:
+    """An older value may come to depend on a younger one."""
+    build = Builder()
+    build.source("old", 1)
+    build.source("young", 1)
+    old = build.graph.values["old"]
+    assert not build.graph.order_after(old, ["young"])
+    build.dependent("young", "count", {"values": []})
+    build.dependent("old", "identity", {"value": "young"})
+
+    assert planned_ids(plan(build.graph, slots=1)) == [["young", "old"]]

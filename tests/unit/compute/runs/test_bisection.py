@@ -1,0 +1,92 @@
+"""A value that ends its evaluator, or never returns, fails alone; all others are computed."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.evaluate.evaluator import Result
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.runs.bisection import run_isolated
+from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
+from tests.helpers.graph_builder import Builder, install
+
+FUNCTIONS = """
+import os
+
+def crash_at(values, bad):
+    if sum(values) == bad: os.abort()
+    return sum(values)
+
+def hang_at(values, bad):
+    while sum(values) == bad: pass
+    return sum(values)
+
+def stuck_at(values, bad):
+    if sum(values) == bad: sum(range(10**15))
+    return sum(values)
+
+def crash(values): os.abort()
+"""
+MESSAGES = {
+    "crash_at": "computing it ended the evaluator: killed by SIGABRT",
+    "hang_at": "it did not return within 0.8 s",
+    "stuck_at": "computing it ended the evaluator: it did not return",
+}
+
+
+@pytest.fixture
+async def executor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[InProcessExecutor]:
+    names = (*MESSAGES, "crash")
+    install(tmp_path, "deadly", FUNCTIONS, {name: f"deadly:{name}" for name in names})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    executor = InProcessExecutor()
+    yield executor
+    await executor.close()
+
+
+def chain(code: str, length: int, bad: int) -> list[bytes]:
+    """Each value is the one before it and one more: 1, 2, 3, …."""
+    build = Builder()
+    build.source("one", 1)
+    build.source("bad", bad)
+    for n in range(1, length + 1):
+        before = f"v{n - 1}" if n > 1 else "one"
+        build.dependent(f"v{n}", code, {"values": ["one", before], "bad": "bad"}, "python")
+    return plan(build.graph, slots=1).blobs
+
+
+async def results(executor: InProcessExecutor, blobs: list[bytes], limit: float) -> list[Result]:
+    [outcome] = await run_isolated(executor, blobs, limit=limit)
+    return outcome.results
+
+
+@pytest.mark.parametrize("code", MESSAGES)
+async def test_the_one_value_that_breaks_the_run_fails_and_blocks_what_follows(
+    executor: InProcessExecutor, code: str
+) -> None:
+    found = await results(executor, chain(code, length=9, bad=7), limit=0.8)
+
+    statuses = {value_id: status for value_id, status, _ in found}
+    assert [statuses[f"v{n}"] for n in range(1, 10)] == ["ok"] * 5 + ["failed"] + ["blocked"] * 3
+    message = {value_id: what for value_id, _, what in found}["v6"]
+    assert message == MESSAGES[code]
+
+
+async def test_a_sound_run_is_not_bisected(executor: InProcessExecutor) -> None:
+    found = await results(executor, chain("crash_at", length=20, bad=-1), limit=10)
+
+    assert [status for _, status, _ in found] == ["ok"] * 20
+
+
+async def test_where_every_value_breaks_it_the_run_fails(executor: InProcessExecutor) -> None:
+    build = Builder()
+    build.source("one", 1)
+    for n in range(20):
+        build.dependent(f"v{n}", "crash", {"values": ["one"]}, "python")
+
+    with pytest.raises(RunFailed):
+        await run_isolated(executor, plan(build.graph, slots=1).blobs, limit=10)

@@ -1,0 +1,122 @@
+"""The evaluator beside this process ends with what its functions forked, and never holds us up."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
+from rebaser_server.compute.units.work_unit import Limits
+from tests.helpers.graph_builder import Builder, eventually, install, is_running, pids_in
+
+FUNCTIONS = """
+import os, signal, time
+
+def note(path):
+    with open(path, "a") as file:
+        file.write(f"{os.getpid()}\\n")
+
+def leaves_a_child(path):
+    if os.fork() == 0:
+        note(path)
+        time.sleep(600)
+        os._exit(0)
+    return 1
+
+def returns_twice(path):
+    os.fork()
+    return 1
+
+def leaves_a_child_and_crashes(path):
+    leaves_a_child(path)
+    os.abort()
+
+def leaves_a_child_and_hangs(path):
+    leaves_a_child(path)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        try:
+            signal.signal(number, signal.SIG_IGN)
+        except OSError:
+            pass
+    while True:
+        sum(range(10**12))
+"""
+NAMES = (
+    "leaves_a_child",
+    "returns_twice",
+    "leaves_a_child_and_crashes",
+    "leaves_a_child_and_hangs",
+)
+
+
+@pytest.fixture
+async def executor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[InProcessExecutor]:
+    install(tmp_path, "forking", FUNCTIONS, {name: f"forking:{name}" for name in NAMES})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    executor = InProcessExecutor()
+    yield executor
+    await asyncio.wait_for(executor.close(), 30)
+
+
+def blobs(code: str, path: Path, limits: Limits | None = None) -> list[bytes]:
+    build = Builder()
+    build.source("path", str(path))
+    build.dependent("it", code, {"path": "path"}, "python")
+    return list(plan(build.graph, slots=1, limits=limits or Limits()).blobs)
+
+
+async def test_it_ends_although_a_forked_child_has_its_pipes(
+    executor: InProcessExecutor, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    (outcome,) = await executor.run(blobs("leaves_a_child", pids))
+    await eventually(lambda: pids_in(pids))
+
+    await asyncio.wait_for(executor.close(), 30)
+
+    assert outcome.results == [("it", "ok", 1)]
+    await eventually(lambda: not any(map(is_running, pids_in(pids))))
+
+
+async def test_a_child_that_returns_from_the_function_too_answers_nothing(
+    executor: InProcessExecutor, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        (outcome,) = await asyncio.wait_for(executor.run(blobs("returns_twice", tmp_path)), 30)
+
+        assert outcome.results == [("it", "ok", 1)]
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+async def test_a_crash_is_seen_although_a_forked_child_has_the_pipes(
+    executor: InProcessExecutor, tmp_path: Path, *, is_guarded: bool
+) -> None:
+    limits = Limits(is_guarded=is_guarded)
+    running = executor.run(blobs("leaves_a_child_and_crashes", tmp_path / "pids", limits))
+
+    if is_guarded:
+        (outcome,) = await asyncio.wait_for(running, 60)
+        ended = "computing it ended the evaluator: killed by SIGABRT"
+        assert outcome.results == [("it", "failed", ended)]
+    else:
+        with pytest.raises(RunFailed, match="exit code -6"):
+            await asyncio.wait_for(running, 60)
+
+
+async def test_a_function_that_ignores_all_signals_is_ended(
+    executor: InProcessExecutor, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    running = asyncio.create_task(executor.run(blobs("leaves_a_child_and_hangs", pids)))
+    await eventually(lambda: pids_in(pids))
+
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 30)
+
+    await eventually(lambda: not any(map(is_running, pids_in(pids))))

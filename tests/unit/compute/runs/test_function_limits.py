@@ -1,0 +1,71 @@
+"""A function that takes too much fails its value, and nothing else."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
+from rebaser_server.compute.units.unit_result import Outcome
+from rebaser_server.compute.units.work_unit import Blob, Limits
+from tests.helpers.graph_builder import install
+
+LIMITS = Limits(seconds=0.5, memory=64 << 20)
+FUNCTIONS = """
+def loops(value):
+    while value: pass
+
+def holds_on(value):
+    while True:
+        try:
+            while True: pass
+        except Exception: pass
+
+def grows(value):
+    return len(bytearray(1 << 30))
+
+def grows_slowly(value):
+    kept = []
+    while True: kept.append(bytearray(1 << 20))
+
+def fine(value): return len(bytearray(1 << 20)) and value
+"""
+NAMES = ("loops", "holds_on", "grows", "grows_slowly", "fine")
+
+
+@pytest.fixture
+async def executor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[InProcessExecutor]:
+    install(tmp_path, "greedy", FUNCTIONS, {name: f"greedy:{name}" for name in NAMES})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    executor = InProcessExecutor()
+    yield executor
+    await executor.close()
+
+
+async def test_a_function_that_takes_too_much_fails_its_value_alone(
+    executor: InProcessExecutor,
+) -> None:
+    blob = Blob.of(
+        [("python", name) for name in NAMES],
+        [(n, [("value", None)]) for n in range(len(NAMES))],
+        [(name, n, "pending", None, True, [-1]) for n, name in enumerate(NAMES)]
+        + [("after", 4, "pending", None, True, [4]), ("blocked", 4, "pending", None, True, [0])],
+        [("one", True, 1)],
+        LIMITS,
+    )
+
+    [outcome] = await executor.run([blob.encode()])
+
+    assert isinstance(outcome, Outcome)
+    late, large = "it did not return within 0.5 s", "it took more than 67,108,864 bytes of memory"
+    assert outcome.results == [
+        ("loops", "failed", late),
+        ("holds_on", "failed", late),
+        ("grows", "failed", large),
+        ("grows_slowly", "failed", large),
+        ("fine", "ok", 1),
+        ("after", "ok", 1),
+        ("blocked", "blocked", "loops"),
+    ]

@@ -1,0 +1,129 @@
+"""What a commit did is undone, all of it, and nothing that others did."""
+
+import copy
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetInputs, SetValue
+from rebaser_server.queries.revert import Known, inverse, touched
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.definitions import func_in, value_in
+from rebaser_server.values.rebase.rebase import rebase
+from tests.helpers.checkpoint_writer import ulid
+from tests.helpers.random_batches import batches, computable, examples
+
+A, B, C, F = (ulid(number) for number in range(4))
+
+
+def definitions(graph):
+    values = {value_id: value_in(graph, value_id) for value_id in graph.values}
+    return values, {func_id: func_in(graph, func_id) for func_id in graph.funcs}
+
+
+def reverted(graph, batch, later=(), *, force=False):
+    """Apply `batch`, then `later`, then what undoes the batch; what was left."""
+    ids = touched(graph, rebase(copy.deepcopy(graph), 1, batch).updates)
+    before = Known.of(graph, *ids)
+    rebase(graph, 1, batch)
+    after = Known.of(graph, *ids)
+    rebase(graph, 2, later)
+    updates, left = inverse(before, after, Known.of(graph, *ids), force=force)
+    done = rebase(graph, 3, updates)
+    assert not done.corrections
+    return left
+
+
+@given(computable, st.lists(batches, max_size=2), batches)
+@examples(60)
+def test_what_is_undone_at_once_is_as_if_it_had_never_been(base, earlier, batch):
+    graph = Graph()
+    for one in (base, *earlier):
+        rebase(graph, 1, one)
+    known = definitions(graph)
+
+    assert reverted(graph, batch) == []
+
+    assert definitions(graph) == known
+
+
+def start():
+    graph = Graph()
+    values = [
+        PutFunc(func_id=F, name="f", runtime="builtin", code="sum"),
+        PutValue(value_id=A, name="a", value=1),
+        PutValue(value_id=B, name="b", value=2),
+        PutValue(value_id=C, func_id=F, inputs={"values": [A, B]}),
+    ]
+    rebase(graph, 1, values)
+    return graph
+
+
+def test_a_removed_value_comes_back_with_those_who_took_it():
+    graph = start()
+    known = definitions(graph)
+
+    reverted(graph, [RemoveValue(value_id=A)], [SetValue(value_id=B, value=5)])
+
+    known[0][B] = PutValue(value_id=B, name="b", value=5)
+    assert definitions(graph) == known
+
+
+def test_what_was_changed_again_since_is_left_and_named():
+    graph = start()
+
+    left = reverted(graph, [SetValue(value_id=A, value=9)], [SetValue(value_id=A, value=10)])
+
+    assert left == [A]
+    assert graph.values[A].value == 10
+
+
+def test_only_the_field_that_the_commit_changed_goes_back():
+    graph = start()
+    renamed = PutValue(value_id=A, name="renamed", value=9)
+
+    left = reverted(graph, [SetValue(value_id=A, value=9)], [renamed])
+
+    assert left == []
+    assert (graph.values[A].name, graph.values[A].value) == ("renamed", 1)
+
+
+def test_inputs_wired_anew_since_are_left():
+    graph = start()
+    wirings = [[SetInputs(value_id=C, inputs={"values": [v]})] for v in (A, B)]
+
+    assert reverted(graph, *wirings) == [C]
+    assert graph.values[C].inputs == {"values": [B]}
+
+
+def test_what_was_removed_since_does_not_come_back():
+    graph = start()
+
+    left = reverted(graph, [SetValue(value_id=A, value=9)], [RemoveValue(value_id=A)])
+
+    assert left == [A]
+    assert A not in graph.values
+
+
+def test_force_takes_back_what_was_changed_since():
+    graph = start()
+
+    left = reverted(
+        graph, [SetValue(value_id=A, value=9)], [SetValue(value_id=A, value=10)], force=True
+    )
+
+    assert left == []
+    assert graph.values[A].value == 1
+
+
+def test_names_that_were_swapped_are_swapped_back():
+    graph = start()
+    swap = [
+        PutValue(value_id=A, value=1),
+        PutValue(value_id=B, name="a", value=2),
+        PutValue(value_id=A, name="b", value=1),
+    ]
+
+    reverted(graph, swap)
+
+    assert (graph.values[A].name, graph.values[B].name) == ("a", "b")

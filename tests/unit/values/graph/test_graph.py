@@ -1,0 +1,345 @@
+"""The graph is the same whichever way its edits lie in its columns; small tables stand for large.
+
+`tests/unit/values/rebase/test_rebase.py` says what a graph must do; here it does so with every
+threshold at its least, so that a graph of a few values goes through what is made for millions.
+"""
+
+import random
+import tracemalloc
+from contextlib import ExitStack
+from copy import deepcopy
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebaser_core.updates import PutValue, RemoveValue, SetInputs
+from rebaser_server.compute.plan import affected as closures
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.store import graph_loader, table_schema
+from rebaser_server.store.table_schema import graph_of, rows_of
+from rebaser_server.values.graph import Graph, Status, adjacency, ids, names, text_column, toposort
+from rebaser_server.values.graph.columns import STATUSES
+from rebaser_server.values.graph.hash_index import hash_of, hashes_of
+from rebaser_server.values.graph.ids import arrow_ids, raw_ids
+from rebaser_server.values.graph.names import Names
+from rebaser_server.values.graph.signatures import Shapes
+from rebaser_server.values.graph.text_column import Texts
+from rebaser_server.values.rebase.rebase import rebase
+from tests.helpers.checkpoint_writer import function, ulid
+from tests.helpers.random_batches import (
+    FUNCS,
+    VALUES,
+    batches,
+    contents,
+    examples,
+    histories,
+    require_consistent,
+)
+from tests.helpers.replay import after, bytes_of
+
+THRESHOLDS = [
+    (ids, "_RECENT", 2),
+    (names, "_RECENT", 2),
+    (names, "_AT_ONCE", 2),
+    (text_column, "_FEW", 0),
+    (text_column, "_SPARE", 1),
+    (adjacency, "_SOON", 1),
+    (adjacency, "_CHUNK", 1),
+    (toposort, "_NARROW", 0),
+    (closures, "_NARROW", 0),
+    (table_schema, "_AT_ONCE", 3),
+    (table_schema, "_MOST_BYTES", 100),
+]
+
+
+@pytest.fixture(autouse=True)
+def as_if_large():
+    with ExitStack() as stack:
+        for module, name, value in THRESHOLDS:
+            stack.enter_context(mock.patch.object(module, name, value))
+        yield
+
+
+@given(histories, st.lists(st.booleans(), min_size=5, max_size=5))
+@examples(100)
+def test_folding_changes_nothing_that_can_be_seen(history, when):
+    """Batches as performed, corrections, the graph, and what is planned on it."""
+    graph, tidied = Graph(), Graph()
+    for sequence, (batch, tidy) in enumerate(zip(history, when, strict=False), 1):
+        done = rebase(graph, sequence, batch)
+        if tidy:
+            tidied.tidy()
+            tidied.wiring.fold()
+            tidied.names.compact()
+        again = rebase(tidied, sequence, batch)
+
+        assert bytes_of(again) == bytes_of(done)
+        plans = planned(tidied), planned(graph)  # before anything else looks at the inputs
+        assert plans[0] == plans[1]
+        assert plans[0].keys() >= {v for v in graph.roots if graph.values[v].func_id is not None}
+        assert contents(tidied) == contents(graph)
+        assert set(tidied.touched) == set(graph.touched)
+        require_consistent(tidied)
+
+
+@given(histories, batches)
+@examples(100)
+def test_what_was_saved_and_loaded_goes_on_as_what_was_not(history, batch):
+    """Also the names, ids and roots that are looked up in columns from then on."""
+    live = after(history)
+    loaded = graph_of(rows_of(live, {}, 1, whole=True))
+    assert contents(loaded) == contents(live)
+
+    assert bytes_of(rebase(loaded, 99, batch)) == bytes_of(rebase(live, 99, batch))
+    assert contents(loaded) == contents(live)
+    require_consistent(loaded)
+    loaded.settle_roots(98)
+    live.settle_roots(98)
+    assert dict(loaded.roots) == dict(live.roots)
+    assert contents(deepcopy(loaded)) == contents(live)
+
+
+@given(histories)
+@examples(50)
+def test_rows_of_what_was_touched_bring_a_table_to_the_present(history):
+    """Rows in any order, so many of an id as there were checkpoints."""
+    graph, tables = Graph(), []
+    for commit, batch in enumerate(history, 1):
+        rebase(graph, commit, batch)
+        tables.append(rows_of(graph, {}, commit, whole=False))
+        graph.touched.clear()
+        graph.touched_funcs.clear()
+        if commit % 2:
+            graph.tidy()
+    table = pa.concat_tables(reversed(tables))
+
+    assert contents(graph_of(table)) == contents(graph)
+
+
+def planned(graph):
+    """By value the whole call, as far as it depends on no order."""
+    found = {}
+    for blob in map(Blob.decode, plan(graph, slots=2, small=0).blobs):
+        value_ids, constants = blob.ids.to_pylist(), blob.constant_ids.to_pylist()
+        ends = np.cumsum(blob.widths()).tolist()
+        for place, value_id in enumerate(value_ids):
+            refs = blob.refs[ends[place] - blob.widths()[place] : ends[place]].tolist()
+            function, shape = blob.signatures[blob.calls[place]]
+            assert all(ref < place for ref in refs)
+            found[value_id] = (
+                blob.functions[function],
+                shape,
+                [value_ids[ref] if ref >= 0 else constants[~ref] for ref in refs],
+                STATUSES[blob.statuses[place]],
+                blob.texts[place].as_py(),
+                bool(blob.forced[place]),
+            )
+    return found
+
+
+@given(
+    histories,
+    st.lists(st.tuples(st.sampled_from(VALUES), st.integers(0, 2)), max_size=8),
+    st.integers(0, 6),
+    st.lists(st.sampled_from(VALUES), max_size=3),
+)
+@examples(100)
+def test_results_in_columns_are_taken_as_results_one_by_one(history, results, covers, edited):
+    """And what comes after them finds neither their messages nor their values in its way."""
+    graph, other = after(history), after(history)
+    results = list(dict(results).items())
+    wanted = []
+    for value_id, status in results:
+        value = other.values.get(value_id)
+        wanted.append(
+            value is not None
+            and value.func_id is not None
+            and other.roots.get(value_id, 0) <= covers
+        )
+        if wanted[-1] and status == 0:
+            other.assign(value, {"n": status})
+        elif wanted[-1]:
+            other.assign(value, None, STATUSES[status], "why")
+
+    taken = graph.assign_many(
+        pa.chunked_array([[value_id] for value_id, _ in results], pa.string()),
+        np.array([status for _, status in results], np.uint8),
+        pa.chunked_array([['{"n":0}' if s == 0 else "why"] for _, s in results], pa.string()),
+        covers,
+    )
+
+    assert taken.tolist() == wanted
+    assert contents(graph) == contents(other)
+    assert set(graph.touched) == set(other.touched)
+    batch = [SetInputs(value_id=value_id, inputs={}) for value_id in edited]
+    rebase(graph, 99, batch)
+    rebase(other, 99, batch)
+    assert contents(graph) == contents(other)
+
+
+def test_a_table_from_before_is_loaded_by_its_inputs():
+    """And one whose columns for loading do not say what its inputs do."""
+    graph = Graph()
+    rebase(graph, 1, [function(FUNCS[0], "sum"), PutValue(value_id=VALUES[0], value=1)])
+    rebase(
+        graph,
+        2,
+        [PutValue(value_id=VALUES[1], func_id=FUNCS[0], inputs={"values": [VALUES[0]] * 2})],
+    )
+    table = rows_of(graph, {}, 2, whole=True)
+    without = table.drop_columns(["arguments", "input_hashes"])
+
+    assert contents(graph_of(without)) == contents(graph)
+    with pytest.raises(graph_loader.InputsNeeded):
+        graph_of(without.drop_columns("inputs"))
+
+    place = table.schema.get_field_index("input_hashes")
+    wrong = pa.array([None if h is None else b"x" * len(h) for h in table[place].to_pylist()])
+    assert contents(graph_of(table.set_column(place, table.field(place), wrong))) == contents(graph)
+
+
+def test_ids_whose_hashes_collide_are_told_apart():
+    """However unlikely: somebody may look for them."""
+    graph = Graph()
+    puts = [PutValue(value_id=ulid(n), value=n) for n in range(20)]
+    dependent = PutValue(value_id=ulid(20), func_id=FUNCS[0], inputs={"values": [ulid(7)]})
+    with (
+        mock.patch.object(ids, "hashes_of", lambda found: np.zeros(len(found), np.uint64)),
+        mock.patch.object(ids, "hash_of", return_value=0),
+        mock.patch.object(graph_loader, "hashes_of", lambda found: np.zeros(len(found), np.uint64)),
+    ):
+        rebase(graph, 1, [*puts, dependent])
+        table = rows_of(graph, {}, 1, whole=True)
+        loaded = graph_of(table)
+
+        assert contents(loaded) == contents(graph)
+        assert loaded.values[ulid(13)].value == 13
+        with pytest.raises(graph_loader.InputsNeeded):
+            graph_of(table.drop_columns("inputs"))
+
+
+@given(st.lists(st.text("0123456789ABCZ.", min_size=1, max_size=26), unique=True, max_size=20))
+@examples(50)
+def test_ids_are_the_same_as_text_and_as_columns(known):
+    raw = raw_ids(pa.array(["unused", *known], pa.string())[1:])
+
+    assert arrow_ids(raw).to_pylist() == known
+    assert hashes_of(raw).tolist() == [hash_of(i.encode().ljust(26, b"\0")) for i in known]
+    assert raw_ids(pa.array(["more than twenty-six characters"])).tolist() == [b"\xff"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "all", "take", "compact"]), st.text(max_size=3)),
+        max_size=20,
+    )
+)
+@examples(100)
+def test_texts_stay_at_their_rows(steps):
+    kept, texts_ = [], Texts()
+    for step, text in steps:
+        if step == "add":
+            assert texts_.add(text) == len(kept)
+            kept.append(text)
+        elif step == "all":
+            assert texts_.add_all(pa.array([text, "x"])) == len(kept)
+            kept += [text, "x"]
+        elif step == "take":
+            order = random.Random(len(kept)).sample(range(len(kept)), len(kept))
+            assert texts_.take(np.array(order, np.int32)).to_pylist() == [kept[i] for i in order]
+        else:
+            chosen = list(range(0, len(kept), 2))
+            texts_.compact(np.array(chosen, np.int32))
+            kept = [kept[i] for i in chosen]
+        assert [texts_.get(row) for row in range(len(kept))] == kept
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.none() | st.sampled_from("abcdefäöü")), max_size=30),
+    st.integers(0, 30),
+)
+@examples(100)
+def test_names_lead_to_who_has_them(steps, loaded_after):
+    graph, model = Graph(), {}
+    for number in range(7):
+        graph.add(str(number))
+    for count, (index, name) in enumerate(steps):
+        if count == loaded_after:
+            graph = graph_of(rows_of(graph, {}, 1, whole=True))
+        if name is not None and name in model.values():
+            assert graph.names[name] == str(next(i for i in model if model[i] == name))
+            continue
+        graph.rename(graph.values[str(index)], name)
+        model[index] = name
+        held = {held: str(i) for i, held in model.items() if held is not None}
+        assert dict(graph.names) == held
+        assert len(graph.names) == len(held)
+        assert [graph.names.get(each) for each in "abcdefäöü"] == [
+            held.get(each) for each in "abcdefäöü"
+        ]
+
+
+def test_removing_all_inputs_of_a_value_looks_at_them_once():
+    """Each removal by itself went through all that were left: quadratic."""
+    puts = [PutValue(value_id=ulid(n), value=n) for n in range(2_000)]
+    graph = Graph()
+    taker = PutValue(
+        value_id=ulid(5_000), func_id=FUNCS[0], inputs={"values": [p.value_id for p in puts]}
+    )
+    rebase(graph, 1, [*puts, taker])
+
+    with mock.patch.object(Shapes, "without", autospec=True, side_effect=Shapes.without) as asked:
+        rebase(graph, 2, [RemoveValue(value_id=put.value_id) for put in puts[1:]])
+        assert graph.values[ulid(5_000)].inputs == {"values": [ulid(0)]}
+
+    assert asked.call_count == 1
+    require_consistent(graph)
+
+
+def test_an_id_that_is_used_again_brings_nothing_back():
+    graph = Graph()
+    rebase(
+        graph,
+        1,
+        [
+            PutValue(value_id=VALUES[0], name="a", value=1),
+            PutValue(value_id=VALUES[1], func_id=FUNCS[0], inputs={"values": [VALUES[0]]}),
+        ],
+    )
+    graph.tidy()
+
+    rebase(graph, 2, [RemoveValue(value_id=VALUES[0]), PutValue(value_id=VALUES[0])])
+
+    value = graph.values[VALUES[0]]
+    assert (value.name, value.value, value.dependents, value.status) == (None, None, set(), "ok")
+    assert graph.values[VALUES[1]].inputs == {"values": []}
+    require_consistent(graph)
+
+
+def test_an_empty_graph_is_small():
+    """There may be ten thousand of them in one daemon."""
+    Graph()
+    tracemalloc.start()
+    graphs = [Graph() for _ in range(100)]
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert size / len(graphs) < 10_000
+
+
+def test_a_value_says_what_it_is():
+    graph = Graph()
+    rebase(graph, 1, [PutValue(value_id=VALUES[0], name="n", value={"b": 1, "a": [1.0]})])
+    value = graph.values[VALUES[0]]
+
+    assert (value.text, value.value, value.status) == ('{"a":[1.0],"b":1}', value.value, Status.OK)
+    assert value == graph.values.get(VALUES[0])
+    assert VALUES[0] in repr(value)
+    assert isinstance(graph.names, Names)
+    with pytest.raises(ValueError, match="no id"):
+        graph.add("more than twenty-six characters")

@@ -1,0 +1,115 @@
+"""Results as columns do to a graph what the same results do one by one."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+
+from rebaser_core.ids import RequestId
+from rebaser_core.messages import Computed, ResultFile
+from rebaser_core.updates import PutValue, RemoveValue, SetComputed
+from rebaser_server.commit_log.batch_store import Batches, MissingBatch
+from rebaser_server.compute.units.unit_result import SCHEMA, Outcome
+from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK
+from rebaser_server.store.batch_files import Results
+from rebaser_server.values.canonical_json import text_of
+from rebaser_server.values.rebase.apply_results import fold
+from rebaser_server.values.rebase.rebase import rebase
+from tests.helpers.random_batches import batches, contents, examples, histories
+from tests.helpers.replay import after
+from tests.unit.values.rebase.test_late_results import DEFINITIONS, FIRST, SECOND
+
+COMPUTED = Computed(claim=RequestId(), covers=1, commit=1)
+
+
+def table_of(results: list[SetComputed]) -> pa.Table:
+    rows = [(r.value_id, *_status_and_text(r), place) for place, r in enumerate(results)]
+    return pa.table([list(column) for column in zip(*rows, strict=True)] or [[]] * 4, schema=SCHEMA)
+
+
+def _status_and_text(result: SetComputed) -> tuple[int, str]:
+    if result.failed is not None:
+        return FAILED, result.failed
+    if result.blocked_by is not None:
+        return BLOCKED, result.blocked_by
+    return OK, text_of(result.value)
+
+
+@given(histories, batches)
+@examples(100)
+def test_columns_do_what_updates_do(history, batch):
+    results = list({u.value_id: u for u in batch if isinstance(u, SetComputed)}.values())
+    for covers in (len(history) - 1, len(history)):
+        one, other = after(history), after(history)
+
+        by_updates = rebase(one, 99, results, covers)
+        by_columns = fold(other, table_of(results), covers)
+
+        assert contents(one) == contents(other)
+        assert bool(by_updates.corrections) == bool(by_columns.corrections)
+        assert not by_columns.dirty
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [RemoveValue(value_id=FIRST), PutValue(value_id=FIRST, value=7)],
+    ids=["removed", "a source by now"],
+)
+def test_what_is_stale_is_dropped_and_told_of_once(edit):
+    graph = after([DEFINITIONS, [edit]])
+
+    done = fold(graph, table_of([SetComputed(value_id=v, value=5) for v in (FIRST, SECOND)]), 2)
+
+    assert [(c.index, c.code) for c in done.corrections] == [(0, "stale-result")]
+    assert done.corrections[0].detail.startswith("1 value")
+    assert done.updates == []
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Batches(None, Results(str(tmp_path / "store")))
+
+
+async def placed(store, request_id):
+    shelf = store.shelf("ws.cs.0")
+    table = table_of([SetComputed(value_id=FIRST, value=5)])
+    name = shelf.save("0", 0, 1, Outcome(1, table))
+    files = [ResultFile(name=name, values=1)]
+    return shelf, await store.place_results(request_id, COMPUTED, shelf, files)
+
+
+async def test_a_batch_leads_to_its_results_until_it_is_forgotten(store):
+    request_id = RequestId()
+    shelf, address = await placed(store, request_id)
+
+    batch = await store.fetch(address, request_id)
+    assert batch.computed == COMPUTED
+    assert batch.results().to_pylist() == [{"id": FIRST, "status": 0, "text": "5"}]
+
+    await store.forget(address)
+
+    assert shelf.names() == []
+    with pytest.raises(MissingBatch):
+        await store.fetch(address, request_id)
+
+
+async def test_results_that_are_gone_are_missed_only_when_they_are_read(store):
+    """A stale batch is stale whether or not they are still there."""
+    request_id = RequestId()
+    shelf, address = await placed(store, request_id)
+    for name in shelf.names():
+        if name.count("-"):
+            shelf.files.delete(f"results/{shelf.key}/{name}")
+
+    batch = await store.fetch(address, request_id)
+
+    with pytest.raises(MissingBatch):
+        batch.results()
+
+
+async def test_two_claims_lie_beside_each_other(store):
+    first, second = RequestId(), RequestId()
+    _, one = await placed(store, first)
+    _, other = await placed(store, second)
+
+    assert one != other
+    assert (await store.fetch(one, first)).names != (await store.fetch(other, second)).names

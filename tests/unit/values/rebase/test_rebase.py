@@ -1,0 +1,138 @@
+"""Rebase does what the rules say, always the same, and leaves a sound graph."""
+
+import itertools
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+
+from rebaser_core.updates import PutValue
+from rebaser_server.store.table_schema import graph_of, rows_of
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.rebase import rebase
+from tests.helpers.checkpoint_writer import ulid
+from tests.helpers.paths import ROOT
+from tests.helpers.random_batches import (
+    FUNCS,
+    batches,
+    contents,
+    examples,
+    histories,
+    require_consistent,
+)
+from tests.helpers.reference_model import Model, plain
+from tests.helpers.replay import after, bytes_of_history, dump, encoded
+
+
+@given(histories)
+@examples(150)
+def test_it_does_what_the_model_does(history):
+    """State, batch as performed and corrections, of any batch after any others."""
+    graph, model = Graph(), Model()
+    for sequence, batch in enumerate(history, 1):
+        done = rebase(graph, sequence, batch)
+        performed, corrections = model.apply(sequence, batch)
+
+        assert list(map(as_plain, done.updates)) == list(map(as_plain, performed))
+        assert [(c.index, c.code) for c in done.corrections] == [c[:2] for c in corrections]
+        for correction, (*_, named) in zip(done.corrections, corrections, strict=True):
+            assert named in correction.detail
+        assert contents(graph) == model.contents()
+        require_consistent(graph)
+
+
+def as_plain(update):
+    return update.KIND, plain(update.model_dump())
+
+
+@given(histories, batches)
+@examples(100)
+def test_a_batch_as_performed_needs_no_correction_and_does_the_same_again(history, batch):
+    """So a log is replayed; also on a graph that was loaded, whose order is another."""
+    done = rebase(live := after(history), 99, batch)
+
+    replayed = rebase(again := loaded(after(history)), 99, done.updates)
+
+    assert replayed.corrections == []
+    assert replayed.dirty == done.dirty
+    assert encoded(replayed.updates) == encoded(done.updates)
+    assert contents(again) == contents(live)
+    require_consistent(again)
+
+
+def loaded(graph):
+    """As from a store, which knows neither dependents nor ranks, and gives rows in any order."""
+    rows = rows_of(graph, {}, 1, whole=True)
+    order = list(range(len(rows)))
+    random.Random(1).shuffle(order)
+    return graph_of(rows.take(order))
+
+
+@given(histories, batches)
+@examples(100)
+def test_what_changed_is_touched(history, batch):
+    """Only what is touched reaches the next checkpoint."""
+    graph = after(history)
+    before = contents(graph)
+    graph.touched.clear()
+    graph.touched_funcs.clear()
+
+    rebase(graph, 99, batch)
+
+    now = contents(graph)
+    for part, touched in (("values", graph.touched), ("funcs", graph.touched_funcs)):
+        one, other = before[part], now[part]
+        assert touched >= {i for i in one.keys() | other.keys() if one.get(i) != other.get(i)}
+    roots = before["roots"].items() ^ now["roots"].items()
+    assert graph.touched >= {value_id for value_id, _ in roots}
+
+
+def test_it_is_the_same_in_every_process(tmp_path):
+    """Byte for byte: a commit must not depend on where, or under which seed, it was made."""
+    known = []
+
+    @given(histories)
+    @examples(60, database=None)
+    def collect(history):
+        known.append(history)
+
+    collect()
+    dump(tmp_path / "histories", known)
+
+    program = [sys.executable, "-m", "tests.helpers.replay", tmp_path / "histories"]
+    children = [
+        subprocess.Popen(
+            program,
+            env={"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+        )
+        for seed in ("1", "2")
+    ]
+
+    outputs = {child.communicate()[0] for child in children}
+    assert outputs == {b"".join(map(bytes_of_history, known))}
+
+
+@pytest.mark.parametrize("order", ["inputs first", "inputs last", "shuffled"])
+def test_a_deep_chain_costs_about_the_same_in_any_order(order):
+    """A client need not sort: moved one by one, a chain put last to first would be quadratic."""
+    ids = [ulid(number) for number in range(10_000)]
+    chain = [PutValue(value_id=ids[0], value=1)] + [
+        PutValue(value_id=this, func_id=FUNCS[0], inputs={"values": [before]})
+        for before, this in itertools.pairwise(ids)
+    ]
+    if order == "inputs last":
+        chain.reverse()
+    elif order == "shuffled":
+        random.Random(1).shuffle(chain)
+    graph = Graph()
+
+    began = time.process_time()
+    done = rebase(graph, 1, chain)
+
+    assert not done.corrections
+    assert time.process_time() - began < 5.0  # half a second; quadratic it was twenty
+    require_consistent(graph)

@@ -1,0 +1,87 @@
+"""One text for each value: equal texts if and only if the same JSON; and nothing is lost."""
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebaser_server.compute.json_values import same
+from rebaser_server.values.canonical_json import (
+    all_data_of,
+    data_of,
+    text_of,
+    texts_of,
+    texts_of_numbers,
+)
+from tests.helpers.random_batches import examples
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
+JSON = st.recursive(
+    st.none() | st.booleans() | INTEGERS | FLOATS | st.sampled_from([0, 0.0, -0.0, 1, 1.0, True])
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=4),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["", "a", "é", "\0", "😀", "￿"]), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+def reordered(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: reordered(data[key]) for key in reversed(data)}
+    return [reordered(item) for item in data] if isinstance(data, list) else data
+
+
+@given(JSON)
+@examples(300)
+def test_nothing_is_lost(data: Any) -> None:
+    text = text_of(data)
+
+    assert same(data_of(text), data)
+    assert same(json.loads(text), data), "any other reader of JSON reads the same"
+    assert text_of(reordered(data)) == text_of(data_of(text)) == text
+
+
+@given(JSON, JSON)
+@examples(300)
+def test_texts_are_equal_where_values_are_the_same(one: Any, other: Any) -> None:
+    assert (text_of(one) == text_of(other)) is same(one, other)
+
+
+@given(st.lists(JSON, max_size=5))
+@examples(50)
+def test_columns_have_the_texts_that_values_have(data: list[Any]) -> None:
+    texts = texts_of(data)
+
+    assert texts.to_pylist() == list(map(text_of, data))
+    assert all(map(same, all_data_of(texts), data))
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float64, np.bool_])
+@given(data=st.data())
+@examples(100)
+def test_numbers_have_the_texts_that_values_have(kind: Any, data: st.DataObject) -> None:
+    one = {np.int64: INTEGERS, np.float64: FLOATS, np.bool_: st.booleans()}[kind]
+    numbers = data.draw(st.lists(one, max_size=20))
+
+    assert texts_of_numbers(np.array(numbers, kind)).to_pylist() == list(map(text_of, numbers))
+
+
+@given(st.binary(min_size=8, max_size=8))
+@examples(300)
+def test_every_float_reads_back_bit_by_bit(octets: bytes) -> None:
+    (number,) = struct.unpack("<d", octets)
+    if np.isfinite(number):
+        assert struct.pack("<d", data_of(text_of(number))) == octets
+
+
+def test_more_numbers_than_are_written_at_once_stay_in_order() -> None:
+    count = 2**17 + 3
+
+    texts = texts_of_numbers(np.arange(count) - 5)
+
+    assert texts.to_pylist() == [str(number - 5) for number in range(count)]
