@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table, median
-from rebaser_server.compute.spark.cds_archive import archive_of, default_directory
+from rebaser_server.compute.spark.cds_archive import archive_path, default_directory
 from rebaser_server.compute.spark.java import find_java
 
 STOCK = """
@@ -30,13 +30,13 @@ spark.stop()
 OURS = """
 import asyncio, sys
 from pathlib import Path
-from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.compute.units.work_unit import WorkUnit
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.spark.options import SparkOptions
 
 async def main():
     spark = SparkExecutor(SparkOptions(Path(sys.argv[1]), archives=Path(sys.argv[2])))
-    await spark.run([Blob().encode()])
+    await spark.run([WorkUnit().encode()])
     print("done", flush=True)
     await spark.close()
 
@@ -93,7 +93,7 @@ def _run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> Table:
     packaged = find_java(directory, {"PATH": ""})
     ways = []
     for java in dict.fromkeys([machines, packaged]):
-        archive = archive_of(default_directory(), java)
+        archive = archive_path(default_directory(), java)
         if archive is None:
             continue
         archives = default_directory()

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from rebaser_core.updates import SetComputed, Update
-from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate
+from rebaser_server.compute.evaluate.evaluator import decode_result, evaluate
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.demo.graph import Packages
 from rebaser_server.values.graph import Graph
@@ -102,12 +102,12 @@ class InProcess:
         times = [time.perf_counter()]
         planned = plan(self._graph, self._slots)
         times.append(time.perf_counter())
-        outcomes = [decode_outcome(evaluate(blob)) for blob in planned.blobs]
+        outcomes = [decode_result(evaluate(blob)) for blob in planned.units]
         times.append(time.perf_counter())
         results = [
             SetComputed(value_id=value_id, value=value)
             for outcome in outcomes
-            for value_id, _, value in outcome.results
+            for value_id, _, value in outcome.value_results
         ]
         rebase(self._graph, self._sequence, results, self._sequence)
         self._graph.settle_roots(self._sequence)

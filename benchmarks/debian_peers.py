@@ -7,7 +7,7 @@ import networkx as nx
 from pydantic import TypeAdapter
 
 from rebaser_core.updates import Update
-from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate
+from rebaser_server.compute.evaluate.evaluator import decode_result, evaluate
 from rebaser_server.compute.functions.runtimes import resolve
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.demo.graph import load
@@ -23,7 +23,7 @@ class Debian:
     def __init__(self, slots: int) -> None:
         graph = Graph()
         rebase(graph, 1, TypeAdapter(list[Update]).validate_python(load().updates()))
-        self.blobs = plan(graph, slots).blobs
+        self.blobs = plan(graph, slots).units
         self._sources: dict[str, Any] = {}
         self._calls: dict[str, Call] = {}
         self._values: dict[str, Any] = {}
@@ -69,7 +69,7 @@ class Debian:
         """That the loops and Rebaser's evaluator come to the same."""
         found = 0
         for blob in self.blobs:
-            for value_id, _, value in decode_outcome(evaluate(blob)).results:
+            for value_id, _, value in decode_result(evaluate(blob)).value_results:
                 found += 1
                 if self._values[value_id] != value:
                     raise RuntimeError(f"{value_id}: {value}, not {self._values[value_id]}")

@@ -15,7 +15,7 @@ from benchmarks.evaluation_peers import Ready, mean
 from benchmarks.shapes import SHAPES, made
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table
-from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate
+from rebaser_server.compute.evaluate.evaluator import decode_result, evaluate
 from tests.helpers.graph_builder import install
 
 CORES: Final = 2
@@ -88,7 +88,7 @@ def _measured(name: str, count: int, pool: ProcessPoolExecutor) -> list[Cell]:
         seconds["two"].append(max(pool.map(_busy, parts)))
         took, outcome = _timed(lambda: evaluate(at_once))
         seconds["one"].append(took)
-        found = decode_outcome(outcome)
+        found = decode_result(outcome)
         seconds["functions"].append(sum(spent for _, spent in found.costs.values()))
         seconds["rows"].append(_timed(lambda: evaluate(by_rows))[0])
         took, values = peers.python(ready)

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.shapes import Graph
-from rebaser_server.compute.units.subunits import levels
+from rebaser_server.compute.units.subunits import count_levels_below
 
 MOST_LEVELS: Final = 200
 """For peers that pay for each level, however few values it has."""
@@ -39,7 +39,7 @@ class Ready:
         self.flat = flat
         self.inputs = dict(zip(self.ids, map(tuple, names[flat].tolist()), strict=True))
         self.constants = {f"c{n}": float(c) for n, c in enumerate(graph.constants)}
-        level = levels(graph.shell())
+        level = count_levels_below(graph.shell())
         self.by_level = [np.flatnonzero(level == n) for n in range(int(level.max()) + 1)]
 
 

@@ -18,10 +18,10 @@ from benchmarks.shapes import SHAPES, Graph, made
 from benchmarks.sizes import Sizes
 from benchmarks.spark_joins import joined
 from benchmarks.tables import Cell, Table, median
-from rebaser_server.compute.plan.plan import BLOBS_PER_SLOT
+from rebaser_server.compute.plan.plan import UNITS_PER_SLOT
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.units.run_store import Shelf
+from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.files.shared_files import Files
 
 SLOTS: Final = 2
@@ -122,7 +122,7 @@ class _Case:
 
     async def _graph(self, graph: Graph, *, is_small: bool) -> dict[str, float]:
         ready = Ready(graph)
-        parts = graph.parts(SLOTS * BLOBS_PER_SLOT)
+        parts = graph.parts(SLOTS * UNITS_PER_SLOT)
         wide = [part.blob(("python", "at_once"), _ARGUMENTS).encode() for part in parts]
         rows = [part.blob(("python", "by_rows"), _ARGUMENTS).encode() for part in parts]
         with_networkx = peers.networkx(ready)
@@ -154,7 +154,7 @@ class _Case:
 
     async def _spark(self, blobs: Sequence[bytes]) -> float:
         self._shelves += 1
-        shelf = Shelf(self._files, f"{self._shelves:064x}")
+        shelf = RunStore(self._files, f"{self._shelves:064x}")
         started = time.perf_counter()
         outcomes = await self._executor.run(blobs, shelf=shelf)
         took = time.perf_counter() - started

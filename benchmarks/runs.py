@@ -15,7 +15,7 @@ from benchmarks.tables import MILLI, Cell, Table, median
 from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.units.run_store import Shelf
+from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.files.shared_files import Files
 from tests.helpers.graph_builder import install
 
@@ -63,12 +63,12 @@ class _Runs:
         self._say = say
         self._shelves = 0
 
-    def _shelf(self) -> Shelf:
+    def _shelf(self) -> RunStore:
         """An empty one."""
         self._shelves += 1
-        return Shelf(self._files, f"{self._shelves:064x}")
+        return RunStore(self._files, f"{self._shelves:064x}")
 
-    async def _seconds(self, blobs: Sequence[bytes], shelf: Shelf) -> float:
+    async def _seconds(self, blobs: Sequence[bytes], shelf: RunStore) -> float:
         began = time.perf_counter()
         await self._executor.run(blobs, shelf=shelf)
         return time.perf_counter() - began

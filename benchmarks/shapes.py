@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from rebaser_server.compute.units.subunits import by_level
-from rebaser_server.compute.units.work_unit import PENDING, Blob
+from rebaser_server.compute.units.subunits import sort_by_level
+from rebaser_server.compute.units.work_unit import PENDING, WorkUnit
 from rebaser_server.values.canonical_json import texts_of_numbers
 
 WIDTH: Final = 3
@@ -27,10 +27,10 @@ class Graph:
     refs: NDArray[np.int32]
     constants: NDArray[np.float64]
 
-    def blob(self, function: tuple[str, str], shape: list[tuple[str, int | None]]) -> Blob:
+    def blob(self, function: tuple[str, str], shape: list[tuple[str, int | None]]) -> WorkUnit:
         """All values, never computed yet, in the order of their levels."""
         count = len(self.refs)
-        blob = Blob(
+        blob = WorkUnit(
             [function],
             [(0, shape)],
             pa.array([f"{number:026d}" for number in range(count)]),
@@ -43,13 +43,13 @@ class Graph:
             np.ones(CONSTANTS, np.bool_),
             texts_of_numbers(self.constants),
         )
-        return by_level(blob)[0]
+        return sort_by_level(blob)[0]
 
-    def shell(self) -> Blob:
+    def shell(self) -> WorkUnit:
         """A blob that has nothing but what levels are told from."""
         calls = np.zeros(len(self.refs), np.int32)
         shape: list[tuple[str, int | None]] = [("all", WIDTH)]
-        return Blob(signatures=[(0, shape)], calls=calls, refs=self.refs.ravel())
+        return WorkUnit(signatures=[(0, shape)], signature_indices=calls, refs=self.refs.ravel())
 
     def parts(self, count: int) -> list["Graph"]:
         """At most so many graphs of similar size, of which none needs another."""

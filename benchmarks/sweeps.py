@@ -11,11 +11,11 @@ import numpy as np
 from benchmarks.shapes import Graph, made
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table, median
-from rebaser_server.compute.plan.cost_model import CostBook
-from rebaser_server.compute.runs.level_parallel_executor import SweepingExecutor
+from rebaser_server.compute.plan.cost_model import CostModel
+from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.units.unit_result import Outcome
+from rebaser_server.compute.units.unit_result import UnitResult
 from tests.helpers.graph_builder import install
 
 MILLISECONDS: Final = (0, 1, 5)
@@ -34,15 +34,15 @@ def take_5(a, b, c): return dear(a, b, c, 5)
 _NOTE: Final = """\
 {count:,} values in {levels} levels (of 5 ms a fifth), one component, on Spark with two slots, warm;
 seconds, medians of {rounds} rounds in turns. The function waits for its time rather than working
-for it, so that other work on the machine does not count. One slot: the component as one blob.
-Two: by `SweepingExecutor`, which learnt the costs in the runs before; `runs` is what it made of
-it."""
+for it, so that other work on the machine does not count. One slot: the component as one unit.
+Two: by `LevelParallelExecutor`, which learnt the costs in the runs before; `runs` is what it made
+of it."""
 
 
 class _Counting(SparkExecutor):
     runs = 0
 
-    async def run(self, *given: object, **named: object) -> list[Outcome]:  # type: ignore[override]
+    async def run(self, *given: object, **named: object) -> list[UnitResult]:  # type: ignore[override]
         self.runs += 1
         return await super().run(*given, **named)  # type: ignore[arg-type,return-value]
 
@@ -76,8 +76,11 @@ async def _measured(spark: _Counting, milliseconds: int, count: int, rounds: int
     blob = _layered(count).blob(
         ("python", f"take_{milliseconds}"), [("a", None), ("b", None), ("c", None)]
     ).encode()  # fmt: skip
-    book = CostBook()
-    one, two = SweepingExecutor(spark, 1, book=book), SweepingExecutor(spark, 2, book=book)
+    book = CostModel()
+    one, two = (
+        LevelParallelExecutor(spark, 1, costs=book),
+        LevelParallelExecutor(spark, 2, costs=book),
+    )
     seconds: dict[int, list[float]] = {1: [], 2: []}
     runs: dict[int, int] = {}
     for _ in range(rounds):

@@ -15,9 +15,9 @@ from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, OrderedConsumer
 from rebaser_core.subjects import Subjects
-from rebaser_server.compute.evaluate.evaluator import Outcome
+from rebaser_server.compute.evaluate.evaluator import UnitResult
 from rebaser_server.compute.runs.executor import Executor, OnProgress
-from rebaser_server.compute.units.run_store import Shelf, Stored
+from rebaser_server.compute.units.run_store import RunStore, StoredResult
 
 MARKS = {
     "enqueued": "",
@@ -103,9 +103,9 @@ class Timed:
         self,
         blobs: Sequence[bytes],
         *,
-        shelf: Shelf | None = None,
+        shelf: RunStore | None = None,
         on_progress: OnProgress | None = None,
-    ) -> list[Outcome | Stored]:
+    ) -> list[UnitResult | StoredResult]:
         self._trace.mark("run began")
         outcomes = await self._executor.run(blobs, shelf=shelf, on_progress=on_progress)
         self._trace.mark("run ended")

@@ -29,7 +29,7 @@ from rebaser_core.messages import (
     UpdatesBatchV2,
 )
 from rebaser_core.updates import AnyUpdate
-from rebaser_server.compute.units.run_store import Shelf
+from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.store.batch_files import Results, shelf_in
 
 _is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
@@ -57,7 +57,7 @@ class Batch:
     updates: Sequence[AnyUpdate]
     computed: Computed | None = None
     under: Sequence[AnyUpdate] | None = None
-    shelf: Shelf | None = None
+    shelf: RunStore | None = None
     names: Sequence[str] = ()
     """Of the files with results on the shelf."""
     payload: bytes | None = field(default=None, repr=False)
@@ -72,7 +72,7 @@ class Batch:
         tables = []
         try:
             for name in self.names if self.shelf else ():
-                table = self.shelf.read(name).table  # type: ignore[union-attr]  # see above
+                table = self.shelf.get_part(name).table  # type: ignore[union-attr]  # see above
                 tables.append(table.select(["id", "status", "text"]).replace_schema_metadata())
         except FileNotFoundError as error:
             raise MissingBatch(f"no results at {error}") from error
@@ -211,12 +211,16 @@ class Batches:
             raise MissingBatch(f"what is kept as {key} is not what its name says")
         return payload
 
-    def shelf(self, update: str) -> Shelf:
+    def shelf(self, update: str) -> RunStore:
         """Where all attempts at one dependent values update leave their results."""
-        return Shelf(self._results.files, blake3(update.encode()).hexdigest())
+        return RunStore(self._results.files, blake3(update.encode()).hexdigest())
 
     async def place_results(
-        self, request_id: RequestId, computed: Computed, shelf: Shelf, files: Sequence[ResultFile]
+        self,
+        request_id: RequestId,
+        computed: Computed,
+        shelf: RunStore,
+        files: Sequence[ResultFile],
     ) -> UpdatesAddress:
         """As `place`, for results that lie on a shelf; the batch lies there, too."""
         batch = UpdatesBatchV2(id=request_id, updates=[], computed=computed, results=tuple(files))
@@ -243,9 +247,9 @@ class Batches:
         else:
             await self.discard(address)
 
-    def _shelf_of(self, address: UpdatesAddress) -> Shelf | None:
+    def _shelf_of(self, address: UpdatesAddress) -> RunStore | None:
         key = shelf_in(address.store) if isinstance(address, InStore) else None
-        return None if key is None else Shelf(self._results.files, key)
+        return None if key is None else RunStore(self._results.files, key)
 
     async def _payload(self, address: InObjectStore | InStore, at_most: int | None) -> bytes:
         try:

@@ -14,7 +14,7 @@ from typing import Any, Final
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 
 
-def bound(arguments: list[str], **how: Any) -> "Popen[bytes]":
+def spawn_bound(arguments: list[str], **how: Any) -> "Popen[bytes]":
     """Start it, as `Popen` does; on Linux the kernel kills it when this process is no more.
 
     Elsewhere it has to notice by itself, for instance by the end of its standard input.
@@ -22,11 +22,15 @@ def bound(arguments: list[str], **how: Any) -> "Popen[bytes]":
     if sys.platform != "linux":
         return Popen(arguments, **how)  # noqa: S603 - the caller's own
     started: Future[Popen[bytes]] = Future()
-    Thread(target=_keep, args=(started, arguments, how), name="child", daemon=True).start()
+    Thread(
+        target=_spawn_and_wait, args=(started, arguments, how), name="child", daemon=True
+    ).start()
     return started.result()
 
 
-def _keep(started: "Future[Popen[bytes]]", arguments: list[str], how: dict[str, Any]) -> None:
+def _spawn_and_wait(
+    started: "Future[Popen[bytes]]", arguments: list[str], how: dict[str, Any]
+) -> None:
     """The kernel goes by the thread that starts a child: this one lives as long as the child."""
     try:
         child = Popen(  # noqa: S603 - the caller's own

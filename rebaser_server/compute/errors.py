@@ -28,8 +28,8 @@ class JavaMissing(SessionFailed):
 
 
 class RunFailed(DvuError):
-    """The run ended without outcomes, and has left none behind."""
+    """The run ended without results, and has left none behind."""
 
 
 class Stalled(DvuError):
-    """The run was stopped. What it had computed is on its shelf."""
+    """The run was stopped. What it had computed is in its run store."""

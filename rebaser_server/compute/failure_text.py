@@ -9,18 +9,18 @@ MAX_MESSAGE: Final = 1000
 _MIB: Final = 1 << 20
 
 
-class TooLarge(NotJson):
+class ResultTooLarge(NotJson):
     """A result that has more bytes than a value may have."""
 
     def __init__(self, size: int, most: int) -> None:
         """`size`: its bytes as JSON, at least."""
         unit = _MIB if size // _MIB > most // _MIB > 0 else 1
         word = "MiB" if unit == _MIB else "bytes"
-        has, may = _written(size, unit), _written(most, unit)
+        has, may = _format_size(size, unit), _format_size(most, unit)
         super().__init__(f"the result has {has} {word}; at most {may} are allowed")
 
 
-def described(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """What a user is told of an exception, whatever its own code does."""
     name = type(error).__name__
     try:
@@ -28,18 +28,18 @@ def described(error: BaseException) -> str:
         text = str.__getitem__(str(error), slice(MAX_MESSAGE))
     except BaseException:  # noqa: BLE001 - an exception's own code is a function's, too
         return name
-    if isinstance(error, TooLarge):
+    if isinstance(error, ResultTooLarge):
         return text
     if isinstance(error, NotJson):
         return f"the result cannot be a value: {text}"
     return f"{name}: {text}" if text else name
 
 
-def bounded(text: str) -> str:
+def truncate(text: str) -> str:
     """A message as it is stored."""
     text = text[: MAX_MESSAGE + 1].encode(errors="replace").decode()
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
 
 
-def _written(size: int, unit: int) -> str:
+def _format_size(size: int, unit: int) -> str:
     return f"{size:,}" if unit == 1 else f"{size / unit:.4g}"

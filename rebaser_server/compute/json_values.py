@@ -74,8 +74,8 @@ def _read_only(data: Any, room: int) -> Any:
 
 
 def _list(data: list[Any], room: int) -> ReadOnlyList:
-    made = ReadOnlyList([_inside(index, item, room) for index, item in enumerate(data)])
-    made.depth, made.size = _measured(made)
+    made = ReadOnlyList([_read_item(index, item, room) for index, item in enumerate(data)])
+    made.depth, made.size = _measure(made)
     return made
 
 
@@ -85,20 +85,20 @@ def _dict(data: dict[Any, Any], room: int) -> ReadOnlyDict:
             shown = repr(key) if type(key) in _SCALARS else f"of type {type(key).__name__}"
             raise NotJson(f"the key {shown} is not a string")
         _text(key)
-    made = ReadOnlyDict({key: _inside(key, item, room) for key, item in data.items()})
-    made.depth, size = _measured(made.values())
+    made = ReadOnlyDict({key: _read_item(key, item, room) for key, item in data.items()})
+    made.depth, size = _measure(made.values())
     made.size = size + sum(map(len, made)) + 3 * len(made)
     return made
 
 
-def _inside(where: str | int, item: Any, room: int) -> Any:
+def _read_item(where: str | int, item: Any, room: int) -> Any:
     try:
         return _read_only(item, room)
     except NotJson as error:
         raise NotJson(f"[{where!r}]{'' if str(error).startswith('[') else ': '}{error}") from None
 
 
-def _measured(items: Collection[Any]) -> tuple[int, int]:
+def _measure(items: Collection[Any]) -> tuple[int, int]:
     """The depth of a container, and the bytes that it has at least without its keys."""
     depth, size = 0, 2 * len(items)  # a comma and a digit each
     for item in items:
@@ -149,7 +149,7 @@ _SCALARS: Final[dict[type, Callable[[Any], Any]]] = {
 }  # fmt: skip
 
 
-def same(one: Any, other: Any) -> bool:
+def json_equal(one: Any, other: Any) -> bool:
     """Whether both are the same JSON: 1, 1.0 and true are three, 0.0 and -0.0 two different values.
 
     The order of an object's keys does not matter.
@@ -158,10 +158,12 @@ def same(one: Any, other: Any) -> bool:
         return (
             isinstance(other, dict)
             and one.keys() == other.keys()
-            and all(same(item, other[key]) for key, item in one.items())
+            and all(json_equal(item, other[key]) for key, item in one.items())
         )
     if isinstance(one, list):
-        return isinstance(other, list) and len(one) == len(other) and all(map(same, one, other))
+        return (
+            isinstance(other, list) and len(one) == len(other) and all(map(json_equal, one, other))
+        )
     if type(one) is not type(other) or one != other:
         return False
     return type(one) is not float or copysign(1.0, one) == copysign(1.0, other)

@@ -14,9 +14,9 @@ from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import Archive
 from rebaser_server.commit_log.table_maintenance import Upkeep
-from rebaser_server.compute.plan.admission import MOST_BYTES
+from rebaser_server.compute.plan.admission import MAX_UNIT_BYTES
 from rebaser_server.compute.runs.executor import Executor
-from rebaser_server.compute.units.work_unit import Limits as CallLimits
+from rebaser_server.compute.units.work_unit import CallLimits
 from rebaser_server.processor.notifier import Announcer
 from rebaser_server.store.checkpoints import Checkpoints
 
@@ -42,7 +42,7 @@ class Rules:
     limits: Limits = field(default_factory=Limits)
     call_limits: CallLimits = CallLimits()  # noqa: RUF009 - it is frozen
     """Of each call of a function."""
-    blob_bytes: int = MOST_BYTES
+    blob_bytes: int = MAX_UNIT_BYTES
     """Of text that one evaluator is given at a time."""
 
 

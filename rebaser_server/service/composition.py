@@ -40,7 +40,7 @@ from rebaser_server.commit_log.batch_store import Batches
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.table_maintenance import Upkeep
 from rebaser_server.compute.runs.executor import Executor
-from rebaser_server.compute.units.work_unit import Limits as CallLimits
+from rebaser_server.compute.units.work_unit import CallLimits
 from rebaser_server.errors import Interrupted, StopOverdue
 from rebaser_server.files.shared_files import Files
 from rebaser_server.ops.serve import looked_at

@@ -8,10 +8,10 @@ from typing import Final, Never
 import structlog
 
 from rebaser_server.compute.errors import DvuError
-from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
+from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.compute.runs.executor import Executor
-from rebaser_server.compute.runs.level_parallel_executor import SweepingExecutor
-from rebaser_server.compute.runs.routing_executor import BySizeExecutor
+from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
+from rebaser_server.compute.runs.routing_executor import RoutingExecutor
 from rebaser_server.compute.spark.cds_archive import default_directory
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
@@ -40,9 +40,9 @@ async def run(
     gc.set_threshold(_COLLECT_EVERY, 20, 20)
     spark = SparkExecutor(spark_options(settings))
     limits = composition.call_limits(settings)
-    executor = BySizeExecutor(
-        SweepingExecutor(InProcessExecutor(), 1, limits=limits),
-        SweepingExecutor(spark, spark.slots, limits=limits),
+    executor = RoutingExecutor(
+        LevelParallelExecutor(ChildProcessExecutor(), 1, limits=limits),
+        LevelParallelExecutor(spark, spark.slots, limits=limits),
         large_from=settings.spark_min_affected,
     )
     begins = asyncio.Event()
@@ -67,7 +67,7 @@ def spark_options(settings: Settings) -> SparkOptions:
         driver_memory=spark.driver_memory,
         extra=spark.conf,
         archives=spark.archives or default_directory(),
-        slots_set=spark.slots,
+        slots_override=spark.slots,
     )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-from rebaser_server.compute.evaluate.evaluator import Outcome, decode_outcome, evaluate
-from rebaser_server.compute.plan.plan import SMALL, plan
+from rebaser_server.compute.evaluate.evaluator import UnitResult, decode_result, evaluate
+from rebaser_server.compute.plan.plan import MIN_VALUES_PER_UNIT, plan
 from rebaser_server.values.graph import Func, Graph, Inputs
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -43,14 +43,14 @@ class Builder:
         self.graph.funcs[func_id] = Func(func_id, code, runtime, code)
         return func_id
 
-    def update(self, *, slots: int = 2, small: int = SMALL) -> list[Outcome]:
+    def update(self, *, slots: int = 2, small: int = MIN_VALUES_PER_UNIT) -> list[UnitResult]:
         """One dependent values update, evaluated here, applied, its roots covered."""
         planned = plan(self.graph, slots, small=small)
-        outcomes = [decode_outcome(evaluate(blob)) for blob in planned.blobs]
+        outcomes = [decode_result(evaluate(unit)) for unit in planned.units]
         self.apply(outcomes)
         return outcomes
 
-    def apply(self, outcomes: list[Outcome]) -> None:
+    def apply(self, outcomes: list[UnitResult]) -> None:
         for outcome in outcomes:
             taken = self.graph.assign_many(outcome.ids, outcome.statuses, outcome.texts, 1)
             assert taken.all()

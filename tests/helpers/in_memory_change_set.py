@@ -13,7 +13,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, Updates
 from rebaser_core.updates import AnyUpdate, SetComputed
 from rebaser_server.commit_log.state import State
-from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate
+from rebaser_server.compute.evaluate.evaluator import decode_result, evaluate
 from rebaser_server.compute.functions.builtin import BUILTINS
 from rebaser_server.compute.json_values import read_only
 from rebaser_server.compute.plan.plan import plan
@@ -50,9 +50,9 @@ class ChangeSet:
         """Claim, plan and evaluate (D2); the claim of an update still under way is overwritten."""
         claim = Claim(id=RequestId(), covers=self.state.head.dirty_sequence)
         self._write(claim=claim)
-        blobs = plan(self.graph, slots=2, small=0).blobs
-        outcomes = [decode_outcome(evaluate(blob)) for blob in blobs]
-        self.result = claim, [as_update(r) for outcome in outcomes for r in outcome.results]
+        blobs = plan(self.graph, slots=2, small=0).units
+        outcomes = [decode_result(evaluate(blob)) for blob in blobs]
+        self.result = claim, [as_update(r) for outcome in outcomes for r in outcome.value_results]
 
     def finish_update(self) -> Rebased | None:
         """Apply the result that is on its way, if its claim stands (D5)."""

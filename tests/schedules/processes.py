@@ -14,7 +14,7 @@ from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.compute.errors import SessionFailed
-from rebaser_server.compute.evaluate.evaluator import Outcome, decode_outcome, evaluate
+from rebaser_server.compute.evaluate.evaluator import UnitResult, decode_result, evaluate
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.service.composition import serve
 from rebaser_server.settings.settings import Settings
@@ -41,13 +41,13 @@ class Evaluator:
 
     async def run(
         self, blobs: Sequence[bytes], *, shelf: Any = None, on_progress: Any = None
-    ) -> list[Outcome]:
+    ) -> list[UnitResult]:
         outcomes = []
         for blob in blobs:
             await asyncio.sleep(self._random.expovariate(1.0) * self._seconds)
             if self._random.random() < self.fails:
                 raise SessionFailed("as the seed wants it")
-            outcomes.append(decode_outcome(await asyncio.to_thread(evaluate, blob)))
+            outcomes.append(decode_result(await asyncio.to_thread(evaluate, blob)))
             if on_progress is not None:
                 on_progress(1, 1)
         return outcomes

@@ -7,7 +7,7 @@ import pytest
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.units.run_store import Shelf, Stored
+from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.files.shared_files import Files
 from tests.spark.servers import HERE, cluster, free_port, listening
 from tests.spark.test_executor import wide
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 async def test_a_cluster_evaluates_and_leaves_large_results_in_the_store(tmp_path: Path) -> None:
     port = free_port()
-    shelf = Shelf(Files(str(tmp_path / "store")), "ab" * 32)
+    store = RunStore(Files(str(tmp_path / "store")), "ab" * 32)
     with cluster(tmp_path, port, workers=2) as url:
         await listening(port)
         options = SparkOptions(
@@ -31,11 +31,13 @@ async def test_a_cluster_evaluates_and_leaves_large_results_in_the_store(tmp_pat
         )
         executor = SparkExecutor(options)
         try:
-            outcomes = await executor.run(plan(wide(20_000).graph, slots=2).blobs, shelf=shelf)
+            outcomes = await executor.run(plan(wide(20_000).graph, slots=2).units, store=store)
         finally:
             await executor.close()
 
     assert sum(outcome.recomputed for outcome in outcomes) == 20_000
-    assert all(isinstance(outcome, Stored) for outcome in outcomes)
-    table = [row for o in outcomes for name, _ in o.files for row in shelf.read(name).results]
+    assert all(isinstance(outcome, StoredResult) for outcome in outcomes)
+    table = [
+        row for o in outcomes for name, _ in o.files for row in store.get_part(name).value_results
+    ]
     assert len(table) == sum(map(len, outcomes))

@@ -11,7 +11,7 @@ from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.spark import connect_session
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.units.run_store import Shelf, Stored
+from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.files.shared_files import Files
 from tests.helpers.graph_builder import eventually, is_running, pids_in
 from tests.spark.servers import connect_server, free_port, listening
@@ -36,38 +36,38 @@ def executor_at(port: int, directory: Path) -> SparkExecutor:
 
 
 async def test_a_connect_server_does_what_a_jvm_of_ours_does(port: int, tmp_path: Path) -> None:
-    """Large outcomes on the shelf; a run is cancelled by itself; a crash fails its run alone."""
+    """Large results in the run store; a run is cancelled by itself; a crash fails its run alone."""
     executor = executor_at(port, tmp_path)
-    shelf = Shelf(Files(str(tmp_path / "store")), "ab" * 32)
+    store = RunStore(Files(str(tmp_path / "store")), "ab" * 32)
     try:
-        blobs = plan(wide(20_000).graph, slots=2).blobs
-        outcomes = await executor.run(blobs, shelf=shelf)
+        units = plan(wide(20_000).graph, slots=2).units
+        outcomes = await executor.run(units, store=store)
         assert executor.jvm_pid is None
         assert sum(outcome.recomputed for outcome in outcomes) == 20_000
-        assert all(isinstance(outcome, Stored) for outcome in outcomes)
+        assert all(isinstance(outcome, StoredResult) for outcome in outcomes)
 
         pids = tmp_path / "pids"
         hanging = asyncio.create_task(
-            executor.run(plan(python("hang", path=str(pids)).graph, slots=2).blobs)
+            executor.run(plan(python("hang", path=str(pids)).graph, slots=2).units)
         )
         await eventually(lambda: pids_in(pids))
         other = asyncio.create_task(
-            executor.run(plan(python("slow", value=1, seconds=2).graph, slots=2).blobs)
+            executor.run(plan(python("slow", value=1, seconds=2).graph, slots=2).units)
         )
         await asyncio.sleep(0.3)  # both are running
         hanging.cancel()
         with pytest.raises(asyncio.CancelledError):
             await hanging
         (outcome,) = await other
-        assert outcome.results == [("it", "ok", 1)]
+        assert outcome.value_results == [("it", "ok", 1)]
         await eventually(lambda: not any(map(is_running, pids_in(pids))))
 
         with pytest.raises(RunFailed, match="crashed"):
-            await executor.run(plan(python("crash", value=1).graph, slots=2).blobs)
+            await executor.run(plan(python("crash", value=1).graph, slots=2).units)
         (outcome,) = await executor.run(
-            plan(python("slow", value=1, seconds=0).graph, slots=2).blobs
+            plan(python("slow", value=1, seconds=0).graph, slots=2).units
         )
-        assert outcome.results == [("it", "ok", 1)]
+        assert outcome.value_results == [("it", "ok", 1)]
     finally:
         await executor.close()
 
@@ -79,19 +79,19 @@ async def test_a_server_that_was_started_again_is_found(
 ) -> None:
     """Who asks while it is gone is told so before long."""
     monkeypatch.setenv("PYTHONPATH", str(installed))
-    monkeypatch.setattr(connect_session, "TRIES", 5)
+    monkeypatch.setattr(connect_session, "MAX_ATTEMPTS", 5)
     number = free_port()
     executor = executor_at(number, tmp_path)
-    blobs = plan(wide(100).graph, slots=2).blobs
+    units = plan(wide(100).graph, slots=2).units
     try:
         with connect_server(tmp_path / "first", number):
             await listening(number)
-            await executor.run(blobs)
+            await executor.run(units)
         with pytest.raises((RunFailed, SessionFailed)):
-            await executor.run(blobs)
+            await executor.run(units)
         with connect_server(tmp_path / "second", number):
             await listening(number)
-            assert sum(outcome.recomputed for outcome in await executor.run(blobs)) == 100
+            assert sum(outcome.recomputed for outcome in await executor.run(units)) == 100
             await executor.close()  # while there is somebody to tell
     finally:
         await executor.close()

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.errors import RunFailed
-from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate
+from rebaser_server.compute.evaluate.evaluator import decode_result, evaluate
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.runs.bisection import run_isolated
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.units.run_store import Shelf
+from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.files.shared_files import Files
 from tests.helpers.graph_builder import Builder, eventually, is_running, pids_in
 from tests.helpers.paths import ROOT
@@ -45,14 +45,14 @@ def python(code: str, **sources: object) -> Builder:
 
 
 async def test_outcomes_are_those_of_the_evaluator(executor: SparkExecutor) -> None:
-    blobs = plan(wide(500).graph, slots=2, small=0).blobs
+    units = plan(wide(500).graph, slots=2, small=0).units
 
-    outcomes = await executor.run(blobs)
+    outcomes = await executor.run(units)
 
-    assert len(blobs) == 4
-    expected = [decode_outcome(evaluate(blob)) for blob in blobs]
+    assert len(units) == 4
+    expected = [decode_result(evaluate(unit)) for unit in units]
     assert [o.recomputed for o in outcomes] == [o.recomputed for o in expected]
-    assert [o.results for o in outcomes] == [o.results for o in expected]
+    assert [o.value_results for o in outcomes] == [o.value_results for o in expected]
 
 
 async def test_nothing_to_do_is_done(executor: SparkExecutor) -> None:
@@ -64,7 +64,7 @@ async def test_fifty_thousand_values(executor: SparkExecutor) -> None:
     seen: list[tuple[int, int]] = []
     planned = plan(wide(50_000).graph, slots=2)
 
-    outcomes = await executor.run(planned.blobs, on_progress=lambda *done: seen.append(done))
+    outcomes = await executor.run(planned.units, on_progress=lambda *done: seen.append(done))
 
     assert sum(outcome.recomputed for outcome in outcomes) == planned.affected == 50_000
     assert seen == sorted(seen)
@@ -76,9 +76,9 @@ async def test_a_function_that_exits_fails_its_value_alone(executor: SparkExecut
     build.dependent("next", "sum", {"values": ["it"]})
     build.dependent("other", "sum", {"values": ["value"]})
 
-    (outcome,) = await executor.run(plan(build.graph, slots=2).blobs)
+    (outcome,) = await executor.run(plan(build.graph, slots=2).units)
 
-    assert set(outcome.results) == {
+    assert set(outcome.value_results) == {
         ("it", "failed", "SystemExit: 3"),
         ("next", "blocked", "it"),
         ("other", "ok", 1),
@@ -87,10 +87,10 @@ async def test_a_function_that_exits_fails_its_value_alone(executor: SparkExecut
 
 async def test_a_crash_fails_the_run_and_not_the_next(executor: SparkExecutor) -> None:
     with pytest.raises(RunFailed, match="crashed"):
-        await executor.run(plan(python("crash", value=1).graph, slots=2).blobs)
+        await executor.run(plan(python("crash", value=1).graph, slots=2).units)
 
-    (outcome,) = await executor.run(plan(python("slow", value=1, seconds=0).graph, slots=2).blobs)
-    assert outcome.results == [("it", "ok", 1)]
+    (outcome,) = await executor.run(plan(python("slow", value=1, seconds=0).graph, slots=2).units)
+    assert outcome.value_results == [("it", "ok", 1)]
 
 
 async def test_cancellation_ends_this_run_and_no_other(
@@ -100,11 +100,11 @@ async def test_cancellation_ends_this_run_and_no_other(
     await executor.start()
     pids = tmp_path / "pids"
     hanging = asyncio.create_task(
-        executor.run(plan(python("hang", path=str(pids)).graph, slots=2).blobs)
+        executor.run(plan(python("hang", path=str(pids)).graph, slots=2).units)
     )
     await eventually(lambda: pids_in(pids))
     other = asyncio.create_task(
-        executor.run(plan(python("slow", value=1, seconds=2).graph, slots=2).blobs)
+        executor.run(plan(python("slow", value=1, seconds=2).graph, slots=2).units)
     )
     await asyncio.sleep(0.3)  # both are running
 
@@ -115,7 +115,7 @@ async def test_cancellation_ends_this_run_and_no_other(
     took = time.monotonic() - began
 
     (outcome,) = await other
-    assert outcome.results == [("it", "ok", 1)]
+    assert outcome.value_results == [("it", "ok", 1)]
     assert took < 3  # mostly less than half a second, on a quiet machine
     await eventually(lambda: not any(map(is_running, pids_in(pids))))
 
@@ -125,14 +125,14 @@ async def test_a_run_cancelled_at_once_does_not_begin(
 ) -> None:
     pids = tmp_path / "pids"
     hanging = asyncio.create_task(
-        executor.run(plan(python("hang", path=str(pids)).graph, slots=2).blobs)
+        executor.run(plan(python("hang", path=str(pids)).graph, slots=2).units)
     )
     await asyncio.sleep(0)
     hanging.cancel()
     with pytest.raises(asyncio.CancelledError):
         await hanging
 
-    await executor.run(plan(python("slow", value=1, seconds=1).graph, slots=2).blobs)
+    await executor.run(plan(python("slow", value=1, seconds=1).graph, slots=2).units)
     assert not pids.exists()
 
 
@@ -143,18 +143,18 @@ async def test_a_broken_progress_report_ends_the_run(
         if pids_in(tmp_path / "pids"):
             raise BrokenPipeError
 
-    blobs = plan(python("hang", path=str(tmp_path / "pids")).graph, slots=2).blobs
+    units = plan(python("hang", path=str(tmp_path / "pids")).graph, slots=2).units
     with pytest.raises(BrokenPipeError):
-        await executor.run(blobs, on_progress=report)
+        await executor.run(units, on_progress=report)
 
     await eventually(lambda: not any(map(is_running, pids_in(tmp_path / "pids"))))
 
 
 async def test_many_runs_share_one_session(executor: SparkExecutor) -> None:
-    runs = [plan(wide(count).graph, slots=2).blobs for count in range(300, 312)]
+    runs = [plan(wide(count).graph, slots=2).units for count in range(300, 312)]
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(executor.run(blobs)) for blobs in runs]
+        tasks = [group.create_task(executor.run(units)) for units in runs]
 
     recomputed = [sum(outcome.recomputed for outcome in task.result()) for task in tasks]
     assert recomputed == list(range(300, 312))
@@ -170,22 +170,22 @@ async def test_a_small_run_does_not_wait_for_a_large_one(
     for n in range(2 * 6_000):
         arguments = {"value": f"{n - 2}" if n > 1 else "one", "seconds": "seconds"}
         build.dependent(f"{n}", "slow", arguments, runtime="python")
-    blobs = plan(build.graph, slots=2).blobs
+    units = plan(build.graph, slots=2).units
     progress: list[int] = []
     large = asyncio.create_task(
         executor.run(
-            blobs,
-            shelf=Shelf(Files(str(tmp_path / "store")), "ab" * 32),
+            units,
+            store=RunStore(Files(str(tmp_path / "store")), "ab" * 32),
             on_progress=lambda done, _of: progress.append(done),
         )
     )
     await eventually(lambda: progress and progress[-1])
 
-    small = plan(python("slow", value=1, seconds=0).graph, slots=2).blobs
+    small = plan(python("slow", value=1, seconds=0).graph, slots=2).units
     (outcome,) = await asyncio.wait_for(executor.run(small), 20)
 
-    assert outcome.results == [("it", "ok", 1)]
-    assert len(blobs) == 2
+    assert outcome.value_results == [("it", "ok", 1)]
+    assert len(units) == 2
     assert not large.done()
     await eventually(lambda: progress[-1] > 500)  # it has gone on meanwhile
     large.cancel()
@@ -207,7 +207,7 @@ async def test_a_lost_jvm_fails_its_runs_and_the_next_has_another(
     await executor.start()
     lost = executor.jvm_pid
     run = asyncio.create_task(
-        executor.run(plan(python("hang", path=str(tmp_path / "pids")).graph, slots=2).blobs)
+        executor.run(plan(python("hang", path=str(tmp_path / "pids")).graph, slots=2).units)
     )
     await eventually(lambda: pids_in(tmp_path / "pids"))
     assert lost is not None
@@ -216,15 +216,15 @@ async def test_a_lost_jvm_fails_its_runs_and_the_next_has_another(
         await run
 
     waiting = asyncio.create_task(
-        executor.run(plan(python("hang", path=str(tmp_path / "never")).graph, slots=2).blobs)
+        executor.run(plan(python("hang", path=str(tmp_path / "never")).graph, slots=2).units)
     )
     await asyncio.sleep(0.5)
     waiting.cancel()  # while the next session is being started
     with pytest.raises(asyncio.CancelledError):
         await waiting
 
-    (outcome,) = await executor.run(plan(python("slow", value=1, seconds=1).graph, slots=2).blobs)
-    assert outcome.results == [("it", "ok", 1)]
+    (outcome,) = await executor.run(plan(python("slow", value=1, seconds=1).graph, slots=2).units)
+    assert outcome.value_results == [("it", "ok", 1)]
     assert executor.jvm_pid != lost
     assert not pids_in(tmp_path / "never")
     await eventually(lambda: not any(map(is_running, pids_in(tmp_path / "pids"))))
@@ -238,7 +238,7 @@ from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.runs.bisection import run_isolated
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.units.run_store import Shelf
+from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.files.shared_files import Files
 from tests.helpers.graph_builder import Builder, eventually, is_running, pids_in
 
@@ -254,7 +254,7 @@ async def main():
     build = Builder()
     build.source("path", sys.argv[2])
     build.dependent("it", "hang", {"path": "path"}, runtime="python")
-    await spark.run(plan(build.graph, slots=1).blobs)
+    await spark.run(plan(build.graph, slots=1).units)
 
 asyncio.run(main())
 """
@@ -310,7 +310,7 @@ async def test_a_value_that_crashes_its_worker_is_found_and_fails_alone(
         code, runtime = ("crash", "python") if n == 17 else ("identity", "builtin")
         build.dependent(f"v{n}", code, {"value": "one"}, runtime)
 
-    [outcome] = await run_isolated(executor, plan(build.graph, slots=1).blobs, limit=60)
+    [outcome] = await run_isolated(executor, plan(build.graph, slots=1).units, limit=60)
 
-    assert [v for v, status, _ in outcome.results if status == "failed"] == ["v17"]
-    assert len(outcome.results) == 30
+    assert [v for v, status, _ in outcome.value_results if status == "failed"] == ["v17"]
+    assert len(outcome.value_results) == 30

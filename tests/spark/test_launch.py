@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.errors import SessionFailed
-from rebaser_server.compute.spark.java import VECTOR, find_java
+from rebaser_server.compute.spark.java import VECTOR_MODULE, find_java
 from rebaser_server.compute.spark.launch import MODULES, spark_home
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
@@ -38,7 +38,7 @@ def test_the_jvm_is_given_what_spark_says_it_needs(tmp_path: Path) -> None:
 
     options = asked[asked.index("-XX:+IgnoreUnrecognizedVMOptions") :]
     options = options[: options.index("org.apache.spark.deploy.SparkSubmit")]
-    assert set(options) - {VECTOR} == set(MODULES)
+    assert set(options) - {VECTOR_MODULE} == set(MODULES)
 
 
 async def test_an_executor_that_is_closed_while_it_starts_is_closed_at_once(tmp_path: Path) -> None:
@@ -62,10 +62,10 @@ from pathlib import Path
 from rebaser_server.compute.spark.java import find_java
 from rebaser_server.compute.spark.launch import CONNECTION, launch
 from rebaser_server.compute.spark.options import SparkOptions
-from rebaser_server.compute.spark.scratch import Scratch
+from rebaser_server.compute.spark.scratch import ScratchDirectory
 
 options = SparkOptions(Path(sys.argv[1]))
-scratch = Scratch(options.state_directory / "scratch")
+scratch = ScratchDirectory(options.state_directory / "scratch")
 jvm = launch(options, find_java(options.state_directory, os.environ), scratch)
 if os.fork() == 0:  # holds what the JVM listens to open, so that it does not hear of the end
     os.close(1)

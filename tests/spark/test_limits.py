@@ -3,22 +3,22 @@
 import pytest
 
 from rebaser_server.compute.runs.bisection import run_isolated
-from rebaser_server.compute.runs.level_parallel_executor import SweepingExecutor
+from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.units.unit_result import Outcome
-from rebaser_server.compute.units.work_unit import Blob, Limits
+from rebaser_server.compute.units.unit_result import UnitResult
+from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
 
 pytestmark = pytest.mark.spark
 
 
-def blob(*functions: tuple[str, str, int]) -> bytes:
-    """A value by each of these functions, whose arguments are the constants from a place on."""
+def unit(*functions: tuple[str, str, int]) -> bytes:
+    """A value by each of these functions, whose arguments are the constants from a position on."""
     shapes = {key: ["value"] for key in ("crash", "interrupts", "forks", "large")}
     shapes |= {"hang": ["path"], "slow": ["value", "seconds"], "v": ["v"]}
     signatures = [
         (n, [(name, None) for name in shapes[code]]) for n, (_, code, _) in enumerate(functions)
     ]
-    return Blob.of(
+    return WorkUnit.from_rows(
         [(runtime, code) for runtime, code, _ in functions],
         signatures,
         [
@@ -37,44 +37,46 @@ def blob(*functions: tuple[str, str, int]) -> bytes:
 
 
 async def test_what_takes_too_long_fails_alone(executor: SparkExecutor) -> None:
-    limited = SweepingExecutor(executor, 2, limits=Limits(seconds=1.0))
+    limited = LevelParallelExecutor(executor, 2, limits=CallLimits(seconds=1.0))
 
-    [outcome] = await limited.run([blob(("python", "hang", 0), ("python", "slow", 1))])
+    [outcome] = await limited.run([unit(("python", "hang", 0), ("python", "slow", 1))])
 
-    assert isinstance(outcome, Outcome)
-    assert outcome.results == [
+    assert isinstance(outcome, UnitResult)
+    assert outcome.value_results == [
         ("0 hang", "failed", "it did not return within 1 s"),
         ("1 slow", "ok", 1),
     ]
 
 
 async def test_what_crashes_fails_alone_in_one_more_run(executor: SparkExecutor) -> None:
-    blobs = [
-        blob(("python", "slow", 1), ("python", "crash", 1), ("cel", "v", 1)),
-        blob(("cel", "v", 0)),
+    units = [
+        unit(("python", "slow", 1), ("python", "crash", 1), ("cel", "v", 1)),
+        unit(("cel", "v", 0)),
     ]
 
-    first, second = await run_isolated(executor, blobs, limit=30)
+    first, second = await run_isolated(executor, units, limit=30)
 
-    assert isinstance(first, Outcome)
-    assert isinstance(second, Outcome)
-    assert first.results == [
+    assert isinstance(first, UnitResult)
+    assert isinstance(second, UnitResult)
+    assert first.value_results == [
         ("0 slow", "ok", 1),
         ("1 crash", "failed", "computing it ended the evaluator: killed by SIGABRT"),
         ("2 v", "ok", 1),
     ]
-    assert second.results == [("0 v", "ok", "/dev/null")]
+    assert second.value_results == [("0 v", "ok", "/dev/null")]
 
 
 async def test_hostile_functions_fail_alone(executor: SparkExecutor) -> None:
     """One interrupts, one leaves a child that returns as well, one returns more than it may."""
     functions = [("python", name, 1) for name in ("interrupts", "forks", "large", "slow")]
-    limited = SweepingExecutor(executor, 2, limits=Limits(memory=160 << 20, value_bytes=8 << 20))
+    limited = LevelParallelExecutor(
+        executor, 2, limits=CallLimits(memory=160 << 20, value_bytes=8 << 20)
+    )
 
-    [outcome] = await limited.run([blob(*functions)])
+    [outcome] = await limited.run([unit(*functions)])
 
-    assert isinstance(outcome, Outcome)
-    assert outcome.results == [
+    assert isinstance(outcome, UnitResult)
+    assert outcome.value_results == [
         ("0 interrupts", "failed", "KeyboardInterrupt"),
         ("1 forks", "ok", 1),
         ("2 large", "failed", "the result has 100 MiB; at most 8 are allowed"),

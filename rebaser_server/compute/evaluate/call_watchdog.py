@@ -2,7 +2,7 @@
 
 A call that goes on for too long is interrupted between two steps of Python, by an exception
 that only it sees. One that is stuck in a library cannot be: then the process ends, and
-`guard` finds out whose fault it was.
+`forked_evaluation` finds the value whose fault it was.
 """
 
 import faulthandler
@@ -16,35 +16,35 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from rebaser_server.compute.units.work_unit import Limits
+from rebaser_server.compute.units.work_unit import CallLimits
 
-TICKS: Final = 4
+CHECKS_PER_CALL: Final = 4
 """How often in the time of one call it is looked whether it goes on."""
-PATIENCE: Final = 2
+KILL_FACTOR: Final = 2
 """Times the limit after which a process ends that cannot interrupt its call."""
 IDLE: Final = -1
 
-_STATM: Final = Path("/proc/self/statm")
-_PAGE: Final = resource.getpagesize()
+_STATM_FILE: Final = Path("/proc/self/statm")
+_PAGE_SIZE: Final = resource.getpagesize()
 
 
 class TimeLimitExceeded(BaseException):
     """Not an `Exception`: functions catch these."""
 
 
-class Watch:
+class CallWatchdog:
     """What is being computed now, and what happens if that takes too much.
 
     Time is limited on the main thread only, memory on Linux only; elsewhere calls are not.
     """
 
-    def __init__(self, limits: Limits, place: memoryview | None = None) -> None:
-        """`place`: one integer of 64 bits, if somebody else watches it, who ends this process."""
+    def __init__(self, limits: CallLimits, position: memoryview | None = None) -> None:
+        """`position`: 64 bits, if another process watches them, which ends this one."""
         self._limits = limits
-        self._alone = place is None
-        self.place = place or memoryview(bytearray(8)).cast("q")
-        """Of the value whose function runs in `place[0]`, else `IDLE`."""
-        self.place[0] = IDLE
+        self._alone = position is None
+        self.position = position or memoryview(bytearray(8)).cast("q")
+        """Of the value whose function runs in `position[0]`, else `IDLE`."""
+        self.position[0] = IDLE
         self._seen = IDLE
         self._since = 0.0
 
@@ -56,7 +56,7 @@ class Watch:
             yield
             return
         before = signal.signal(signal.SIGALRM, self._tick)
-        signal.setitimer(signal.ITIMER_REAL, seconds / TICKS, seconds / TICKS)
+        signal.setitimer(signal.ITIMER_REAL, seconds / CHECKS_PER_CALL, seconds / CHECKS_PER_CALL)
         self._rearm()
         try:
             yield
@@ -67,13 +67,13 @@ class Watch:
                 faulthandler.cancel_dump_traceback_later()
 
     @contextmanager
-    def headroom(self) -> Iterator[None]:
+    def limiting_memory(self) -> Iterator[None]:
         """Within, the process cannot grow by more than the limit."""
-        if not self._limits.memory or not _STATM.exists():
+        if not self._limits.memory or not _STATM_FILE.exists():
             yield
             return
         before = resource.getrlimit(resource.RLIMIT_AS)
-        size = int(_STATM.read_text().split()[0]) * _PAGE
+        size = int(_STATM_FILE.read_text().split()[0]) * _PAGE_SIZE
         room = size + self._limits.memory
         if before[0] != resource.RLIM_INFINITY:
             room = min(room, before[0])
@@ -89,7 +89,7 @@ class Watch:
         return self._limits.value_bytes
 
     @contextmanager
-    def relieved(self) -> Iterator[None]:
+    def lifting_memory_limit(self) -> Iterator[None]:
         """Within `headroom`, lift its limit: for libraries that crash where memory ends."""
         before = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (before[1], before[1]))
@@ -98,7 +98,7 @@ class Watch:
         finally:
             resource.setrlimit(resource.RLIMIT_AS, before)
 
-    def message(self, error: BaseException) -> str | None:
+    def violation_message(self, error: BaseException) -> str | None:
         """What a user is told of a call that ended like this; None if no limit was exceeded."""
         if isinstance(error, TimeLimitExceeded):
             return f"it did not return within {self._limits.seconds:g} s"
@@ -108,9 +108,9 @@ class Watch:
 
     def _tick(self, *_: Any) -> None:
         self._rearm()
-        now, place = time.monotonic(), self.place[0]
-        if place == IDLE or place != self._seen:
-            self._seen, self._since = place, now
+        now, position = time.monotonic(), self.position[0]
+        if position == IDLE or position != self._seen:
+            self._seen, self._since = position, now
         elif now - self._since >= self._limits.seconds:
             self._since = now  # a function may catch even this: again in a while
             raise TimeLimitExceeded
@@ -121,5 +121,5 @@ class Watch:
             # It is closed, or no file; or there is no memory for its thread: the next tick tries.
             with suppress(ValueError, OSError, RuntimeError):
                 faulthandler.dump_traceback_later(
-                    PATIENCE * self._limits.seconds + 1, exit=True, file=sys.__stderr__
+                    KILL_FACTOR * self._limits.seconds + 1, exit=True, file=sys.__stderr__
                 )

@@ -1,4 +1,4 @@
-"""Computes the values of one blob: pure, in whichever process it is called."""
+"""Computes the values of one unit: pure, in whichever process it is called."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,96 +8,98 @@ import numpy as np
 import pyarrow as pa
 
 from rebaser_server.compute.errors import FunctionMissing
-from rebaser_server.compute.evaluate.call_watchdog import Watch
-from rebaser_server.compute.evaluate.scalar import Rows
-from rebaser_server.compute.evaluate.vector import Wide
+from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
+from rebaser_server.compute.evaluate.scalar import ScalarEvaluator
+from rebaser_server.compute.evaluate.vector import VectorEvaluator
 from rebaser_server.compute.failure_text import MAX_MESSAGE
-from rebaser_server.compute.functions.runtimes import form_of, resolve
-from rebaser_server.compute.units.buffers import KIND
+from rebaser_server.compute.functions.runtimes import resolve, resolve_vectorised
+from rebaser_server.compute.units.buffers import STRING_TYPE
 from rebaser_server.compute.units.culprits import FAILED_RUNTIME
-from rebaser_server.compute.units.segments import highest_refs, runs
+from rebaser_server.compute.units.segments import highest_inputs, segments
 from rebaser_server.compute.units.unit_result import (
     SCHEMA,
-    Costs,
-    Outcome,
-    Result,
-    decode_outcome,
-    encode_outcome,
+    CallCosts,
+    UnitResult,
+    ValueResult,
+    decode_result,
+    encode_result,
 )
-from rebaser_server.compute.units.value_buffers import NONE, Cells
-from rebaser_server.compute.units.work_unit import OK, Blob, size
+from rebaser_server.compute.units.value_buffers import NONE, ValueBuffers
+from rebaser_server.compute.units.work_unit import OK, WorkUnit, count_values
 
 if TYPE_CHECKING:
-    from rebaser_server.compute.evaluate.forked_evaluation import GuardedEvaluation
+    from rebaser_server.compute.evaluate.forked_evaluation import ForkedEvaluation
 
 __all__ = [
     "MAX_MESSAGE",
     "Evaluation",
-    "Outcome",
-    "Result",
-    "decode_outcome",
+    "UnitResult",
+    "ValueResult",
+    "decode_result",
     "evaluate",
-    "evaluated",
+    "evaluate_unit",
 ]
 
 
-def evaluate(blob: bytes | memoryview) -> pa.Buffer:
-    """The `Outcome` of an encoded `Blob`, encoded.
+def evaluate(unit: bytes | memoryview) -> pa.Buffer:
+    """The `UnitResult` of an encoded `WorkUnit`, encoded.
 
     A function that raises fails its value and blocks what depends on it, and nothing else;
-    likewise one that exceeds the blob's limits. Values are computed if they are forced or an
+    likewise one that exceeds the unit's limits. Values are computed if they are forced or an
     input comes out changed, which is to say: with another value, or with one where there was
     none, or the other way round.
     """
-    evaluation = evaluation_of(Blob.decode(blob))
-    evaluation.advance(size(blob))
-    return encode_outcome(evaluation.found())
+    evaluation = start_evaluation(WorkUnit.decode(unit))
+    evaluation.advance(count_values(unit))
+    return encode_result(evaluation.result())
 
 
-def evaluation_of(blob: Blob) -> "Evaluation | GuardedEvaluation":
-    """Of this blob; in processes that may end if it asks for that."""
-    if blob.limits.is_guarded:
-        from rebaser_server.compute.evaluate.forked_evaluation import GuardedEvaluation  # noqa: PLC0415 - it imports this
+def start_evaluation(unit: WorkUnit) -> "Evaluation | ForkedEvaluation":
+    """Of this unit; in processes that may end if it asks for that."""
+    if unit.limits.is_forked:
+        from rebaser_server.compute.evaluate.forked_evaluation import ForkedEvaluation  # noqa: PLC0415 - it imports this
 
-        return GuardedEvaluation(blob)
-    return Evaluation(blob, Watch(blob.limits))
+        return ForkedEvaluation(unit)
+    return Evaluation(unit, CallWatchdog(unit.limits))
 
 
-def evaluated(blob: Blob, watch: Watch, *, vectorised: bool = True) -> Outcome:
-    """What becomes of a blob in this process.
+def evaluate_unit(unit: WorkUnit, watchdog: CallWatchdog, *, vectorised: bool = True) -> UnitResult:
+    """What becomes of a unit in this process.
 
     `vectorised`: whether functions may be called for many values at once, which changes
     nothing but how long it takes.
     """
-    evaluation = Evaluation(blob, watch, vectorised=vectorised)
-    evaluation.advance(len(blob))
-    return evaluation.found()
+    evaluation = Evaluation(unit, watchdog, vectorised=vectorised)
+    evaluation.advance(len(unit))
+    return evaluation.result()
 
 
 class Evaluation:
-    """A blob's values, computed from the first on as far as is asked for."""
+    """A unit's values, computed from the first on as far as is asked for."""
 
-    def __init__(self, blob: Blob, watch: Watch, *, vectorised: bool = True) -> None:
-        self._blob = blob
-        self._watch = watch
-        count = len(blob)
-        functions = [_callable(runtime, code) for runtime, code in blob.functions]
-        forms = [
-            form_of(runtime, code) if runtime and vectorised else None
-            for runtime, code in blob.functions
+    def __init__(self, unit: WorkUnit, watchdog: CallWatchdog, *, vectorised: bool = True) -> None:
+        self._unit = unit
+        self._watchdog = watchdog
+        count = len(unit)
+        functions = [_resolve_or_fail(runtime, code) for runtime, code in unit.functions]
+        vector_functions = [
+            resolve_vectorised(runtime, code) if runtime and vectorised else None
+            for runtime, code in unit.functions
         ]
-        widths = blob.widths()
-        self._highest = highest_refs(blob.refs, widths)
+        widths = unit.widths()
+        self._highest = highest_inputs(unit.refs, widths)
         starts = np.zeros(count + 1, np.int64)
         np.cumsum(widths, out=starts[1:])
-        refs = blob.refs.astype(np.int64)
+        refs = unit.refs.astype(np.int64)
         np.subtract(count - 1, refs, out=refs, where=refs < 0)
         wiring = refs, starts
-        self._cells = Cells(blob)
-        changed = bytearray(count + len(blob.constant_known))
+        self._buffers = ValueBuffers(unit)
+        changed = bytearray(count + len(unit.constant_known))
         self._changed = np.frombuffer(changed, np.bool_)
-        self._rows = Rows(blob, self._cells, wiring, changed, functions, watch)
-        self._wide = Wide(blob, self._cells, wiring, self._changed, forms, self._rows, watch)
+        self._scalar = ScalarEvaluator(unit, self._buffers, wiring, changed, functions, watchdog)
+        self._vector = VectorEvaluator(
+            unit, self._buffers, wiring, self._changed, vector_functions, self._scalar, watchdog
+        )
         self.done = 0
         """Values computed, or found not to be due."""
         self._step = 0, 0
@@ -110,51 +112,53 @@ class Evaluation:
         return max(0, min(self._called() - before, count) - 1)
 
     def _called(self) -> int:
-        return self._wide.recomputed + sum(self._rows.calls) + len(self._rows.found)
+        return self._vector.recomputed + sum(self._scalar.calls) + len(self._scalar.returned)
 
     def advance(self, count: int) -> None:
         """Compute the next `count` values, or as many as there are."""
-        stop = min(self.done + count, len(self._blob))
+        stop = min(self.done + count, len(self._unit))
         self._step = stop - self.done, self._called()
-        with self._watch.watching():
-            for start, end, is_wide in runs(self._highest, self.done, stop):
+        with self._watchdog.watching():
+            for start, end, is_wide in segments(self._highest, self.done, stop):
                 if is_wide:
-                    self._wide.run(start, end)
+                    self._vector.evaluate(start, end)
                 else:
-                    self._rows.in_order(start, end)
+                    self._scalar.evaluate_in_order(start, end)
         self.done, self._step = stop, (0, 0)
 
-    def found(self) -> Outcome:
+    def result(self) -> UnitResult:
         """What became of the values so far."""
-        recomputed = self._wide.recomputed + self._rows.results.blocked + sum(self._rows.calls)
-        return Outcome(recomputed, self._table(), self._costs())
+        recomputed = self._vector.recomputed + self._scalar.writer.blocked + sum(self._scalar.calls)
+        return UnitResult(recomputed, self._table(), self._costs())
 
     def _table(self) -> pa.Table:
-        results, cells, ids = self._rows.results, self._cells, self._blob.ids
-        places = np.flatnonzero(self._changed[: self.done] & (cells.kinds[: self.done] != NONE))
-        statuses = np.full(len(places), OK, np.uint8)
-        texts = cells.all_texts_at(places)
-        if results.places:
-            places = np.concatenate([places, np.array(results.places, np.int64)])
+        results, buffers, ids = self._scalar.writer, self._buffers, self._unit.ids
+        positions = np.flatnonzero(
+            self._changed[: self.done] & (buffers.kinds[: self.done] != NONE)
+        )
+        statuses = np.full(len(positions), OK, np.uint8)
+        texts = buffers.canonical_texts_at(positions)
+        if results.positions:
+            positions = np.concatenate([positions, np.array(results.positions, np.int64)])
             statuses = np.concatenate([statuses, np.array(results.statuses, np.uint8)])
-            order = np.argsort(places)
-            texts = pa.concat_arrays([texts, pa.array(results.texts, KIND)]).take(order)
-            places, statuses = places[order], statuses[order]
-        columns = [ids if len(places) == len(ids) else ids.take(places), statuses, texts]
-        return pa.table([*columns, places.astype(np.int32)], schema=SCHEMA)
+            order = np.argsort(positions)
+            texts = pa.concat_arrays([texts, pa.array(results.texts, STRING_TYPE)]).take(order)
+            positions, statuses = positions[order], statuses[order]
+        columns = [ids if len(positions) == len(ids) else ids.take(positions), statuses, texts]
+        return pa.table([*columns, positions.astype(np.int32)], schema=SCHEMA)
 
-    def _costs(self) -> Costs:
-        rows, wide, costs = self._rows, self._wide, Costs()
-        for index, (runtime, code) in enumerate(self._blob.functions):
+    def _costs(self) -> CallCosts:
+        rows, wide, costs = self._scalar, self._vector, CallCosts()
+        for index, (runtime, code) in enumerate(self._unit.functions):
             calls, seconds = wide.calls[index], wide.seconds[index]
-            if rows.timed[index]:
-                seconds += rows.seconds[index] / rows.timed[index] * rows.calls[index]
+            if rows.timed_calls[index]:
+                seconds += rows.timed_seconds[index] / rows.timed_calls[index] * rows.calls[index]
             if runtime is not None and calls + rows.calls[index]:
                 costs[runtime, code] = calls + rows.calls[index], seconds
         return costs
 
 
-def _callable(runtime: str | None, code: str) -> Callable[..., Any]:
+def _resolve_or_fail(runtime: str | None, code: str) -> Callable[..., Any]:
     try:
         if runtime is None:
             raise FunctionMissing(f"function {code} does not exist")
@@ -162,8 +166,8 @@ def _callable(runtime: str | None, code: str) -> Callable[..., Any]:
             raise FunctionMissing(code)
         return resolve(runtime, code)
     except FunctionMissing as error:
-        return partial(_missing, str(error))
+        return partial(_raise_missing, str(error))
 
 
-def _missing(message: str, /, **_arguments: Any) -> Any:
+def _raise_missing(message: str, /, **_arguments: Any) -> Any:
     raise FunctionMissing(message)

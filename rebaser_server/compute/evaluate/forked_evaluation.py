@@ -1,4 +1,4 @@
-"""Evaluates a blob in a child process that may crash or hang, and fails the value that makes it.
+"""Evaluates a unit in a child process that may crash or hang, and fails the value that makes it.
 
 The child notes in shared memory which value it computes. If it ends, or goes on with one value
 for longer than it may, that value fails and another child begins anew, without it.
@@ -17,44 +17,44 @@ from typing import Final
 
 import pyarrow as pa
 
-from rebaser_server.compute.evaluate.call_watchdog import IDLE, PATIENCE, Watch
-from rebaser_server.compute.evaluate.evaluator import evaluated
-from rebaser_server.compute.failure_text import described
-from rebaser_server.compute.units.culprits import MOST_CULPRITS, TOO_MANY, failing
-from rebaser_server.compute.units.incremental_split import Pieces, shifted
+from rebaser_server.compute.evaluate.call_watchdog import IDLE, KILL_FACTOR, CallWatchdog
+from rebaser_server.compute.evaluate.evaluator import evaluate_unit
+from rebaser_server.compute.failure_text import describe
+from rebaser_server.compute.units.culprits import MAX_CULPRITS, TOO_MANY_CULPRITS, with_failures
+from rebaser_server.compute.units.incremental_split import IncrementalSplit, offset_positions
 from rebaser_server.compute.units.unit_result import (
     SCHEMA,
-    Outcome,
-    costs_of,
-    decode_outcome,
-    encode_outcome,
+    UnitResult,
+    decode_result,
+    encode_result,
+    total_costs,
 )
-from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.compute.units.work_unit import WorkUnit
 
-LOOK_EVERY: Final = 0.1
+POLL_SECONDS: Final = 0.1
 """Seconds."""
 _DONE: Final = b"\0"
 _BROKEN: Final = b"\1"
 
 
-class GuardedEvaluation:
+class ForkedEvaluation:
     """Like `Evaluation`, but each time that it advances in a child of its own."""
 
-    def __init__(self, blob: Blob) -> None:
-        self._pieces = Pieces(blob)
-        self._outcomes: list[Outcome] = []
+    def __init__(self, unit: WorkUnit) -> None:
+        self._split = IncrementalSplit(unit)
+        self._results: list[UnitResult] = []
         self.ahead = 0
         """Values computed beyond `done`, at least, by the call of `advance` that goes on."""
-        self.on_look: Callable[[], None] = lambda: None
+        self.on_progress: Callable[[], None] = lambda: None
         """Called now and then while `advance` goes on."""
 
-    def _looked(self, most: int, ahead: int) -> None:
+    def _observe(self, most: int, ahead: int) -> None:
         self.ahead = min(max(ahead, self.ahead), most - 1)
-        self.on_look()
+        self.on_progress()
 
     @property
     def done(self) -> int:
-        return self._pieces.done
+        return self._split.done
 
     def advance(self, count: int) -> None:
         """As `Evaluation.advance`.
@@ -63,77 +63,81 @@ class GuardedEvaluation:
             RuntimeError: it cannot be told of any value that it is its fault, or of too many.
         """
         start = self.done
-        piece = self._pieces.next(count)
-        outcome = _evaluated(piece, partial(self._looked, len(piece)))
+        piece = self._split.next(count)
+        result = _evaluate_without_culprits(piece, partial(self._observe, len(piece)))
         self.ahead = 0
-        table = shifted(outcome.table.replace_schema_metadata(), start)
-        self._pieces.settle(start + len(piece), table)
-        self._outcomes.append(Outcome(outcome.recomputed, table, outcome.costs))
+        table = offset_positions(result.table.replace_schema_metadata(), start)
+        self._split.record(start + len(piece), table)
+        self._results.append(UnitResult(result.recomputed, table, result.costs))
 
-    def found(self) -> Outcome:
-        tables = [SCHEMA.empty_table(), *(outcome.table for outcome in self._outcomes)]
-        recomputed = sum(outcome.recomputed for outcome in self._outcomes)
-        return Outcome(recomputed, pa.concat_tables(tables), costs_of(self._outcomes))
+    def result(self) -> UnitResult:
+        tables = [SCHEMA.empty_table(), *(result.table for result in self._results)]
+        recomputed = sum(result.recomputed for result in self._results)
+        return UnitResult(recomputed, pa.concat_tables(tables), total_costs(self._results))
 
 
-def _evaluated(blob: Blob, looked: Callable[[int], None]) -> Outcome:
+def _evaluate_without_culprits(unit: WorkUnit, looked: Callable[[int], None]) -> UnitResult:
     """`looked`: is told now and then how many values were computed, at least."""
     culprits: dict[int, str] = {}
     while True:
-        found = _in_child(failing(blob, culprits), looked)
-        if isinstance(found, Outcome):
+        found = _evaluate_in_child(with_failures(unit, culprits), looked)
+        if isinstance(found, UnitResult):
             return found
-        place, reason = found
-        if place == IDLE:
+        position, reason = found
+        if position == IDLE:
             raise RuntimeError(f"the evaluator ended: {reason}")
-        if len(culprits) == MOST_CULPRITS:
-            raise RuntimeError(f"{TOO_MANY}: {reason}")
-        culprits[place] = f"computing it ended the evaluator: {reason}"
+        if len(culprits) == MAX_CULPRITS:
+            raise RuntimeError(f"{TOO_MANY_CULPRITS}: {reason}")
+        culprits[position] = f"computing it ended the evaluator: {reason}"
 
 
-def _in_child(blob: Blob, looked: Callable[[int], None]) -> Outcome | tuple[int, str]:
-    """The outcome, or which value was being computed when the child ended, and how it did."""
+def _evaluate_in_child(
+    unit: WorkUnit, looked: Callable[[int], None]
+) -> UnitResult | tuple[int, str]:
+    """The result, or which value was being computed when the child ended, and how it did."""
     with mmap.mmap(-1, mmap.PAGESIZE) as shared:
-        place = memoryview(shared)[:8].cast("q")
+        position = memoryview(shared)[:8].cast("q")
         try:
-            watch = Watch(blob.limits, place)
+            watchdog = CallWatchdog(unit.limits, position)
             ours, theirs = os.pipe()
             with warnings.catch_warnings():
                 # Of threads: this process has some, but no lock of theirs is used in the child.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 child = os.fork()
             if child == 0:
-                _evaluate(blob, watch, theirs)
+                _run_child(unit, watchdog, theirs)
             os.close(theirs)
             with open(ours, "rb", buffering=0) as pipe:  # noqa: PTH123 - a descriptor
-                data, hangs = _read(pipe.fileno(), child, place, blob.limits.seconds, looked)
+                data, hangs = _read_result(
+                    pipe.fileno(), child, position, unit.limits.seconds, looked
+                )
             _, status = os.waitpid(child, 0)
             if data[:1] == _DONE:
-                return decode_outcome(data[1:])
+                return decode_result(data[1:])
             if data[:1] == _BROKEN:
                 return IDLE, data[1:].decode()
-            return place[0], "it did not return" if hangs else _ending(status)
+            return position[0], "it did not return" if hangs else _describe_exit(status)
         finally:
-            place.release()
+            position.release()
 
 
-def _evaluate(blob: Blob, watch: Watch, pipe: int) -> None:
+def _run_child(unit: WorkUnit, watchdog: CallWatchdog, pipe: int) -> None:
     """In the child: write what was found and end, without what a Python program does at its end."""
     own = os.getpid()
     try:
         try:
-            found = encode_outcome(evaluated(blob, watch, vectorised=False))
+            found = encode_result(evaluate_unit(unit, watchdog, vectorised=False))
             answer = _DONE + found.to_pybytes()
         except BaseException as error:  # noqa: BLE001 - for the parent to raise
-            answer = _BROKEN + described(error).encode(errors="replace")
+            answer = _BROKEN + describe(error).encode(errors="replace")
         while answer and os.getpid() == own:  # not what a function has forked and let return
             answer = answer[os.write(pipe, answer) :]
     finally:
         os._exit(0)
 
 
-def _read(
-    pipe: int, child: int, place: memoryview, seconds: float, looked: Callable[[int], None]
+def _read_result(
+    pipe: int, child: int, position: memoryview, seconds: float, looked: Callable[[int], None]
 ) -> tuple[bytes, bool]:
     """All that the child says, and whether it had to be ended: one value took `seconds` twice.
 
@@ -143,7 +147,7 @@ def _read(
     seen, since, hangs, met = IDLE, time.monotonic(), False, 0
     while True:
         has_ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        if select.select([pipe], [], [], 0 if has_ended else LOOK_EVERY)[0]:
+        if select.select([pipe], [], [], 0 if has_ended else POLL_SECONDS)[0]:
             part = os.read(pipe, 1 << 20)
             parts.append(part)
             has_ended = not part  # while there is more, that comes first
@@ -152,15 +156,15 @@ def _read(
                 os.kill(child, signal.SIGKILL)  # a function may have closed the pipe and go on
             return b"".join(parts), hangs
         now = time.monotonic()
-        if place[0] != seen or place[0] == IDLE:
-            seen, since, met = place[0], now, met + (place[0] != IDLE)
+        if position[0] != seen or position[0] == IDLE:
+            seen, since, met = position[0], now, met + (position[0] != IDLE)
             looked(max(0, met - 1))
-        elif seconds and now - since > PATIENCE * seconds:
+        elif seconds and now - since > KILL_FACTOR * seconds:
             hangs = True
             os.kill(child, signal.SIGKILL)
 
 
-def _ending(status: int) -> str:
+def _describe_exit(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"exit code {code}"

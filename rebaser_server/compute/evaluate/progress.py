@@ -7,12 +7,12 @@ from contextlib import contextmanager, suppress
 from threading import Lock, Thread
 from typing import Final
 
-EVERY: Final = 1.0
+REPORT_SECONDS: Final = 1.0
 """Seconds."""
 
 
-class Teller:
-    """A thread for each process, since one for each blob would cost more than small blobs do."""
+class ProgressReporter:
+    """A thread for each process, since one for each unit would cost more than small units do."""
 
     def __init__(self) -> None:
         self._process = 0
@@ -20,7 +20,7 @@ class Teller:
         self._lock = Lock()
 
     @contextmanager
-    def telling(self, tell: Callable[[], None]) -> Iterator[None]:
+    def reporting(self, tell: Callable[[], None]) -> Iterator[None]:
         """Call `tell` each second, on another thread, and not once the body has ended.
 
         What it raises is dropped: progress is a hint.
@@ -37,10 +37,10 @@ class Teller:
 
     def _run(self, lock: Lock) -> None:
         while True:
-            time.sleep(EVERY)
+            time.sleep(REPORT_SECONDS)
             with lock, suppress(Exception):
                 if self._tell is not None:
                     self._tell()
 
 
-TELLER: Final = Teller()
+REPORTER: Final = ProgressReporter()

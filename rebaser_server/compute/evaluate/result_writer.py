@@ -6,8 +6,8 @@ from typing import Any, Final
 import numpy as np
 
 from rebaser_server.compute.errors import FunctionMissing
-from rebaser_server.compute.evaluate.call_watchdog import Watch
-from rebaser_server.compute.failure_text import TooLarge, bounded, described
+from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
+from rebaser_server.compute.failure_text import ResultTooLarge, describe, truncate
 from rebaser_server.compute.json_values import read_only, size_of
 from rebaser_server.compute.units.value_buffers import (
     BOOL,
@@ -18,149 +18,151 @@ from rebaser_server.compute.units.value_buffers import (
     NULL,
     TEXT,
     Bits,
-    Cells,
-    Places,
+    Positions,
+    ValueBuffers,
 )
-from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK, Blob
+from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK, WorkUnit
 from rebaser_server.values.canonical_json import text_of
 
-_LARGE: Final = 1 << 16
+_LARGE_TEXT: Final = 1 << 16
 """Bytes of a result from which its text is not made within the memory that a call may take."""
 
 _KINDS: Final[dict[type, int]] = {type(None): NULL, bool: BOOL, int: INT, float: FLOAT}
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CallFailure:
     """What a call came to that raised."""
 
     message: str
 
 
-class Results:
+class ResultWriter:
     """Which values come out changed is noted in `changed`.
 
     What those are that have a value stands in the cells, what became of the others here.
     """
 
-    def __init__(self, blob: Blob, cells: Cells, changed: bytearray, watch: Watch) -> None:
-        self._blob = blob
-        self._cells = cells
+    def __init__(
+        self, unit: WorkUnit, buffers: ValueBuffers, changed: bytearray, watchdog: CallWatchdog
+    ) -> None:
+        self._unit = unit
+        self._buffers = buffers
         self._changed = changed
         self._is_changed = np.frombuffer(changed, np.bool_)
-        self._watch = watch
+        self._watchdog = watchdog
         self.blocked = 0
-        self.places: list[int] = []
+        self.positions: list[int] = []
         """Of those that come out without a value, and what they are."""
         self.statuses: list[int] = []
         self.texts: list[str] = []
 
-    def failure(self, error: BaseException) -> Failure:
+    def to_failure(self, error: BaseException) -> CallFailure:
         if isinstance(error, FunctionMissing):
-            return Failure(str(error))
-        return Failure(self._watch.message(error) or described(error))
+            return CallFailure(str(error))
+        return CallFailure(self._watchdog.violation_message(error) or describe(error))
 
-    def write_all(self, places: Places, found: list[Any]) -> None:
-        """What calls have returned for values at ascending places, or failures."""
-        same = _of_one_kind(found)
+    def write_all(self, positions: Positions, found: list[Any]) -> None:
+        """What calls have returned for values at ascending positions, or failures."""
+        same = _uniform_bits(found)
         if same is None:
-            for place, value in zip(places.tolist(), found, strict=True):
-                self._write_any(place, value)
+            for position, value in zip(positions.tolist(), found, strict=True):
+                self._write_any(position, value)
             return
-        cells, (kind, bits) = self._cells, same
-        is_new = (cells.kinds[places] != kind) | (cells.bits[places] != bits)
-        cells.kinds[places] = kind
-        cells.bits[places] = bits
-        cells.put_objects(places, found)
-        self._is_changed[places[is_new]] = True
+        buffers, (kind, bits) = self._buffers, same
+        is_new = (buffers.kinds[positions] != kind) | (buffers.bits[positions] != bits)
+        buffers.kinds[positions] = kind
+        buffers.bits[positions] = bits
+        buffers.set_objects(positions, found)
+        self._is_changed[positions[is_new]] = True
 
-    def _write_any(self, place: int, value: Any) -> None:
-        if type(value) is not Failure:
+    def _write_any(self, position: int, value: Any) -> None:
+        if type(value) is not CallFailure:
             try:
                 value = read_only(value)
             except BaseException as error:  # noqa: BLE001 - a result's own code, or its threads'
-                value = self.failure(error)
+                value = self.to_failure(error)
             else:
-                self.write(place, value)
+                self.write(position, value)
                 return
-        self.write_failure(place, value)
+        self.write_failure(position, value)
 
-    def write(self, place: int, value: Any) -> None:
+    def write(self, position: int, value: Any) -> None:
         """A value that is JSON, and read-only. One that is too large fails."""
-        cells = self._cells
-        cells.objects[place] = value
-        cells.box_bytes[place] = True
+        buffers = self._buffers
+        buffers.objects[position] = value
+        buffers.materialised_bytes[position] = True
         kind = _KINDS.get(type(value), TEXT)
-        is_new = cells.kind_bytes[place] != kind
+        is_new = buffers.kind_bytes[position] != kind
         if kind == TEXT:
             try:
-                is_new = self._write_text(place, value) or is_new
-            except (TooLarge, MemoryError) as error:
-                self.write_failure(place, self.failure(error))
+                is_new = self._write_text(position, value) or is_new
+            except (ResultTooLarge, MemoryError) as error:
+                self.write_failure(position, self.to_failure(error))
                 return
         else:
-            bits = cells.int_items
-            before = bits[place]
+            bits = buffers.int_items
+            before = bits[position]
             if kind == FLOAT:
-                cells.float_items[place] = value
+                buffers.float_items[position] = value
             else:
-                bits[place] = value or 0  # of null, too
-            is_new = is_new or bits[place] != before
+                bits[position] = value or 0  # of null, too
+            is_new = is_new or bits[position] != before
         if is_new:
-            cells.kind_bytes[place] = kind
-            self._changed[place] = True
+            buffers.kind_bytes[position] = kind
+            self._changed[position] = True
 
-    def _write_text(self, place: int, value: Any) -> bool:
-        cells = self._cells
+    def _write_text(self, position: int, value: Any) -> bool:
+        buffers = self._buffers
         text = self._text_of(value)
-        if cells.kind_bytes[place] == TEXT and text == cells.texts[place].as_py():
+        if buffers.kind_bytes[position] == TEXT and text == buffers.texts[position].as_py():
             return False
-        cells.int_items[place] = 0
-        cells.computed_texts[place] = text
+        buffers.int_items[position] = 0
+        buffers.computed_texts[position] = text
         return True
 
     def _text_of(self, value: Any) -> str:
-        """Raises `TooLarge`, before the text is made if the value shows it."""
+        """Raises `ResultTooLarge`, before the text is made if the value shows it."""
         least = size_of(value)
         self._require_room(least)
-        if least < _LARGE:
+        if least < _LARGE_TEXT:
             text = text_of(value)
         else:
-            with self._watch.relieved():
+            with self._watchdog.lifting_memory_limit():
                 text = text_of(value)
-        if self._watch.value_bytes and len(text) * 4 > self._watch.value_bytes:
+        if self._watchdog.value_bytes and len(text) * 4 > self._watchdog.value_bytes:
             self._require_room(len(text.encode()))
         return text
 
     def _require_room(self, size: int) -> None:
-        most = self._watch.value_bytes
+        most = self._watchdog.value_bytes
         if most and size > most:
-            raise TooLarge(size, most)
+            raise ResultTooLarge(size, most)
 
-    def write_failure(self, place: int, failure: Failure) -> None:
-        self._write_nothing(place, FAILED, failure.message)
+    def write_failure(self, position: int, failure: CallFailure) -> None:
+        self._write_no_value(position, FAILED, failure.message)
 
-    def write_blocked(self, place: int, ref: int) -> None:
+    def write_blocked(self, position: int, ref: int) -> None:
         """`ref`: of the first input that has no value."""
         self.blocked += 1
-        own = len(self._blob)
-        column = self._blob.ids if ref < own else self._blob.constant_ids
-        self._write_nothing(place, BLOCKED, column[ref if ref < own else ref - own].as_py())
+        own = len(self._unit)
+        column = self._unit.ids if ref < own else self._unit.constant_ids
+        self._write_no_value(position, BLOCKED, column[ref if ref < own else ref - own].as_py())
 
-    def _write_nothing(self, place: int, status: int, text: str) -> None:
-        text = bounded(text)
-        cells, before = self._cells, int(self._blob.statuses[place])
-        cells.objects[place] = NOTHING
-        cells.box_bytes[place] = True
-        cells.kind_bytes[place] = NONE
-        if status != before or text != self._blob.texts[place].as_py():
-            self.places.append(place)
+    def _write_no_value(self, position: int, status: int, text: str) -> None:
+        text = truncate(text)
+        buffers, before = self._buffers, int(self._unit.statuses[position])
+        buffers.objects[position] = NOTHING
+        buffers.materialised_bytes[position] = True
+        buffers.kind_bytes[position] = NONE
+        if status != before or text != self._unit.texts[position].as_py():
+            self.positions.append(position)
             self.statuses.append(status)
             self.texts.append(text)
-            self._changed[place] = before == OK
+            self._changed[position] = before == OK
 
 
-def _of_one_kind(values: list[Any]) -> tuple[int, Bits] | None:
+def _uniform_bits(values: list[Any]) -> tuple[int, Bits] | None:
     """The kind and the bits of values that are all sound, of one kind, and not TEXT."""
     types = set(map(type, values))
     kind = _KINDS.get(types.pop()) if len(types) == 1 else None

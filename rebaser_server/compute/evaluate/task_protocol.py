@@ -1,4 +1,4 @@
-"""What a Spark worker does with a blob: evaluate it step by step, and keep what it has."""
+"""What a Spark worker does with a unit: evaluate it step by step, and keep what it has."""
 
 import os
 import time
@@ -9,71 +9,78 @@ from typing import Final
 import cbor2
 import pyarrow as pa
 
-from rebaser_server.compute.evaluate.evaluator import Evaluation, evaluate, evaluation_of
-from rebaser_server.compute.evaluate.progress import EVERY, TELLER
-from rebaser_server.compute.units.incremental_split import Pieces, shifted
-from rebaser_server.compute.units.run_store import Saved, Shelf, Stored, chain
-from rebaser_server.compute.units.unit_result import (
-    Outcome,
-    costs_of,
-    decode_outcome,
-    encode_outcome,
+from rebaser_server.compute.evaluate.evaluator import Evaluation, evaluate, start_evaluation
+from rebaser_server.compute.evaluate.progress import REPORT_SECONDS, REPORTER
+from rebaser_server.compute.units.incremental_split import IncrementalSplit, offset_positions
+from rebaser_server.compute.units.run_store import (
+    PartFile,
+    RunStore,
+    StoredResult,
+    contiguous_parts,
 )
-from rebaser_server.compute.units.work_unit import Blob, Limits
+from rebaser_server.compute.units.unit_result import (
+    UnitResult,
+    decode_result,
+    encode_result,
+    total_costs,
+)
+from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
 
-FIRST: Final = 16
+FIRST_STEP: Final = 16
 """Values of the first step; each further one has up to `GROWTH` times as many."""
 GROWTH: Final = 16
-STEP_SECONDS: Final = EVERY
+STEP_SECONDS: Final = REPORT_SECONDS
 """What a step is meant to take: so often progress is told."""
-TURN: Final = 2.0
+TIME_SLICE: Final = 2.0
 """Seconds of work after which a worker keeps what it has and gives way, so that small runs need
 not wait for a large one to end, and a crash costs no more than that."""
-_WORTH: Final = 10
+_MIN_START_RATIO: Final = 10
 """Times what it took to begin; a turn is not shorter."""
-INLINE: Final = 64 * 1024
-"""Octets of an outcome that travels back with the job; a larger one lies on the shelf."""
+INLINE_BYTES: Final = 64 * 1024
+"""Octets of an result that travels back with the job; a larger one lies in the run store."""
 
 
-def order(
+def encode_task(
     digest: str,
-    blob: bytes | memoryview | None,
+    unit: bytes | memoryview | None,
     names: Sequence[str],
     *,
-    turn: float = TURN,
-    limits: Limits | None = None,
+    time_slice: float = TIME_SLICE,
+    limits: CallLimits | None = None,
 ) -> bytes:
-    """What a worker is told of a blob.
+    """What a worker is told of a unit.
 
     Args:
-        digest: of the blob.
-        blob: None if it lies on the shelf.
-        names: of the files on the shelf that tell of it already.
-        turn: seconds; see `TURN`.
-        limits: of this attempt; what lies on the shelf may have another's. None: the blob's.
+        digest: of the unit.
+        unit: None if it lies in the run store.
+        names: of the files in the run store that tell of it already.
+        time_slice: seconds; see `TIME_SLICE`.
+        limits: of this attempt; what lies in the run store may have another's. None: the unit's.
     """
-    inline = None if blob is None else bytes(blob)
+    inline = None if unit is None else bytes(unit)
     told = None if limits is None else astuple(limits)
-    return cbor2.dumps([digest, inline, list(names), turn, told])
+    return cbor2.dumps([digest, inline, list(names), time_slice, told])
 
 
-def done(ordered: bytes, shelf: Shelf | None, run: str) -> bytes:
+def execute(ordered: bytes, store: RunStore | None, run: str) -> bytes:
     """Do as ordered; what `read_done` reads."""
     began, own = time.monotonic(), os.getpid()
-    digest, blob, names, turn, limits = cbor2.loads(ordered)
-    if shelf is None:
-        found = evaluate(blob)
-        _end_unless(own)
-        return _inline(found)
-    if blob is None:
-        blob = shelf.get_blob(digest)
-    whole = Blob.decode(blob)
+    digest, unit, names, time_slice, limits = cbor2.loads(ordered)
+    if store is None:
+        found = evaluate(unit)
+        _exit_unless(own)
+        return _encode_inline(found)
+    if unit is None:
+        unit = store.get_unit(digest)
+    whole = WorkUnit.decode(unit)
     if limits is not None:
-        whole = replace(whole, limits=Limits(*limits))
-    return _Work(shelf, run, digest, whole, chain(names, digest)).done(began, turn)
+        whole = replace(whole, limits=CallLimits(*limits))
+    return _TaskExecution(store, run, digest, whole, contiguous_parts(names, digest)).run(
+        began, time_slice
+    )
 
 
-def _end_unless(process: int) -> None:
+def _exit_unless(process: int) -> None:
     """End this process if it is another one: a child that a function forked and returned in.
 
     What it would write goes to whoever waits for its parent's answer.
@@ -82,107 +89,107 @@ def _end_unless(process: int) -> None:
         os._exit(0)
 
 
-def read_done(data: bytes) -> Outcome | Stored | None:
-    """What became of the blob; None: its worker gave way, and what it did lies on the shelf."""
-    outcome, stored = cbor2.loads(data)
-    if outcome is not None:
-        return decode_outcome(outcome)
+def decode_answer(data: bytes) -> UnitResult | StoredResult | None:
+    """What became of the unit; None: its worker gave way, and what it did lies in the run store."""
+    result, stored = cbor2.loads(data)
+    if result is not None:
+        return decode_result(result)
     if stored is None:
         return None
     recomputed, files, costs = stored
     by_function = {(runtime, code): (calls, spent) for runtime, code, calls, spent in costs}
-    return Stored(recomputed, [(name, count) for name, count in files], by_function)
+    return StoredResult(recomputed, [(name, count) for name, count in files], by_function)
 
 
-def stored_in(shelf: Shelf, found: Sequence[Saved]) -> Stored:
-    """What files that tell of a whole blob come to."""
-    outcomes = [shelf.read(saved.name) for saved in found]
-    return _sum([saved.name for saved in found], outcomes)
+def read_stored_result(store: RunStore, found: Sequence[PartFile]) -> StoredResult:
+    """What files that tell of a whole unit come to."""
+    results = [store.get_part(saved.name) for saved in found]
+    return _total([saved.name for saved in found], results)
 
 
-def _sum(names: list[str], outcomes: Sequence[Outcome]) -> Stored:
-    recomputed = sum(outcome.recomputed for outcome in outcomes)
-    files = list(zip(names, map(len, outcomes), strict=True))
-    return Stored(recomputed, files, costs_of(outcomes))
+def _total(names: list[str], results: Sequence[UnitResult]) -> StoredResult:
+    recomputed = sum(result.recomputed for result in results)
+    files = list(zip(names, map(len, results), strict=True))
+    return StoredResult(recomputed, files, total_costs(results))
 
 
-def _inline(encoded: pa.Buffer) -> bytes:
+def _encode_inline(encoded: pa.Buffer) -> bytes:
     return cbor2.dumps([encoded.to_pybytes(), None])
 
 
-def _stored(stored: Stored) -> bytes:
+def _encode_stored(stored: StoredResult) -> bytes:
     costs = [[*function, *cost] for function, cost in stored.costs.items()]
     return cbor2.dumps([None, [stored.recomputed, stored.files, costs]])
 
 
-class _Work:
-    """One blob on its way, of which something may have been found already."""
+class _TaskExecution:
+    """One unit on its way, of which something may have been found already."""
 
     def __init__(
-        self, shelf: Shelf, run: str, digest: str, rest: Blob, found: Sequence[Saved]
+        self, store: RunStore, run: str, digest: str, rest: WorkUnit, found: Sequence[PartFile]
     ) -> None:
-        self._shelf = shelf
+        self._store = store
         self._run = run
         self._digest = digest
         self._names = [saved.name for saved in found]
-        self._outcomes = list(map(shelf.read, self._names))
+        self._results = list(map(store.get_part, self._names))
         self._size = len(rest)
         self._start = found[-1].stop if found else 0
         if found:
-            pieces = Pieces(rest)
-            for saved, outcome in zip(found, self._outcomes, strict=True):
-                pieces.settle(saved.stop, outcome.table)
-            rest = pieces.next(self._size)
-        self._evaluation = evaluation_of(rest)
-        self._told_at = time.monotonic()
-        self._has_told = False
+            split = IncrementalSplit(rest)
+            for saved, result in zip(found, self._results, strict=True):
+                split.record(saved.stop, result.table)
+            rest = split.next(self._size)
+        self._evaluation = start_evaluation(rest)
+        self._reported_at = time.monotonic()
+        self._has_reported = False
         self._process = os.getpid()
 
     @property
     def _done(self) -> int:
         return self._start + self._evaluation.done
 
-    def done(self, began: float, turn: float) -> bytes:
-        """Go on behind what was found, until all is done or the turn is over."""
+    def run(self, began: float, time_slice: float) -> bytes:
+        """Go on behind what was found, until all is done or the time slice is over."""
         if isinstance(self._evaluation, Evaluation):
-            with TELLER.telling(self._tell_ahead):
-                self._take_turn(began, turn)
+            with REPORTER.reporting(self._report_ahead):
+                self._advance(began, time_slice)
         else:
-            self._evaluation.on_look = self._tell_ahead
-            self._take_turn(began, turn)
-        outcome = self._evaluation.found()
-        if not self._names and self._done == self._size and outcome.table.nbytes <= INLINE:
-            return _inline(encode_outcome(outcome))
+            self._evaluation.on_progress = self._report_ahead
+            self._advance(began, time_slice)
+        result = self._evaluation.result()
+        if not self._names and self._done == self._size and result.table.nbytes <= INLINE_BYTES:
+            return _encode_inline(encode_result(result))
         if self._start:
-            table = shifted(outcome.table, self._start)
-            outcome = Outcome(outcome.recomputed, table, outcome.costs)
-        name = self._shelf.save(self._digest, self._start, self._done, outcome)
+            table = offset_positions(result.table, self._start)
+            result = UnitResult(result.recomputed, table, result.costs)
+        name = self._store.put_part(self._digest, self._start, self._done, result)
         if self._done < self._size:
             return cbor2.dumps([None, None])
-        return _stored(_sum([*self._names, name], [*self._outcomes, outcome]))
+        return _encode_stored(_total([*self._names, name], [*self._results, result]))
 
-    def _take_turn(self, began: float, turn: float) -> None:
+    def _advance(self, began: float, time_slice: float) -> None:
         now = time.monotonic()
-        until = now + max(turn, _WORTH * (now - began))
-        count, usual = FIRST, min(STEP_SECONDS, turn)
+        until = now + max(time_slice, _MIN_START_RATIO * (now - began))
+        count, usual = FIRST_STEP, min(STEP_SECONDS, time_slice)
         while self._done < self._size and (now < until or not self._evaluation.done):
             before = now
             self._evaluation.advance(count)
-            _end_unless(self._process)
+            _exit_unless(self._process)
             now = time.monotonic()
             count = max(1, int(count * min(usual / max(now - before, 1e-6), GROWTH)))
-            self._tell(now)
+            self._report(now)
 
-    def _tell(self, now: float) -> None:
+    def _report(self, now: float) -> None:
         """How far it is, now and then, and of what took long when it is done."""
         is_last = self._done == self._size
-        if now - self._told_at >= STEP_SECONDS or (is_last and self._has_told):
-            self._shelf.tell_progress(self._run, self._digest, self._done)
-            self._told_at, self._has_told = now, True
+        if now - self._reported_at >= STEP_SECONDS or (is_last and self._has_reported):
+            self._store.put_progress(self._run, self._digest, self._done)
+            self._reported_at, self._has_reported = now, True
 
-    def _tell_ahead(self) -> None:
+    def _report_ahead(self) -> None:
         """How far it is in the midst of a step."""
         now, ahead = time.monotonic(), self._evaluation.ahead
-        if ahead and now - self._told_at >= STEP_SECONDS:
-            self._shelf.tell_progress(self._run, self._digest, self._done + ahead)
-            self._told_at, self._has_told = now, True
+        if ahead and now - self._reported_at >= STEP_SECONDS:
+            self._store.put_progress(self._run, self._digest, self._done + ahead)
+            self._reported_at, self._has_reported = now, True

@@ -10,110 +10,114 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rebaser_server.compute.evaluate.call_watchdog import IDLE, Watch
-from rebaser_server.compute.evaluate.scalar import Rows
+from rebaser_server.compute.evaluate.call_watchdog import IDLE, CallWatchdog
+from rebaser_server.compute.evaluate.scalar import ScalarEvaluator
 from rebaser_server.compute.functions.vector_functions import (
-    Form,
-    Found,
-    Uniform,
-    any_of,
-    arguments_of,
+    UniformResult,
+    VectorFunction,
+    VectorResult,
+    any_in_row,
+    gather_arguments,
 )
-from rebaser_server.compute.units.segments import WIDE
-from rebaser_server.compute.units.value_buffers import NONE, TEXT, Cells, Places
-from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.compute.units.segments import VECTOR_THRESHOLD
+from rebaser_server.compute.units.value_buffers import NONE, TEXT, Positions, ValueBuffers
+from rebaser_server.compute.units.work_unit import WorkUnit
 
-Where: TypeAlias = "slice | Places"
+PositionSet: TypeAlias = "slice | Positions"
 """Places: a slice of those that follow one another, which costs much less."""
 
 
-class Wide:
+class VectorEvaluator:
     """Which values come out changed is noted in `changed`; what they are, in the cells."""
 
     def __init__(
         self,
-        blob: Blob,
-        cells: Cells,
-        wiring: tuple[Places, Places],
+        unit: WorkUnit,
+        buffers: ValueBuffers,
+        wiring: tuple[Positions, Positions],
         is_changed: NDArray[np.bool_],
-        forms: list[Form | None],
-        rows: Rows,
-        watch: Watch,
+        vector_functions: list[VectorFunction | None],
+        rows: ScalarEvaluator,
+        watchdog: CallWatchdog,
     ) -> None:
-        """`wiring`: the place of each ref, and where the refs of each value begin and end."""
-        self._blob = blob
-        self._cells = cells
+        """`wiring`: the position of each ref, and where the refs of each value begin and end."""
+        self._unit = unit
+        self._buffers = buffers
         self._refs, self._starts = wiring
         self._changed = is_changed
-        self._forms = forms
-        self._rows = rows
-        self._watch = watch
-        self._all_forced = bool(blob.forced.all())
+        self._vector_functions = vector_functions
+        self._scalar = rows
+        self._watchdog = watchdog
+        self._must_compute_all = bool(unit.must_compute.all())
         self.recomputed = 0
-        self.calls = [0] * len(forms)
+        self.calls = [0] * len(vector_functions)
         """By function; and the seconds that they took in all."""
-        self.seconds = [0.0] * len(forms)
+        self.seconds = [0.0] * len(vector_functions)
 
-    def run(self, start: int, end: int) -> None:
+    def evaluate(self, start: int, end: int) -> None:
         """Compute the values from `start` to `end` that are due; none is an input of another."""
-        calls = self._blob.calls[start:end]
+        calls = self._unit.signature_indices[start:end]
         if (calls == calls[0]).all():
-            self._of_one_signature(int(calls[0]), slice(start, end))
+            self._evaluate_same_signature(int(calls[0]), slice(start, end))
             return
-        places = np.arange(start, end)
+        positions = np.arange(start, end)
         if (np.diff(calls) < 0).any():
-            places = places[np.argsort(calls, kind="stable")]
-            calls = self._blob.calls[places]
+            positions = positions[np.argsort(calls, kind="stable")]
+            calls = self._unit.signature_indices[positions]
         bounds = [0, *(np.flatnonzero(np.diff(calls)) + 1).tolist(), len(calls)]
         for first, last in pairwise(bounds):
-            one, other = int(places[first]), int(places[last - 1]) + 1
+            one, other = int(positions[first]), int(positions[last - 1]) + 1
             together = other - one == last - first
-            where = slice(one, other) if together else places[first:last]
-            self._of_one_signature(int(calls[first]), where)
+            where = slice(one, other) if together else positions[first:last]
+            self._evaluate_same_signature(int(calls[first]), where)
 
-    def _of_one_signature(self, call: int, where: Where) -> None:
+    def _evaluate_same_signature(self, call: int, where: PositionSet) -> None:
         refs = self._refs_of(where)
-        if not self._all_forced:
-            forced = self._blob.forced[where]
-            if not forced.all():
-                due = forced | any_of(self._changed[refs])
+        if not self._must_compute_all:
+            must_compute = self._unit.must_compute[where]
+            if not must_compute.all():
+                due = must_compute | any_in_row(self._changed[refs])
                 if not due.all():
-                    where, refs = _places(where)[due], refs[due]
-        form = self._forms[self._blob.signatures[call][0]]
-        if form is not None and len(refs) >= WIDE:
-            left = self._at_once(form, call, where, refs)
+                    where, refs = _to_positions(where)[due], refs[due]
+        vector_function = self._vector_functions[self._unit.signatures[call][0]]
+        if vector_function is not None and len(refs) >= VECTOR_THRESHOLD:
+            left = self._call_vectorised(vector_function, call, where, refs)
             if left is None:
                 return
-            where, refs = _places(where)[left], refs[left]
+            where, refs = _to_positions(where)[left], refs[left]
         if len(refs):
-            self._rows.all_of(_places(where), refs)
+            self._scalar.evaluate_same_signature(_to_positions(where), refs)
 
-    def _refs_of(self, where: Where) -> Places:
+    def _refs_of(self, where: PositionSet) -> Positions:
         """A row for each."""
         starts = self._starts
         if isinstance(where, slice):
             some = self._refs[starts[where.start] : starts[where.stop]]
-            return some.reshape(where.stop - where.start, -1) if len(some) else _none(where)
+            return some.reshape(where.stop - where.start, -1) if len(some) else _no_refs(where)
         width = int(starts[where[0] + 1] - starts[where[0]])
         return self._refs.take(starts[where][:, None] + np.arange(width))
 
-    def _at_once(self, form: Form, call: int, where: Where, refs: Places) -> Places | None:
+    def _call_vectorised(
+        self, vector_function: VectorFunction, call: int, where: PositionSet, refs: Positions
+    ) -> Positions | None:
         """Compute those of these that the form can; return the others, by position, if any."""
-        function, shape = self._blob.signatures[call]
+        function, specs = self._unit.signatures[call]
         count = len(refs)
         started = time.perf_counter()
-        arguments, complete = arguments_of(self._cells, shape, refs)
-        limited = self._limited if self._blob.functions[function][0] == "python" else _unlimited
+        arguments, complete = gather_arguments(self._buffers, specs, refs)
+        limited = (
+            self._limiting_calls if self._unit.functions[function][0] == "python" else _not_limiting
+        )
         try:
             with np.errstate(all="ignore"), limited(where):
-                found = form(arguments, count)
+                found = vector_function(arguments, count)
         except BaseException:  # noqa: BLE001 - one by one, each tells what is wrong
             return np.arange(count)
         left = None
-        if isinstance(found, Uniform) and complete is None:
+        if isinstance(found, UniformResult) and complete is None:
             self._write_uniform(where, found)
         else:
-            found = found.found() if isinstance(found, Uniform) else found
+            found = found.expand() if isinstance(found, UniformResult) else found
             left = self._write(where, found, complete)
         count -= 0 if left is None else len(left)
         self.calls[function] += count
@@ -122,71 +126,71 @@ class Wide:
         return left
 
     @contextmanager
-    def _limited(self, where: Where) -> Iterator[None]:
+    def _limiting_calls(self, where: PositionSet) -> Iterator[None]:
         """Hold all calls at once to the limits of one: beyond, they are made one by one."""
-        place_now = self._watch.place
-        with self._watch.headroom():
+        position = self._watchdog.position
+        with self._watchdog.limiting_memory():
             try:
-                place_now[0] = where.start if isinstance(where, slice) else where[0]
+                position[0] = where.start if isinstance(where, slice) else where[0]
                 yield
             finally:
-                place_now[0] = IDLE
+                position[0] = IDLE
 
-    def _write_uniform(self, where: Where, found: Uniform) -> None:
-        cells = self._cells
-        is_new = cells.bits[where] != found.bits
-        is_new |= cells.kinds[where] != found.kind
+    def _write_uniform(self, where: PositionSet, found: UniformResult) -> None:
+        buffers = self._buffers
+        is_new = buffers.bits[where] != found.bits
+        is_new |= buffers.kinds[where] != found.kind
         bits = found.bits
         if not is_new.all():
-            where, bits = _places(where)[is_new], bits[is_new]
-        cells.bits[where] = bits
-        cells.kinds[where] = found.kind
+            where, bits = _to_positions(where)[is_new], bits[is_new]
+        buffers.bits[where] = bits
+        buffers.kinds[where] = found.kind
         self._changed[where] = True
 
     def _write(
-        self, where: Where, found: Found, complete: NDArray[np.bool_] | None
-    ) -> Places | None:
-        cells = self._cells
-        self._require_sound(found)
+        self, where: PositionSet, found: VectorResult, complete: NDArray[np.bool_] | None
+    ) -> Positions | None:
+        buffers = self._buffers
+        self._drop_invalid_texts(found)
         # What has an input without a value is blocked, whatever the form makes of that.
         done = found.kinds != NONE
         if complete is not None:
             done &= complete
-        is_new = (cells.kinds[where] != found.kinds) | (cells.bits[where] != found.bits)
-        places = _places(where)
+        is_new = (buffers.kinds[where] != found.kinds) | (buffers.bits[where] != found.bits)
+        positions = _to_positions(where)
         if found.chosen is not None:
             same = np.flatnonzero(done & ~is_new & (found.kinds == TEXT))
             if len(same):
-                one, other = cells.texts_at(places[same]), cells.texts_at(found.chosen[same])
+                one, other = buffers.texts_at(positions[same]), buffers.texts_at(found.chosen[same])
                 is_new[same] = pa.compute.not_equal(one, other).to_numpy(zero_copy_only=False)
         is_new &= done
-        written = places[is_new]
-        cells.kinds[written] = found.kinds[is_new]
-        cells.bits[written] = found.bits[is_new]
+        written = positions[is_new]
+        buffers.kinds[written] = found.kinds[is_new]
+        buffers.bits[written] = found.bits[is_new]
         if found.chosen is not None:
-            cells.choose(written, found.chosen[is_new])
+            buffers.alias_texts(written, found.chosen[is_new])
         self._changed[written] = True
         return None if done.all() else np.flatnonzero(~done)
 
-    def _require_sound(self, found: Found) -> None:
+    def _drop_invalid_texts(self, found: VectorResult) -> None:
         """What is beyond the limits of a value is no result."""
         if found.chosen is None:
             return
         texts = np.flatnonzero(found.kinds == TEXT)
         if len(texts):
             chosen = found.chosen[texts]
-            self._cells.require_sound(np.unique(chosen))
-            is_too_large = self._cells.exceed(chosen, self._watch.value_bytes)
-            found.kinds[texts[is_too_large | (self._cells.kinds[chosen] == NONE)]] = NONE
+            self._buffers.drop_too_deep(np.unique(chosen))
+            is_too_large = self._buffers.longer_than(chosen, self._watchdog.value_bytes)
+            found.kinds[texts[is_too_large | (self._buffers.kinds[chosen] == NONE)]] = NONE
 
 
-def _places(where: Where) -> Places:
+def _to_positions(where: PositionSet) -> Positions:
     return np.arange(where.start, where.stop) if isinstance(where, slice) else where
 
 
-def _none(where: slice) -> Places:
+def _no_refs(where: slice) -> Positions:
     return np.empty((where.stop - where.start, 0), np.int64)
 
 
-def _unlimited(_where: Any) -> AbstractContextManager[None]:
+def _not_limiting(_where: Any) -> AbstractContextManager[None]:
     return nullcontext()

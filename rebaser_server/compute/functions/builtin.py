@@ -9,9 +9,14 @@ from itertools import chain
 from math import fsum, prod
 from typing import Any, Final
 
-from rebaser_server.compute.functions.argument_checks import expected, numbers, ordered, present
-from rebaser_server.compute.functions.json_rfcs import merged, pointed_at
-from rebaser_server.compute.json_values import same
+from rebaser_server.compute.functions.argument_checks import (
+    non_null,
+    require_comparable,
+    require_kinds,
+    require_numbers,
+)
+from rebaser_server.compute.functions.json_rfcs import merge_patch, resolve_pointer
+from rebaser_server.compute.json_values import json_equal
 
 BUILTINS: Final[dict[str, Callable[..., Any]]] = {}
 """By name."""
@@ -40,17 +45,17 @@ def _collect(*, values: list[Any]) -> list[Any]:
 
 @builtin("sum")
 def _sum(*, values: list[Any]) -> int | float:
-    return _total(numbers(values))
+    return _total(require_numbers(values))
 
 
 @builtin("product")
 def _product(*, values: list[Any]) -> Any:
-    return prod(numbers(values))
+    return prod(require_numbers(values))
 
 
 @builtin("mean")
 def _mean(*, values: list[Any]) -> float | None:
-    items = numbers(values)
+    items = require_numbers(values)
     return _total(items) / len(items) if items else None
 
 
@@ -61,82 +66,82 @@ def _total(items: list[Any]) -> int | float:
 
 @builtin("min")
 def _min(*, values: list[Any]) -> Any:
-    return min(ordered(values), default=None)
+    return min(require_comparable(values), default=None)
 
 
 @builtin("max")
 def _max(*, values: list[Any]) -> Any:
-    return max(ordered(values), default=None)
+    return max(require_comparable(values), default=None)
 
 
 @builtin("count")
 def _count(*, values: list[Any]) -> int:
-    return len(present(values))
+    return len(non_null(values))
 
 
 @builtin("subtract")
 def _subtract(*, left: float, right: float) -> int | float:
-    left, right = expected([left, right], (int, float), "numbers")
+    left, right = require_kinds([left, right], (int, float), "numbers")
     return left - right
 
 
 @builtin("divide")
 def _divide(*, left: float, right: float) -> float:
-    left, right = expected([left, right], (int, float), "numbers")
+    left, right = require_kinds([left, right], (int, float), "numbers")
     return left / right
 
 
 @builtin("round")
 def _round(*, value: float, digits: int = 0) -> int | float:
-    (value,) = expected([value], (int, float), "numbers")
+    (value,) = require_kinds([value], (int, float), "numbers")
     return round(value, digits) if digits > 0 else round(round(value, digits))
 
 
 @builtin("any")
 def _any(*, values: list[bool | None]) -> bool:
-    return any(expected(present(values), bool, "booleans"))
+    return any(require_kinds(non_null(values), bool, "booleans"))
 
 
 @builtin("all")
 def _all(*, values: list[bool | None]) -> bool:
-    return all(expected(present(values), bool, "booleans"))
+    return all(require_kinds(non_null(values), bool, "booleans"))
 
 
 @builtin("not")
 def _not(*, value: bool) -> bool:
-    (value,) = expected([value], bool, "booleans")
+    (value,) = require_kinds([value], bool, "booleans")
     return not value
 
 
 @builtin("equal")
 def _equal(*, left: Any, right: Any) -> bool:
-    return same(left, right)
+    return json_equal(left, right)
 
 
 @builtin("less")
 def _less(*, left: Any, right: Any) -> bool:
     kinds = str if isinstance(left, str) else (int, float)
-    left, right = expected([left, right], kinds, "two numbers, or two strings")
+    left, right = require_kinds([left, right], kinds, "two numbers, or two strings")
     return bool(left < right)
 
 
 @builtin("if")
 def _if(*, condition: bool, then: Any, otherwise: Any = None) -> Any:
-    (condition,) = expected([condition], bool, "booleans")
+    (condition,) = require_kinds([condition], bool, "booleans")
     return then if condition else otherwise
 
 
 @builtin("coalesce")
 def _coalesce(*, values: list[Any]) -> Any:
-    return next(iter(present(values)), None)
+    return next(iter(non_null(values)), None)
 
 
 @builtin("concat")
 def _concat(*, values: list[Any], separator: str = "") -> str | list[Any]:
-    parts = present(values)
+    parts = non_null(values)
     if parts and isinstance(parts[0], list):
-        return list(chain.from_iterable(expected(parts, list, "strings, or lists")))
-    return separator.join(expected(parts, str, "strings, or lists"))
+        return list(chain.from_iterable(require_kinds(parts, list, "strings, or lists")))
+    return separator.join(require_kinds(parts, str, "strings, or lists"))
 
 
 @builtin("lookup")
@@ -150,9 +155,9 @@ def _lookup(*, table: dict[str, Any] | list[Any], key: str | int, default: Any =
 
 @builtin("json_get")
 def _json_get(*, document: Any, pointer: str, default: Any = None) -> Any:
-    return pointed_at(document, pointer, default)
+    return resolve_pointer(document, pointer, default)
 
 
 @builtin("json_merge")
 def _json_merge(*, values: list[Any]) -> Any:
-    return reduce(merged, present(values), None)
+    return reduce(merge_patch, non_null(values), None)

@@ -30,7 +30,7 @@ class CelError(Exception):
     """What the engine says of an expression or of a call."""
 
 
-def function(code: str) -> Callable[..., Any]:
+def compile_function(code: str) -> Callable[..., Any]:
     """What to call with the variables of the expression as keyword arguments.
 
     Raises:
@@ -47,28 +47,28 @@ def function(code: str) -> Callable[..., Any]:
 
     def call(**arguments: Any) -> Any:
         plain = _plain(arguments)
-        compiled = _compiled(code, tuple(arguments))
+        compiled = _compile(code, tuple(arguments))
         try:
             found = compiled.eval(data=plain)
         except RuntimeError as error:
-            raise CelError(_brief(error)) from None
+            raise CelError(_first_line(error)) from None
         value = found.plain_value()
         if found.type().name() == "ERROR":
-            raise CelError(_brief(value))
+            raise CelError(_first_line(value))
         return value
 
     return call
 
 
 @lru_cache(1024)
-def _compiled(code: str, names: tuple[str, ...]) -> Any:
+def _compile(code: str, names: tuple[str, ...]) -> Any:
     from cel_expr_python import cel  # noqa: PLC0415 - see above
 
     try:
         env = cel.NewEnv(variables=dict.fromkeys(names, cel.Type.DYN))
         return env.compile(code)
     except Exception as error:  # noqa: BLE001 - whatever the binding makes of it
-        raise CelError(_brief(error)) from None
+        raise CelError(_first_line(error)) from None
 
 
 def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _brief(error: object) -> str:
+def _first_line(error: object) -> str:
     """The first line, which says what is wrong and where, without the code in front of it."""
     line = str(error).strip().split("\n", 1)[0]
     return re.sub(r"^[A-Z_]+: (ERROR: )?| \[[A-Z_]+\]$", "", line)

@@ -12,7 +12,7 @@ _ROUNDED_ONCE: Final = 2
 """Items whose sum is rounded once, which is right by itself."""
 
 
-def added(matrix: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+def sum_rows_exact(matrix: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     """The sum of each row, and whether it is sure to be the float nearest to the exact sum.
 
     What each addition rounds off is known exactly (Knuth's TwoSum), so the sum is known to

@@ -6,7 +6,7 @@ from typing import Any, Final
 _INDEX: Final = re.compile("0|[1-9][0-9]{,17}")
 
 
-def pointed_at(document: Any, pointer: str, default: Any) -> Any:
+def resolve_pointer(document: Any, pointer: str, default: Any) -> Any:
     """What `pointer` leads to in `document`, or `default` if it leads nowhere."""
     if pointer and not pointer.startswith("/"):
         raise ValueError("a JSON pointer is empty or begins with '/'")
@@ -21,10 +21,10 @@ def pointed_at(document: Any, pointer: str, default: Any) -> Any:
     return document
 
 
-def merged(target: Any, patch: Any) -> Any:
+def merge_patch(target: Any, patch: Any) -> Any:
     """`target` with `patch` applied; neither is changed."""
     if not isinstance(patch, dict):
         return patch
     old = target if isinstance(target, dict) else {}
-    new = {key: merged(old.get(key), item) for key, item in patch.items() if item is not None}
+    new = {key: merge_patch(old.get(key), item) for key, item in patch.items() if item is not None}
     return {key: item for key, item in old.items() if key not in patch} | new

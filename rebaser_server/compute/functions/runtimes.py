@@ -6,11 +6,11 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from rebaser_server.compute.errors import FunctionMissing
-from rebaser_server.compute.failure_text import described
+from rebaser_server.compute.failure_text import describe
 from rebaser_server.compute.functions import cel, vector_functions
 from rebaser_server.compute.functions.builtin import BUILTINS
-from rebaser_server.compute.functions.builtin_vectorised import FORMS
-from rebaser_server.compute.functions.vector_functions import Form
+from rebaser_server.compute.functions.builtin_vectorised import VECTOR_BUILTINS
+from rebaser_server.compute.functions.vector_functions import VectorFunction
 
 GROUP: Final = "rebaser.functions"
 """Entry points in this group are what runtime `python` can name."""
@@ -29,18 +29,18 @@ def resolve(runtime: str, code: str) -> Callable[..., Any]:
     if runtime == "python":
         return _installed(code)
     if runtime == "cel":
-        return cel.function(code)
+        return cel.compile_function(code)
     raise FunctionMissing(f"there is no runtime {runtime!r}, only 'builtin', 'python' and 'cel'")
 
 
-def form_of(runtime: str, code: str) -> Form | None:
+def resolve_vectorised(runtime: str, code: str) -> VectorFunction | None:
     """How to call it for many values at once, if it can be."""
     if runtime == "builtin":
-        return FORMS.get(code)
+        return VECTOR_BUILTINS.get(code)
     if runtime != "python":
         return None
     try:
-        return vector_functions.form_of(_installed(code))
+        return vector_functions.vector_function_of(_installed(code))
     except Exception:  # noqa: BLE001 - an installed object's own code; or there is no such function
         return None
 
@@ -55,41 +55,43 @@ def _builtin(name: str) -> Callable[..., Any]:
 @cache
 def _installed(code: str) -> Callable[..., Any]:
     """`name`, which is whichever version is installed under it, or `name@version`."""
-    found = _points(code)
+    found = _entry_points_of(code)
     name, _, version = code.partition("@")
     if not found and version:
-        current = _points(name)
-        if current and getattr(_loaded(current, name), "version", None) == version:
-            return _loaded(current, name)
+        current = _entry_points_of(name)
+        if current and getattr(_load(current, name), "version", None) == version:
+            return _load(current, name)
     if not found:
-        raise FunctionMissing(f"no Python function {code!r} is installed here{_others(name)}")
-    return _loaded(found, code)
+        raise FunctionMissing(
+            f"no Python function {code!r} is installed here{_other_versions(name)}"
+        )
+    return _load(found, code)
 
 
-def _points(name: str) -> tuple[EntryPoint, ...]:
+def _entry_points_of(name: str) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=GROUP, name=name))
 
 
-def _loaded(found: tuple[EntryPoint, ...], name: str) -> Callable[..., Any]:
+def _load(found: tuple[EntryPoint, ...], name: str) -> Callable[..., Any]:
     if len({point.value for point in found}) > 1:
         raise FunctionMissing(f"more than one Python function {name!r} is installed here")
     try:
         function: Callable[..., Any] = found[0].load()
     except BaseException as error:
         raise FunctionMissing(
-            f"Python function {name!r} does not load: {described(error)}"
+            f"Python function {name!r} does not load: {describe(error)}"
         ) from error
     return function
 
 
-def _others(name: str) -> str:
+def _other_versions(name: str) -> str:
     """What there is of that name, as the end of a message."""
     versions = [
         point.name
         for point in entry_points(group=GROUP)
         if point.name == name or point.name.startswith(f"{name}@")
     ]
-    current = _points(name)
-    if current and (version := getattr(_loaded(current, name), "version", None)):
+    current = _entry_points_of(name)
+    if current and (version := getattr(_load(current, name), "version", None)):
         versions.append(f"{name}@{version}")
     return f", only {', '.join(sorted(set(versions)))}" if versions else ""

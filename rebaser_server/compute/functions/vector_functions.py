@@ -12,27 +12,27 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_server.compute.units.segments import WIDE
+from rebaser_server.compute.units.segments import VECTOR_THRESHOLD
 from rebaser_server.compute.units.value_buffers import (
     BOOL,
     FLOAT,
     INT,
     NONE,
     Bits,
-    Cells,
     Kinds,
-    Places,
+    Positions,
+    ValueBuffers,
 )
-from rebaser_server.compute.units.work_unit import Shape
+from rebaser_server.compute.units.work_unit import ArgumentSpec
 
 _NARROW: Final = 16
 
-INTEGERS: Final = 2**31
+MAX_INTEGER: Final = 2**31
 """Magnitude below which integers are given to a vectorised function, unless it says otherwise in
 an attribute `integers`: two of them multiplied, or as many of them added, are right in 64 bits."""
 
 
-def any_of(matrix: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def any_in_row(matrix: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whether one of each row is true; NumPy's own is slow where rows are short."""
     if not 0 < matrix.shape[1] <= _NARROW:
         return np.any(matrix, 1)  # type: ignore[no-any-return]
@@ -42,18 +42,18 @@ def any_of(matrix: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return found
 
 
-def all_of(matrix: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def all_in_row(matrix: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whether all of each row are true."""
-    return ~any_of(~matrix)
+    return ~any_in_row(~matrix)
 
 
 @dataclass(slots=True)
-class Argument:
+class ArgumentBuffers:
     """One argument of many calls: a row for each call, a column for each cell."""
 
     kinds: NDArray[np.uint8]
     bits: NDArray[np.int64]
-    places: Places
+    positions: Positions
     is_list: bool
     kind: int = NONE
     """Of all cells, if it is known that they are of one."""
@@ -83,118 +83,123 @@ class Argument:
 
 
 @dataclass(slots=True)
-class Found:
+class VectorResult:
     """A result for each call; of kind NONE where it has to be computed by itself."""
 
     kinds: Kinds
     bits: Bits
-    chosen: Places | None = None
+    chosen: Positions | None = None
     """The cell that it is, for a result that may be TEXT."""
 
     @classmethod
-    def nothing(cls, count: int) -> Self:
+    def none(cls, count: int) -> Self:
         return cls(np.zeros(count, np.uint8), np.zeros(count, np.int64))
 
-    def floats(self, where: NDArray[np.bool_], numbers: NDArray[np.float64]) -> None:
+    def set_floats(self, where: NDArray[np.bool_], numbers: NDArray[np.float64]) -> None:
         """Set these results to floats; those that are not finite stay to be computed."""
         sound = where & np.isfinite(numbers)
         self.kinds[sound] = FLOAT
         self.bits[sound] = numbers[sound].view(np.int64)
 
-    def integers(self, where: NDArray[np.bool_], numbers: NDArray[np.int64]) -> None:
+    def set_integers(self, where: NDArray[np.bool_], numbers: NDArray[np.int64]) -> None:
         self.kinds[where] = INT
         self.bits[where] = numbers[where]
 
-    def booleans(self, where: NDArray[np.bool_], truths: NDArray[np.bool_]) -> None:
+    def set_booleans(self, where: NDArray[np.bool_], truths: NDArray[np.bool_]) -> None:
         self.kinds[where] = BOOL
         self.bits[where] = truths[where]
 
 
 @dataclass(slots=True)
-class Uniform:
+class UniformResult:
     """A result for each call, and all of one kind, which is not TEXT."""
 
     kind: int
     bits: Bits
 
-    def found(self) -> Found:
-        return Found(np.full(len(self.bits), self.kind, np.uint8), self.bits)
+    def expand(self) -> VectorResult:
+        return VectorResult(np.full(len(self.bits), self.kind, np.uint8), self.bits)
 
 
-Form = Callable[[dict[str, Argument], int], Found | Uniform]
+VectorFunction = Callable[[dict[str, ArgumentBuffers], int], VectorResult | UniformResult]
 """Arguments and the number of calls → results. Raises `TypeError` for what it does not know."""
 
 
-def arguments_of(
-    cells: Cells, shape: list[Shape], refs: Places
-) -> tuple[dict[str, Argument], NDArray[np.bool_] | None]:
+def gather_arguments(
+    buffers: ValueBuffers, specs: list[ArgumentSpec], refs: Positions
+) -> tuple[dict[str, ArgumentBuffers], NDArray[np.bool_] | None]:
     """The arguments of calls, whose cells are the rows of `refs`; and which calls have them all.
 
     None stands for all calls.
     """
-    kinds, bits = cells.kinds.take(refs), cells.bits.take(refs)
+    kinds, bits = buffers.kinds.take(refs), buffers.bits.take(refs)
     kind = int(kinds[0, 0]) if kinds.size else NONE
     if kind != NONE and not (kinds == kind).all():
         kind = NONE
     arguments, start = {}, 0
-    for name, count in shape:
+    for name, count in specs:
         end = start + (1 if count is None else count)
-        arguments[name] = Argument(
+        arguments[name] = ArgumentBuffers(
             kinds[:, start:end], bits[:, start:end], refs[:, start:end], count is not None, kind
         )
         start = end
     if kind != NONE:
         return arguments, None
     there = kinds != NONE
-    return arguments, None if there.all() else all_of(there)
+    return arguments, None if there.all() else all_in_row(there)
 
 
-def form_of(function: Callable[..., Any]) -> Form | None:
+def vector_function_of(function: Callable[..., Any]) -> VectorFunction | None:
     """The form of a Python function that offers one."""
     offered = getattr(function, "vectorised", None)
     if not callable(offered):
         return None
-    limit = getattr(function, "integers", INTEGERS)
+    limit = getattr(function, "integers", MAX_INTEGER)
 
-    def form(arguments: dict[str, Argument], count: int) -> Found | Uniform:
+    def form(arguments: dict[str, ArgumentBuffers], count: int) -> VectorResult | UniformResult:
         if all(argument.is_uniform(limit) for argument in arguments.values()):
-            arrays = {name: _array(each, each.bits) for name, each in arguments.items()}
-            return _taken(offered(**arrays), count)
-        found = Found.nothing(count)
-        for rows, arrays in _uniform(arguments, count, limit):
-            part = _taken(offered(**arrays), len(rows))
-            part = part.found() if isinstance(part, Uniform) else part
+            arrays = {name: _to_array(each, each.bits) for name, each in arguments.items()}
+            return _read_results(offered(**arrays), count)
+        found = VectorResult.none(count)
+        for rows, arrays in _uniform_groups(arguments, count, limit):
+            part = _read_results(offered(**arrays), len(rows))
+            part = part.expand() if isinstance(part, UniformResult) else part
             found.kinds[rows], found.bits[rows] = part.kinds, part.bits
         return found
 
     return form
 
 
-def _uniform(
-    arguments: dict[str, Argument], count: int, limit: int
-) -> Iterator[tuple[Places, dict[str, NDArray[Any]]]]:
+def _uniform_groups(
+    arguments: dict[str, ArgumentBuffers], count: int, limit: int
+) -> Iterator[tuple[Positions, dict[str, NDArray[Any]]]]:
     """The calls, by position, all of whose arguments are of one kind each, and of many calls."""
     code = np.zeros(count, np.int64)
     fits = np.ones(count, np.bool_)
     for argument in arguments.values():
         if argument.kinds.shape[1]:
             first = argument.kinds[:, 0]
-            fits &= all_of(argument.kinds == first[:, None]) & (first >= BOOL) & (first <= FLOAT)
+            fits &= (
+                all_in_row(argument.kinds == first[:, None]) & (first >= BOOL) & (first <= FLOAT)
+            )
             integers = argument.kinds == INT
             if integers.any():
                 large = (argument.bits >= limit) | (argument.bits <= -limit)
-                fits &= ~any_of(integers & large)
+                fits &= ~any_in_row(integers & large)
             code = code * 8 + first
     for one in np.unique(code[fits]).tolist():
         rows = np.flatnonzero(fits & (code == one))
-        if len(rows) >= WIDE:
+        if len(rows) >= VECTOR_THRESHOLD:
             yield (
                 rows,
-                {name: _array(each, each.bits[rows], rows[0]) for name, each in arguments.items()},
+                {
+                    name: _to_array(each, each.bits[rows], rows[0])
+                    for name, each in arguments.items()
+                },
             )
 
 
-def _array(argument: Argument, bits: Bits, row: int = 0) -> NDArray[Any]:
+def _to_array(argument: ArgumentBuffers, bits: Bits, row: int = 0) -> NDArray[Any]:
     kind = (argument.kind or argument.kinds[row, 0]) if bits.shape[1] else INT
     array: NDArray[Any] = bits.view(np.float64) if kind == FLOAT else bits
     if kind == BOOL:
@@ -202,7 +207,7 @@ def _array(argument: Argument, bits: Bits, row: int = 0) -> NDArray[Any]:
     return array if argument.is_list else array[:, 0]
 
 
-def _taken(results: Any, count: int) -> Found | Uniform:
+def _read_results(results: Any, count: int) -> VectorResult | UniformResult:
     """What a vectorised function returned for so many calls."""
     mask, results = np.ma.getmask(results), np.ma.getdata(results)
     if results.shape != (count,):
@@ -218,6 +223,6 @@ def _taken(results: Any, count: int) -> Found | Uniform:
         case _:
             raise TypeError(f"results of {results.dtype} are no numbers and no booleans")
     if mask is np.ma.nomask and (sound is None or sound.all()):
-        return Uniform(kind, bits)
+        return UniformResult(kind, bits)
     done = ~mask if sound is None else sound & ~mask
-    return Found(np.where(done, kind, NONE).astype(np.uint8), np.where(done, bits, 0))
+    return VectorResult(np.where(done, kind, NONE).astype(np.uint8), np.where(done, bits, 0))

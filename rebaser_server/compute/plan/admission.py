@@ -1,4 +1,4 @@
-"""How much text goes into one blob, which is held in memory whole wherever it is computed."""
+"""How much text goes into one unit, which is held in memory whole wherever it is computed."""
 
 from typing import Final
 
@@ -7,20 +7,20 @@ from numpy.typing import NDArray
 
 from rebaser_server.compute.units.buffers import strings
 from rebaser_server.compute.units.culprits import FAILED_RUNTIME
-from rebaser_server.compute.units.work_unit import PENDING, Blob, Limits
+from rebaser_server.compute.units.work_unit import PENDING, CallLimits, WorkUnit
 from rebaser_server.values.graph import Graph
 
-MOST_BYTES: Final = 512 << 20
-"""Bytes of text of a blob, unless it is said."""
+MAX_UNIT_BYTES: Final = 512 << 20
+"""Bytes of text of a unit, unless it is said."""
 _MIB: Final = 1 << 20
 
 
-def octets(
+def text_bytes_of_parts(
     graph: Graph,
     indices: NDArray[np.int32],
     parts: NDArray[np.int32],
     outside: NDArray[np.int32],
-    takers: NDArray[np.int32],
+    dependents: NDArray[np.int32],
 ) -> NDArray[np.float64]:
     """Bytes of text that each part needs: of its values, and of each constant that it takes.
 
@@ -29,36 +29,36 @@ def octets(
         indices: of the values.
         parts: of each value.
         outside: what is taken from outside, and for each
-        takers: the value that takes it.
+        dependents: the value that takes it.
     """
     count = int(parts.max()) + 1
     own = np.bincount(parts, graph.text_sizes(indices), count)
-    pairs = np.unique(parts[takers].astype(np.int64) << 32 | outside)
+    pairs = np.unique(parts[dependents].astype(np.int64) << 32 | outside)
     constants = graph.text_sizes(pairs & 0xFFFFFFFF)
     return (own + np.bincount(pairs >> 32, constants, count)).astype(np.float64)
 
 
-def cut(
+def split_by_bytes(
     order: NDArray[np.int64], needed: NDArray[np.float64], most: int
 ) -> list[NDArray[np.int64]]:
     """Parts in this order in groups that need at most so much each, if no part needs more."""
     ends, total = [], 0.0
-    for place, each in enumerate(needed[order].tolist()):
+    for position, each in enumerate(needed[order].tolist()):
         total += each
-        if total > most and place:
-            ends.append(place)
+        if total > most and position:
+            ends.append(position)
             total = each
     return np.split(order, ends)
 
 
-def refused(graph: Graph, indices: NDArray[np.int32], needed: float, most: int) -> Blob:
-    """A blob in which all these values fail, since what they need does not go into one."""
+def refused_unit(graph: Graph, indices: NDArray[np.int32], needed: float, most: int) -> WorkUnit:
+    """A unit in which all these values fail, since what they need does not go into one."""
     count = len(indices)
     message = (
         f"not computed: values that depend on each other need {needed / _MIB:,.4g} MiB of text "
         f"together; at most {most / _MIB:,.4g} are allowed (REBASER_DVU_BLOB_BYTES)"
     )
-    return Blob(
+    return WorkUnit(
         [(FAILED_RUNTIME, message)],
         [(0, [])],
         graph.ids_of(indices),
@@ -66,5 +66,5 @@ def refused(graph: Graph, indices: NDArray[np.int32], needed: float, most: int) 
         np.full(count, PENDING, np.uint8),
         strings([""]).take(np.zeros(count, np.int64)),
         np.ones(count, np.bool_),
-        limits=Limits(),
+        limits=CallLimits(),
     )

@@ -7,76 +7,82 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_server.compute.units.run_store import Stored
-from rebaser_server.compute.units.unit_result import Costs, Outcome
-from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.compute.units.run_store import StoredResult
+from rebaser_server.compute.units.unit_result import CallCosts, UnitResult
+from rebaser_server.compute.units.work_unit import WorkUnit
 
-UNKNOWN: Final = 2e-6
+UNKNOWN_SECONDS: Final = 2e-6
 """Seconds for a value of a function that was never measured: that of a cheap one."""
-ROW: Final = 2e-6
+ROW_SECONDS: Final = 2e-6
 """Seconds that a value takes beside its function."""
-STAGE: Final = 0.1
+STAGE_SECONDS: Final = 0.1
 """Seconds that a run of its own takes, however little there is to do in it, before one was seen."""
-WORTH: Final = 1.25
+MIN_SPEEDUP: Final = 1.25
 """A guess is only a guess: so many times shorter it has to promise to be."""
 _WEIGHT: Final = 0.3
 """Of the newest measurement against all before it."""
-_BESIDES: Final = ("", "")
+_OVERHEAD: Final = ("", "")
 """Stands for no function, but for what a run takes besides them."""
-_LONG: Final = 20
+_NEGLIGIBLE: Final = 20
 """Times what a run takes besides: what works for longer says nothing of that, since what it took
 is not known so well."""
 
 
 @dataclass(slots=True)
-class CostBook:
+class CostModel:
     """Seconds for a value, by runtime and code; what was measured lately counts most."""
 
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
 
     @property
-    def stage(self) -> float:
+    def stage_seconds(self) -> float:
         """Seconds that a run takes besides."""
-        return self.seconds.get(_BESIDES, STAGE)
+        return self.seconds.get(_OVERHEAD, STAGE_SECONDS)
 
-    def learn(self, costs: Costs) -> None:
+    def learn(self, costs: CallCosts) -> None:
         for function, (calls, spent) in costs.items():
             if calls:
                 measured = spent / calls
                 before = self.seconds.get(function, measured)
                 self.seconds[function] = before + _WEIGHT * (measured - before)
 
-    def learn_run(self, seconds: float, outcomes: Iterable[Outcome | Stored], slots: int) -> None:
+    def learn_run(
+        self, seconds: float, results: Iterable[UnitResult | StoredResult], slots: int
+    ) -> None:
         """Learn from a run that took so long what its functions took, and what it did besides."""
         longest = total = 0.0
-        for outcome in outcomes:
-            self.learn(outcome.costs)
-            spent = sum(spent for _, spent in outcome.costs.values()) + ROW * outcome.recomputed
+        for result in results:
+            self.learn(result.costs)
+            spent = (
+                sum(spent for _, spent in result.costs.values()) + ROW_SECONDS * result.recomputed
+            )
             longest, total = max(longest, spent), total + spent
         busy = max(longest, total / slots)
-        if busy < _LONG * self.stage:
+        if busy < _NEGLIGIBLE * self.stage_seconds:
             besides = max(seconds - busy, 0.0)
-            self.seconds[_BESIDES] = self.stage + _WEIGHT * (besides - self.stage)
+            self.seconds[_OVERHEAD] = self.stage_seconds + _WEIGHT * (besides - self.stage_seconds)
 
-    def knows(self, blob: Blob) -> bool:
-        """Whether all functions of a blob were measured that may be dear."""
+    def knows(self, unit: WorkUnit) -> bool:
+        """Whether all functions of a unit were measured that may be dear."""
         return all(
             runtime in (None, "builtin") or (runtime, code) in self.seconds
-            for runtime, code in blob.functions
+            for runtime, code in unit.functions
         )
 
-    def of_values(self, blob: Blob) -> NDArray[np.float64]:
-        """The seconds that each value of a blob takes if it is computed."""
+    def estimate(self, unit: WorkUnit) -> NDArray[np.float64]:
+        """The seconds that each value of a unit takes if it is computed."""
         by_function = [
-            UNKNOWN if runtime is None else self.seconds.get((runtime, code), UNKNOWN)
-            for runtime, code in blob.functions
+            UNKNOWN_SECONDS
+            if runtime is None
+            else self.seconds.get((runtime, code), UNKNOWN_SECONDS)
+            for runtime, code in unit.functions
         ]
-        by_call = [ROW + by_function[function] for function, _ in blob.signatures]
-        return np.array([*by_call, 0.0])[blob.calls]
+        by_call = [ROW_SECONDS + by_function[function] for function, _ in unit.signatures]
+        return np.array([*by_call, 0.0])[unit.signature_indices]
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class Stage:
     """Levels that are computed in one run: side by side if it is one, else one after the other."""
 
     start: int
@@ -85,9 +91,9 @@ class Band:
     is_split: bool
 
 
-def bands(
-    costs: NDArray[np.float64], ends: list[int], slots: int, *, stage: float = STAGE
-) -> tuple[list[Band], float]:
+def plan_stages(
+    costs: NDArray[np.float64], ends: list[int], slots: int, *, stage: float = STAGE_SECONDS
+) -> tuple[list[Stage], float]:
     """How to go through levels in the shortest time, and how many seconds that is by all guesses.
 
     Each level is split over the slots, which costs a run of its own, or computed in one slot
@@ -118,17 +124,17 @@ def bands(
             min(split + stage, whole) + seconds,
         )
         came.append((best_is_split, after_split))
-    return _walked_back(came, starts, ends, is_split=split <= whole), min(split, whole)
+    return _backtrack(came, starts, ends, is_split=split <= whole), min(split, whole)
 
 
-def _walked_back(
+def _backtrack(
     came: list[tuple[bool, bool]], starts: list[int], ends: list[int], *, is_split: bool
-) -> list[Band]:
-    found: list[Band] = []
+) -> list[Stage]:
+    found: list[Stage] = []
     for level in range(len(ends) - 1, -1, -1):
         if not is_split and found and not found[-1].is_split:
-            found[-1] = Band(starts[level], found[-1].stop, is_split=False)
+            found[-1] = Stage(starts[level], found[-1].stop, is_split=False)
         else:
-            found.append(Band(starts[level], ends[level], is_split))
+            found.append(Stage(starts[level], ends[level], is_split))
         is_split = came[level][0 if is_split else 1]
     return found[::-1]

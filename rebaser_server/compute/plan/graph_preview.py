@@ -9,20 +9,20 @@ import numpy as np
 from rebaser_server.compute.plan.affected import Closure
 from rebaser_server.values.graph import Graph
 
-MOST: Final = 60
+MAX_VALUES: Final = 60
 """Values shown."""
-ROWS: Final = 12
+MAX_VALUES_PER_LEVEL: Final = 12
 """Values shown of a level."""
-COLUMNS: Final = 10
+MAX_LEVELS: Final = 10
 """Levels shown, the changed sources before them among these."""
-TAKERS: Final = 20
+MAX_DEPENDENTS: Final = 20
 """Dependents of one value that are looked at for the next level."""
-NAME: Final = 48
+MAX_NAME: Final = 48
 """Characters of a name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sketch:
+class GraphPreview:
     """Bounded, and so is what it costs, by the constants above."""
 
     sources: int = 0
@@ -38,27 +38,27 @@ class Sketch:
     """Places in `values`: what is taken, and who takes it."""
 
 
-def sketch(graph: Graph, affected: Closure) -> Sketch:
+def preview_graph(graph: Graph, affected: Closure) -> GraphPreview:
     """Sketch the update of the graph's roots.
 
     In each level those come first that take a value drawn before: there is something to see.
     """
     if not len(affected.indices):
-        return Sketch()
+        return GraphPreview()
     roots = graph.roots.indices()
     sources = roots[graph.columns.func.room[roots] < 0]
     starts = np.flatnonzero(np.diff(affected.levels, prepend=-1))
     ends = [*starts[1:].tolist(), len(affected.indices)]
     columns = [(0, len(sources))] if len(sources) else []
     columns += zip(starts.tolist(), ends, strict=True)
-    columns = columns[:COLUMNS]
-    drawing = _Drawing(graph, affected, min(ROWS, MOST // len(columns)))
-    for place, (start, end) in enumerate(columns):
-        if place == 0 and len(sources):
-            drawing.add(place, sources[: drawing.most].tolist())
+    columns = columns[:MAX_LEVELS]
+    drawing = _Drawing(graph, affected, min(MAX_VALUES_PER_LEVEL, MAX_VALUES // len(columns)))
+    for position, (start, end) in enumerate(columns):
+        if position == 0 and len(sources):
+            drawing.add(position, sources[: drawing.most].tolist())
         else:
-            drawing.add(place, drawing.of_level(start, end))
-    return Sketch(
+            drawing.add(position, drawing.of_level(start, end))
+    return GraphPreview(
         len(sources),
         len(affected.indices),
         len(starts),
@@ -76,15 +76,15 @@ class _Drawing:
         """Values of one column."""
         self.values: list[dict[str, Any]] = []
         self.edges: list[tuple[int, int]] = []
-        self._places: dict[int, int] = {}
-        """Index → place in `values`."""
-        self._takers: dict[int, None] = {}
+        self._positions: dict[int, int] = {}
+        """Index → position in `values`."""
+        self._dependents: dict[int, None] = {}
         """Some of those that take drawn ones."""
 
     def of_level(self, start: int, end: int) -> list[int]:
         """Which of the affected values from `start` to `end` to draw."""
-        places = self._affected.places
-        reached = [index for index in self._takers if start < places[index] <= end]
+        positions = self._affected.positions
+        reached = [index for index in self._dependents if start < positions[index] <= end]
         first = self._affected.indices[start : min(end, start + self.most)].tolist()
         return list(dict.fromkeys([*reached, *first]))[: self.most]
 
@@ -92,24 +92,26 @@ class _Drawing:
         first = len(self.values)
         if self.values:
             refs, widths = self._graph.wiring.refs_of(np.array(indices))
-            drawn = np.flatnonzero(np.isin(refs, list(self._places)))
-            takers = np.repeat(np.arange(first, first + len(indices)), widths)[drawn]
-            taken = map(self._places.__getitem__, refs[drawn].tolist())
-            self.edges += dict.fromkeys(zip(taken, takers.tolist(), strict=True))
-        for place, index in enumerate(indices, first):
-            self._places[index] = place
+            drawn = np.flatnonzero(np.isin(refs, list(self._positions)))
+            dependents = np.repeat(np.arange(first, first + len(indices)), widths)[drawn]
+            taken = map(self._positions.__getitem__, refs[drawn].tolist())
+            self.edges += dict.fromkeys(zip(taken, dependents.tolist(), strict=True))
+        for position, index in enumerate(indices, first):
+            self._positions[index] = position
             self.values.append(self._value(column, index))
-            self._takers.update(dict.fromkeys(islice(self._graph.wiring.takers(index), TAKERS)))
+            self._dependents.update(
+                dict.fromkeys(islice(self._graph.wiring.takers(index), MAX_DEPENDENTS))
+            )
 
     def _value(self, column: int, index: int) -> dict[str, Any]:
         graph = self._graph
         func = graph.columns.func.at[index]
         known = graph.funcs.get(graph.func_ids[func]) if func >= 0 else None
-        at = self._affected.places[index] - 1
+        at = self._affected.positions[index] - 1
         name = graph.names.of(index) or graph.id_at(index)
         return {
             "column": column,
-            "name": name if len(name) <= NAME else f"{name[: NAME - 1]}…",
+            "name": name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…",
             "function": known.name if known else None,
-            "forced": bool(func < 0 or self._affected.forced[at]),
+            "forced": bool(func < 0 or self._affected.must_compute[at]),
         }

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-_DEALT: Final = 4096
+_BALANCED_ONE_BY_ONE: Final = 4096
 """Parts that are given out one by one, each to who has least; the rest are small change."""
 
 
@@ -29,16 +29,16 @@ def components(count: int, one: NDArray[np.int32], other: NDArray[np.int32]) -> 
         one, other = parents[one], parents[other]
         is_apart = one != other
         one, other = one[is_apart], other[is_apart]
-    return _numbered(parents)
+    return _number_by_root(parents)
 
 
-def _numbered(parents: NDArray[np.int32]) -> NDArray[np.int32]:
+def _number_by_root(parents: NDArray[np.int32]) -> NDArray[np.int32]:
     is_first = parents == np.arange(len(parents), dtype=np.int32)
     number: NDArray[Any] = np.cumsum(is_first, dtype=np.int32) - np.int32(1)
     return number[parents]
 
 
-def shared_out(costs: NDArray[Any], count: int) -> NDArray[np.int32]:
+def balance(costs: NDArray[Any], count: int) -> NDArray[np.int32]:
     """Which of `count` groups each of these parts goes to, so that all cost about the same.
 
     The dearest are given out first, each to the group that costs least so far.
@@ -46,18 +46,18 @@ def shared_out(costs: NDArray[Any], count: int) -> NDArray[np.int32]:
     group = np.empty(len(costs), np.int32)
     order = np.argsort(-costs, kind="stable")
     totals = [(0.0, number) for number in range(count)]
-    dealt = order[:_DEALT]
+    dealt = order[:_BALANCED_ONE_BY_ONE]
     for part, cost in zip(dealt.tolist(), costs[dealt].tolist(), strict=True):
         total, number = totals[0]
         group[part] = number
         heapq.heapreplace(totals, (total + cost, number))
-    rest = order[_DEALT:]
+    rest = order[_BALANCED_ONE_BY_ONE:]
     if len(rest):
         # Where in the line of all the rest each group has its share.
         sums = np.cumsum(costs[rest])
         level = (sums[-1] + sum(total for total, _ in totals)) / count
         room = np.array([max(level - total, 0.0) for total, _ in totals])
         ends = np.cumsum(room) * (sums[-1] / max(room.sum(), sums[-1] * 1e-9))
-        place = np.minimum(np.searchsorted(ends, sums - costs[rest] / 2), count - 1)
-        group[rest] = np.array([number for _, number in totals], np.int32)[place]
+        position = np.minimum(np.searchsorted(ends, sums - costs[rest] / 2), count - 1)
+        group[rest] = np.array([number for _, number in totals], np.int32)[position]
     return group

@@ -1,4 +1,4 @@
-"""What a dependent values update computes: the affected values, packed into blobs.
+"""What a dependent values update computes: the affected values, packed into units.
 
 The cost follows the affected values and their inputs; the rest of the graph is not looked at.
 No Python object is made for any of them.
@@ -11,18 +11,23 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_server.compute.plan.admission import MOST_BYTES, cut, octets, refused
+from rebaser_server.compute.plan.admission import (
+    MAX_UNIT_BYTES,
+    refused_unit,
+    split_by_bytes,
+    text_bytes_of_parts,
+)
 from rebaser_server.compute.plan.affected import Closure, closure
-from rebaser_server.compute.plan.graph_preview import Sketch, sketch
-from rebaser_server.compute.plan.partitioning import components, shared_out
-from rebaser_server.compute.units.work_unit import OK, Blob, Limits
+from rebaser_server.compute.plan.graph_preview import GraphPreview, preview_graph
+from rebaser_server.compute.plan.partitioning import balance, components
+from rebaser_server.compute.units.work_unit import OK, CallLimits, WorkUnit
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.graph.csr import distinct
 
-SMALL: Final = 256
-"""Values that a blob holds on average, at least: tasks of fewer would cost more than they gain;
+MIN_VALUES_PER_UNIT: Final = 256
+"""Values that a unit holds on average, at least: tasks of fewer would cost more than they gain;
 unless they are known to take as long as so many whose cost is not known."""
-BLOBS_PER_SLOT: Final = 2
+UNITS_PER_SLOT: Final = 2
 """More than one, so that a slot that was given the cheaper values can take over from another."""
 USUAL: Final = 4e-6
 """Seconds for a value, beside what its function takes, and for a function that is not known."""
@@ -34,119 +39,119 @@ class Plan:
 
     affected: int
     """Values that may be recomputed; how many are, early cutoff decides while they run."""
-    blobs: list[bytes]
-    """Encoded `Blob`s, independent of each other, the dearest first."""
-    sketch: Sketch = field(default_factory=Sketch, compare=False)
+    units: list[bytes]
+    """Encoded `WorkUnit`s, independent of each other, the dearest first."""
+    preview: GraphPreview = field(default_factory=GraphPreview, compare=False)
 
 
 def plan(
     graph: Graph,
     slots: int,
     *,
-    small: int = SMALL,
+    small: int = MIN_VALUES_PER_UNIT,
     costs: Mapping[tuple[str, str], float] | None = None,
-    limits: Limits = Limits(),  # noqa: B008 - it is frozen
-    most_bytes: int = MOST_BYTES,
+    limits: CallLimits = CallLimits(),  # noqa: B008 - it is frozen
+    most_bytes: int = MAX_UNIT_BYTES,
 ) -> Plan:
     """The update that covers all of `graph.roots`, for `slots` evaluators at a time.
 
     Dependent roots and the direct dependents of every root are computed in any case, others
     that are affected only if one of their inputs comes out changed. `costs`: seconds that a
     call takes, by the runtime and the code of its function, as far as known. `most_bytes`: of
-    text in a blob; values that need more of it together are planned to fail.
+    text in a unit; values that need more of it together are planned to fail.
     """
     affected = closure(graph)
-    drawn = sketch(graph, affected)
-    blobs = _blobs(graph, affected, (slots, small, most_bytes), costs or {}, limits)
-    affected.give_back(graph)
-    return Plan(len(affected.indices), blobs, drawn)
+    drawn = preview_graph(graph, affected)
+    units = _pack(graph, affected, (slots, small, most_bytes), costs or {}, limits)
+    affected.release(graph)
+    return Plan(len(affected.indices), units, drawn)
 
 
-def _blobs(
+def _pack(
     graph: Graph,
     affected: Closure,
     bounds: tuple[int, int, int],
     costs: Mapping[tuple[str, str], float],
-    limits: Limits,
+    limits: CallLimits,
 ) -> list[bytes]:
     slots, small, most_bytes = bounds
     count = len(affected.indices)
     if not count:
         return []
-    blobs = _Blobs(graph, affected, limits)
-    is_large = blobs.exceed(most_bytes)
+    units = _UnitBuilder(graph, affected, limits)
+    is_large = units.exceeds(most_bytes)
     if is_large or (slots > 1 and count > 1):
-        seconds = blobs.seconds(costs)
+        seconds = units.estimate(costs)
         worth = int(float(seconds.sum()) / (max(small, 1) * USUAL) + 1e-9)
-        most = min(slots * BLOBS_PER_SLOT, worth)
+        most = min(slots * UNITS_PER_SLOT, worth)
         if most > 1 or is_large:
-            return blobs.shared_out(seconds, max(most, 1), most_bytes if is_large else None)
-    return [blobs.of(np.arange(count))]
+            return units.balanced(seconds, max(most, 1), most_bytes if is_large else None)
+    return [units.build(np.arange(count))]
 
 
-class _Blobs:
+class _UnitBuilder:
     """Packs values of a closure, which stand level by level, and in a level by signature."""
 
-    def __init__(self, graph: Graph, affected: Closure, limits: Limits) -> None:
+    def __init__(self, graph: Graph, affected: Closure, limits: CallLimits) -> None:
         self._graph = graph
         self._limits = limits
         columns, indices = graph.columns, affected.indices
         funcs, shapes = columns.func.room[indices], columns.shape.room[indices]
         # By function, then by shape: one number for each signature that occurs.
         pairs = funcs.astype(np.int64) << 32 | shapes
-        signatures, calls = _different(pairs)
+        signatures, calls = _unique_codes(pairs)
         self._signatures = [(pair >> 32, pair & 0xFFFFFFFF) for pair in signatures.tolist()]
         order = np.argsort(
             affected.levels.astype(np.int64) * len(signatures) + calls, kind="stable"
         )
         self._indices, self._calls = indices[order], calls[order]
-        self._forced = affected.forced[order]
-        self._places = affected.places
-        self._places[self._indices] = np.arange(1, len(order) + 1, dtype=np.int32)
+        self._must_compute = affected.must_compute[order]
+        self._positions = affected.positions
+        self._positions[self._indices] = np.arange(1, len(order) + 1, dtype=np.int32)
         self._refs, self._widths = graph.wiring.refs_of(self._indices)
 
-    def seconds(self, costs: Mapping[tuple[str, str], float]) -> NDArray[np.float64]:
+    def estimate(self, costs: Mapping[tuple[str, str], float]) -> NDArray[np.float64]:
         """What each value is expected to take."""
         funcs = [self._graph.funcs.get(self._graph.func_ids[func]) for func, _ in self._signatures]
         known = [USUAL + costs.get((f.runtime, f.code), 0.0) if f else USUAL for f in funcs]
         return np.array(known)[self._calls]
 
-    def exceed(self, most_bytes: int) -> bool:
+    def exceeds(self, most_bytes: int) -> bool:
         """Whether all values together, and what they take, may need more text than this."""
         graph = self._graph
         total = int(graph.text_sizes(self._indices).sum())
         if total <= most_bytes:
-            total += int(graph.text_sizes(self._refs[self._places[self._refs] == 0]).sum())
+            total += int(graph.text_sizes(self._refs[self._positions[self._refs] == 0]).sum())
         return total > most_bytes
 
-    def shared_out(
+    def balanced(
         self, seconds: NDArray[np.float64], most: int, most_bytes: int | None
     ) -> list[bytes]:
-        """At most so many blobs of whole components, the dearest first.
+        """At most so many units of whole components, the dearest first.
 
         More of them where they would need more text than `most_bytes`, if that is given.
         """
-        inside = self._places[self._refs] - np.int32(1)
-        takers = np.repeat(np.arange(len(self._indices), dtype=np.int32), self._widths)
+        inside = self._positions[self._refs] - np.int32(1)
+        dependents = np.repeat(np.arange(len(self._indices), dtype=np.int32), self._widths)
         is_edge = inside >= 0
-        parts = components(len(self._indices), inside[is_edge], takers[is_edge])
+        parts = components(len(self._indices), inside[is_edge], dependents[is_edge])
         if most_bytes is not None:
-            needed = octets(
-                self._graph, self._indices, parts, self._refs[~is_edge], takers[~is_edge]
+            needed = text_bytes_of_parts(
+                self._graph, self._indices, parts, self._refs[~is_edge], dependents[~is_edge]
             )
-            return self._admitted(
+            return self._balanced_within_bytes(
                 parts, needed, np.bincount(parts, seconds).astype(np.float64), most, most_bytes
             )
-        group_of = shared_out(np.bincount(parts, seconds), most)
+        group_of = balance(np.bincount(parts, seconds), most)
         groups = group_of[parts]
         totals = np.bincount(groups, seconds, most)
         order = np.argsort(groups, kind="stable")
         ends = np.cumsum(np.bincount(groups, minlength=most))
         members = np.split(order, ends[:-1])
         dearest = np.argsort(-totals, kind="stable").tolist()
-        return [self.of(members[number]) for number in dearest if len(members[number])]
+        return [self.build(members[number]) for number in dearest if len(members[number])]
 
-    def _admitted(
+    def _balanced_within_bytes(
         self,
         parts: NDArray[np.int32],
         needed: NDArray[np.float64],
@@ -154,38 +159,40 @@ class _Blobs:
         most: int,
         most_bytes: int,
     ) -> list[bytes]:
-        group_of = shared_out(seconds, most)
+        group_of = balance(seconds, most)
         is_refused = needed > most_bytes
         found = []
         for number in range(most):
             chosen = np.flatnonzero((group_of == number) & ~is_refused)
-            for some in cut(chosen, needed, most_bytes) if len(chosen) else ():
+            for some in split_by_bytes(chosen, needed, most_bytes) if len(chosen) else ():
                 is_in = np.zeros(len(needed), np.bool_)
                 is_in[some] = True
-                found.append(self.of(np.flatnonzero(is_in[parts])))
+                found.append(self.build(np.flatnonzero(is_in[parts])))
         for part in np.flatnonzero(is_refused).tolist():
             indices = self._indices[parts == part]
-            found.append(refused(self._graph, indices, float(needed[part]), most_bytes).encode())
+            found.append(
+                refused_unit(self._graph, indices, float(needed[part]), most_bytes).encode()
+            )
         return found
 
-    def of(self, places: NDArray[np.int64]) -> bytes:
-        """The blob of values at these places, ascending, which hold all of their components."""
+    def build(self, positions: NDArray[np.int64]) -> bytes:
+        """The unit of values at these positions, ascending, which hold all of their components."""
         graph, columns = self._graph, self._graph.columns
-        indices = self._indices[places]
-        refs = self._refs_of(places)
-        inside = self._places[refs]
+        indices = self._indices[positions]
+        refs = self._refs_of(positions)
+        inside = self._positions[refs]
         is_outside = inside == 0
-        constants, which = _different(refs[is_outside])
+        constants, which = _unique_codes(refs[is_outside])
         local = np.zeros(len(self._indices) + 1, np.int32)
-        local[places + 1] = np.arange(len(places), dtype=np.int32)
+        local[positions + 1] = np.arange(len(positions), dtype=np.int32)
         cells = local[inside]
         cells[is_outside] = ~which
-        signatures, calls = _different(self._calls[places])
-        funcs, calls_of = _different(
+        signatures, calls = _unique_codes(self._calls[positions])
+        funcs, calls_of = _unique_codes(
             np.array([self._signatures[each][0] for each in signatures.tolist()])
         )
         is_known = columns.status.room[constants] == OK
-        return Blob(
+        return WorkUnit(
             [self._function(graph.func_ids[func]) for func in funcs.tolist()],
             [
                 (func, list(graph.shapes.known[self._signatures[each][1]]))
@@ -195,7 +202,7 @@ class _Blobs:
             calls,
             columns.status.room[indices],
             graph.texts_of(indices),
-            self._forced[places],
+            self._must_compute[positions],
             cells,
             graph.ids_of(constants),
             is_known,
@@ -203,11 +210,11 @@ class _Blobs:
             self._limits,
         ).encode()
 
-    def _refs_of(self, places: NDArray[np.int64]) -> NDArray[np.int32]:
-        if len(places) == len(self._indices):
+    def _refs_of(self, positions: NDArray[np.int64]) -> NDArray[np.int32]:
+        if len(positions) == len(self._indices):
             return self._refs
         is_in = np.zeros(len(self._indices), np.bool_)
-        is_in[places] = True
+        is_in[positions] = True
         return self._refs[np.repeat(is_in, self._widths)]
 
     def _function(self, func_id: str) -> tuple[str | None, str]:
@@ -215,7 +222,7 @@ class _Blobs:
         return (func.runtime, func.code) if func else (None, func_id)
 
 
-def _different(items: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
+def _unique_codes(items: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
     """The different items, ascending, and for each item which it is."""
     if len(items) and (items == items[0]).all():
         return items[:1], np.zeros(len(items), np.int32)

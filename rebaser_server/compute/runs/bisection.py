@@ -1,9 +1,9 @@
 """Finds the values that end their evaluator, or never return, and fails them alone.
 
 For a run that broke down: a crash tells the run that failed, not the value. The run is repeated
-with a guard in front of each blob, who finds the value where it is computed. Where that breaks
-down, too, each blob is run by itself; one that fails is bisected by prefixes, which are
-blobs themselves, since a value's inputs come before it.
+with each unit evaluated in forked processes, which finds the value where it is computed. Where
+that breaks down, too, each unit is run by itself; one that fails is bisected by prefixes, which
+are units themselves, since a value's inputs come before it.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,34 +15,45 @@ import structlog
 from rebaser_server.compute.errors import RunFailed, Stalled
 from rebaser_server.compute.runs.executor import Executor, OnProgress
 from rebaser_server.compute.runs.progress_deadline import ProgressDeadline
-from rebaser_server.compute.units.culprits import MOST_CULPRITS, TOO_MANY, failing, prefix
-from rebaser_server.compute.units.run_store import Shelf, Stored
-from rebaser_server.compute.units.unit_result import Outcome
-from rebaser_server.compute.units.work_unit import Blob, Limits, limited, limits_of, size
+from rebaser_server.compute.units.culprits import (
+    MAX_CULPRITS,
+    TOO_MANY_CULPRITS,
+    prefix,
+    with_failures,
+)
+from rebaser_server.compute.units.run_store import RunStore, StoredResult
+from rebaser_server.compute.units.unit_result import UnitResult
+from rebaser_server.compute.units.work_unit import (
+    CallLimits,
+    WorkUnit,
+    count_values,
+    read_limits,
+    with_limits,
+)
 
 log: Final = structlog.get_logger()
 
 
 async def run_isolated(
     executor: Executor,
-    blobs: Sequence[bytes | memoryview],
+    units: Sequence[bytes | memoryview],
     *,
     limit: float,
-    shelf: Shelf | None = None,
+    store: RunStore | None = None,
     on_progress: OnProgress | None = None,
     on_step: Callable[[], None] = lambda: None,
-) -> list[Outcome | Stored]:
-    """The outcome of each blob, with the values failed that cannot be computed.
+) -> list[UnitResult | StoredResult]:
+    """The result of each unit, with the values failed that cannot be computed.
 
-    Costs one run in most cases; else about log₂ of a blob's values in runs for each of those
+    Costs one run in most cases; else about log₂ of a unit's values in runs for each of those
     values. Cancelled, it ends the run in hand.
 
     Args:
         executor: one that may break down and is sound for the next run.
-        blobs: as `Executor.run` takes them.
-        limit: seconds in which a run of one blob gets on, if it is sound, and for a call of a
+        units: as `Executor.run` takes them.
+        limit: seconds in which a run of one unit gets on, if it is sound, and for a call of a
             function if it has no limit of its own.
-        shelf: as `Executor.run` takes it.
+        store: as `Executor.run` takes it.
         on_progress: as `Executor.run` takes it.
         on_step: called when a value that ends its evaluator is found, or nearly.
 
@@ -51,56 +62,56 @@ async def run_isolated(
         SessionFailed: there is nothing to run on.
     """
     try:
-        guarded = [limited(blob, _guarded(limits_of(blob), limit)) for blob in blobs]
-        return await executor.run(guarded, shelf=shelf, on_progress=on_progress)
+        guarded = [with_limits(unit, _forked(read_limits(unit), limit)) for unit in units]
+        return await executor.run(guarded, store=store, on_progress=on_progress)
     except RunFailed as error:
-        if TOO_MANY in str(error):
+        if TOO_MANY_CULPRITS in str(error):
             raise
         log.error("guarded run failed", reason=str(error))
-    search = _Search(executor, limit, on_progress, on_step)
-    search.in_all = sum(map(size, blobs))
-    return [await search.isolated(Blob.decode(blob), shelf) for blob in blobs]
+    search = _Bisection(executor, limit, on_progress, on_step)
+    search.total = sum(map(count_values, units))
+    return [await search.isolate(WorkUnit.decode(unit), store) for unit in units]
 
 
-def _guarded(limits: Limits, limit: float) -> Limits:
-    return replace(limits, seconds=limits.seconds or limit, is_guarded=True)
+def _forked(limits: CallLimits, limit: float) -> CallLimits:
+    return replace(limits, seconds=limits.seconds or limit, is_forked=True)
 
 
 @dataclass(slots=True)
-class _Search:
-    """For the values that end their evaluator, blob by blob."""
+class _Bisection:
+    """For the values that end their evaluator, unit by unit."""
 
     executor: Executor
     limit: float
     on_progress: OnProgress | None
     on_step: Callable[[], None]
-    in_all: int = 0
+    total: int = 0
     before: int = 0
-    """Values of the blobs that were run."""
+    """Values of the units that were run."""
 
-    async def isolated(self, blob: Blob, shelf: Shelf | None) -> Outcome | Stored:
+    async def isolate(self, unit: WorkUnit, store: RunStore | None) -> UnitResult | StoredResult:
         culprits: dict[int, str] = {}
         while True:
             try:
-                found = await self._run(failing(blob, culprits), shelf)
+                found = await self._run(with_failures(unit, culprits), store)
             except (RunFailed, Stalled) as error:
-                if len(culprits) == MOST_CULPRITS:
+                if len(culprits) == MAX_CULPRITS:
                     raise
-                index = await self._first_culprit(failing(blob, culprits))
+                index = await self._first_culprit(with_failures(unit, culprits))
                 reason = "it did not return" if isinstance(error, Stalled) else str(error)
-                log.error("value ends its evaluator", value=blob.ids[index].as_py(), reason=reason)
+                log.error("value ends its evaluator", value=unit.ids[index].as_py(), reason=reason)
                 culprits[index] = f"computing it ended the evaluator: {reason}"
             else:
-                self.before += len(blob)
+                self.before += len(unit)
                 return found
 
-    async def _first_culprit(self, blob: Blob) -> int:
-        """The first value without which the blob's prefix runs and with which it does not."""
-        sound, broken = 0, len(blob)
+    async def _first_culprit(self, unit: WorkUnit) -> int:
+        """The first value without which the unit's prefix runs and with which it does not."""
+        sound, broken = 0, len(unit)
         while broken - sound > 1:
             middle = (sound + broken) // 2
             try:
-                await self._run(prefix(blob, middle))
+                await self._run(prefix(unit, middle))
             except (RunFailed, Stalled):
                 broken = middle
             else:
@@ -108,15 +119,17 @@ class _Search:
             self.on_step()
         return broken - 1
 
-    async def _run(self, blob: Blob, shelf: Shelf | None = None) -> Outcome | Stored:
+    async def _run(
+        self, unit: WorkUnit, store: RunStore | None = None
+    ) -> UnitResult | StoredResult:
         deadline = ProgressDeadline(self.limit)
 
         def told(done: int, in_all: int) -> None:
-            deadline.progressed(done, in_all)
+            deadline.record(done, in_all)
             if self.on_progress is not None:
-                self.on_progress(self.before + done, self.in_all)
+                self.on_progress(self.before + done, self.total)
 
-        async with deadline.limits():
-            [outcome] = await self.executor.run([blob.encode()], shelf=shelf, on_progress=told)
+        async with deadline.limiting():
+            [result] = await self.executor.run([unit.encode()], store=store, on_progress=told)
         self.on_step()
-        return outcome
+        return result

@@ -1,4 +1,4 @@
-"""Runs blobs beside this process, without Spark: a small run costs what its values cost."""
+"""Runs units beside this process, without Spark: a small run costs what its values cost."""
 
 import asyncio
 import pickle
@@ -9,16 +9,16 @@ from uuid import uuid4
 from rebaser_server.compute.errors import RunFailed
 from rebaser_server.compute.runs.executor import PROGRESS_EVERY, OnProgress
 from rebaser_server.compute.runs.local_worker import DONE
-from rebaser_server.compute.runs.run import Run
-from rebaser_server.compute.runs.worker_process import Child
-from rebaser_server.compute.units.run_store import Shelf, Stored
-from rebaser_server.compute.units.unit_result import Outcome
-from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.compute.runs.run import DvuRun
+from rebaser_server.compute.runs.worker_process import WorkerProcess
+from rebaser_server.compute.units.run_store import RunStore, StoredResult
+from rebaser_server.compute.units.unit_result import UnitResult
+from rebaser_server.compute.units.work_unit import WorkUnit
 from rebaser_server.runtime.concurrency import alongside
 
 
-class InProcessExecutor:
-    """An `Executor` with one child process, one blob at a time.
+class ChildProcessExecutor:
+    """An `Executor` with one child process, one unit at a time.
 
     Not a thread: functions would hold up the event loop that keeps tasks ours, could not be
     stopped, and could take this process down. The child is started by the first run, anew
@@ -26,37 +26,37 @@ class InProcessExecutor:
     """
 
     def __init__(self) -> None:
-        self._child: Child | None = None
-        self._turn = asyncio.Lock()
+        self._child: WorkerProcess | None = None
+        self._lock = asyncio.Lock()
 
     async def start(self) -> None:
-        await self.run([Blob().encode()])
+        await self.run([WorkUnit().encode()])
 
     async def run(
         self,
-        blobs: Sequence[bytes | memoryview],
+        units: Sequence[bytes | memoryview],
         *,
-        shelf: Shelf | None = None,
+        store: RunStore | None = None,
         on_progress: OnProgress | None = None,
-    ) -> list[Outcome | Stored]:
-        run = Run(f"beside-{uuid4()}", blobs, shelf)
+    ) -> list[UnitResult | StoredResult]:
+        run = DvuRun(f"beside-{uuid4()}", units, store)
         async with alongside(_report(run, on_progress)):
-            while orders := await asyncio.to_thread(run.orders):
-                for number, order in orders.items():
-                    async with self._turn:
-                        answer = await self._answer(pickle.dumps((order, shelf, run.id)))
-                    run.answered(number, answer)
+            while tasks := await asyncio.to_thread(run.next_tasks):
+                for number, task in tasks.items():
+                    async with self._lock:
+                        answer = await self._execute(pickle.dumps((task, store, run.id)))
+                    run.record(number, answer)
                     if on_progress is not None:
-                        on_progress(await asyncio.to_thread(run.done), run.size)
-        return run.outcomes()
+                        on_progress(await asyncio.to_thread(run.values_done), run.size)
+        return run.results()
 
     async def close(self) -> None:
         if self._child is not None:
             await self._end(self._child)
 
-    async def _answer(self, question: bytes) -> bytes:
+    async def _execute(self, question: bytes) -> bytes:
         if self._child is None:
-            self._child = await Child.start()
+            self._child = await WorkerProcess.start()
         child = self._child
         try:
             answer = await child.ask(question)
@@ -70,14 +70,14 @@ class InProcessExecutor:
             raise RunFailed(answer[1:].decode())
         return answer[1:]
 
-    async def _end(self, child: Child) -> None:
+    async def _end(self, child: WorkerProcess) -> None:
         if self._child is child:
             self._child = None
         await child.end()
 
 
-async def _report(run: Run, on_progress: OnProgress | None) -> Never:
+async def _report(run: DvuRun, on_progress: OnProgress | None) -> Never:
     while True:
         await asyncio.sleep(PROGRESS_EVERY)
         if on_progress is not None:
-            on_progress(await asyncio.to_thread(run.done), run.size)
+            on_progress(await asyncio.to_thread(run.values_done), run.size)

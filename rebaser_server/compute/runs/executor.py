@@ -1,10 +1,10 @@
-"""What callers may rely on of whatever runs the blobs of a plan."""
+"""What callers may rely on of whatever runs the units of a plan."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from rebaser_server.compute.units.run_store import Shelf, Stored
-from rebaser_server.compute.units.unit_result import Outcome
+from rebaser_server.compute.units.run_store import RunStore, StoredResult
+from rebaser_server.compute.units.unit_result import UnitResult
 
 OnProgress = Callable[[int, int], None]
 """Values done, at least, and values in all. Called on the event loop, now and then."""
@@ -19,19 +19,19 @@ class Executor(Protocol):
 
     async def run(
         self,
-        blobs: Sequence[bytes | memoryview],
+        units: Sequence[bytes | memoryview],
         *,
-        shelf: Shelf | None = None,
+        store: RunStore | None = None,
         on_progress: OnProgress | None = None,
-    ) -> list[Outcome | Stored]:
-        """What became of each blob, in their order. Several runs may go on at once.
+    ) -> list[UnitResult | StoredResult]:
+        """What became of each unit, in their order. Several runs may go on at once.
 
         Cancelled, it ends what it began, within about a second; other runs go on. May be
-        repeated: functions are pure. With a shelf, what is large may be left there, what is
-        there already is not computed again, and without one nothing is `Stored`.
+        repeated: functions are pure. With a run store, what is large may be left there, what is
+        there already is not computed again, and without one nothing is `StoredResult`.
 
         Raises:
-            RunFailed: the run broke down; there are no outcomes.
+            RunFailed: the run broke down; there are no results.
             SessionFailed: there is nothing to run on.
         """
 

@@ -1,7 +1,7 @@
-"""Splits a blob that one slot would be busy with for too long into sweeps over its levels.
+"""Computes the levels of a unit in parallel where one slot would be busy with it for too long.
 
 Values of one level do not depend on each other. So a level whose functions are dear can be
-computed by all slots at once, in a run of its own; what came out changed is told to the next.
+computed by all slots at once, in a run of its own; the next level takes what came out changed.
 """
 
 import asyncio
@@ -14,24 +14,30 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rebaser_server.compute.plan.cost_model import WORTH, Band, CostBook, bands
+from rebaser_server.compute.plan.cost_model import MIN_SPEEDUP, CostModel, Stage, plan_stages
 from rebaser_server.compute.runs.executor import Executor, OnProgress
-from rebaser_server.compute.units.incremental_split import Pieces
-from rebaser_server.compute.units.run_store import Shelf, Stored
-from rebaser_server.compute.units.subunits import by_level, independent
-from rebaser_server.compute.units.unit_result import SCHEMA, Outcome, costs_of
-from rebaser_server.compute.units.work_unit import Blob, Limits, limited, limits_of, size
+from rebaser_server.compute.units.incremental_split import IncrementalSplit
+from rebaser_server.compute.units.run_store import RunStore, StoredResult
+from rebaser_server.compute.units.subunits import extract_independent, sort_by_level
+from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult, total_costs
+from rebaser_server.compute.units.work_unit import (
+    CallLimits,
+    WorkUnit,
+    count_values,
+    read_limits,
+    with_limits,
+)
 
-PARTS: Final = 2
-"""Into how many blobs for each slot a level is split, so that a slot that is done early helps."""
-_HOPELESS: Final = 2
+PARTS_PER_SLOT: Final = 2
+"""Into how many units for each slot a level is split, so that a slot that is done early helps."""
+_MIN_STAGES: Final = 2
 """Times what a run takes besides: what takes no longer cannot win by splitting."""
 
-GUESSES: Final = "sweeps"
-"""On the shelf: what functions were taken to cost when blobs were cut."""
+SPLIT_COSTS: Final = "sweeps"
+"""In the run store: what functions were taken to cost when units were cut."""
 
 
-class SweepingExecutor:
+class LevelParallelExecutor:
     """An `Executor` that owns another, learns what functions cost, and tells each call's limits."""
 
     def __init__(
@@ -39,13 +45,13 @@ class SweepingExecutor:
         inner: Executor,
         slots: int,
         *,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
-        book: CostBook | None = None,
+        limits: CallLimits = CallLimits(),  # noqa: B008 - frozen
+        costs: CostModel | None = None,
     ) -> None:
         self._inner = inner
         self._slots = slots
         self._limits = limits
-        self.book = book if book is not None else CostBook()
+        self.costs = costs if costs is not None else CostModel()
 
     async def start(self) -> None:
         await self._inner.start()
@@ -55,60 +61,66 @@ class SweepingExecutor:
 
     async def run(
         self,
-        blobs: Sequence[bytes | memoryview],
+        units: Sequence[bytes | memoryview],
         *,
-        shelf: Shelf | None = None,
+        store: RunStore | None = None,
         on_progress: OnProgress | None = None,
-    ) -> list[Outcome | Stored]:
-        progress = _Progress(sum(map(size, blobs)), on_progress)
-        limits_set, sweeps = await asyncio.to_thread(self._planned, blobs, shelf)
-        rest = [blob for blob, sweep in zip(limits_set, sweeps, strict=True) if sweep is None]
+    ) -> list[UnitResult | StoredResult]:
+        progress = _TotalProgress(sum(map(count_values, units)), on_progress)
+        limits_set, splits = await asyncio.to_thread(self._planned, units, store)
+        rest = [
+            unit
+            for unit, level_split in zip(limits_set, splits, strict=True)
+            if level_split is None
+        ]
         try:
             async with asyncio.TaskGroup() as group:
-                together = group.create_task(self._run(rest, shelf, progress))
-                swept = [
-                    group.create_task(self._sweep(sweep, shelf, progress))
-                    for sweep in sweeps
-                    if sweep is not None
+                together = group.create_task(self._run(rest, store, progress))
+                split_tasks = [
+                    group.create_task(self._run_levels(level_split, store, progress))
+                    for level_split in splits
+                    if level_split is not None
                 ]
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None  # in a group it would not be known for what it is
-        whole, split = iter(together.result()), iter([task.result() for task in swept])
-        return [next(whole) if sweep is None else next(split) for sweep in sweeps]
+        whole, split = iter(together.result()), iter([task.result() for task in split_tasks])
+        return [next(whole) if level_split is None else next(split) for level_split in splits]
 
     def _planned(
-        self, blobs: Sequence[bytes | memoryview], shelf: Shelf | None
-    ) -> tuple[list[bytes | memoryview], list["_Sweep | None"]]:
-        encoded = [limited(blob, self._limited(limits_of(blob))) for blob in blobs]
-        return encoded, self._sweeps([Blob.decode(blob) for blob in encoded], shelf)
+        self, units: Sequence[bytes | memoryview], store: RunStore | None
+    ) -> tuple[list[bytes | memoryview], list["_LevelSplit | None"]]:
+        encoded = [with_limits(unit, self._limited(read_limits(unit))) for unit in units]
+        return encoded, self._choose_splits([WorkUnit.decode(unit) for unit in encoded], store)
 
-    def _sweeps(self, blobs: Sequence[Blob], shelf: Shelf | None) -> list["_Sweep | None"]:
+    def _choose_splits(
+        self, units: Sequence[WorkUnit], store: RunStore | None
+    ) -> list["_LevelSplit | None"]:
         """How to sweep those that it is worth it: as an earlier attempt at the update did."""
         if self._slots <= 1:
-            return [None] * len(blobs)
-        book, is_known = self.book, False
-        dear = self._dear(blobs, book)
-        if shelf is not None and (any(dear) or not all(map(book.knows, blobs))):
-            before = shelf.costs(GUESSES)
+            return [None] * len(units)
+        costs, is_known = self.costs, False
+        dear = self._is_dear(units, costs)
+        if store is not None and (any(dear) or not all(map(costs.knows, units))):
+            before = store.costs(SPLIT_COSTS)
             is_known = bool(before)
             if is_known:
-                book = CostBook(before)
-                dear = self._dear(blobs, book)
-        sweeps = [
-            self._worthwhile(blob, book) if is_dear else None
-            for blob, is_dear in zip(blobs, dear, strict=True)
+                costs = CostModel(before)
+                dear = self._is_dear(units, costs)
+        splits = [
+            self._split_if_faster(unit, costs) if is_dear else None
+            for unit, is_dear in zip(units, dear, strict=True)
         ]
-        if shelf is not None and any(sweeps) and not is_known:
-            shelf.put_costs(book.seconds, GUESSES)
-        return sweeps
+        if store is not None and any(splits) and not is_known:
+            store.put_costs(costs.seconds, SPLIT_COSTS)
+        return splits
 
-    def _dear(self, blobs: Sequence[Blob], book: CostBook) -> list[bool]:
+    def _is_dear(self, units: Sequence[WorkUnit], costs: CostModel) -> list[bool]:
         """Which keep one slot busy while others are idle."""
-        seconds = [float(book.of_values(blob).sum()) for blob in blobs]
-        fair = max(sum(seconds) / self._slots, _HOPELESS * book.stage)
+        seconds = [float(costs.estimate(unit).sum()) for unit in units]
+        fair = max(sum(seconds) / self._slots, _MIN_STAGES * costs.stage_seconds)
         return [each > fair for each in seconds]
 
-    def _limited(self, own: Limits) -> Limits:
+    def _limited(self, own: CallLimits) -> CallLimits:
         return replace(
             own,
             seconds=self._limits.seconds or own.seconds,
@@ -116,88 +128,97 @@ class SweepingExecutor:
             value_bytes=self._limits.value_bytes or own.value_bytes,
         )
 
-    def _worthwhile(self, blob: Blob, book: CostBook) -> "_Sweep | None":
-        moved, order, ends = by_level(blob)
-        costs = book.of_values(moved)
-        found, promised = bands(costs, ends, self._slots, stage=book.stage)
-        return _Sweep(moved, order, costs, found) if promised * WORTH < costs.sum() else None
+    def _split_if_faster(self, unit: WorkUnit, costs: CostModel) -> "_LevelSplit | None":
+        moved, order, ends = sort_by_level(unit)
+        seconds = costs.estimate(moved)
+        stages, promised = plan_stages(seconds, ends, self._slots, stage=costs.stage_seconds)
+        return (
+            _LevelSplit(moved, order, seconds, stages)
+            if promised * MIN_SPEEDUP < seconds.sum()
+            else None
+        )
 
     async def _run(
-        self, blobs: Sequence[bytes | memoryview], shelf: Shelf | None, progress: "_Progress"
-    ) -> list[Outcome | Stored]:
-        if not blobs:
+        self,
+        units: Sequence[bytes | memoryview],
+        store: RunStore | None,
+        progress: "_TotalProgress",
+    ) -> list[UnitResult | StoredResult]:
+        if not units:
             return []
         started = time.monotonic()
-        found = await self._inner.run(blobs, shelf=shelf, on_progress=progress.part())
-        self.book.learn_run(time.monotonic() - started, found, self._slots)
+        found = await self._inner.run(units, store=store, on_progress=progress.part())
+        self.costs.learn_run(time.monotonic() - started, found, self._slots)
         return found
 
-    async def _sweep(self, sweep: "_Sweep", shelf: Shelf | None, progress: "_Progress") -> Outcome:
-        pieces = Pieces(sweep.blob)
-        done: list[Outcome] = []
-        for band in sweep.bands:
-            piece = pieces.next(band.stop - band.start)
-            parts = await asyncio.to_thread(self._parts, sweep, piece, band)
-            outcomes = await self._run([blob.encode() for _, blob in parts], shelf, progress)
+    async def _run_levels(
+        self, level_split: "_LevelSplit", store: RunStore | None, progress: "_TotalProgress"
+    ) -> UnitResult:
+        split = IncrementalSplit(level_split.unit)
+        done: list[UnitResult] = []
+        for stage in level_split.stages:
+            piece = split.next(stage.stop - stage.start)
+            parts = await asyncio.to_thread(self._parts, level_split, piece, stage)
+            results = await self._run([unit.encode() for _, unit in parts], store, progress)
             found = [
-                await asyncio.to_thread(_read, outcome, places + band.start, shelf)
-                for outcome, (places, _) in zip(outcomes, parts, strict=True)
+                await asyncio.to_thread(_locate, result, positions + stage.start, store)
+                for result, (positions, _) in zip(results, parts, strict=True)
             ]
-            pieces.settle(
-                band.stop, pa.concat_tables([SCHEMA.empty_table(), *(o.table for o in found)])
+            split.record(
+                stage.stop, pa.concat_tables([SCHEMA.empty_table(), *(o.table for o in found)])
             )
             done += found
-        return await asyncio.to_thread(sweep.merged, done)
+        return await asyncio.to_thread(level_split.merge, done)
 
     def _parts(
-        self, sweep: "_Sweep", piece: Blob, band: Band
-    ) -> list[tuple[NDArray[np.int64], Blob]]:
-        """What to run, and each value's place in the piece.
+        self, level_split: "_LevelSplit", piece: WorkUnit, stage: Stage
+    ) -> list[tuple[NDArray[np.int64], WorkUnit]]:
+        """What to run, and each value's position in the piece.
 
         By what was guessed at first, whatever was learnt since: so another attempt that begins
-        with the same guesses has the same parts, and finds on the shelf what became of them.
+        with the same guesses has the same parts, and finds in the run store what became of them.
         """
-        if not band.is_split:
+        if not stage.is_split:
             return [(np.arange(len(piece)), piece)]
-        due = np.flatnonzero(piece.forced)
+        due = np.flatnonzero(piece.must_compute)
         if not len(due):
             return []
-        until = sweep.costs[band.start : band.stop][due].cumsum()
-        count = min(self._slots * PARTS, len(due))
+        until = level_split.seconds[stage.start : stage.stop][due].cumsum()
+        count = min(self._slots * PARTS_PER_SLOT, len(due))
         cuts = np.searchsorted(until, until[-1] * np.arange(1, count) / count, side="left")
         chosen = [part for part in np.split(due, cuts) if len(part)]
-        return [(part, independent(piece, part)) for part in chosen]
+        return [(part, extract_independent(piece, part)) for part in chosen]
 
 
-class _Sweep:
-    """A blob in the order of its levels, and how to go through them."""
+class _LevelSplit:
+    """A unit in the order of its levels, and how to go through them."""
 
     def __init__(
         self,
-        blob: Blob,
+        unit: WorkUnit,
         order: NDArray[np.int64],
-        costs: NDArray[np.float64],
-        bands_: list[Band],
+        seconds: NDArray[np.float64],
+        stages: list[Stage],
     ) -> None:
-        self.blob = blob
-        self.costs = costs
-        self.bands = bands_
+        self.unit = unit
+        self.seconds = seconds
+        self.stages = stages
         self._order = order
 
-    def merged(self, outcomes: Sequence[Outcome]) -> Outcome:
-        """What became of the blob, in its own order."""
-        table = pa.concat_tables([SCHEMA.empty_table(), *(o.table for o in outcomes)])
-        places = self._order[table.column("place").to_numpy()]
-        table = table.set_column(3, SCHEMA.field(3), pa.array(places, pa.int32()))
-        recomputed = sum(outcome.recomputed for outcome in outcomes)
-        return Outcome(recomputed, table.take(np.argsort(places)), costs_of(outcomes))
+    def merge(self, results: Sequence[UnitResult]) -> UnitResult:
+        """What became of the unit, in its own order."""
+        table = pa.concat_tables([SCHEMA.empty_table(), *(o.table for o in results)])
+        positions = self._order[table.column("place").to_numpy()]
+        table = table.set_column(3, SCHEMA.field(3), pa.array(positions, pa.int32()))
+        recomputed = sum(result.recomputed for result in results)
+        return UnitResult(recomputed, table.take(np.argsort(positions)), total_costs(results))
 
 
-class _Progress:
+class _TotalProgress:
     """Values done in all runs of one run."""
 
-    def __init__(self, in_all: int, tell: OnProgress | None) -> None:
-        self._in_all = in_all
+    def __init__(self, total: int, tell: OnProgress | None) -> None:
+        self._in_all = total
         self._tell = tell
         self._done: list[int] = []
 
@@ -215,14 +236,16 @@ class _Progress:
         return told
 
 
-def _read(outcome: Outcome | Stored, places: NDArray[Any], shelf: Shelf | None) -> Outcome:
-    """An outcome of a part, with the places of the whole."""
-    if isinstance(outcome, Stored):
-        assert shelf is not None, "nothing is stored without one"  # noqa: S101
-        read = [shelf.read(name) for name, _ in outcome.files]
+def _locate(
+    result: UnitResult | StoredResult, positions: NDArray[Any], store: RunStore | None
+) -> UnitResult:
+    """An result of a part, with the positions of the whole."""
+    if isinstance(result, StoredResult):
+        assert store is not None, "nothing is stored without one"  # noqa: S101
+        read = [store.get_part(name) for name, _ in result.files]
         tables = [SCHEMA.empty_table(), *(part.table.replace_schema_metadata() for part in read)]
-        outcome = Outcome(outcome.recomputed, pa.concat_tables(tables), outcome.costs)
-    table = outcome.table.replace_schema_metadata()
-    moved = places[table.column("place").to_numpy()]
+        result = UnitResult(result.recomputed, pa.concat_tables(tables), result.costs)
+    table = result.table.replace_schema_metadata()
+    moved = positions[table.column("place").to_numpy()]
     table = table.set_column(3, SCHEMA.field(3), pa.array(moved, pa.int32()))
-    return Outcome(outcome.recomputed, table, outcome.costs)
+    return UnitResult(result.recomputed, table, result.costs)

@@ -1,4 +1,4 @@
-"""The other end of `InProcessExecutor`: does as it is told on stdin, until that ends.
+"""The other end of `ChildProcessExecutor`: does as it is told on stdin, until that ends.
 
 What comes is `work.done`'s arguments, pickled, and what goes back is what that returns. A
 frame is its length in eight bytes, then as many bytes; an answer begins with one byte more, 0
@@ -13,8 +13,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import BinaryIO, Final
 
-from rebaser_server.compute.evaluate.task_protocol import done
-from rebaser_server.compute.failure_text import described
+from rebaser_server.compute.evaluate.task_protocol import execute
+from rebaser_server.compute.failure_text import describe
 
 LENGTH: Final = 8
 DONE: Final = b"\0"
@@ -25,14 +25,14 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what functions print is no answer
     questions: SimpleQueue[bytes] = SimpleQueue()
-    Thread(target=_read, args=(sys.stdin.buffer, questions), daemon=True).start()
+    Thread(target=_read_questions, args=(sys.stdin.buffer, questions), daemon=True).start()
     while True:
         answer = _answer(questions.get())
         answers.write(len(answer).to_bytes(LENGTH) + answer)
         answers.flush()
 
 
-def _read(stdin: BinaryIO, questions: SimpleQueue[bytes]) -> None:
+def _read_questions(stdin: BinaryIO, questions: SimpleQueue[bytes]) -> None:
     while len(length := stdin.read(LENGTH)) == LENGTH:
         questions.put(stdin.read(int.from_bytes(length)))
     # The parent is gone, and maybe a function that never returns is running, here or in a child.
@@ -43,9 +43,9 @@ def _read(stdin: BinaryIO, questions: SimpleQueue[bytes]) -> None:
 
 def _answer(question: bytes) -> bytes:
     try:
-        return DONE + done(*pickle.loads(question))  # noqa: S301 - from our parent
+        return DONE + execute(*pickle.loads(question))  # noqa: S301 - from our parent
     except BaseException as error:  # noqa: BLE001 - for the parent to raise
-        return BROKEN + described(error).encode(errors="replace")
+        return BROKEN + describe(error).encode(errors="replace")
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ class ProgressDeadline:
 
     def __init__(self, seconds: float) -> None:
         self._seconds: Final = seconds
-        self._most = 0
+        self._highest = 0
         self._current: deadlines.Deadline | None = None
 
     @asynccontextmanager
-    async def limits(self) -> AsyncIterator[None]:
+    async def limiting(self) -> AsyncIterator[None]:
         """Cancel the body once there was no progress for so long. Raises `Stalled`."""
         try:
             async with deadlines.within(self._seconds) as self._current:
@@ -30,10 +30,10 @@ class ProgressDeadline:
         finally:
             self._current = None
 
-    def progressed(self, done: int, _in_all: int) -> None:
+    def record(self, done: int, _in_all: int) -> None:
         """As `OnProgress`: so many values are done."""
-        if done > self._most:
-            self._most = done
+        if done > self._highest:
+            self._highest = done
             self.extend()
 
     def extend(self) -> None:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from rebaser_server.compute.runs.executor import Executor, OnProgress
-from rebaser_server.compute.units.run_store import Shelf, Stored
-from rebaser_server.compute.units.unit_result import Outcome
-from rebaser_server.compute.units.work_unit import size
+from rebaser_server.compute.units.run_store import RunStore, StoredResult
+from rebaser_server.compute.units.unit_result import UnitResult
+from rebaser_server.compute.units.work_unit import count_values
 
 
-class BySizeExecutor:
+class RoutingExecutor:
     """An `Executor` that owns two others."""
 
     def __init__(self, small: Executor, large: Executor, *, large_from: int) -> None:
@@ -24,14 +24,14 @@ class BySizeExecutor:
 
     async def run(
         self,
-        blobs: Sequence[bytes | memoryview],
+        units: Sequence[bytes | memoryview],
         *,
-        shelf: Shelf | None = None,
+        store: RunStore | None = None,
         on_progress: OnProgress | None = None,
-    ) -> list[Outcome | Stored]:
-        is_large = sum(map(size, blobs)) >= self._large_from
+    ) -> list[UnitResult | StoredResult]:
+        is_large = sum(map(count_values, units)) >= self._large_from
         chosen = self._large if is_large else self._small
-        return await chosen.run(blobs, shelf=shelf, on_progress=on_progress)
+        return await chosen.run(units, store=store, on_progress=on_progress)
 
     async def close(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Of an update that is given up: what was computed, from the shelf, and failures for the rest."""
+"""Results of an update that is given up: from the run store, and failures for the rest."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,36 +7,38 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rebaser_server.compute.evaluate.task_protocol import stored_in
-from rebaser_server.compute.plan.cost_model import CostBook
+from rebaser_server.compute.evaluate.task_protocol import read_stored_result
+from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.executor import OnProgress
-from rebaser_server.compute.runs.level_parallel_executor import GUESSES, SweepingExecutor
-from rebaser_server.compute.units.run_store import Shelf, Stored, chain
-from rebaser_server.compute.units.unit_result import SCHEMA, Outcome, costs_of
-from rebaser_server.compute.units.work_unit import FAILED, Blob, digest_of
+from rebaser_server.compute.runs.level_parallel_executor import SPLIT_COSTS, LevelParallelExecutor
+from rebaser_server.compute.units.run_store import RunStore, StoredResult, contiguous_parts
+from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult, total_costs
+from rebaser_server.compute.units.work_unit import FAILED, WorkUnit, digest_of
 
 
-async def salvaged(
-    blobs: Sequence[bytes | memoryview], message: str, shelf: Shelf, slots: int
-) -> list[Outcome | Stored]:
-    """What became of each blob; values that were not computed fail with the message.
+async def salvage(
+    units: Sequence[bytes | memoryview], message: str, store: RunStore, slots: int
+) -> list[UnitResult | StoredResult]:
+    """What became of each unit; values that were not computed fail with the message.
 
     Args:
-        blobs: as the attempts had them.
+        units: as the attempts had them.
         message: of values that fail.
-        shelf: of the update.
+        store: of the update.
         slots: as the attempts had it.
     """
-    guesses = await asyncio.to_thread(shelf.costs, GUESSES)
-    keeper = _Keeper(message)
+    guesses = await asyncio.to_thread(store.costs, SPLIT_COSTS)
+    keeper = _StoredOnlyExecutor(message)
     if not guesses:
-        return await keeper.run(blobs, shelf=shelf)
+        return await keeper.run(units, store=store)
     # Cut into the same sweeps as before, whose parts have files of their own.
-    return await SweepingExecutor(keeper, slots, book=CostBook(guesses)).run(blobs, shelf=shelf)
+    return await LevelParallelExecutor(keeper, slots, costs=CostModel(guesses)).run(
+        units, store=store
+    )
 
 
-def failed(ids: pa.Array, message: str, first: int = 0) -> Outcome:
-    """As if each of these values had failed, the first of which is at place `first`."""
+def failed_result(ids: pa.Array, message: str, first: int = 0) -> UnitResult:
+    """As if each of these values had failed, the first of which is at position `first`."""
     count = len(ids)
     columns = [
         ids,
@@ -44,10 +46,10 @@ def failed(ids: pa.Array, message: str, first: int = 0) -> Outcome:
         pa.array([message]).take(pa.array(np.zeros(count, np.int32))),
         np.arange(first, first + count, dtype=np.int32),
     ]
-    return Outcome(0, pa.table(columns, names=SCHEMA.names).cast(SCHEMA))
+    return UnitResult(0, pa.table(columns, names=SCHEMA.names).cast(SCHEMA))
 
 
-class _Keeper:
+class _StoredOnlyExecutor:
     """An `Executor` that computes nothing."""
 
     def __init__(self, message: str) -> None:
@@ -61,21 +63,23 @@ class _Keeper:
 
     async def run(
         self,
-        blobs: Sequence[bytes | memoryview],
+        units: Sequence[bytes | memoryview],
         *,
-        shelf: Shelf | None = None,
+        store: RunStore | None = None,
         on_progress: OnProgress | None = None,  # noqa: ARG002 - a protocol's
-    ) -> list[Outcome | Stored]:
-        names = await asyncio.to_thread(shelf.names) if shelf else []
-        return [await asyncio.to_thread(self._kept, blob, shelf, names) for blob in blobs]
+    ) -> list[UnitResult | StoredResult]:
+        names = await asyncio.to_thread(store.names) if store else []
+        return [await asyncio.to_thread(self._kept, unit, store, names) for unit in units]
 
-    def _kept(self, blob: Any, shelf: Shelf | None, names: list[str]) -> Outcome | Stored:
-        decoded, found = Blob.decode(blob), chain(names, digest_of(blob))
+    def _kept(
+        self, unit: Any, store: RunStore | None, names: list[str]
+    ) -> UnitResult | StoredResult:
+        decoded, found = WorkUnit.decode(unit), contiguous_parts(names, digest_of(unit))
         stop = found[-1].stop if found else 0
-        if shelf is not None and found and stop == len(decoded):
-            return stored_in(shelf, found)
-        before = [shelf.read(saved.name) for saved in found] if shelf else []
-        parts = [*before, failed(decoded.ids[stop:], self._message, stop)]
+        if store is not None and found and stop == len(decoded):
+            return read_stored_result(store, found)
+        before = [store.get_part(saved.name) for saved in found] if store else []
+        parts = [*before, failed_result(decoded.ids[stop:], self._message, stop)]
         tables = [part.table.replace_schema_metadata() for part in parts]
         recomputed = sum(part.recomputed for part in parts)
-        return Outcome(recomputed, pa.concat_tables(tables), costs_of(parts))
+        return UnitResult(recomputed, pa.concat_tables(tables), total_costs(parts))

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from rebaser_server.compute.runs.local_worker import LENGTH
 
-_LIMIT: Final = 1 << 16
+_READ_AHEAD: Final = 1 << 16
 """Bytes of an answer that are read ahead."""
 _LAST_WORDS: Final = 1.0
 """Seconds in which what a child wrote before it ended is read."""
@@ -23,7 +23,7 @@ class _Protocol(SubprocessStreamProtocol):
     """Tells that the process has ended, also while its pipes are open in processes it forked."""
 
     def __init__(self) -> None:
-        super().__init__(limit=_LIMIT, loop=asyncio.get_running_loop())
+        super().__init__(limit=_READ_AHEAD, loop=asyncio.get_running_loop())
         self.ended = asyncio.Event()
 
     def process_exited(self) -> None:
@@ -31,7 +31,7 @@ class _Protocol(SubprocessStreamProtocol):
         self.ended.set()
 
 
-class Child:
+class WorkerProcess:
     """Has a session of its own: Ctrl-C is for this process, which decides what it means."""
 
     def __init__(self, transport: SubprocessTransport, protocol: _Protocol) -> None:

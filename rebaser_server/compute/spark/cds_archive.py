@@ -19,7 +19,7 @@ def default_directory() -> Path:
     return Path(sys.prefix) / "share" / "rebaser"
 
 
-def archive_of(directory: Path, java: Path) -> Path | None:
+def archive_path(directory: Path, java: Path) -> Path | None:
     """Where the archive for this Java and this Spark lies, or would; None for an odd Java."""
     release = _release(java)
     if release is None:
@@ -28,7 +28,7 @@ def archive_of(directory: Path, java: Path) -> Path | None:
     return directory / f"spark-{version('pyspark')}-java-{release}.{ending}"
 
 
-def using(archive: Path) -> list[str]:
+def jvm_options(archive: Path) -> list[str]:
     """Options of a JVM that shall use the archive, if it fits."""
     if not archive.exists():
         return []
@@ -37,7 +37,7 @@ def using(archive: Path) -> list[str]:
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off"]
 
 
-def training(archive: Path) -> list[str]:
+def training_options(archive: Path) -> list[str]:
     """Options of a JVM that shall write the archive as it ends."""
     if archive.suffix == ".aot":
         return [f"-XX:AOTCacheOutput={archive}", "-Xlog:aot=off,cds=off"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rebaser_server.compute.errors import SessionFailed
-from rebaser_server.compute.spark.cds_archive import archive_of
+from rebaser_server.compute.spark.cds_archive import archive_path
 from rebaser_server.compute.spark.java import find_java
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
@@ -26,7 +26,7 @@ async def train(options: SparkOptions) -> Path:
         raise SessionFailed("there is nothing to train: Spark's JVM is not ours")
     options.state_directory.mkdir(parents=True, exist_ok=True)
     java = find_java(options.state_directory, os.environ)
-    archive = archive_of(options.archives, java)
+    archive = archive_path(options.archives, java)
     if archive is None:
         raise SessionFailed(f"the Java at {java} does not say its version")
     archive.parent.mkdir(parents=True, exist_ok=True)

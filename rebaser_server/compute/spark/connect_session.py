@@ -14,18 +14,18 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 
 from rebaser_server.compute.errors import SessionFailed
-from rebaser_server.compute.spark.error_text import cause_of
-from rebaser_server.compute.spark.options import SparkOptions, per_session
+from rebaser_server.compute.spark.error_text import root_cause
+from rebaser_server.compute.spark.options import SparkOptions, session_settings
 
-TRIES: Final = 15
+MAX_ATTEMPTS: Final = 15
 """Of a call that the server does not answer: a minute. Spark's own ten are long for whoever waits
 for a run to end, and for an update that another attempt would bring on."""
-_LONGEST: Final = 5_000  # milliseconds between two
+_MAX_BACKOFF: Final = 5_000  # milliseconds between two
 
 _LOST: Final = (PySparkException, RpcError, OSError)
 
 
-class RemoteSpark:
+class ConnectSession:
     """A session of our own on a server that is not ours."""
 
     jvm_pid: int | None = None
@@ -76,15 +76,15 @@ class RemoteSpark:
             self.spark.stop()
 
 
-def start(options: SparkOptions) -> RemoteSpark:
+def start(options: SparkOptions) -> ConnectSession:
     """Raises `SessionFailed`: nobody there, or not a server that we can use."""
     try:
         # Without its builder, which would ask the server before it can be told how patiently.
         spark = SparkSession(connection=options.remote or "")
-        spark.client.set_retry_policies([DefaultPolicy(TRIES, max_backoff=_LONGEST)])
+        spark.client.set_retry_policies([DefaultPolicy(MAX_ATTEMPTS, max_backoff=_MAX_BACKOFF)])
         SparkSession._set_default_and_active_session(spark)  # noqa: SLF001 - as its builder does
-        for name, value in per_session(options).items():
+        for name, value in session_settings(options).items():
             spark.conf.set(name, value)
     except (*_LOST, ValueError) as error:
-        raise SessionFailed(f"no Spark Connect at {options.remote}: {cause_of(error)}") from error
-    return RemoteSpark(spark)
+        raise SessionFailed(f"no Spark Connect at {options.remote}: {root_cause(error)}") from error
+    return ConnectSession(spark)

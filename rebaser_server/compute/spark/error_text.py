@@ -15,7 +15,7 @@ _PYTHON_ERROR: Final = re.compile(
 _NOISE: Final = re.compile(r"at |\.\.\. |WARNING: |Error: (A fatal|Could not create)|\S+ WARN ")
 
 
-def cause_of(error: Exception) -> str:
+def root_cause(error: Exception) -> str:
     """From what pyspark raises: the text of a Java or a Python exception with all its frames."""
     text = str(error).strip() or type(error).__name__
     last = text.splitlines()[-1]
@@ -29,7 +29,7 @@ def cause_of(error: Exception) -> str:
     return _JAVA_CLASS.sub("", causes[-1]) if causes else text.splitlines()[0]
 
 
-def last_said(log: str) -> str:
+def last_log_line(log: str) -> str:
     """From what a JVM that ended has printed; empty if that was nothing of interest."""
     lines = [line.strip() for line in log.splitlines()]
     return next((line for line in reversed(lines) if line and not _NOISE.match(line)), "")

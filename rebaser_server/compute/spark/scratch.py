@@ -10,11 +10,11 @@ from typing import Final
 from uuid import uuid4
 
 _PREFIX: Final = "rebaser-"
-_LONGEST_SOCKET: Final = 60
+_MAX_SOCKET_PATH: Final = 60
 """Octets of a directory for sockets: an address has 108, and the names in it are long."""
 
 
-class Scratch:
+class ScratchDirectory:
     """Gone with `close`, or else when the next one is made beside it by whichever process.
 
     That of a living process is left alone: it holds a lock.
@@ -23,7 +23,7 @@ class Scratch:
     def __init__(self, parent: Path) -> None:
         parent.mkdir(parents=True, exist_ok=True)
         for lock in parent.glob("*.lock"):
-            _sweep(lock)
+            _remove_if_dead(lock)
         self.directory: Final = parent / uuid4().hex[:12]
         self._lock = _locked(self.directory.with_suffix(".lock"))
         self.directory.mkdir()
@@ -31,7 +31,7 @@ class Scratch:
         os.write(self._lock, os.fsencode(self.sockets))  # for who may have to clear it away
 
     def _sockets(self) -> Path:
-        if len(os.fsencode(self.directory)) <= _LONGEST_SOCKET:
+        if len(os.fsencode(self.directory)) <= _MAX_SOCKET_PATH:
             return self.directory
         return Path(tempfile.mkdtemp(prefix=_PREFIX))
 
@@ -51,7 +51,7 @@ def _locked(path: Path) -> int:
     return lock
 
 
-def _sweep(path: Path) -> None:
+def _remove_if_dead(path: Path) -> None:
     """Remove the directory of a process that is gone."""
     with suppress(OSError):  # it is in use, or somebody else is about to
         lock = os.open(path, os.O_RDWR)

@@ -12,18 +12,18 @@ from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.spark.java import find_java
 from rebaser_server.compute.spark.launch import launch
 from rebaser_server.compute.spark.options import SparkOptions
-from rebaser_server.compute.spark.scratch import Scratch
+from rebaser_server.compute.spark.scratch import ScratchDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rebaser_server.compute.spark.connect_session import RemoteSpark
-    from rebaser_server.compute.spark.jvm import RunningSpark
+    from rebaser_server.compute.spark.connect_session import ConnectSession
+    from rebaser_server.compute.spark.jvm import JvmSession
 
-    Running = RunningSpark | RemoteSpark
+    Running = JvmSession | ConnectSession
 
 
-class Session:
+class SessionHolder:
     """At most one Spark session: started when first needed, and again when it was lost.
 
     All methods block and may be called from any thread. A JVM that it starts ends with this
@@ -58,7 +58,7 @@ class Session:
             if self._running is None:
                 # On the main thread, Spark would take Ctrl-C over.
                 with ThreadPoolExecutor(1) as thread:
-                    starting = thread.submit(_start, self._options, self._begun)
+                    starting = thread.submit(_start, self._options, self._on_launched)
                     try:
                         self._running = starting.result()
                     except (OSError, ImportError) as error:  # no place to write, or half installed
@@ -66,7 +66,7 @@ class Session:
                 self._starting = None
             return self._running
 
-    def _begun(self, process: Popen[bytes]) -> None:
+    def _on_launched(self, process: Popen[bytes]) -> None:
         self._starting = process
         if self._is_closed:
             process.kill()
@@ -76,7 +76,7 @@ class Session:
         running = self._running
         return None if running is None else running.jvm_pid
 
-    def end(self) -> str | None:
+    def end_reason(self) -> str | None:
         """Why what ran in the session has ended with it; None if it goes on."""
         if self._is_closed:
             return "its session was closed"
@@ -118,7 +118,7 @@ def _start(options: SparkOptions, begun: Callable[[Popen[bytes]], None]) -> "Run
     java = find_java(options.state_directory, os.environ)
     with suppress(FileNotFoundError):
         options.log.replace(options.log.with_suffix(".log.1"))  # says why the last one ended
-    scratch = Scratch(options.state_directory / "scratch")
+    scratch = ScratchDirectory(options.state_directory / "scratch")
     process = launch(options, java, scratch) if options.is_local else None
     if process is not None:
         begun(process)

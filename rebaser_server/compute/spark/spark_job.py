@@ -1,4 +1,4 @@
-"""The one Spark stage of a run: blobs in, what became of them out, a row each."""
+"""The one Spark stage of a run: units in, what became of them out, a row each."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from rebaser_server.compute.evaluate.task_protocol import done
-from rebaser_server.compute.units.run_store import Shelf
+from rebaser_server.compute.evaluate.task_protocol import execute
+from rebaser_server.compute.units.run_store import RunStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_ORDERS: Final = pa.schema([pa.field("order", pa.binary(), nullable=False)])
-_DONE: Final = pa.schema([pa.field("done", pa.binary(), nullable=False)])
+_TASK_SCHEMA: Final = pa.schema([pa.field("order", pa.binary(), nullable=False)])
+_ANSWER_SCHEMA: Final = pa.schema([pa.field("done", pa.binary(), nullable=False)])
 
 
-def evaluate_on(
-    spark: "SparkSession", orders: Sequence[bytes], shelf: Shelf | None, run: str
+def execute_tasks(
+    spark: "SparkSession", tasks: Sequence[bytes], store: RunStore | None, run: str
 ) -> list[bytes]:
     """What was done about each order, in their order: see `work`.
 
@@ -25,22 +25,22 @@ def evaluate_on(
     Blocks until all are done. Raises whatever Spark and what it is made of do.
     """
     # In chunks of one row: what is too large for the query plan is partitioned by chunks.
-    column = pa.chunked_array([[order] for order in orders], pa.binary())
-    frame = spark.createDataFrame(pa.table([column], schema=_ORDERS))
-    found = frame.mapInArrow(_evaluating(shelf, run), "done binary not null").toArrow()
+    column = pa.chunked_array([[task] for task in tasks], pa.binary())
+    frame = spark.createDataFrame(pa.table([column], schema=_TASK_SCHEMA))
+    found = frame.mapInArrow(_execute_batches_of(store, run), "done binary not null").toArrow()
     rows: list[bytes] = found.column("done").to_pylist()
     return rows
 
 
-def _evaluating(
-    shelf: Shelf | None, run: str
+def _execute_batches_of(
+    store: RunStore | None, run: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    return partial(_evaluate_batches, shelf, run)
+    return partial(_execute_batches, store, run)
 
 
-def _evaluate_batches(
-    shelf: Shelf | None, run: str, batches: Iterator[pa.RecordBatch]
+def _execute_batches(
+    store: RunStore | None, run: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        rows = [done(order.as_py(), shelf, run) for order in batch.column("order")]
-        yield pa.record_batch([pa.array(rows, pa.binary())], schema=_DONE)
+        rows = [execute(task.as_py(), store, run) for task in batch.column("order")]
+        yield pa.record_batch([pa.array(rows, pa.binary())], schema=_ANSWER_SCHEMA)

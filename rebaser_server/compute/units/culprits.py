@@ -1,4 +1,4 @@
-"""Blobs made of a blob to find, or to step over, the values that cannot be computed."""
+"""Units made of a unit to find, or to step over, the values that cannot be computed."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,43 +6,43 @@ from typing import Final
 
 import numpy as np
 
-from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.compute.units.work_unit import WorkUnit
 
 FAILED_RUNTIME: Final = "failed"
 """Of a function that stands in for one that ends its evaluator; the code is the message."""
-MOST_CULPRITS: Final = 16
-"""In one blob. Where there are more it is not the values."""
-TOO_MANY: Final = f"more than {MOST_CULPRITS} values ended the evaluator"
-"""What is said of such a blob, in the text of an error since it comes from another process."""
+MAX_CULPRITS: Final = 16
+"""In one unit. Where there are more it is not the values."""
+TOO_MANY_CULPRITS: Final = f"more than {MAX_CULPRITS} values ended the evaluator"
+"""What is said of such a unit, in the text of an error since it comes from another process."""
 
 
-def prefix(blob: Blob, count: int) -> Blob:
-    """The first `count` values of a blob, as a blob."""
+def prefix(unit: WorkUnit, count: int) -> WorkUnit:
+    """The first `count` values of a unit, as a unit."""
     return replace(
-        blob,
-        ids=blob.ids[:count],
-        calls=blob.calls[:count],
-        statuses=blob.statuses[:count],
-        texts=blob.texts[:count],
-        forced=blob.forced[:count],
-        refs=blob.refs[: blob.widths()[:count].sum()],
+        unit,
+        ids=unit.ids[:count],
+        signature_indices=unit.signature_indices[:count],
+        statuses=unit.statuses[:count],
+        texts=unit.texts[:count],
+        must_compute=unit.must_compute[:count],
+        refs=unit.refs[: unit.widths()[:count].sum()],
     )
 
 
-def failing(blob: Blob, messages: Mapping[int, str]) -> Blob:
-    """A blob in which some values, by their position, fail with a message instead."""
-    functions, signatures = list(blob.functions), list(blob.signatures)
-    calls, forced = blob.calls.copy(), blob.forced.copy()
-    fails = np.zeros(len(blob), np.bool_)
+def with_failures(unit: WorkUnit, messages: Mapping[int, str]) -> WorkUnit:
+    """A unit in which some values, by their position, fail with a message instead."""
+    functions, signatures = list(unit.functions), list(unit.signatures)
+    calls, must_compute = unit.signature_indices.copy(), unit.must_compute.copy()
+    fails = np.zeros(len(unit), np.bool_)
     for index, message in messages.items():
         functions.append((FAILED_RUNTIME, message))
         signatures.append((len(functions) - 1, []))
-        calls[index], forced[index], fails[index] = len(signatures) - 1, True, True
+        calls[index], must_compute[index], fails[index] = len(signatures) - 1, True, True
     return replace(
-        blob,
+        unit,
         functions=functions,
         signatures=signatures,
-        calls=calls,
-        forced=forced,
-        refs=blob.refs[~np.repeat(fails, blob.widths())],
+        signature_indices=calls,
+        must_compute=must_compute,
+        refs=unit.refs[~np.repeat(fails, unit.widths())],
     )

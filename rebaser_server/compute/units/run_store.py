@@ -1,16 +1,16 @@
-"""Where a run leaves its outcomes for the driver, for a crashed run's successor, and for the log.
+"""Where a run leaves its results for the driver, for a crashed run's successor, and for the log.
 
-A shelf is a directory that all attempts at one update share. On it lie, for each blob, by
+It is a directory that all attempts at one update share. In it lie, for each unit, by
 the digest of its bytes, without the limits that it is computed under:
 
 - `<digest>-<start>-<stop>-<unique>`: what became of its values from `start` up to `stop`, an
-  encoded `Outcome`. Written once: two attempts never share a name, so what a commit refers to
+  encoded `UnitResult`. Written once: two attempts never share a name, so what a commit refers to
   stays as it was.
-- `<digest>.blob`: the blob, where it is too large to travel with the job.
+- `<digest>.blob`: the unit, where it is too large to travel with the job.
 - `progress/<run>-<digest>`: how many of its values are done.
 
 And `costs`, what the first attempt took functions to cost, in all; in `sweeps`, as it was when
-that attempt cut blobs into sweeps.
+that attempt split units into levels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,12 @@ from functools import cached_property, partial
 from typing import Final
 from uuid import uuid4
 
-from rebaser_server.compute.units.unit_result import Costs, Outcome, decode_outcome, write_outcome
+from rebaser_server.compute.units.unit_result import (
+    CallCosts,
+    UnitResult,
+    decode_result,
+    write_result,
+)
 from rebaser_server.files.shared_files import Files
 from rebaser_server.values.canonical_json import data_of, text_of
 
@@ -29,8 +34,8 @@ _PROGRESS: Final = "progress"
 
 
 @dataclass(frozen=True)
-class Saved:
-    """A file with what became of some values of a blob."""
+class PartFile:
+    """A file with what became of some values of a unit."""
 
     name: str
 
@@ -48,44 +53,44 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stored:
-    """What became of a blob, where that lies in files."""
+class StoredResult:
+    """What became of a unit, where that lies in files."""
 
     recomputed: int
     files: list[tuple[str, int]]
-    """Their names and how many values each tells of, in the blob's order."""
-    costs: Costs = field(default_factory=dict)
+    """Their names and how many values each tells of, in the unit's order."""
+    costs: CallCosts = field(default_factory=dict)
 
     def __len__(self) -> int:
         return sum(count for _, count in self.files)
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class RunStore:
     """All methods block."""
 
     files: Files
     key: str
     """64 hexadecimal digits."""
 
-    def save(self, digest: str, start: int, stop: int, outcome: Outcome) -> str:
-        """The name under which `outcome` lies there now."""
+    def put_part(self, digest: str, start: int, stop: int, result: UnitResult) -> str:
+        """The name under which `result` lies there now."""
         name = f"{digest}-{start}-{stop}-{uuid4().hex}"
-        self.files.put(self._path(name), partial(write_outcome, outcome))
+        self.files.put(self._path(name), partial(write_result, result))
         return name
 
-    def read(self, name: str) -> Outcome:
+    def get_part(self, name: str) -> UnitResult:
         """Raises `FileNotFoundError`."""
-        return decode_outcome(self.files.get(self._path(name)))
+        return decode_result(self.files.get(self._path(name)))
 
-    def put_blob(self, digest: str, blob: bytes) -> None:
-        self.files.put(self._path(f"{digest}.blob"), blob)
+    def put_unit(self, digest: str, unit: bytes) -> None:
+        self.files.put(self._path(f"{digest}.blob"), unit)
 
-    def get_blob(self, digest: str) -> memoryview:
+    def get_unit(self, digest: str) -> memoryview:
         return memoryview(self.files.get(self._path(f"{digest}.blob"))).cast("B")
 
     def put_costs(self, seconds: Mapping[tuple[str, str], float], name: str = _COSTS) -> None:
-        """Have later attempts guess as this one: they cut the update into the same blobs."""
+        """Have later attempts guess as this one: they cut the update into the same units."""
         rows = [[*function, cost] for function, cost in seconds.items()]
         self.files.put(self._path(name), text_of(rows).encode())
 
@@ -100,11 +105,11 @@ class Shelf:
     def names(self) -> list[str]:
         return self.files.names(self._path(""))
 
-    def tell_progress(self, run: str, digest: str, done: int) -> None:
+    def put_progress(self, run: str, digest: str, done: int) -> None:
         self.files.put(self._path(f"{_PROGRESS}/{run}-{digest}"), str(done).encode())
 
     def progress(self, run: str) -> dict[str, int]:
-        """Values done of each of the run's blobs that take long enough to tell."""
+        """Values done of each of the run's units that take long enough to tell."""
         done = {}
         for name in self.files.names(self._path(_PROGRESS)):
             if name.startswith(f"{run}-"):
@@ -127,16 +132,16 @@ class Shelf:
         return f"results/{self.key}/{name}".rstrip("/")
 
 
-def chain(names: Sequence[str], digest: str) -> list[Saved]:
-    """Of the files on a shelf those that tell of this blob's values from the first on, in order."""
-    by_start: dict[int, Saved] = {}
+def contiguous_parts(names: Sequence[str], digest: str) -> list[PartFile]:
+    """The files among `names` that hold this unit's results from its first value on, in order."""
+    by_start: dict[int, PartFile] = {}
     for name in names:
         if name.startswith(f"{digest}-"):
-            saved = Saved(name)
+            saved = PartFile(name)
             best = by_start.get(saved.start)
             if best is None or saved.stop > best.stop:
                 by_start[saved.start] = saved
-    found: list[Saved] = []
+    found: list[PartFile] = []
     stop = 0
     while stop in by_start:
         found.append(by_start[stop])

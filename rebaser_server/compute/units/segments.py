@@ -6,13 +6,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-WIDE: Final = 48
+VECTOR_THRESHOLD: Final = 48
 """Values from which computing them at once costs less than one by one."""
 _WINDOW: Final = 2048
 _NARROW: Final = 16
 
 
-def highest_refs(refs: NDArray[Any], widths: NDArray[np.int64]) -> NDArray[Any]:
+def highest_inputs(refs: NDArray[Any], widths: NDArray[np.int64]) -> NDArray[Any]:
     """The last of the own values that each takes; below 0 if it takes none."""
     count = len(widths)
     width = int(widths[0]) if count else 0
@@ -23,36 +23,36 @@ def highest_refs(refs: NDArray[Any], widths: NDArray[np.int64]) -> NDArray[Any]:
             np.maximum(found, columns[:, column], out=found)
         return found
     highest = np.full(count, -1, np.int64)
-    takers = np.flatnonzero(widths)
-    if len(takers):
-        starts = np.cumsum(widths[takers]) - widths[takers]
-        highest[takers] = np.maximum.reduceat(refs, starts)
+    dependents = np.flatnonzero(widths)
+    if len(dependents):
+        starts = np.cumsum(widths[dependents]) - widths[dependents]
+        highest[dependents] = np.maximum.reduceat(refs, starts)
     return highest
 
 
-def runs(highest: NDArray[Any], start: int, count: int) -> Iterator[tuple[int, int, bool]]:
+def segments(highest: NDArray[Any], start: int, count: int) -> Iterator[tuple[int, int, bool]]:
     """The runs from value `start` up to `count`: from, to, and whether it is one wide run.
 
     Narrow ones come together, to be taken in order.
     """
     highest = highest[:count]
     narrow_from = start
-    usual = WIDE
+    usual = VECTOR_THRESHOLD
     while start < count:
-        end = _end_of_run(highest, start, count, usual)
-        if end - start >= WIDE:
+        end = _segment_end(highest, start, count, usual)
+        if end - start >= VECTOR_THRESHOLD:
             if narrow_from < start:
                 yield narrow_from, start, False
             yield start, end, True
             usual = end - start
             start = narrow_from = end
         else:
-            start = _after_narrow(highest, end, count)
+            start = _next_wide_start(highest, end, count)
     if narrow_from < count:
         yield narrow_from, count, False
 
 
-def _end_of_run(highest: NDArray[Any], start: int, count: int, step: int) -> int:
+def _segment_end(highest: NDArray[Any], start: int, count: int, step: int) -> int:
     """The first value after `start` that takes it or one after it; found best `step` after it."""
     end = start + 1
     while end < count:
@@ -65,13 +65,13 @@ def _end_of_run(highest: NDArray[Any], start: int, count: int, step: int) -> int
     return count
 
 
-def _after_narrow(highest: NDArray[Any], start: int, count: int) -> int:
+def _next_wide_start(highest: NDArray[Any], start: int, count: int) -> int:
     """Where a run begins that may be wide, for less than looking at each with NumPy."""
     stop = min(start + _WINDOW, count)
     begin = start
     for index, ref in enumerate(highest[start:stop].tolist(), start):
         if ref >= begin:
             begin = index
-        elif index - begin >= WIDE:
+        elif index - begin >= VECTOR_THRESHOLD:
             return begin
     return max(start, begin)

@@ -1,4 +1,4 @@
-"""What became of a blob, as columns: only the values that are not what they were.
+"""What became of a unit, as columns: only the values that are not what they were.
 
 Encoded it is an Arrow IPC stream of one record batch, see `SCHEMA`, which any reader of Arrow
 can read as it is; the schema's metadata has what belongs to no single value, under `METADATA`
@@ -13,38 +13,38 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rebaser_server.compute.units.buffers import KIND
+from rebaser_server.compute.units.buffers import STRING_TYPE
 from rebaser_server.compute.units.work_unit import OK, STATUSES
 from rebaser_server.values.canonical_json import data_of, text_of
 
 SCHEMA: Final = pa.schema(
     [
-        pa.field("id", KIND, nullable=False),
-        pa.field("status", pa.uint8(), nullable=False),  # a place in `blob.STATUSES`, not PENDING
-        pa.field("text", KIND, nullable=False),  # as `Blob.texts` has it
-        pa.field("place", pa.int32(), nullable=False),  # in the blob's columns, ascending
+        pa.field("id", STRING_TYPE, nullable=False),
+        pa.field("status", pa.uint8(), nullable=False),  # an index into `STATUSES`, not PENDING
+        pa.field("text", STRING_TYPE, nullable=False),  # as `WorkUnit.texts` has it
+        pa.field("place", pa.int32(), nullable=False),  # in the unit's columns, ascending
     ]
 )
 METADATA: Final = b"rebaser"
 
-Result = tuple[str, str, Any]
+ValueResult = tuple[str, str, Any]
 """Value id and `"ok"`, value | `"failed"`, message | `"blocked"`, id of the first input that is
 failed or blocked."""
 
-Costs = dict[tuple[str, str], tuple[int, float]]
+CallCosts = dict[tuple[str, str], tuple[int, float]]
 """What calling functions took: runtime and code → how many values, how many seconds in all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
-    """What became of a blob."""
+class UnitResult:
+    """What became of a unit."""
 
     recomputed: int
     """Functions called, or found missing or blocked."""
     table: pa.Table
-    """Only values that are not what they were, in the blob's order. Columns as `SCHEMA` has them,
+    """Only values that are not what they were, in the unit's order. Columns as `SCHEMA` has them,
     in chunks."""
-    costs: Costs = field(default_factory=dict)
+    costs: CallCosts = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -62,7 +62,7 @@ class Outcome:
         return self.table.column("text")
 
     @property
-    def results(self) -> list[Result]:
+    def value_results(self) -> list[ValueResult]:
         """Value by value, for those that are few."""
         columns = zip(
             self.ids.to_pylist(), self.statuses.tolist(), self.texts.to_pylist(), strict=True
@@ -73,28 +73,28 @@ class Outcome:
         ]
 
 
-def write_outcome(outcome: Outcome, sink: Any) -> None:
+def write_result(result: UnitResult, sink: Any) -> None:
     """Write it, encoded, to what Arrow can write to."""
     told = {
-        "recomputed": outcome.recomputed,
-        "costs": [[*function, *cost] for function, cost in outcome.costs.items()],
+        "recomputed": result.recomputed,
+        "costs": [[*function, *cost] for function, cost in result.costs.items()],
     }
-    table = outcome.table.replace_schema_metadata({METADATA: text_of(told)})
+    table = result.table.replace_schema_metadata({METADATA: text_of(told)})
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
 
 
-def encode_outcome(outcome: Outcome) -> pa.Buffer:
+def encode_result(result: UnitResult) -> pa.Buffer:
     size = pa.MockOutputStream()
-    write_outcome(outcome, size)
+    write_result(result, size)
     # Memory of Arrow's pool, which a stream that grows would take several times over.
     encoded = pa.allocate_buffer(size.size())
-    write_outcome(outcome, pa.FixedSizeBufferWriter(encoded))
+    write_result(result, pa.FixedSizeBufferWriter(encoded))
     return encoded
 
 
-def decode_outcome(data: bytes | memoryview | pa.Buffer) -> Outcome:
-    """The outcome; its table shares the memory of `data`.
+def decode_result(data: bytes | memoryview | pa.Buffer) -> UnitResult:
+    """The result; its table shares the memory of `data`.
 
     What releases before 64-bit offsets wrote is read, too.
     """
@@ -103,19 +103,19 @@ def decode_outcome(data: bytes | memoryview | pa.Buffer) -> Outcome:
     if table.schema != SCHEMA:
         table = table.cast(SCHEMA)
     costs = {(runtime, code): (calls, spent) for runtime, code, calls, spent in told["costs"]}
-    return Outcome(told["recomputed"], table, costs)
+    return UnitResult(told["recomputed"], table, costs)
 
 
 class HasCosts(Protocol):
     @property
-    def costs(self) -> Costs: ...
+    def costs(self) -> CallCosts: ...
 
 
-def costs_of(outcomes: Iterable[HasCosts]) -> Costs:
+def total_costs(results: Iterable[HasCosts]) -> CallCosts:
     """What functions took in all of these together."""
-    total: Costs = {}
-    for outcome in outcomes:
-        for function, (calls, seconds) in outcome.costs.items():
+    total: CallCosts = {}
+    for result in results:
+        for function, (calls, seconds) in result.costs.items():
             before, spent = total.get(function, (0, 0.0))
             total[function] = before + calls, spent + seconds
     return total

@@ -1,6 +1,6 @@
-"""What a blob's values are while they are computed: in columns, and as Python objects if asked.
+"""What a unit's values are while they are computed: in columns, and as Python objects if asked.
 
-A cell is a place in all columns: the blob's values come first, its constants after them.
+A cell is a position in all columns: the unit's values come first, its constants after them.
 """
 
 from typing import Any, Final
@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rebaser_server.compute.json_values import MAX_DEPTH, read_only
-from rebaser_server.compute.units.buffers import KIND, buffers_of
-from rebaser_server.compute.units.work_unit import OK, Blob
+from rebaser_server.compute.units.buffers import STRING_TYPE, string_buffers
+from rebaser_server.compute.units.work_unit import OK, WorkUnit
 from rebaser_server.values.canonical_json import all_data_of, data_of, texts_of_numbers
 
-Places = NDArray[np.int64]
+Positions = NDArray[np.int64]
 Kinds = NDArray[np.uint8]
 Bits = NDArray[np.int64]
 
@@ -45,11 +45,11 @@ class Nothing:
 NOTHING: Final = Nothing()
 
 
-class Cells:
+class ValueBuffers:
     """`kinds` and `bits` are right at any time; the rest is made when it is needed."""
 
-    def __init__(self, blob: Blob) -> None:
-        self.texts = pa.concat_arrays([blob.texts, blob.constant_texts])
+    def __init__(self, unit: WorkUnit) -> None:
+        self.texts = pa.concat_arrays([unit.texts, unit.constant_texts])
         count = len(self.texts)
         self.kind_bytes = bytearray(count)
         """The memory of `kinds`, faster for one at a time; likewise the two below of `bits`."""
@@ -62,35 +62,35 @@ class Cells:
         self.floats = self.bits.view(np.float64)
         self.objects: list[Any] = []
         """Of cells that are boxed; NOTHING where there is no value. Empty if none was ever."""
-        self.box_bytes = bytearray(count)
-        self.is_boxed = np.frombuffer(self.box_bytes, np.bool_)
+        self.materialised_bytes = bytearray(count)
+        self.is_materialised = np.frombuffer(self.materialised_bytes, np.bool_)
         self.computed_texts: dict[int, str] = {}
         """Of cells computed one by one, instead of what is in `texts`."""
-        self._sources: Places | None = None
+        self._sources: Positions | None = None
         """The cell whose text is that of each; None: its own is."""
-        known = np.concatenate([blob.statuses == OK, blob.constant_known])
+        known = np.concatenate([unit.statuses == OK, unit.constant_known])
         self._load(np.flatnonzero(known))
 
-    def _load(self, places: Places) -> None:
-        if not len(places):
+    def _load(self, positions: Positions) -> None:
+        if not len(positions):
             return
-        texts = self.texts if len(places) == len(self.texts) else self.texts.take(places)
-        kinds, bits = _read(texts)
-        self.kinds[places] = kinds
-        self.bits[places] = bits
+        texts = self.texts if len(positions) == len(self.texts) else self.texts.take(positions)
+        kinds, bits = _parse_scalars(texts)
+        self.kinds[positions] = kinds
+        self.bits[positions] = bits
 
-    def box(self, places: Places) -> None:
+    def materialise(self, positions: Positions) -> None:
         """Have the `objects` of these cells made; those beyond the limits become NONE.
 
         A cell may come twice.
         """
         if not self.objects:
             self.objects = [NOTHING] * len(self.kinds)
-        places = np.unique(places)
-        kinds = self.kinds[places]
+        positions = np.unique(positions)
+        kinds = self.kinds[positions]
         objects = self.objects
-        for kind in _met(kinds):
-            chosen = places[kinds == kind]
+        for kind in _distinct_kinds(kinds):
+            chosen = positions[kinds == kind]
             match kind:
                 case 0:
                     made: list[Any] = [NOTHING] * len(chosen)
@@ -103,55 +103,55 @@ class Cells:
                 case 4:
                     made = self.floats[chosen].tolist()
                 case _:
-                    made = self._parsed(chosen)
-            for place, item in zip(chosen.tolist(), made, strict=True):
-                objects[place] = item
-        self.is_boxed[places] = True
+                    made = self._parse(chosen)
+            for position, item in zip(chosen.tolist(), made, strict=True):
+                objects[position] = item
+        self.is_materialised[positions] = True
 
-    def put_objects(self, places: Places, objects: list[Any]) -> None:
-        """Have these be the objects of cells at ascending places."""
-        self.is_boxed[places] = True
-        first, last = int(places[0]), int(places[-1])
-        if last - first + 1 == len(places):
+    def set_objects(self, positions: Positions, objects: list[Any]) -> None:
+        """Have these be the objects of cells at ascending positions."""
+        self.is_materialised[positions] = True
+        first, last = int(positions[0]), int(positions[-1])
+        if last - first + 1 == len(positions):
             self.objects[first : last + 1] = objects
             return
-        for place, item in zip(places.tolist(), objects, strict=True):
-            self.objects[place] = item
+        for position, item in zip(positions.tolist(), objects, strict=True):
+            self.objects[position] = item
 
-    def _parsed(self, places: Places) -> list[Any]:
+    def _parse(self, positions: Positions) -> list[Any]:
         try:
-            return list(map(read_only, all_data_of(self.texts_at(places))))
+            return list(map(read_only, all_data_of(self.texts_at(positions))))
         except ValueError:
-            return [self._parsed_one(place) for place in places.tolist()]
+            return [self._parse_one(position) for position in positions.tolist()]
 
-    def _parsed_one(self, place: int) -> Any:
+    def _parse_one(self, position: int) -> Any:
         try:
-            return read_only(data_of(self.texts_at(np.array([place]))[0].as_py()))
+            return read_only(data_of(self.texts_at(np.array([position]))[0].as_py()))
         except ValueError:  # stored before there was this limit: blocks its dependents alone
-            self.kinds[place] = NONE
+            self.kinds[position] = NONE
             return NOTHING
 
-    def require_sound(self, places: Places) -> None:
+    def drop_too_deep(self, positions: Positions) -> None:
         """Make those of these TEXT cells NONE that are beyond the limits of a value."""
-        lengths = pc.binary_length(self.texts_at(places)).to_numpy(zero_copy_only=False)
-        self.box(places[lengths >= _SHALLOW])
+        lengths = pc.binary_length(self.texts_at(positions)).to_numpy(zero_copy_only=False)
+        self.materialise(positions[lengths >= _SHALLOW])
 
-    def exceed(self, places: Places, most: int) -> NDArray[np.bool_]:
+    def longer_than(self, positions: Positions, most: int) -> NDArray[np.bool_]:
         """Which of these TEXT cells have texts of more than `most` bytes; 0: none has."""
         if not most:
-            return np.zeros(len(places), np.bool_)
-        lengths = pc.binary_length(self.texts_at(places)).to_numpy(zero_copy_only=False)
+            return np.zeros(len(positions), np.bool_)
+        lengths = pc.binary_length(self.texts_at(positions)).to_numpy(zero_copy_only=False)
         return lengths > most  # type: ignore[no-any-return]
 
-    def choose(self, places: Places, chosen: Places) -> None:
+    def alias_texts(self, positions: Positions, chosen: Positions) -> None:
         """Let cells have the texts of others; `kinds` and `bits` are the caller's."""
         if self._sources is None:
             self._sources = np.arange(len(self.kinds))
-        self._sources[places] = self._sources[chosen]
+        self._sources[positions] = self._sources[chosen]
 
-    def texts_at(self, places: Places) -> pa.LargeStringArray:
+    def texts_at(self, positions: Positions) -> pa.LargeStringArray:
         """The texts of TEXT cells."""
-        sources = places if self._sources is None else self._sources[places]
+        sources = positions if self._sources is None else self._sources[positions]
         texts = self.texts.take(sources)
         if not self.computed_texts:
             return texts
@@ -161,42 +161,43 @@ class Cells:
                 computed.get(source, text)
                 for source, text in zip(sources.tolist(), texts.to_pylist(), strict=True)
             ],
-            KIND,
+            STRING_TYPE,
         )
 
-    def all_texts_at(self, places: Places) -> pa.LargeStringArray:
+    def canonical_texts_at(self, positions: Positions) -> pa.LargeStringArray:
         """The canonical texts of cells that have values."""
-        if not len(places):
-            return pa.array([], KIND)
-        kinds = self.kinds[places]
-        met = _met(kinds)
+        if not len(positions):
+            return pa.array([], STRING_TYPE)
+        kinds = self.kinds[positions]
+        met = _distinct_kinds(kinds)
         if len(met) == 1:
-            return self._texts_of_kind(met[0], places)
+            return self._texts_of_kind(met[0], positions)
         parts = [np.flatnonzero(kinds == kind) for kind in met]
         texts = [
-            self._texts_of_kind(kind, places[part]) for kind, part in zip(met, parts, strict=True)
+            self._texts_of_kind(kind, positions[part])
+            for kind, part in zip(met, parts, strict=True)
         ]
-        order = np.empty(len(places), np.int64)
-        order[np.concatenate(parts)] = np.arange(len(places))
+        order = np.empty(len(positions), np.int64)
+        order[np.concatenate(parts)] = np.arange(len(positions))
         return pa.concat_arrays(texts).take(order)
 
-    def _texts_of_kind(self, kind: int, places: Places) -> pa.LargeStringArray:
+    def _texts_of_kind(self, kind: int, positions: Positions) -> pa.LargeStringArray:
         if kind == NULL:
-            return pa.repeat(pa.scalar("null", KIND), len(places))
+            return pa.repeat(pa.scalar("null", STRING_TYPE), len(positions))
         if kind == TEXT:
-            return self.texts_at(places)
+            return self.texts_at(positions)
         if kind == FLOAT:
-            return texts_of_numbers(self.floats[places])
-        return texts_of_numbers(self.bits[places].astype(np.bool_ if kind == BOOL else np.int64))
+            return texts_of_numbers(self.floats[positions])
+        return texts_of_numbers(self.bits[positions].astype(np.bool_ if kind == BOOL else np.int64))
 
 
-def _met(kinds: Kinds) -> list[int]:
+def _distinct_kinds(kinds: Kinds) -> list[int]:
     return np.flatnonzero(np.bincount(kinds)).tolist()
 
 
-def _read(texts: pa.LargeStringArray) -> tuple[Kinds, Bits]:
+def _parse_scalars(texts: pa.LargeStringArray) -> tuple[Kinds, Bits]:
     """The kinds and bits of canonical texts, none of them empty."""
-    offsets, text = buffers_of(texts)
+    offsets, text = string_buffers(texts)
     first = np.frombuffer(text, np.uint8)[np.frombuffer(offsets, np.int64)[:-1]]
     kinds = _BY_FIRST[first]
     bits = np.zeros(len(texts), np.int64)
@@ -204,11 +205,13 @@ def _read(texts: pa.LargeStringArray) -> tuple[Kinds, Bits]:
     bits[truths] = first[truths] == ord("t")
     numbers = np.flatnonzero(kinds == INT)
     if len(numbers):
-        _read_numbers(texts, numbers, kinds, bits)
+        _parse_numbers(texts, numbers, kinds, bits)
     return kinds, bits
 
 
-def _read_numbers(texts: pa.LargeStringArray, numbers: Places, kinds: Kinds, bits: Bits) -> None:
+def _parse_numbers(
+    texts: pa.LargeStringArray, numbers: Positions, kinds: Kinds, bits: Bits
+) -> None:
     written = texts if len(numbers) == len(texts) else texts.take(numbers)
     is_float = _have_fraction(written)
     floats, integers = numbers[is_float], numbers[~is_float]
@@ -222,7 +225,7 @@ def _read_numbers(texts: pa.LargeStringArray, numbers: Places, kinds: Kinds, bit
 
 def _have_fraction(numbers: pa.LargeStringArray) -> NDArray[np.bool_]:
     """Which of these texts are of floats."""
-    text = np.frombuffer(buffers_of(numbers)[1], np.uint8)
+    text = np.frombuffer(string_buffers(numbers)[1], np.uint8)
     points = np.count_nonzero(text == ord("."))
     if points == len(numbers):  # a number has one at the most
         return np.ones(len(numbers), np.bool_)

@@ -1,7 +1,7 @@
 """The bytes between planner and evaluator: some values, and all that computing them needs.
 
-A blob is columns, and is made from columns (`Blob(…)`, from what was taken from a graph's) or,
-by tests, from lists (`Blob.of`). No Python object is made for any value on the way.
+A unit is columns, and is made from columns (`WorkUnit(…)`, from what was taken from a graph's) or,
+by tests, from lists (`WorkUnit.from_rows`). No Python object is made for any value on the way.
 
 Encoded, little-endian: the format's version in one byte, three of padding, the length of the
 header in four, the number of values in eight; the limits in 32; the header in CBOR; then the
@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from rebaser_server.compute.units.buffers import (
     ALIGNMENT,
-    KIND,
-    array,
-    buffers_of,
-    joined,
-    parted,
+    STRING_TYPE,
+    contiguous,
+    join_sections,
+    split_sections,
+    string_buffers,
     strings,
-    strings_from,
+    strings_from_buffers,
 )
 from rebaser_server.values.canonical_json import text_of
 
@@ -42,32 +42,32 @@ PENDING: Final = 3
 STATUSES: Final = ("ok", "failed", "blocked", "pending")
 """The word of `graph.Status` for each status as columns have it."""
 
-Shape = tuple[str, int | None]
+ArgumentSpec = tuple[str, int | None]
 """An argument: its name, and how many refs are its list; None: it is one ref itself."""
 
-_FIXED: Final = struct.Struct("<B3xIQ")
-_LIMITS: Final = struct.Struct("<dQQ?7x")
-_HEADER: Final = _FIXED.size + _LIMITS.size
+_FIXED_PART: Final = struct.Struct("<B3xIQ")
+_LIMITS_PART: Final = struct.Struct("<dQQ?7x")
+_HEADER_OFFSET: Final = _FIXED_PART.size + _LIMITS_PART.size
 """Where the header begins."""
-_DIGEST: Final = 32
-"""Digits of a blob's digest: 128 bits."""
+_DIGEST_DIGITS: Final = 32
+"""Digits of a unit's digest: 128 bits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CallLimits:
     """What a call of a function may take; 0: as much as it likes."""
 
     seconds: float = 0.0
     memory: int = 0
     """Bytes that the evaluator may grow by during the call."""
-    is_guarded: bool = False
-    """Have the blob evaluated in a process that may end: for one that has ended an evaluator."""
+    is_forked: bool = False
+    """Have the unit evaluated in a process that may end: for one that has ended an evaluator."""
     value_bytes: int = 0
     """Bytes of a result as JSON."""
 
 
 def _no_strings() -> pa.LargeStringArray:
-    return pa.array([], KIND)
+    return pa.array([], STRING_TYPE)
 
 
 def _no_numbers() -> NDArray[np.int32]:
@@ -83,7 +83,7 @@ def _no_flags() -> NDArray[np.bool_]:
 
 
 @dataclass(slots=True, eq=False)
-class Blob:
+class WorkUnit:
     """Values in topological order, column by column.
 
     The evaluator takes together what stands together: a run of values none of which is an
@@ -93,75 +93,77 @@ class Blob:
 
     functions: list[tuple[str | None, str]] = field(default_factory=list)
     """Runtime and code; without a runtime, the function does not exist and the code is its id."""
-    signatures: list[tuple[int, list[Shape]]] = field(default_factory=list)
+    signatures: list[tuple[int, list[ArgumentSpec]]] = field(default_factory=list)
     """A function, and the arguments to call it with."""
     ids: pa.LargeStringArray = field(default_factory=_no_strings)
-    calls: NDArray[np.int32] = field(default_factory=_no_numbers)
+    signature_indices: NDArray[np.int32] = field(default_factory=_no_numbers)
     """The signature of each value."""
     statuses: NDArray[np.uint8] = field(default_factory=_no_codes)
-    """What each value was before, a place in `STATUSES`."""
+    """What each value was before, a position in `STATUSES`."""
     texts: pa.LargeStringArray = field(default_factory=_no_strings)
     """Its value then as canonical JSON text; the message of a failed one; of a blocked one the id
     of the input that blocked it; of a pending one nothing."""
-    forced: NDArray[np.bool_] = field(default_factory=_no_flags)
+    must_compute: NDArray[np.bool_] = field(default_factory=_no_flags)
     """Whether it is computed even if none of its inputs changes."""
     refs: NDArray[np.int32] = field(default_factory=_no_numbers)
-    """What each value takes, argument after argument, value after value: *r* ≥ 0 is the blob's
+    """What each value takes, argument after argument, value after value: *r* ≥ 0 is the unit's
     value *r*, which comes before it; *r* < 0 its constant ~*r*: -1 the first, -2 the second."""
     constant_ids: pa.LargeStringArray = field(default_factory=_no_strings)
-    """Inputs from outside of the blob."""
+    """Inputs from outside of the unit."""
     constant_known: NDArray[np.bool_] = field(default_factory=_no_flags)
     """Whether each has a value."""
     constant_texts: pa.LargeStringArray = field(default_factory=_no_strings)
     """The values; of one that has none, anything."""
-    limits: Limits = Limits()
+    limits: CallLimits = CallLimits()
 
     @classmethod
-    def of(
+    def from_rows(
         cls,
         functions: Sequence[tuple[str | None, str]],
-        signatures: Sequence[tuple[int, list[Shape]]],
+        signatures: Sequence[tuple[int, list[ArgumentSpec]]],
         values: Sequence[tuple[str, int, str, Any, bool, Sequence[int]]],
         constants: Sequence[tuple[str, bool, Any]] = (),
-        limits: Limits = Limits(),
+        limits: CallLimits = CallLimits(),
     ) -> Self:
-        """A blob from rows: id, signature, word of its status, value or message, forced, refs."""
-        ids, calls, words, before, forced, refs = zip(*values, strict=True) if values else [()] * 6
+        """A unit from rows: id, signature, word of its status, value or message, forced, refs."""
+        ids, calls, words, before, must_compute, refs = (
+            zip(*values, strict=True) if values else [()] * 6
+        )
         known = zip(words, before, strict=True)
         return cls(
             list(functions),
             list(signatures),
-            pa.array(ids, KIND),
-            array(calls, np.int32),
-            array([STATUSES.index(word) for word in words], np.uint8),
+            pa.array(ids, STRING_TYPE),
+            contiguous(calls, np.int32),
+            contiguous([STATUSES.index(word) for word in words], np.uint8),
             strings([text_of(data) if word == "ok" else data or "" for word, data in known]),
-            array(forced, np.bool_),
-            array([ref for each in refs for ref in each], np.int32),
+            contiguous(must_compute, np.bool_),
+            contiguous([ref for each in refs for ref in each], np.int32),
             strings([value_id for value_id, _, _ in constants]),
-            array([is_known for _, is_known, _ in constants], np.bool_),
+            contiguous([is_known for _, is_known, _ in constants], np.bool_),
             strings([text_of(data) for _, _, data in constants]),
             limits,
         )
 
     def __len__(self) -> int:
-        return len(self.calls)
+        return len(self.signature_indices)
 
     def widths(self) -> NDArray[np.int64]:
         """How many refs each value takes."""
-        by_call = [sum(1 if n is None else n for _, n in shape) for _, shape in self.signatures]
-        return np.array(by_call, np.int64)[self.calls]
+        by_call = [sum(1 if n is None else n for _, n in specs) for _, specs in self.signatures]
+        return np.array(by_call, np.int64)[self.signature_indices]
 
     def encode(self) -> bytes:
         sections: list[bytes | memoryview] = [
-            *buffers_of(strings(self.ids)),
-            array(self.calls, np.int32).data.cast("B"),
-            array(self.statuses, np.uint8).data.cast("B"),
-            *buffers_of(strings(self.texts)),
-            array(self.forced, np.bool_).view(np.uint8).data.cast("B"),
-            array(self.refs, np.int32).data.cast("B"),
-            *buffers_of(strings(self.constant_ids)),
-            array(self.constant_known, np.bool_).view(np.uint8).data.cast("B"),
-            *buffers_of(strings(self.constant_texts)),
+            *string_buffers(strings(self.ids)),
+            contiguous(self.signature_indices, np.int32).data.cast("B"),
+            contiguous(self.statuses, np.uint8).data.cast("B"),
+            *string_buffers(strings(self.texts)),
+            contiguous(self.must_compute, np.bool_).view(np.uint8).data.cast("B"),
+            contiguous(self.refs, np.int32).data.cast("B"),
+            *string_buffers(strings(self.constant_ids)),
+            contiguous(self.constant_known, np.bool_).view(np.uint8).data.cast("B"),
+            *string_buffers(strings(self.constant_texts)),
         ]
         lengths = list(map(len, sections))
         header = cbor2.dumps(
@@ -172,66 +174,68 @@ class Blob:
                 lengths,
             ]
         )
-        fixed = _FIXED.pack(VERSION, len(header), len(self))
-        return joined([fixed + _packed(self.limits), header, *sections])
+        fixed = _FIXED_PART.pack(VERSION, len(header), len(self))
+        return join_sections([fixed + _pack_limits(self.limits), header, *sections])
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        """The blob; its columns share the memory of `data` and are read-only.
+        """The unit; its columns share the memory of `data` and are read-only.
 
         Raises:
-            ValueError: these are not the bytes of a blob of this version.
+            ValueError: these are not the bytes of a unit of this version.
         """
-        size(data)
-        _, length, count = _FIXED.unpack_from(data)
+        count_values(data)
+        _, length, count = _FIXED_PART.unpack_from(data)
         view = memoryview(data)
-        start = _HEADER + length
-        functions, signatures, constants, lengths = cbor2.loads(view[_HEADER:start])
-        parts = parted(view[start + -length % ALIGNMENT :], lengths)
+        start = _HEADER_OFFSET + length
+        functions, signatures, constants, lengths = cbor2.loads(view[_HEADER_OFFSET:start])
+        parts = split_sections(view[start + -length % ALIGNMENT :], lengths)
         return cls(
             [(runtime, code) for runtime, code in functions],
-            [(function, [(name, n) for name, n in shape]) for function, shape in signatures],
-            strings_from(count, *parts[0:2]),
+            [(function, [(name, n) for name, n in specs]) for function, specs in signatures],
+            strings_from_buffers(count, *parts[0:2]),
             np.frombuffer(parts[2], np.int32),
             np.frombuffer(parts[3], np.uint8),
-            strings_from(count, *parts[4:6]),
+            strings_from_buffers(count, *parts[4:6]),
             np.frombuffer(parts[6], np.bool_),
             np.frombuffer(parts[7], np.int32),
-            strings_from(constants, *parts[8:10]),
+            strings_from_buffers(constants, *parts[8:10]),
             np.frombuffer(parts[10], np.bool_),
-            strings_from(constants, *parts[11:13]),
-            limits_of(data),
+            strings_from_buffers(constants, *parts[11:13]),
+            read_limits(data),
         )
 
 
-def size(blob: bytes | memoryview) -> int:
-    """How many values an encoded blob holds, for the price of its first bytes."""
-    if len(blob) < _HEADER or blob[0] != VERSION:
-        raise ValueError(f"not a blob of version {VERSION}")
-    count: int = _FIXED.unpack_from(blob)[2]
+def count_values(unit: bytes | memoryview) -> int:
+    """How many values an encoded unit holds, for the price of its first bytes."""
+    if len(unit) < _HEADER_OFFSET or unit[0] != VERSION:
+        raise ValueError(f"not a work unit of version {VERSION}")
+    count: int = _FIXED_PART.unpack_from(unit)[2]
     return count
 
 
-def limits_of(blob: bytes | memoryview) -> Limits:
-    """Of an encoded blob."""
-    size(blob)
-    seconds, memory, value_bytes, is_guarded = _LIMITS.unpack_from(blob, _FIXED.size)
-    return Limits(seconds, memory, is_guarded, value_bytes)
+def read_limits(unit: bytes | memoryview) -> CallLimits:
+    """Of an encoded unit."""
+    count_values(unit)
+    seconds, memory, value_bytes, is_forked = _LIMITS_PART.unpack_from(unit, _FIXED_PART.size)
+    return CallLimits(seconds, memory, is_forked, value_bytes)
 
 
-def limited(blob: bytes | memoryview, limits: Limits) -> bytes | memoryview:
-    """An encoded blob with these limits: itself if it has them, else a copy."""
-    if limits_of(blob) == limits:
-        return blob
-    view = memoryview(blob)
-    return b"".join([view[: _FIXED.size], _packed(limits), view[_HEADER:]])
+def with_limits(unit: bytes | memoryview, limits: CallLimits) -> bytes | memoryview:
+    """An encoded unit with these limits: itself if it has them, else a copy."""
+    if read_limits(unit) == limits:
+        return unit
+    view = memoryview(unit)
+    return b"".join([view[: _FIXED_PART.size], _pack_limits(limits), view[_HEADER_OFFSET:]])
 
 
-def digest_of(blob: bytes | memoryview) -> str:
-    """Of an encoded blob, whatever its limits: they change how it is computed, and not to what."""
-    view = memoryview(blob)
-    return blake3(view[: _FIXED.size]).update(view[_HEADER:]).hexdigest()[:_DIGEST]
+def digest_of(unit: bytes | memoryview) -> str:
+    """Of an encoded unit, whatever its limits: they change how it is computed, and not to what."""
+    view = memoryview(unit)
+    return (
+        blake3(view[: _FIXED_PART.size]).update(view[_HEADER_OFFSET:]).hexdigest()[:_DIGEST_DIGITS]
+    )
 
 
-def _packed(limits: Limits) -> bytes:
-    return _LIMITS.pack(limits.seconds, limits.memory, limits.value_bytes, limits.is_guarded)
+def _pack_limits(limits: CallLimits) -> bytes:
+    return _LIMITS_PART.pack(limits.seconds, limits.memory, limits.value_bytes, limits.is_forked)

@@ -10,7 +10,7 @@ from rebaser_core.commits import NO_REQUEST, Claim, Handled, Outcome
 from rebaser_core.messages import Computed, Correction, UpdatesAddress
 from rebaser_server.commit_log.apply_batch import performed
 from rebaser_server.commit_log.batch_store import Batch
-from rebaser_server.compute.units.run_store import Shelf
+from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.errors import RetryLater, Unwritten, WorkEnded
 from rebaser_server.processor.dvu.results import Findings
 from rebaser_server.processor.ownership import Ownership
@@ -40,7 +40,7 @@ class Settling:
         self._own = own
         self._attempts = attempts
 
-    async def settle(self, claim: Claim, base: int, findings: Findings, shelf: Shelf) -> bool:
+    async def settle(self, claim: Claim, base: int, findings: Findings, shelf: RunStore) -> bool:
         """Have the findings committed under their claim; False: it stands no more (D4).
 
         They are placed first, without the lock. Cancelled, the line is there or not; the
@@ -63,14 +63,14 @@ class Settling:
         return True
 
     async def _placed(
-        self, claim: Claim, base: int, findings: Findings, shelf: Shelf
+        self, claim: Claim, base: int, findings: Findings, shelf: RunStore
     ) -> UpdatesAddress:
         computed = Computed(claim=claim.id, covers=claim.covers, commit=base)
         archive = self._own.archive
         return await findings.placed(archive.batches, claim.id, computed, shelf, archive.log.room)
 
     async def _commit(
-        self, claim: Claim, address: UpdatesAddress | None, findings: Findings, shelf: Shelf
+        self, claim: Claim, address: UpdatesAddress | None, findings: Findings, shelf: RunStore
     ) -> None:
         """Fold the findings in and append the line that says so; the caller holds the lock."""
         settled = {"claim": None, "clean_sequence": claim.covers, "dvu_failures": 0}
@@ -88,7 +88,7 @@ class Settling:
             raise await self._failed(error, settled) from error
 
     async def _folded(
-        self, claim: Claim, address: UpdatesAddress, findings: Findings, shelf: Shelf
+        self, claim: Claim, address: UpdatesAddress, findings: Findings, shelf: RunStore
     ) -> Handled:
         names = [file.name for file in findings.files]
         batch = Batch(findings.updates, shelf=shelf if names else None, names=names)

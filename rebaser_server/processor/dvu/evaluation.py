@@ -11,8 +11,8 @@ from rebaser_server.compute.plan.plan import Plan
 from rebaser_server.compute.runs.bisection import run_isolated
 from rebaser_server.compute.runs.executor import Executor
 from rebaser_server.compute.runs.progress_deadline import ProgressDeadline
-from rebaser_server.compute.units.run_store import Shelf, Stored
-from rebaser_server.compute.units.unit_result import Outcome
+from rebaser_server.compute.units.run_store import RunStore, StoredResult
+from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.processor.notifier import Announcer
 from rebaser_server.runtime.concurrency import alongside
 
@@ -32,8 +32,8 @@ class Evaluating:
     """Seconds for which an evaluation may go on without computing another value."""
 
     async def outcomes(
-        self, planned: Plan, claim: Claim, shelf: Shelf, *, is_suspect: bool
-    ) -> list[Outcome | Stored]:
+        self, planned: Plan, claim: Claim, shelf: RunStore, *, is_suspect: bool
+    ) -> list[UnitResult | StoredResult]:
         """What became of each blob.
 
         `is_suspect`: one of the values may have ended its evaluator; it is looked for.
@@ -41,23 +41,23 @@ class Evaluating:
         Raises:
             DvuError: there are no outcomes, beside what lies on the shelf.
         """
-        if not planned.blobs:
+        if not planned.units:
             return []
         progress: list[tuple[int, int]] = []
         deadline = ProgressDeadline(self.deadline)
 
         def told(done: int, in_all: int) -> None:
             progress.append((done, in_all))
-            deadline.progressed(done, in_all)
+            deadline.record(done, in_all)
 
-        async with deadline.limits(), alongside(self._report(progress, claim)):
+        async with deadline.limiting(), alongside(self._report(progress, claim)):
             if not is_suspect:
-                return await self.executor.run(planned.blobs, shelf=shelf, on_progress=told)
+                return await self.executor.run(planned.units, store=shelf, on_progress=told)
             return await run_isolated(
                 self.executor,
-                planned.blobs,
+                planned.units,
                 limit=max(SHORTEST_LIMIT, self.deadline / 20),
-                shelf=shelf,
+                store=shelf,
                 on_progress=told,
                 on_step=deadline.extend,
             )

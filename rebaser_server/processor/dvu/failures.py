@@ -4,7 +4,7 @@ import random
 from typing import Final
 
 from rebaser_server.compute.errors import DvuError
-from rebaser_server.compute.failure_text import MAX_MESSAGE, described
+from rebaser_server.compute.failure_text import MAX_MESSAGE, describe
 from rebaser_server.errors import WorkEnded
 from rebaser_server.runtime.transient_errors import is_weather
 
@@ -25,7 +25,7 @@ def ends_the_run(error: Exception) -> bool:
 
 def reason_of(error: Exception) -> str:
     """What a user is told of it."""
-    return str(error) if isinstance(error, DvuError) else described(error)
+    return str(error) if isinstance(error, DvuError) else describe(error)
 
 
 def message_of(reason: str, failures: int) -> str:

@@ -13,10 +13,10 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import Computed, ResultFile, UpdatesAddress
 from rebaser_core.updates import SetComputed
 from rebaser_server.commit_log.batch_store import Batches
-from rebaser_server.compute.plan.affected import closure, direct
-from rebaser_server.compute.runs.salvage import failed, salvaged
-from rebaser_server.compute.units.run_store import Shelf, Stored
-from rebaser_server.compute.units.unit_result import Costs, Outcome, Result, costs_of
+from rebaser_server.compute.plan.affected import certain_dependents, closure
+from rebaser_server.compute.runs.salvage import failed_result, salvage
+from rebaser_server.compute.units.run_store import RunStore, StoredResult
+from rebaser_server.compute.units.unit_result import CallCosts, UnitResult, ValueResult, total_costs
 from rebaser_server.values.graph import Graph
 
 log: Final = structlog.get_logger()
@@ -30,7 +30,7 @@ class Findings:
     """Results, in one of two forms."""
 
     recomputed: int = 0
-    costs: Costs = field(default_factory=dict)
+    costs: CallCosts = field(default_factory=dict)
     updates: Sequence[SetComputed] = ()
     files: Sequence[ResultFile] = ()
     """On the update's shelf."""
@@ -39,7 +39,7 @@ class Findings:
         return len(self.updates) + sum(file.values for file in self.files)
 
     async def placed(
-        self, batches: Batches, claim: RequestId, computed: Computed, shelf: Shelf, room: int
+        self, batches: Batches, claim: RequestId, computed: Computed, shelf: RunStore, room: int
     ) -> UpdatesAddress:
         """The address of a batch with these results: of at most `room` octets in a line."""
         if self.files:
@@ -47,40 +47,40 @@ class Findings:
         return await batches.place(claim, self.updates, computed, room=room)
 
 
-def gathered(outcomes: Sequence[Outcome | Stored], shelf: Shelf) -> Findings:
+def gathered(outcomes: Sequence[UnitResult | StoredResult], shelf: RunStore) -> Findings:
     """The findings of all blobs together; what is not on the shelf yet is put there if it is much.
 
     Blocks.
     """
     recomputed = sum(outcome.recomputed for outcome in outcomes)
-    costs = costs_of(outcomes)
-    here = [outcome for outcome in outcomes if isinstance(outcome, Outcome) and len(outcome)]
+    costs = total_costs(outcomes)
+    here = [outcome for outcome in outcomes if isinstance(outcome, UnitResult) and len(outcome)]
     files = [
         ResultFile(name=name, values=count)
         for outcome in outcomes
-        if isinstance(outcome, Stored)
+        if isinstance(outcome, StoredResult)
         for name, count in outcome.files
         if count
     ]
     if not files and _is_small(here):
-        updates = [_update_of(result) for outcome in here for result in outcome.results]
+        updates = [_update_of(result) for outcome in here for result in outcome.value_results]
         return Findings(recomputed, costs, updates)
     if here:
         table = pa.concat_tables([outcome.table.replace_schema_metadata() for outcome in here])
-        name = shelf.save("0", 0, 0, Outcome(0, table))
+        name = shelf.put_part("0", 0, 0, UnitResult(0, table))
         files.append(ResultFile(name=name, values=len(table)))
     return Findings(recomputed, costs, files=files)
 
 
 async def given_up(
-    blobs: Sequence[bytes | memoryview], message: str, shelf: Shelf, slots: int
+    blobs: Sequence[bytes | memoryview], message: str, shelf: RunStore, slots: int
 ) -> Findings:
     """What was computed of the blobs; all other values of theirs fail with this message."""
-    outcomes = await salvaged(blobs, message, shelf, slots)
+    outcomes = await salvage(blobs, message, shelf, slots)
     return await asyncio.to_thread(gathered, outcomes, shelf)
 
 
-def unplanned(graph: Graph, message: str, shelf: Shelf) -> Findings:
+def unplanned(graph: Graph, message: str, shelf: RunStore) -> Findings:
     """Of an update that cannot be planned: all values that the graph's roots affect fail.
 
     If not even these can be listed, those that the next update would compute in any case.
@@ -89,21 +89,21 @@ def unplanned(graph: Graph, message: str, shelf: Shelf) -> Findings:
     try:
         affected = closure(graph)
         indices = affected.indices
-        affected.give_back(graph)
+        affected.release(graph)
     except Exception:
         log.exception("affected values not listed")
-        indices = direct(graph)
-    return gathered([failed(graph.ids_of(indices), message)], shelf)
+        indices = certain_dependents(graph)
+    return gathered([failed_result(graph.ids_of(indices), message)], shelf)
 
 
-def _is_small(outcomes: Sequence[Outcome]) -> bool:
+def _is_small(outcomes: Sequence[UnitResult]) -> bool:
     return (
         sum(map(len, outcomes)) <= INLINE_UPDATES
         and sum(outcome.table.nbytes for outcome in outcomes) <= _INLINE_TEXT
     )
 
 
-def _update_of(result: Result) -> SetComputed:
+def _update_of(result: ValueResult) -> SetComputed:
     value_id, status, what = result
     match status:
         case "ok":

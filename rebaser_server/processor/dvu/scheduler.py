@@ -16,11 +16,11 @@ from rebaser_core.commits import Claim
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import deadlines
 from rebaser_server.compute.errors import DvuError, RunFailed
-from rebaser_server.compute.plan.cost_model import CostBook
+from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.plan.plan import Plan, plan
 from rebaser_server.compute.runs.executor import Executor
-from rebaser_server.compute.units.run_store import Shelf
-from rebaser_server.compute.units.work_unit import Limits
+from rebaser_server.compute.units.run_store import RunStore
+from rebaser_server.compute.units.work_unit import CallLimits
 from rebaser_server.errors import Cancelled
 from rebaser_server.processor.dvu.committer import Settling, Unsettled
 from rebaser_server.processor.dvu.evaluation import Evaluating
@@ -50,7 +50,7 @@ class _Update:
     claim: Claim
     base: int
     """The line that claims it."""
-    shelf: Shelf
+    shelf: RunStore
     planned: Plan
     error: Exception | None = None
     """Why it could not be planned."""
@@ -69,7 +69,7 @@ class SerialDvu:
         slots: int,
         deadline: timedelta,
         attempts: int,
-        limits: Limits,
+        limits: CallLimits,
         blob_bytes: int,
         cancels: Wish,
     ) -> None:
@@ -89,7 +89,7 @@ class SerialDvu:
         self._blob_bytes = blob_bytes
         self._may_crash = own.state.head.dvu_failures > 0
         """Whether an evaluator ended in the last attempt, or it is not known why that failed."""
-        self._book = CostBook()
+        self._book = CostModel()
         self._is_first = True
         self._cancels = cancels
         self._asked = asyncio.Event()
@@ -166,7 +166,7 @@ class SerialDvu:
         if update.error is not None:
             raise update.error
         claim, planned, shelf = update.claim, update.planned, update.shelf
-        self._announcer.board.sketched(self._change_set, planned.sketch)
+        self._announcer.board.sketched(self._change_set, planned.preview)
         await self._tell(ActivityKind.DVU_STARTED, claim, affected=planned.affected)
         started = asyncio.get_running_loop().time()
         self._cancels.clear()
@@ -221,7 +221,7 @@ class SerialDvu:
                 return _Update(claim, base, shelf, Plan(0, []), error)
         return _Update(claim, base, shelf, planned)
 
-    def _plan(self, shelf: Shelf) -> Plan:
+    def _plan(self, shelf: RunStore) -> Plan:
         """As an earlier attempt at this update planned it, in whichever process that was."""
         if self._is_first:
             self._book.seconds |= shelf.costs()
@@ -233,7 +233,7 @@ class SerialDvu:
             limits=self._limits,
             most_bytes=self._blob_bytes,
         )
-        if len(planned.blobs) > 1 and self._book.seconds:
+        if len(planned.units) > 1 and self._book.seconds:
             shelf.put_costs(self._book.seconds)
         return planned
 
@@ -263,7 +263,7 @@ class SerialDvu:
         shelf = update.shelf
         try:
             if update.error is None:
-                findings = await given_up(update.planned.blobs, message, shelf, self._slots)
+                findings = await given_up(update.planned.units, message, shelf, self._slots)
             else:
                 async with self._own.lock:
                     graph = self._own.state.graph

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser_server.compute.json_values import MAX_DEPTH, NotJson, ReadOnlyList, read_only, same
+from rebaser_server.compute.json_values import (
+    MAX_DEPTH,
+    NotJson,
+    ReadOnlyList,
+    json_equal,
+    read_only,
+)
 from tests.helpers.graph_builder import UNHURRIED
 
 SCALARS = (
@@ -38,17 +44,17 @@ def test_all_json_is_kept(data: Any) -> None:
     """And so is every copy of it, on paper, in bytes and in memory."""
     kept = read_only(data)
 
-    assert same(kept, data)
-    assert same(json.loads(json.dumps(kept)), data)
-    assert same(cbor2.loads(cbor2.dumps(kept)), data)
-    assert same(copy.deepcopy(kept), data)
-    assert same(pickle.loads(pickle.dumps(kept)), data)  # noqa: S301 - our own bytes
+    assert json_equal(kept, data)
+    assert json_equal(json.loads(json.dumps(kept)), data)
+    assert json_equal(cbor2.loads(cbor2.dumps(kept)), data)
+    assert json_equal(copy.deepcopy(kept), data)
+    assert json_equal(pickle.loads(pickle.dumps(kept)), data)  # noqa: S301 - our own bytes
 
 
 @settings(UNHURRIED, max_examples=50)
 @given(JSON, JSON)
 def test_the_same_is_what_reads_the_same(one: Any, other: Any) -> None:
-    assert same(one, other) == (
+    assert json_equal(one, other) == (
         json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
     )
 

@@ -74,7 +74,7 @@ def test_updates_end_where_full_recomputation_does(
 
         assert text(build.state()) == text(recomputed(build.graph))
         assert sum(o.recomputed for o in outcomes) == due(build.graph, before, roots)
-        results = [result for outcome in outcomes for result in outcome.results]
+        results = [result for outcome in outcomes for result in outcome.value_results]
         assert len({value_id for value_id, *_ in results}) == len(results)
         for value_id, status, data in results:
             redefined = value_id in roots
@@ -117,7 +117,7 @@ def recomputed(graph: Graph) -> State:
 
 def due(graph: Graph, before: State, roots: set[str]) -> int:
     """How many values had to be computed: early cutoff, told by the states before and after."""
-    forced = roots.union(*(graph.values[root].dependents for root in roots))
+    must_compute = roots.union(*(graph.values[root].dependents for root in roots))
 
     def changed(value_id: str) -> bool:
         if graph.values[value_id].func_id is None:
@@ -128,7 +128,8 @@ def due(graph: Graph, before: State, roots: set[str]) -> int:
         return "ok" in (old[0], new[0]) and text(old) != text(new)
 
     return sum(
-        value.func_id is not None and (value.id in forced or any(map(changed, value.input_ids())))
+        value.func_id is not None
+        and (value.id in must_compute or any(map(changed, value.input_ids())))
         for value in graph.values.values()
     )
 

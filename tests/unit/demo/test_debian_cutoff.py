@@ -28,7 +28,7 @@ def test_a_fix_among_others_stops_where_values_stop_changing() -> None:
     outcomes = build.update()
 
     recomputed = sum(outcome.recomputed for outcome in outcomes)
-    changed = {value_id for outcome in outcomes for value_id, *_ in outcome.results}
+    changed = {value_id for outcome in outcomes for value_id, *_ in outcome.value_results}
     assert recomputed == due(build.graph, before, roots)
     assert 0 < len(changed) < recomputed < len(affected)
     assert changed < affected

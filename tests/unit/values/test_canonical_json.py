@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.compute.json_values import same
+from rebaser_server.compute.json_values import json_equal
 from rebaser_server.values.canonical_json import (
     all_data_of,
     data_of,
@@ -41,15 +41,15 @@ def reordered(data: Any) -> Any:
 def test_nothing_is_lost(data: Any) -> None:
     text = text_of(data)
 
-    assert same(data_of(text), data)
-    assert same(json.loads(text), data), "any other reader of JSON reads the same"
+    assert json_equal(data_of(text), data)
+    assert json_equal(json.loads(text), data), "any other reader of JSON reads the same"
     assert text_of(reordered(data)) == text_of(data_of(text)) == text
 
 
 @given(JSON, JSON)
 @examples(300)
 def test_texts_are_equal_where_values_are_the_same(one: Any, other: Any) -> None:
-    assert (text_of(one) == text_of(other)) is same(one, other)
+    assert (text_of(one) == text_of(other)) is json_equal(one, other)
 
 
 @given(st.lists(JSON, max_size=5))
@@ -58,7 +58,7 @@ def test_columns_have_the_texts_that_values_have(data: list[Any]) -> None:
     texts = texts_of(data)
 
     assert texts.to_pylist() == list(map(text_of, data))
-    assert all(map(same, all_data_of(texts), data))
+    assert all(map(json_equal, all_data_of(texts), data))
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.float64, np.bool_])

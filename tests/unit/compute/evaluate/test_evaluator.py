@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_server.compute.evaluate.evaluator import MAX_MESSAGE, Outcome
+from rebaser_server.compute.evaluate.evaluator import MAX_MESSAGE, UnitResult
 from rebaser_server.values.graph import Status
 from tests.helpers.graph_builder import Builder, install
 
@@ -33,7 +33,7 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def only(outcomes: list[Outcome]) -> Outcome:
+def only(outcomes: list[UnitResult]) -> UnitResult:
     (outcome,) = outcomes
     return outcome
 
@@ -56,7 +56,7 @@ def test_everything_is_computed_at_first() -> None:
     outcome = only(build.update())
 
     assert outcome.recomputed == 4
-    assert set(outcome.results) == {
+    assert set(outcome.value_results) == {
         ("sum", "ok", 3),
         ("next", "ok", 2),
         ("last", "ok", 2),
@@ -71,7 +71,7 @@ def test_a_change_goes_only_as_far_as_values_change() -> None:
     build.source("a", 10)
     outcome = only(build.update())
 
-    assert outcome.results == [("sum", "ok", 12)]
+    assert outcome.value_results == [("sum", "ok", 12)]
     assert outcome.recomputed == 2, "sum, and next which comes out as it was"
 
 
@@ -82,7 +82,7 @@ def test_no_change_is_no_result() -> None:
     build.source("b", 2)
     outcome = only(build.update())
 
-    assert outcome.results == []
+    assert outcome.value_results == []
     assert outcome.recomputed == 3, "the direct dependents of the root"
 
 
@@ -98,7 +98,7 @@ def test_equal_in_python_may_be_different_in_json(before: Any, after: Any) -> No
     build.source("it", after)
     outcome = only(build.update())
 
-    assert repr(outcome.results) == repr([("copy", "ok", after)])
+    assert repr(outcome.value_results) == repr([("copy", "ok", after)])
 
 
 def test_a_failure_blocks_what_depends_on_it_and_nothing_else() -> None:
@@ -107,7 +107,7 @@ def test_a_failure_blocks_what_depends_on_it_and_nothing_else() -> None:
 
     outcome = only(build.update())
 
-    assert set(outcome.results) == {
+    assert set(outcome.value_results) == {
         ("sum", "failed", 'TypeError: expected numbers, not "one"'),
         ("next", "blocked", "sum"),
         ("last", "blocked", "next"),
@@ -124,7 +124,7 @@ def test_another_failure_of_the_same_value_ends_there() -> None:
     build.source("a", "two")
     outcome = only(build.update())
 
-    assert outcome.results == [("sum", "failed", 'TypeError: expected numbers, not "two"')]
+    assert outcome.value_results == [("sum", "failed", 'TypeError: expected numbers, not "two"')]
     assert outcome.recomputed == 1
 
 
@@ -136,7 +136,7 @@ def test_what_was_blocked_recovers() -> None:
     build.source("a", 5)
     outcome = only(build.update())
 
-    assert outcome.results == [("sum", "ok", 7), ("next", "ok", 2), ("last", "ok", 2)]
+    assert outcome.value_results == [("sum", "ok", 7), ("next", "ok", 2), ("last", "ok", 2)]
 
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.BLOCKED, Status.PENDING])
@@ -149,7 +149,7 @@ def test_an_input_without_a_value_blocks_from_outside_of_the_run(status: Status)
     build.dependent("late", "sum", {"values": ["new", "sum"]})
     outcome = only(build.update())
 
-    assert outcome.results == [("late", "blocked", "sum")]
+    assert outcome.value_results == [("late", "blocked", "sum")]
 
 
 def test_a_missing_function_fails_its_values() -> None:

@@ -1,32 +1,32 @@
-"""A blob in a child of its own, which may crash."""
+"""A unit in a child of its own, which may crash."""
 
 import faulthandler
 from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.evaluate.evaluator import evaluate, evaluation_of
-from rebaser_server.compute.units.unit_result import decode_outcome
-from rebaser_server.compute.units.work_unit import Blob, Limits
+from rebaser_server.compute.evaluate.evaluator import evaluate, start_evaluation
+from rebaser_server.compute.units.unit_result import decode_result
+from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
 from tests.helpers.graph_builder import install
 
 
 def test_a_process_that_dumps_its_tracebacks_later_can_have_a_guarded_child() -> None:
     """A fork has the lock of the thread that does it, and not the thread."""
-    blob = Blob.of(
+    unit = WorkUnit.from_rows(
         [("builtin", "identity")],
         [(0, [("value", None)])],
         [("copy", 0, "pending", None, True, [-1])],
         [("one", True, 1)],
-        Limits(seconds=5, is_guarded=True),
+        CallLimits(seconds=5, is_forked=True),
     )
     faulthandler.dump_traceback_later(60, exit=True)
     try:
-        outcome = decode_outcome(evaluate(blob.encode()))
+        outcome = decode_result(evaluate(unit.encode()))
     finally:
         faulthandler.cancel_dump_traceback_later()
 
-    assert outcome.results == [("copy", "ok", 1)]
+    assert outcome.value_results == [("copy", "ok", 1)]
 
 
 def test_a_value_that_ends_its_evaluator_fails_alone_wherever_the_steps_end(
@@ -36,22 +36,22 @@ def test_a_value_that_ends_its_evaluator_fails_alone_wherever_the_steps_end(
     install(tmp_path, "ending", code, {"next": "ending:next"})
     monkeypatch.syspath_prepend(tmp_path)
     values = [(f"v{n}", 0, "pending", None, True, [n - 1 if n % 6 else -1]) for n in range(8)]
-    blob = Blob.of(
+    unit = WorkUnit.from_rows(
         [("python", "next")],
         [(0, [("value", None)])],
         values,
         [("one", True, 1)],
-        Limits(is_guarded=True),
+        CallLimits(is_forked=True),
     )
-    evaluation = evaluation_of(blob)
+    evaluation = start_evaluation(unit)
 
     evaluation.advance(3)
     evaluation.advance(1)
     evaluation.advance(10)
 
     ended = "computing it ended the evaluator: exit code 3"
-    found = evaluation.found()
-    assert found.results == [
+    found = evaluation.result()
+    assert found.value_results == [
         ("v0", "ok", 2),
         ("v1", "ok", 3),
         ("v2", "ok", 4),

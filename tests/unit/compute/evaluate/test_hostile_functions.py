@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.evaluate.evaluator import Result, evaluation_of
+from rebaser_server.compute.evaluate.evaluator import ValueResult, start_evaluation
 from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.units.work_unit import Blob, Limits
+from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
 from tests.helpers.graph_builder import Builder, install
 
 FUNCTIONS = """
@@ -78,7 +78,7 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def found(count: int, *, is_guarded: bool = False) -> dict[str, Result]:
+def found(count: int, *, is_forked: bool = False) -> dict[str, ValueResult]:
     """What becomes of `count` values of each function, which takes some together."""
     build = Builder()
     build.source("one", 1)
@@ -86,10 +86,10 @@ def found(count: int, *, is_guarded: bool = False) -> dict[str, Result]:
         for n in range(count):
             build.dependent(f"{number} {n}", name, {"value": "one"}, "python")
             build.dependent(f"after {number} {n}", name, {"value": f"{number} {n}"}, "python")
-    [blob] = plan(build.graph, slots=1, limits=Limits(is_guarded=is_guarded)).blobs
-    evaluation = evaluation_of(Blob.decode(blob))
+    [unit] = plan(build.graph, slots=1, limits=CallLimits(is_forked=is_forked)).units
+    evaluation = start_evaluation(WorkUnit.decode(unit))
     evaluation.advance(10**6)
-    return {result[0]: result for result in evaluation.found().results}
+    return {result[0]: result for result in evaluation.result().value_results}
 
 
 @pytest.mark.parametrize("count", [1, 60])
@@ -104,8 +104,8 @@ def test_whatever_a_function_raises_or_returns_only_its_values_fail(count: int) 
         assert results[f"after {number} 0"][1:] == ("ok", 1)
 
 
-def test_likewise_where_it_is_guarded() -> None:
-    results = found(1, is_guarded=True)
+def test_likewise_where_it_is_forked() -> None:
+    results = found(1, is_forked=True)
 
     statuses = [results[f"{number} 0"][1] for number in range(len(NAMES))]
     assert statuses == ["failed"] * len(MESSAGES) + ["ok"] * len(SOUND)

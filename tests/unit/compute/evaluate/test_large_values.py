@@ -4,21 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.evaluate.evaluator import Result, evaluation_of
-from rebaser_server.compute.failure_text import TooLarge
+from rebaser_server.compute.evaluate.evaluator import ValueResult, start_evaluation
+from rebaser_server.compute.failure_text import ResultTooLarge
 from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
-from rebaser_server.compute.units.work_unit import Blob, Limits
+from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
+from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
 from tests.helpers.graph_builder import Builder, install
 
 MIB = 1 << 20
 
 
-def results(build: Builder, limits: Limits) -> dict[str, Result]:
-    [blob] = plan(build.graph, slots=1, limits=limits).blobs
-    evaluation = evaluation_of(Blob.decode(blob))
+def results(build: Builder, limits: CallLimits) -> dict[str, ValueResult]:
+    [unit] = plan(build.graph, slots=1, limits=limits).units
+    evaluation = start_evaluation(WorkUnit.decode(unit))
     evaluation.advance(10**6)
-    return {result[0]: result for result in evaluation.found().results}
+    return {result[0]: result for result in evaluation.result().value_results}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_result_that_is_too_large_fails(
         build.dependent(f"it{n}", function, inputs)
         build.dependent(f"after{n}", "count", {"values": [f"it{n}"]})
 
-    found = results(build, Limits(value_bytes=100))
+    found = results(build, CallLimits(value_bytes=100))
 
     for n in range(count):
         assert found[f"it{n}"][1] == "failed"
@@ -56,7 +56,7 @@ def test_a_result_as_large_as_a_value_may_be_is_one() -> None:
     build.source("text", "x" * 49)
     build.dependent("it", "concat", {"values": ["text", "text"]})
 
-    assert results(build, Limits(value_bytes=100))["it"][1:] == ("ok", "x" * 98)
+    assert results(build, CallLimits(value_bytes=100))["it"][1:] == ("ok", "x" * 98)
 
 
 def test_bytes_count_and_not_characters() -> None:
@@ -64,7 +64,7 @@ def test_bytes_count_and_not_characters() -> None:
     build.source("text", "é" * 30)
     build.dependent("it", "concat", {"values": ["text", "text"]})
 
-    assert results(build, Limits(value_bytes=100))["it"][1] == "failed"
+    assert results(build, CallLimits(value_bytes=100))["it"][1] == "failed"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_bytes_count_and_not_characters() -> None:
     ],
 )
 def test_the_message_tells_both_sizes(size: int, most: int, message: str) -> None:
-    assert str(TooLarge(size, most)) == message
+    assert str(ResultTooLarge(size, most)) == message
 
 
 async def test_a_result_of_100_mib_ends_no_evaluator(
@@ -95,13 +95,13 @@ async def test_a_result_of_100_mib_ends_no_evaluator(
     build.source("one", 1)
     for name in names:
         build.dependent(name, name, {"value": "one"}, "python")
-    limits = Limits(memory=160 << 20, value_bytes=8 * MIB)
-    executor = InProcessExecutor()
+    limits = CallLimits(memory=160 << 20, value_bytes=8 * MIB)
+    executor = ChildProcessExecutor()
 
-    (outcome,) = await executor.run(plan(build.graph, slots=1, limits=limits).blobs)
+    (outcome,) = await executor.run(plan(build.graph, slots=1, limits=limits).units)
     await executor.close()
 
-    found = {value_id: (status, what) for value_id, status, what in outcome.results}
+    found = {value_id: (status, what) for value_id, status, what in outcome.value_results}
     told = "the result has 100 MiB; at most 8 are allowed"
     assert found["large"] == found["parts"] == ("failed", told)
     assert found["escaped"][0] == "ok"

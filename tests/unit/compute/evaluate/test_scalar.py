@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from rebaser_server.compute.evaluate.call_watchdog import Watch
-from rebaser_server.compute.evaluate.evaluator import evaluated
+from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
+from rebaser_server.compute.evaluate.evaluator import evaluate_unit
 from rebaser_server.compute.evaluate.scalar import CHUNK
-from rebaser_server.compute.units.segments import WIDE
-from rebaser_server.compute.units.unit_result import Outcome, Result
-from rebaser_server.compute.units.work_unit import Blob, Limits
+from rebaser_server.compute.units.segments import VECTOR_THRESHOLD
+from rebaser_server.compute.units.unit_result import UnitResult, ValueResult
+from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
 from tests.helpers.graph_builder import install
 
 FUNCTIONS = """
@@ -39,17 +39,17 @@ def _python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def computed(
     code: str, shape: list[tuple[str, int | None]], rows: list[list[int]], seconds: float = 0
-) -> Outcome:
+) -> UnitResult:
     """A value for each row of constants, which are integers; one below 0 has no value."""
-    limits = Limits(seconds=seconds)
+    limits = CallLimits(seconds=seconds)
     given = sorted({item for row in rows for item in row})
     values = [
         (f"v{n}", 0, "pending", None, True, [~given.index(item) for item in row])
         for n, row in enumerate(rows)
     ]
     constants = [(f"c{item}", item >= 0, item) for item in given]
-    blob = Blob.of([("python", f"many.{code}")], [(0, shape)], values, constants, limits)
-    return evaluated(blob, Watch(limits))
+    unit = WorkUnit.from_rows([("python", f"many.{code}")], [(0, shape)], values, constants, limits)
+    return evaluate_unit(unit, CallWatchdog(limits))
 
 
 def test_whatever_a_call_comes_to_is_its_values_alone() -> None:
@@ -67,50 +67,60 @@ def test_whatever_a_call_comes_to_is_its_values_alone() -> None:
         ("failed", "ValueError: 10"),
         ("blocked", "c-1"),
     ]
-    count = CHUNK + WIDE
+    count = CHUNK + VECTOR_THRESHOLD
 
     outcome = computed(
         "odd", [("value", None)], [[n % 12 if n % 12 < 11 else -1] for n in range(count)]
     )
 
-    expected: list[Result] = [(f"v{n}", *one[n % 12]) for n in range(count)]
-    assert repr(outcome.results) == repr(expected)
+    expected: list[ValueResult] = [(f"v{n}", *one[n % 12]) for n in range(count)]
+    assert repr(outcome.value_results) == repr(expected)
     assert outcome.recomputed == count
 
 
 @pytest.mark.parametrize("alike", [[0], [2], [3], [4], [9], [1], [10]], ids=str)
 def test_those_that_are_all_of_a_kind_are_what_they_are_among_others(alike: list[int]) -> None:
-    mixed = computed("odd", [("value", None)], [[n % 11] for n in range(WIDE)]).results
-    same = computed("odd", [("value", None)], [alike] * WIDE).results
+    mixed = computed(
+        "odd", [("value", None)], [[n % 11] for n in range(VECTOR_THRESHOLD)]
+    ).value_results
+    same = computed("odd", [("value", None)], [alike] * VECTOR_THRESHOLD).value_results
 
     assert {repr(row[1:]) for row in same} == {repr(mixed[alike[0]][1:])}
 
 
 def test_each_call_has_a_list_of_its_own() -> None:
-    rows = [[n, n + 1, n + 2] for n in range(WIDE)]
+    rows = [[n, n + 1, n + 2] for n in range(VECTOR_THRESHOLD)]
 
     outcome = computed("collected", [("first", None), ("others", 2)], rows)
 
-    assert [value for _, _, value in outcome.results] == rows
+    assert [value for _, _, value in outcome.value_results] == rows
 
 
 def test_a_list_may_be_empty() -> None:
-    outcome = computed("collected", [("first", None), ("others", 0)], [[n] for n in range(WIDE)])
+    outcome = computed(
+        "collected", [("first", None), ("others", 0)], [[n] for n in range(VECTOR_THRESHOLD)]
+    )
 
-    assert [value for _, _, value in outcome.results] == [[n] for n in range(WIDE)]
+    assert [value for _, _, value in outcome.value_results] == [
+        [n] for n in range(VECTOR_THRESHOLD)
+    ]
 
 
 def test_arguments_may_have_names_that_the_function_does_not_write_down() -> None:
     shape: list[tuple[str, int | None]] = [("a b", None), ("class", None)]
 
-    outcome = computed("any_name", shape, [[n, 1] for n in range(WIDE)])
+    outcome = computed("any_name", shape, [[n, 1] for n in range(VECTOR_THRESHOLD)])
 
-    assert [value for _, _, value in outcome.results] == [n + 1 for n in range(WIDE)]
+    assert [value for _, _, value in outcome.value_results] == [
+        n + 1 for n in range(VECTOR_THRESHOLD)
+    ]
 
 
 def test_one_of_many_that_does_not_return_fails_alone() -> None:
-    outcome = computed("loops", [("value", None)], [[n] for n in range(WIDE)], seconds=0.2)
+    outcome = computed(
+        "loops", [("value", None)], [[n] for n in range(VECTOR_THRESHOLD)], seconds=0.2
+    )
 
-    failed = [row for row in outcome.results if row[1] != "ok"]
+    failed = [row for row in outcome.value_results if row[1] != "ok"]
     assert failed == [("v7", "failed", "it did not return within 0.2 s")]
-    assert len(outcome) == WIDE
+    assert len(outcome) == VECTOR_THRESHOLD

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebaser_server.compute.functions.builtin import BUILTINS
-from rebaser_server.compute.json_values import same
+from rebaser_server.compute.json_values import json_equal
 from tests.helpers.paths import ROOT
 
 MANUAL = ROOT / "docs" / "functions.md"
@@ -70,7 +70,7 @@ MANUAL = ROOT / "docs" / "functions.md"
     ],
 )  # fmt: skip
 def test_results(name: str, arguments: dict[str, Any], result: Any) -> None:
-    assert same(BUILTINS[name](**arguments), result)
+    assert json_equal(BUILTINS[name](**arguments), result)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.compute.evaluate.call_watchdog import Watch
-from rebaser_server.compute.evaluate.evaluator import evaluated
-from rebaser_server.compute.functions.builtin_vectorised import FORMS
-from rebaser_server.compute.functions.exact_sum import added
-from rebaser_server.compute.units.segments import WIDE
-from rebaser_server.compute.units.unit_result import Outcome
-from rebaser_server.compute.units.work_unit import Blob, Limits, Shape
+from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
+from rebaser_server.compute.evaluate.evaluator import evaluate_unit
+from rebaser_server.compute.functions.builtin_vectorised import VECTOR_BUILTINS
+from rebaser_server.compute.functions.exact_sum import sum_rows_exact
+from rebaser_server.compute.units.segments import VECTOR_THRESHOLD
+from rebaser_server.compute.units.unit_result import UnitResult
+from rebaser_server.compute.units.work_unit import ArgumentSpec, CallLimits, WorkUnit
 from tests.helpers.graph_builder import UNHURRIED, install
 from tests.helpers.reference_evaluator import independently
 
@@ -32,7 +32,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def random_blob(rng: random.Random, groups: int = 6) -> Blob:
+def random_blob(rng: random.Random, groups: int = 6) -> WorkUnit:
     """Wide groups one upon the other, whose inputs are of few kinds each, mixed in places."""
     pools = [NUMBERS, [0, 1, 2, 3], [0.5, 0.1, 0.7, 1.5], [True, False], NUMBERS + EXTREMES]
     pools += [NUMBERS + OTHERS, OTHERS, [0, 1, 2, None], [*OTHERS, DEEP], [0.1, 0.7, None]]
@@ -42,13 +42,13 @@ def random_blob(rng: random.Random, groups: int = 6) -> Blob:
         for n in range(20)
     ]
     functions: list[tuple[str | None, str]] = []
-    signatures: list[tuple[int, list[Shape]]] = []
+    signatures: list[tuple[int, list[ArgumentSpec]]] = []
     values: list[tuple[str, int, str, Any, bool, list[int]]] = []
     for group in range(groups):
-        code = rng.choice(sorted(FORMS))
+        code = rng.choice(sorted(VECTOR_BUILTINS))
         functions.append(("builtin", code))
         width = rng.randint(0, 5)
-        shape: list[Shape] = [
+        shape: list[ArgumentSpec] = [
             (name, width if name == "table" else None) for name in SHAPES.get(code, ())
         ] or [("values", width)]
         if rng.random() < 0.05:
@@ -56,7 +56,7 @@ def random_blob(rng: random.Random, groups: int = 6) -> Blob:
         signatures.append((group, shape))
         count = sum(1 if n is None else n for _, n in shape)
         pool, above = rng.randrange(len(pools)), len(values)
-        for n in range(WIDE + rng.randint(0, 20)):
+        for n in range(VECTOR_THRESHOLD + rng.randint(0, 20)):
             refs = [
                 rng.randrange(above)
                 if above and rng.random() < 0.3
@@ -66,19 +66,19 @@ def random_blob(rng: random.Random, groups: int = 6) -> Blob:
             ]
             status = rng.choice(["pending", "ok", "ok", "failed"])
             before = rng.choice(pools[pool]) if status == "ok" else "why" * (status == "failed")
-            forced = status == "pending" or rng.random() < 0.7
-            values.append((f"v{group}.{n}", group, status, before, forced, refs[:count]))
-    return Blob.of(functions, signatures, values, constants)
+            must_compute = status == "pending" or rng.random() < 0.7
+            values.append((f"v{group}.{n}", group, status, before, must_compute, refs[:count]))
+    return WorkUnit.from_rows(functions, signatures, values, constants)
 
 
-def rows_of(outcome: Outcome) -> list[dict[str, Any]]:
+def rows_of(outcome: UnitResult) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = outcome.table.to_pylist()
     return rows
 
 
-def require_same(blob: Blob) -> Outcome:
-    at_once = evaluated(blob, Watch(Limits()))
-    one_by_one = evaluated(blob, Watch(Limits()), vectorised=False)
+def require_same(unit: WorkUnit) -> UnitResult:
+    at_once = evaluate_unit(unit, CallWatchdog(CallLimits()))
+    one_by_one = evaluate_unit(unit, CallWatchdog(CallLimits()), vectorised=False)
     assert rows_of(at_once) == rows_of(one_by_one)
     assert at_once.recomputed == one_by_one.recomputed
     return at_once
@@ -86,11 +86,11 @@ def require_same(blob: Blob) -> Outcome:
 
 @pytest.mark.parametrize("seed", range(round(40 * float(os.environ.get("EXAMPLES", "1")))))
 def test_builtins_at_once_are_builtins_one_by_one(seed: int) -> None:
-    blob = random_blob(random.Random(seed))
+    unit = random_blob(random.Random(seed))
 
-    outcome = require_same(blob)
+    outcome = require_same(unit)
 
-    assert (rows_of(outcome), outcome.recomputed) == independently(blob)
+    assert (rows_of(outcome), outcome.recomputed) == independently(unit)
 
 
 @pytest.mark.parametrize("code", ["identity", "coalesce"])
@@ -98,14 +98,16 @@ def test_a_stored_value_that_is_too_deep_is_no_result_of_many_at_once_either(cod
     deep: Any = 1
     for _ in range(100):
         deep = [deep]
-    shape: list[Shape] = [("value", None)] if code == "identity" else [("values", 1)]
-    values = [(f"v{n}", 0, "pending", None, True, [~(n % 2)]) for n in range(2 * WIDE)]
+    shape: list[ArgumentSpec] = [("value", None)] if code == "identity" else [("values", 1)]
+    values = [(f"v{n}", 0, "pending", None, True, [~(n % 2)]) for n in range(2 * VECTOR_THRESHOLD)]
 
     outcome = require_same(
-        Blob.of([("builtin", code)], [(0, shape)], values, [("deep", True, deep), ("b", True, "b")])
+        WorkUnit.from_rows(
+            [("builtin", code)], [(0, shape)], values, [("deep", True, deep), ("b", True, "b")]
+        )
     )
 
-    assert outcome.results[:2] == [("v0", "blocked", "deep"), ("v1", "ok", "b")]
+    assert outcome.value_results[:2] == [("v0", "blocked", "deep"), ("v1", "ok", "b")]
 
 
 @pytest.mark.parametrize(
@@ -113,20 +115,20 @@ def test_a_stored_value_that_is_too_deep_is_no_result_of_many_at_once_either(cod
 )
 def test_what_was_computed_before_is_known_by_its_text(before: list[Any]) -> None:
     """Nothing has changed, so there is nothing to say."""
-    data = [before[n % len(before)] for n in range(2 * WIDE)]
+    data = [before[n % len(before)] for n in range(2 * VECTOR_THRESHOLD)]
     values = [(f"v{n}", 0, "ok", each, True, [~n]) for n, each in enumerate(data)]
     constants = [(f"c{n}", True, each) for n, each in enumerate(data)]
 
     outcome = require_same(
-        Blob.of([("builtin", "identity")], [(0, [("value", None)])], values, constants)
+        WorkUnit.from_rows([("builtin", "identity")], [(0, [("value", None)])], values, constants)
     )
 
-    assert (len(outcome), outcome.recomputed) == (0, 2 * WIDE)
+    assert (len(outcome), outcome.recomputed) == (0, 2 * VECTOR_THRESHOLD)
 
 
 @UNHURRIED
 @given(
-    st.sampled_from(sorted(FORMS.keys() - SHAPES.keys())),
+    st.sampled_from(sorted(VECTOR_BUILTINS.keys() - SHAPES.keys())),
     st.lists(
         st.lists(
             st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1)
@@ -137,18 +139,18 @@ def test_what_was_computed_before_is_known_by_its_text(before: list[Any]) -> Non
     ),
 )  # fmt: skip
 def test_lists_at_once_are_lists_one_by_one(code: str, lists: list[list[Any]]) -> None:
-    rows = [each for each in lists for _ in range(WIDE // len(lists) + 1)]
+    rows = [each for each in lists for _ in range(VECTOR_THRESHOLD // len(lists) + 1)]
     constants = [(f"{i}.{n}", True, v) for i, row in enumerate(rows) for n, v in enumerate(row)]
     values = [(f"v{i}", 0, "pending", None, True, [~(3 * i + n) for n in range(3)])
               for i in range(len(rows))]  # fmt: skip
 
-    require_same(Blob.of([("builtin", code)], [(0, [("values", 3)])], values, constants))
+    require_same(WorkUnit.from_rows([("builtin", code)], [(0, [("values", 3)])], values, constants))
 
 
 @UNHURRIED
 @given(st.lists(st.lists(st.floats(-1e300, 1e300), min_size=4, max_size=4), min_size=1))
 def test_a_sum_that_is_sure_is_the_correctly_rounded_one(rows: list[list[float]]) -> None:
-    totals, sure = added(np.array(rows))
+    totals, sure = sum_rows_exact(np.array(rows))
 
     for row, total, is_sure in zip(rows, totals, sure, strict=True):
         assert not is_sure or total == math.fsum(row)
@@ -158,7 +160,7 @@ def test_most_sums_are_sure() -> None:
     """Else they would be right, but slow."""
     matrix = np.random.default_rng(1).normal(size=(2000, 5))
 
-    _, sure = added(matrix)
+    _, sure = sum_rows_exact(matrix)
 
     assert sure.mean() > 0.99
 
@@ -193,9 +195,9 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def calls_of(code: str, arguments: list[dict[str, Any]]) -> Blob:
+def calls_of(code: str, arguments: list[dict[str, Any]]) -> WorkUnit:
     """A value for each of these, of one signature; lists are lists of inputs."""
-    shape: list[Shape] = [
+    shape: list[ArgumentSpec] = [
         (name, len(data) if isinstance(data, list) else None) for name, data in arguments[0].items()
     ]
     cells = [
@@ -206,14 +208,16 @@ def calls_of(code: str, arguments: list[dict[str, Any]]) -> Blob:
     values = [(f"v{i}", 0, "pending", None, True, [~(width * i + n) for n in range(width)])
               for i in range(len(cells))]  # fmt: skip
     constants = [(f"{i}", True, cell) for i, cell in enumerate(c for row in cells for c in row)]
-    return Blob.of([("python", code)], [(0, shape)], values, constants)
+    return WorkUnit.from_rows([("python", code)], [(0, shape)], values, constants)
 
 
 @pytest.mark.usefixtures("python")
 def test_a_vectorised_function_is_called_at_once_where_its_arguments_are_of_a_kind() -> None:
     arguments = [
         {"price": price, "rate": rate, "discounts": [2, 3]}
-        for price, rate in zip([5, 7.5, 10**7] * WIDE, [0.5] * 3 * WIDE, strict=True)
+        for price, rate in zip(
+            [5, 7.5, 10**7] * VECTOR_THRESHOLD, [0.5] * 3 * VECTOR_THRESHOLD, strict=True
+        )
     ]
     arguments += [{"price": None, "rate": 1, "discounts": [2, 3]}, {"price": 2**40, "rate": 2, "discounts": [0, 1]}]  # noqa: E501  # fmt: skip
 
@@ -221,15 +225,17 @@ def test_a_vectorised_function_is_called_at_once_where_its_arguments_are_of_a_ki
 
     import wide  # type: ignore[import-not-found]  # noqa: PLC0415
 
-    assert wide.calls == [2 * WIDE, WIDE], "prices that are integers, then those that are floats"
-    assert outcome.results[0] == ("v0", "ok", 0.0)
-    assert outcome.results[-2][1] == "failed"
+    assert wide.calls == [2 * VECTOR_THRESHOLD, VECTOR_THRESHOLD], (
+        "prices that are integers, then those that are floats"
+    )
+    assert outcome.value_results[0] == ("v0", "ok", 0.0)
+    assert outcome.value_results[-2][1] == "failed"
 
 
 @pytest.mark.usefixtures("python")
 @pytest.mark.parametrize("code", ["wide.broken", "wide.inverse"])
 def test_what_a_vectorised_form_cannot_compute_is_computed_one_by_one(code: str) -> None:
-    outcome = require_same(calls_of(code, [{"value": n % 3} for n in range(2 * WIDE)]))
+    outcome = require_same(calls_of(code, [{"value": n % 3} for n in range(2 * VECTOR_THRESHOLD)]))
 
-    assert {status for _, status, _ in outcome.results} <= {"ok", "failed"}
-    assert len(outcome) == 2 * WIDE
+    assert {status for _, status, _ in outcome.value_results} <= {"ok", "failed"}
+    assert len(outcome) == 2 * VECTOR_THRESHOLD

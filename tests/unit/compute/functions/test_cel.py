@@ -25,7 +25,7 @@ JSON = st.recursive(
 
 def call(code: str, **arguments: Any) -> Any:
     given = {name: read_only(data) for name, data in arguments.items()}
-    return read_only(cel.function(code)(**given))
+    return read_only(cel.compile_function(code)(**given))
 
 
 def nested(depth: int) -> Any:
@@ -98,7 +98,7 @@ def test_nesting_is_limited_before_the_engine_sees_it() -> None:
 @pytest.mark.parametrize("code", ["1" * (MAX_CODE + 1), "'\\x00'", "'\0'"])
 def test_expressions_that_the_engine_cannot_be_given_are_refused(code: str) -> None:
     with pytest.raises(FunctionMissing, match="an expression in CEL"):
-        cel.function(code)
+        cel.compile_function(code)
 
 
 def test_what_only_looks_like_a_nul_character_is_text() -> None:

@@ -1,27 +1,27 @@
-"""No blob has more text than it may; what depends on more of it fails, and nothing else."""
+"""No unit has more text than it may; what depends on more of it fails, and nothing else."""
 
 from typing import Any
 
 from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.units.unit_result import decode_outcome
-from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.compute.units.unit_result import decode_result
+from rebaser_server.compute.units.work_unit import WorkUnit
 from tests.helpers.graph_builder import Builder
 
 MOST = 4096
 
 
 def planned(build: Builder, slots: int = 2, small: int = 0) -> list[bytes]:
-    return plan(build.graph, slots, small=small, most_bytes=MOST).blobs
+    return plan(build.graph, slots, small=small, most_bytes=MOST).units
 
 
-def results(blobs: list[bytes]) -> dict[str, tuple[str, Any]]:
-    found = [decode_outcome(evaluate(blob)).results for blob in blobs]
+def results(units: list[bytes]) -> dict[str, tuple[str, Any]]:
+    found = [decode_result(evaluate(unit)).value_results for unit in units]
     return {value_id: (status, what) for each in found for value_id, status, what in each}
 
 
-def text_in(blob: bytes) -> int:
-    decoded = Blob.decode(blob)
+def text_in(unit: bytes) -> int:
+    decoded = WorkUnit.decode(unit)
     columns = (decoded.texts, decoded.constant_texts)
     return sum(len(text) for column in columns for text in column.to_pylist())
 
@@ -32,11 +32,11 @@ def test_blobs_are_cut_by_the_text_that_they_hold() -> None:
         build.source(f"s{n}", "x" * 1000)
         build.dependent(f"v{n}", "count", {"values": [f"s{n}"]})
 
-    blobs = planned(build)
+    units = planned(build)
 
-    assert len(blobs) >= 10
-    assert max(map(text_in, blobs)) <= MOST
-    assert results(blobs) == {f"v{n}": ("ok", 1) for n in range(40)}
+    assert len(units) >= 10
+    assert max(map(text_in, units)) <= MOST
+    assert results(units) == {f"v{n}": ("ok", 1) for n in range(40)}
 
 
 def test_values_that_need_too_much_together_fail_with_the_name_of_the_setting() -> None:

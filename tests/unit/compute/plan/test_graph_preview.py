@@ -1,15 +1,15 @@
 """What people are shown of an update: some of its values, connected, and how many there are."""
 
-from rebaser_server.compute.plan.graph_preview import COLUMNS, MOST, NAME, Sketch
+from rebaser_server.compute.plan.graph_preview import MAX_LEVELS, MAX_NAME, MAX_VALUES, GraphPreview
 from rebaser_server.compute.plan.plan import plan
 from tests.helpers.graph_builder import Builder
 
 
-def drawn(build: Builder) -> Sketch:
-    return plan(build.graph, 2).sketch
+def drawn(build: Builder) -> GraphPreview:
+    return plan(build.graph, 2).preview
 
 
-def names(sketch: Sketch, column: int) -> list[str]:
+def names(sketch: GraphPreview, column: int) -> list[str]:
     return [value["name"] for value in sketch.values if value["column"] == column]
 
 
@@ -59,7 +59,7 @@ def test_however_large_an_update_is_its_sketch_is_bounded_and_connected() -> Non
     build = Builder()
     build.source("shared", 1)
     for chain in range(200):
-        for link in range(3 * COLUMNS):
+        for link in range(3 * MAX_LEVELS):
             below = f"{chain}.{link - 1}" if link else "shared"
             build.dependent(f"{chain}.{link}", "sum", {"values": [below, "shared"]})
     build.update()
@@ -67,12 +67,14 @@ def test_however_large_an_update_is_its_sketch_is_bounded_and_connected() -> Non
 
     sketch = drawn(build)
 
-    assert len(sketch.values) <= MOST
-    assert len(sketch.sizes) == COLUMNS
+    assert len(sketch.values) <= MAX_VALUES
+    assert len(sketch.sizes) == MAX_LEVELS
     assert (sketch.sources, sketch.affected, sketch.levels) == (1, 200 * 30, 30)
-    assert sketch.sizes == [1] + [200] * (COLUMNS - 1)
-    taken = {place for _, place in sketch.edges}
-    lonely = [v for place, v in enumerate(sketch.values) if place not in taken and v["column"]]
+    assert sketch.sizes == [1] + [200] * (MAX_LEVELS - 1)
+    taken = {position for _, position in sketch.edges}
+    lonely = [
+        v for position, v in enumerate(sketch.values) if position not in taken and v["column"]
+    ]
     assert not lonely
 
 
@@ -82,8 +84,8 @@ def test_long_names_are_cut() -> None:
     build.graph.rename(build.graph.values["one"], "a" * 500)
     build.dependent("two", "identity", {"value": "one"})
 
-    assert len(drawn(build).values[0]["name"]) == NAME
+    assert len(drawn(build).values[0]["name"]) == MAX_NAME
 
 
 def test_without_an_update_nothing_is_drawn() -> None:
-    assert drawn(Builder()) == Sketch()
+    assert drawn(Builder()) == GraphPreview()

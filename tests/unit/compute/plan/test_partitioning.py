@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_server.compute.plan import partitioning as sharing
-from rebaser_server.compute.plan.partitioning import components, shared_out
+from rebaser_server.compute.plan.partitioning import balance, components
 from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.units.work_unit import Blob, Limits
+from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
 from rebaser_server.values.graph.csr import turned
 from rebaser_server.values.graph.toposort import sweeps
 from tests.helpers.graph_builder import UNHURRIED, Builder
@@ -51,9 +51,9 @@ def test_a_long_chain_is_one_component(shuffled):
 def test_sweeps_find_the_longest_path_to_each(drawn, narrow):
     """Each edge counts as often as it is there; what is on a cycle, or behind one, is left out."""
     count, pairs = drawn
-    taken, takers = ints([a for a, _ in pairs]), ints([b for _, b in pairs])
-    widths = np.bincount(takers, minlength=count)
-    by_taker = taken[np.argsort(takers, kind="stable")]
+    taken, dependents = ints([a for a, _ in pairs]), ints([b for _, b in pairs])
+    widths = np.bincount(dependents, minlength=count)
+    by_taker = taken[np.argsort(dependents, kind="stable")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rebaser_server.values.graph.toposort._NARROW", 100 if narrow else 0)
         order, levels = sweeps(widths.astype(np.int32), *turned(by_taker, widths, count))
@@ -76,8 +76,8 @@ def test_sweeps_find_the_longest_path_to_each(drawn, narrow):
 def test_groups_cost_about_the_same(costs, count, dealt):
     """No group is ahead of another by more than the dearest part, or two where they are many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharing, "_DEALT", 100 if dealt else 0)
-        groups = shared_out(np.array(costs, float), count)
+        patch.setattr(sharing, "_BALANCED_ONE_BY_ONE", 100 if dealt else 0)
+        groups = balance(np.array(costs, float), count)
 
     totals = np.bincount(groups, costs, count)
     assert totals.max() - totals.min() <= (1 if dealt else 2) * max(costs)
@@ -95,26 +95,26 @@ def spread(count: int) -> Builder:
 def test_few_values_are_shared_out_if_their_function_is_dear():
     build = spread(20)
 
-    assert len(plan(build.graph, 2).blobs) == 1
-    blobs = list(map(Blob.decode, plan(build.graph, 2, costs={("builtin", "max"): 0.1}).blobs))
+    assert len(plan(build.graph, 2).units) == 1
+    units = list(map(WorkUnit.decode, plan(build.graph, 2, costs={("builtin", "max"): 0.1}).units))
 
     dear = [
-        sum(blob.functions[blob.signatures[call][0]][1] == "max" for call in blob.calls)
-        for blob in blobs
+        sum(unit.functions[unit.signatures[call][0]][1] == "max" for call in unit.signature_indices)
+        for unit in units
     ]
     assert sorted(dear) == [1, 1, 1, 2]
     assert dear[0] == 2, "the dearest comes first"
 
 
 def test_the_same_plan_is_the_same_bytes():
-    blobs = plan(spread(50).graph, 2, small=1).blobs
+    units = plan(spread(50).graph, 2, small=1).units
 
-    assert blobs == plan(spread(50).graph, 2, small=1).blobs
-    assert len(blobs) == 4
+    assert units == plan(spread(50).graph, 2, small=1).units
+    assert len(units) == 4
 
 
 def test_limits_go_with_every_blob():
-    limits = Limits(seconds=1.5)
+    limits = CallLimits(seconds=1.5)
 
-    for blob in plan(spread(50).graph, 2, small=1, limits=limits).blobs:
-        assert Blob.decode(blob).limits == limits
+    for unit in plan(spread(50).graph, 2, small=1, limits=limits).units:
+        assert WorkUnit.decode(unit).limits == limits

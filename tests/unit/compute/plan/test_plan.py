@@ -3,7 +3,7 @@
 import pytest
 
 from rebaser_server.compute.plan.plan import Plan, plan
-from rebaser_server.compute.units.work_unit import Blob, size
+from rebaser_server.compute.units.work_unit import WorkUnit, count_values
 from tests.helpers.graph_builder import Builder
 
 
@@ -20,18 +20,18 @@ def chains(count: int, length: int) -> Builder:
 
 
 def planned_ids(planned: Plan) -> list[list[str]]:
-    return [Blob.decode(blob).ids.to_pylist() for blob in planned.blobs]
+    return [WorkUnit.decode(unit).ids.to_pylist() for unit in planned.units]
 
 
 def test_without_roots_there_is_nothing_to_do() -> None:
-    assert plan(chains(2, 2).graph, slots=2) == Plan(affected=0, blobs=[])
+    assert plan(chains(2, 2).graph, slots=2) == Plan(affected=0, units=[])
 
 
 def test_a_root_that_nothing_depends_on_is_nothing_to_do() -> None:
     build = chains(2, 2)
     build.source("lonely", 1)
 
-    assert plan(build.graph, slots=2) == Plan(affected=0, blobs=[])
+    assert plan(build.graph, slots=2) == Plan(affected=0, units=[])
 
 
 def test_a_root_that_is_gone_is_nothing_to_do() -> None:
@@ -39,7 +39,7 @@ def test_a_root_that_is_gone_is_nothing_to_do() -> None:
     build.source("lonely", 1)
     build.graph.remove(build.graph.values["lonely"])
 
-    assert plan(build.graph, slots=2) == Plan(affected=0, blobs=[])
+    assert plan(build.graph, slots=2) == Plan(affected=0, units=[])
 
 
 def test_only_what_depends_on_a_root_is_affected() -> None:
@@ -56,9 +56,9 @@ def test_a_root_and_its_direct_dependents_are_forced() -> None:
     build = chains(1, 4)
     build.graph.root(build.graph.values["0.1"], 1)
 
-    (blob,) = map(Blob.decode, plan(build.graph, slots=1).blobs)
+    (unit,) = map(WorkUnit.decode, plan(build.graph, slots=1).units)
 
-    assert dict(zip(blob.ids.to_pylist(), blob.forced.tolist(), strict=True)) == {
+    assert dict(zip(unit.ids.to_pylist(), unit.must_compute.tolist(), strict=True)) == {
         "0.1": True,
         "0.2": True,
         "0.3": False,
@@ -69,11 +69,11 @@ def test_a_blob_holds_only_what_its_values_need() -> None:
     build = chains(3, 4)
     build.dependent("2.4", "max", {"values": ["2.3", "1.0"]})
 
-    (blob,) = map(Blob.decode, plan(build.graph, slots=1).blobs)
+    (unit,) = map(WorkUnit.decode, plan(build.graph, slots=1).units)
 
-    assert blob.ids.to_pylist() == ["2.4"]
-    assert [tuple(function) for function in blob.functions] == [("builtin", "max")]
-    assert sorted(blob.constant_ids.to_pylist()) == ["1.0", "2.3"]
+    assert unit.ids.to_pylist() == ["2.4"]
+    assert [tuple(function) for function in unit.functions] == [("builtin", "max")]
+    assert sorted(unit.constant_ids.to_pylist()) == ["1.0", "2.3"]
 
 
 def test_what_is_connected_stays_together_level_by_level() -> None:
@@ -96,16 +96,16 @@ def test_components_that_meet_late_are_one() -> None:
     build.dependent("all", "sum", {"values": ["0 and 1", "2 and 3"]})
     build.graph.root(build.graph.values["shared"], 1)
 
-    (blob,) = plan(build.graph, slots=2, small=0).blobs
+    (unit,) = plan(build.graph, slots=2, small=0).units
 
-    assert size(blob) == 23
+    assert count_values(unit) == 23
 
 
 def test_few_values_are_not_shared_out() -> None:
     build = chains(6, 5)
     build.graph.root(build.graph.values["shared"], 1)
 
-    assert len(plan(build.graph, slots=2).blobs) == 1
+    assert len(plan(build.graph, slots=2).units) == 1
 
 
 @pytest.mark.parametrize("slots", [1, 2, 7])
@@ -115,7 +115,7 @@ def test_blobs_are_of_similar_size(slots: int) -> None:
 
     planned = plan(build.graph, slots=slots, small=50)
 
-    sizes = [size(blob) for blob in planned.blobs]
+    sizes = [count_values(unit) for unit in planned.units]
     assert sum(sizes) == planned.affected == 1200
     assert len(sizes) >= slots
     assert max(sizes) - min(sizes) <= 3

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.errors import RunFailed
-from rebaser_server.compute.evaluate.evaluator import Result
+from rebaser_server.compute.evaluate.evaluator import ValueResult
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.runs.bisection import run_isolated
-from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
+from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from tests.helpers.graph_builder import Builder, install
 
 FUNCTIONS = """
@@ -39,11 +39,11 @@ MESSAGES = {
 @pytest.fixture
 async def executor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[InProcessExecutor]:
+) -> AsyncIterator[ChildProcessExecutor]:
     names = (*MESSAGES, "crash")
     install(tmp_path, "deadly", FUNCTIONS, {name: f"deadly:{name}" for name in names})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    executor = InProcessExecutor()
+    executor = ChildProcessExecutor()
     yield executor
     await executor.close()
 
@@ -56,17 +56,19 @@ def chain(code: str, length: int, bad: int) -> list[bytes]:
     for n in range(1, length + 1):
         before = f"v{n - 1}" if n > 1 else "one"
         build.dependent(f"v{n}", code, {"values": ["one", before], "bad": "bad"}, "python")
-    return plan(build.graph, slots=1).blobs
+    return plan(build.graph, slots=1).units
 
 
-async def results(executor: InProcessExecutor, blobs: list[bytes], limit: float) -> list[Result]:
-    [outcome] = await run_isolated(executor, blobs, limit=limit)
-    return outcome.results
+async def results(
+    executor: ChildProcessExecutor, units: list[bytes], limit: float
+) -> list[ValueResult]:
+    [outcome] = await run_isolated(executor, units, limit=limit)
+    return outcome.value_results
 
 
 @pytest.mark.parametrize("code", MESSAGES)
 async def test_the_one_value_that_breaks_the_run_fails_and_blocks_what_follows(
-    executor: InProcessExecutor, code: str
+    executor: ChildProcessExecutor, code: str
 ) -> None:
     found = await results(executor, chain(code, length=9, bad=7), limit=0.8)
 
@@ -76,17 +78,17 @@ async def test_the_one_value_that_breaks_the_run_fails_and_blocks_what_follows(
     assert message == MESSAGES[code]
 
 
-async def test_a_sound_run_is_not_bisected(executor: InProcessExecutor) -> None:
+async def test_a_sound_run_is_not_bisected(executor: ChildProcessExecutor) -> None:
     found = await results(executor, chain("crash_at", length=20, bad=-1), limit=10)
 
     assert [status for _, status, _ in found] == ["ok"] * 20
 
 
-async def test_where_every_value_breaks_it_the_run_fails(executor: InProcessExecutor) -> None:
+async def test_where_every_value_breaks_it_the_run_fails(executor: ChildProcessExecutor) -> None:
     build = Builder()
     build.source("one", 1)
     for n in range(20):
         build.dependent(f"v{n}", "crash", {"values": ["one"]}, "python")
 
     with pytest.raises(RunFailed):
-        await run_isolated(executor, plan(build.graph, slots=1).blobs, limit=10)
+        await run_isolated(executor, plan(build.graph, slots=1).units, limit=10)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.errors import RunFailed
-from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate
+from rebaser_server.compute.evaluate.evaluator import decode_result, evaluate
 from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
-from rebaser_server.compute.units.run_store import Shelf
-from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
+from rebaser_server.compute.units.run_store import RunStore
+from rebaser_server.compute.units.work_unit import WorkUnit
 from rebaser_server.files.shared_files import Files
 from tests.helpers.graph_builder import Builder, eventually, install, is_running, pids_in
 
@@ -38,24 +38,24 @@ def slow(value):
 @pytest.fixture
 async def executor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[InProcessExecutor]:
+) -> AsyncIterator[ChildProcessExecutor]:
     names = ("hang", "crash", "prints", "slow")
     install(tmp_path, "odd", FUNCTIONS, {name: f"odd:{name}" for name in names})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    executor = InProcessExecutor()
+    executor = ChildProcessExecutor()
     yield executor
     await executor.close()
 
 
-def blobs(code: str, runtime: str = "python", **sources: object) -> list[bytes]:
+def units(code: str, runtime: str = "python", **sources: object) -> list[bytes]:
     build = Builder()
     for name, data in sources.items():
         build.source(name, data)
     build.dependent("it", code, {name: name for name in sources}, runtime)
-    return plan(build.graph, slots=1).blobs
+    return plan(build.graph, slots=1).units
 
 
-async def test_outcomes_are_those_of_the_evaluator(executor: InProcessExecutor) -> None:
+async def test_outcomes_are_those_of_the_evaluator(executor: ChildProcessExecutor) -> None:
     build = Builder()
     build.source("one", 1)
     for n in range(1000):
@@ -63,51 +63,53 @@ async def test_outcomes_are_those_of_the_evaluator(executor: InProcessExecutor) 
     planned = plan(build.graph, slots=2, small=0)
     seen: list[tuple[int, int]] = []
 
-    outcomes = await executor.run(planned.blobs, on_progress=lambda *done: seen.append(done))
+    outcomes = await executor.run(planned.units, on_progress=lambda *done: seen.append(done))
 
-    here = [decode_outcome(evaluate(blob)) for blob in planned.blobs]
-    assert [outcome.results for outcome in outcomes] == [outcome.results for outcome in here]
+    here = [decode_result(evaluate(unit)) for unit in planned.units]
+    assert [outcome.value_results for outcome in outcomes] == [
+        outcome.value_results for outcome in here
+    ]
     assert seen == sorted(seen)
     assert {(250, 1000), (500, 1000), (750, 1000), (1000, 1000)} <= set(seen)
 
 
-async def test_what_functions_print_is_no_answer(executor: InProcessExecutor) -> None:
-    (outcome,) = await executor.run(blobs("prints"))
+async def test_what_functions_print_is_no_answer(executor: ChildProcessExecutor) -> None:
+    (outcome,) = await executor.run(units("prints"))
 
-    assert outcome.results == [("it", "ok", None)]
+    assert outcome.value_results == [("it", "ok", None)]
 
 
-async def test_a_crash_fails_its_run_and_not_the_next(executor: InProcessExecutor) -> None:
+async def test_a_crash_fails_its_run_and_not_the_next(executor: ChildProcessExecutor) -> None:
     with pytest.raises(RunFailed, match="the evaluator ended with exit code -6"):
-        await executor.run(blobs("crash"))
+        await executor.run(units("crash"))
 
-    (outcome,) = await executor.run(blobs("identity", "builtin", value=1))
-    assert outcome.results == [("it", "ok", 1)]
+    (outcome,) = await executor.run(units("identity", "builtin", value=1))
+    assert outcome.value_results == [("it", "ok", 1)]
 
 
-async def test_a_broken_blob_fails_its_run_and_not_the_next(executor: InProcessExecutor) -> None:
+async def test_a_broken_blob_fails_its_run_and_not_the_next(executor: ChildProcessExecutor) -> None:
     with pytest.raises(RunFailed, match="not sections"):
-        await executor.run([Blob().encode() + b"more"])
+        await executor.run([WorkUnit().encode() + b"more"])
 
-    (outcome,) = await executor.run(blobs("identity", "builtin", value=1))
-    assert outcome.results == [("it", "ok", 1)]
+    (outcome,) = await executor.run(units("identity", "builtin", value=1))
+    assert outcome.value_results == [("it", "ok", 1)]
 
 
 async def test_a_small_run_does_not_wait_for_a_large_one(
-    executor: InProcessExecutor, tmp_path: Path
+    executor: ChildProcessExecutor, tmp_path: Path
 ) -> None:
     """Which has a minute of work."""
     build = Builder()
     build.source("value", 1)
     for n in range(6_000):
         build.dependent(f"{n}", "slow", {"value": f"{n - 1}" if n else "value"}, "python")
-    shelf = Shelf(Files(str(tmp_path / "store")), "ab" * 32)
-    large = asyncio.create_task(executor.run(plan(build.graph, slots=1).blobs, shelf=shelf))
-    await eventually(lambda: "progress" in shelf.names())
+    store = RunStore(Files(str(tmp_path / "store")), "ab" * 32)
+    large = asyncio.create_task(executor.run(plan(build.graph, slots=1).units, store=store))
+    await eventually(lambda: "progress" in store.names())
 
-    (outcome,) = await asyncio.wait_for(executor.run(blobs("slow", value=1)), 20)
+    (outcome,) = await asyncio.wait_for(executor.run(units("slow", value=1)), 20)
 
-    assert outcome.results == [("it", "ok", 1)]
+    assert outcome.value_results == [("it", "ok", 1)]
     assert not large.done()
     large.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -115,11 +117,11 @@ async def test_a_small_run_does_not_wait_for_a_large_one(
 
 
 async def test_cancellation_ends_a_function_that_never_returns(
-    executor: InProcessExecutor, tmp_path: Path
+    executor: ChildProcessExecutor, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
-    hanging = asyncio.create_task(executor.run(blobs("hang", path=str(pids))))
-    next_one = asyncio.create_task(executor.run(blobs("identity", "builtin", value=1)))
+    hanging = asyncio.create_task(executor.run(units("hang", path=str(pids))))
+    next_one = asyncio.create_task(executor.run(units("identity", "builtin", value=1)))
     await eventually(lambda: pids_in(pids))
 
     began = time.monotonic()
@@ -130,4 +132,4 @@ async def test_cancellation_ends_a_function_that_never_returns(
     assert time.monotonic() - began < 5
     assert not any(map(is_running, pids_in(pids)))
     (outcome,) = await next_one
-    assert outcome.results == [("it", "ok", 1)]
+    assert outcome.value_results == [("it", "ok", 1)]

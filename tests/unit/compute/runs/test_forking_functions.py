@@ -8,8 +8,8 @@ import pytest
 
 from rebaser_server.compute.errors import RunFailed
 from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
-from rebaser_server.compute.units.work_unit import Limits
+from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
+from rebaser_server.compute.units.work_unit import CallLimits
 from tests.helpers.graph_builder import Builder, eventually, install, is_running, pids_in
 
 FUNCTIONS = """
@@ -55,64 +55,64 @@ NAMES = (
 @pytest.fixture
 async def executor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[InProcessExecutor]:
+) -> AsyncIterator[ChildProcessExecutor]:
     install(tmp_path, "forking", FUNCTIONS, {name: f"forking:{name}" for name in NAMES})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    executor = InProcessExecutor()
+    executor = ChildProcessExecutor()
     yield executor
     await asyncio.wait_for(executor.close(), 30)
 
 
-def blobs(code: str, path: Path, limits: Limits | None = None) -> list[bytes]:
+def units(code: str, path: Path, limits: CallLimits | None = None) -> list[bytes]:
     build = Builder()
     build.source("path", str(path))
     build.dependent("it", code, {"path": "path"}, "python")
-    return list(plan(build.graph, slots=1, limits=limits or Limits()).blobs)
+    return list(plan(build.graph, slots=1, limits=limits or CallLimits()).units)
 
 
 async def test_it_ends_although_a_forked_child_has_its_pipes(
-    executor: InProcessExecutor, tmp_path: Path
+    executor: ChildProcessExecutor, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
-    (outcome,) = await executor.run(blobs("leaves_a_child", pids))
+    (outcome,) = await executor.run(units("leaves_a_child", pids))
     await eventually(lambda: pids_in(pids))
 
     await asyncio.wait_for(executor.close(), 30)
 
-    assert outcome.results == [("it", "ok", 1)]
+    assert outcome.value_results == [("it", "ok", 1)]
     await eventually(lambda: not any(map(is_running, pids_in(pids))))
 
 
 async def test_a_child_that_returns_from_the_function_too_answers_nothing(
-    executor: InProcessExecutor, tmp_path: Path
+    executor: ChildProcessExecutor, tmp_path: Path
 ) -> None:
     for _ in range(3):
-        (outcome,) = await asyncio.wait_for(executor.run(blobs("returns_twice", tmp_path)), 30)
+        (outcome,) = await asyncio.wait_for(executor.run(units("returns_twice", tmp_path)), 30)
 
-        assert outcome.results == [("it", "ok", 1)]
+        assert outcome.value_results == [("it", "ok", 1)]
 
 
-@pytest.mark.parametrize("is_guarded", [False, True])
+@pytest.mark.parametrize("is_forked", [False, True])
 async def test_a_crash_is_seen_although_a_forked_child_has_the_pipes(
-    executor: InProcessExecutor, tmp_path: Path, *, is_guarded: bool
+    executor: ChildProcessExecutor, tmp_path: Path, *, is_forked: bool
 ) -> None:
-    limits = Limits(is_guarded=is_guarded)
-    running = executor.run(blobs("leaves_a_child_and_crashes", tmp_path / "pids", limits))
+    limits = CallLimits(is_forked=is_forked)
+    running = executor.run(units("leaves_a_child_and_crashes", tmp_path / "pids", limits))
 
-    if is_guarded:
+    if is_forked:
         (outcome,) = await asyncio.wait_for(running, 60)
         ended = "computing it ended the evaluator: killed by SIGABRT"
-        assert outcome.results == [("it", "failed", ended)]
+        assert outcome.value_results == [("it", "failed", ended)]
     else:
         with pytest.raises(RunFailed, match="exit code -6"):
             await asyncio.wait_for(running, 60)
 
 
 async def test_a_function_that_ignores_all_signals_is_ended(
-    executor: InProcessExecutor, tmp_path: Path
+    executor: ChildProcessExecutor, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
-    running = asyncio.create_task(executor.run(blobs("leaves_a_child_and_hangs", pids)))
+    running = asyncio.create_task(executor.run(units("leaves_a_child_and_hangs", pids)))
     await eventually(lambda: pids_in(pids))
 
     running.cancel()

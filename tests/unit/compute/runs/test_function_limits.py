@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
-from rebaser_server.compute.units.unit_result import Outcome
-from rebaser_server.compute.units.work_unit import Blob, Limits
+from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
+from rebaser_server.compute.units.unit_result import UnitResult
+from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
 from tests.helpers.graph_builder import install
 
-LIMITS = Limits(seconds=0.5, memory=64 << 20)
+LIMITS = CallLimits(seconds=0.5, memory=64 << 20)
 FUNCTIONS = """
 def loops(value):
     while value: pass
@@ -36,18 +36,18 @@ NAMES = ("loops", "holds_on", "grows", "grows_slowly", "fine")
 @pytest.fixture
 async def executor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[InProcessExecutor]:
+) -> AsyncIterator[ChildProcessExecutor]:
     install(tmp_path, "greedy", FUNCTIONS, {name: f"greedy:{name}" for name in NAMES})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    executor = InProcessExecutor()
+    executor = ChildProcessExecutor()
     yield executor
     await executor.close()
 
 
 async def test_a_function_that_takes_too_much_fails_its_value_alone(
-    executor: InProcessExecutor,
+    executor: ChildProcessExecutor,
 ) -> None:
-    blob = Blob.of(
+    unit = WorkUnit.from_rows(
         [("python", name) for name in NAMES],
         [(n, [("value", None)]) for n in range(len(NAMES))],
         [(name, n, "pending", None, True, [-1]) for n, name in enumerate(NAMES)]
@@ -56,11 +56,11 @@ async def test_a_function_that_takes_too_much_fails_its_value_alone(
         LIMITS,
     )
 
-    [outcome] = await executor.run([blob.encode()])
+    [outcome] = await executor.run([unit.encode()])
 
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, UnitResult)
     late, large = "it did not return within 0.5 s", "it took more than 67,108,864 bytes of memory"
-    assert outcome.results == [
+    assert outcome.value_results == [
         ("loops", "failed", late),
         ("holds_on", "failed", late),
         ("grows", "failed", large),

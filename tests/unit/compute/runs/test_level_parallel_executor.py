@@ -1,4 +1,4 @@
-"""A dear blob is computed level by level by all slots, where that wins, and comes to the same."""
+"""A dear unit is computed level by level by all slots, where that wins, and comes to the same."""
 
 import random
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from rebaser_server.compute.evaluate.call_watchdog import Watch
-from rebaser_server.compute.evaluate.evaluator import decode_outcome, evaluate, evaluated
-from rebaser_server.compute.plan.cost_model import STAGE, Band, CostBook, bands
+from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
+from rebaser_server.compute.evaluate.evaluator import decode_result, evaluate, evaluate_unit
+from rebaser_server.compute.plan.cost_model import STAGE_SECONDS, CostModel, Stage, plan_stages
 from rebaser_server.compute.runs.executor import OnProgress
-from rebaser_server.compute.runs.level_parallel_executor import SweepingExecutor
-from rebaser_server.compute.units.run_store import Shelf, Stored
-from rebaser_server.compute.units.unit_result import SCHEMA, Outcome
-from rebaser_server.compute.units.work_unit import Blob, Limits, size
+from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
+from rebaser_server.compute.units.run_store import RunStore, StoredResult
+from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult
+from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit, count_values
 from tests.unit.compute.functions.test_builtin_vectorised import random_blob, rows_of
 
 
@@ -21,7 +21,7 @@ class Inline:
     """An `Executor` that evaluates here, and remembers what it was given."""
 
     def __init__(self) -> None:
-        self.runs: list[list[Blob]] = []
+        self.runs: list[list[WorkUnit]] = []
 
     async def start(self) -> None:
         """There is nothing to start."""
@@ -31,37 +31,39 @@ class Inline:
 
     async def run(
         self,
-        blobs: Sequence[bytes],
+        units: Sequence[bytes],
         *,
-        shelf: Shelf | None = None,
+        store: RunStore | None = None,
         on_progress: OnProgress | None = None,
-    ) -> list[Outcome | Stored]:
-        self.runs.append([Blob.decode(blob) for blob in blobs])
-        outcomes: list[Outcome | Stored] = [decode_outcome(evaluate(blob)) for blob in blobs]
+    ) -> list[UnitResult | StoredResult]:
+        self.runs.append([WorkUnit.decode(unit) for unit in units])
+        outcomes: list[UnitResult | StoredResult] = [
+            decode_result(evaluate(unit)) for unit in units
+        ]
         if on_progress is not None:
-            on_progress(sum(map(size, blobs)), sum(map(size, blobs)))
+            on_progress(sum(map(count_values, units)), sum(map(count_values, units)))
         return outcomes
 
 
-def dear(seconds: float) -> CostBook:
-    class All(CostBook):
-        def of_values(self, blob: Blob) -> np.ndarray:
-            return np.full(len(blob), seconds)
+def dear(seconds: float) -> CostModel:
+    class All(CostModel):
+        def estimate(self, unit: WorkUnit) -> np.ndarray:
+            return np.full(len(unit), seconds)
 
     return All()
 
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_sweeps_come_to_what_the_blob_comes_to(seed: int) -> None:
-    blob = random_blob(random.Random(seed))
+    unit = random_blob(random.Random(seed))
     inner = Inline()
     told: list[tuple[int, int]] = []
-    sweeping = SweepingExecutor(inner, 2, book=dear(0.05))
+    sweeping = LevelParallelExecutor(inner, 2, costs=dear(0.05))
 
-    [found] = await sweeping.run([blob.encode()], on_progress=lambda *done: told.append(done))
+    [found] = await sweeping.run([unit.encode()], on_progress=lambda *done: told.append(done))
 
-    whole = evaluated(blob, Watch(Limits()))
-    assert isinstance(found, Outcome)
+    whole = evaluate_unit(unit, CallWatchdog(CallLimits()))
+    assert isinstance(found, UnitResult)
     assert rows_of(found) == rows_of(whole)
     assert found.recomputed == whole.recomputed
     assert len(inner.runs) > 1
@@ -69,36 +71,36 @@ async def test_sweeps_come_to_what_the_blob_comes_to(seed: int) -> None:
 
 
 async def test_cheap_functions_are_not_split() -> None:
-    blob = random_blob(random.Random(1))
+    unit = random_blob(random.Random(1))
     inner = Inline()
 
-    await SweepingExecutor(inner, 2).run([blob.encode()])
+    await LevelParallelExecutor(inner, 2).run([unit.encode()])
 
     assert [len(run) for run in inner.runs] == [1]
 
 
 async def test_the_others_of_a_run_go_on_beside_the_one_that_is_split() -> None:
-    blobs = [random_blob(random.Random(seed), groups).encode() for seed, groups in [(1, 9), (2, 1)]]
+    units = [random_blob(random.Random(seed), groups).encode() for seed, groups in [(1, 9), (2, 1)]]
     inner = Inline()
 
-    found = await SweepingExecutor(inner, 2, book=dear(0.05)).run(blobs)
+    found = await LevelParallelExecutor(inner, 2, costs=dear(0.05)).run(units)
 
-    for outcome, blob in zip(found, blobs, strict=True):
-        assert isinstance(outcome, Outcome)
-        assert rows_of(outcome) == rows_of(decode_outcome(evaluate(blob)))
+    for outcome, unit in zip(found, units, strict=True):
+        assert isinstance(outcome, UnitResult)
+        assert rows_of(outcome) == rows_of(decode_result(evaluate(unit)))
 
 
 async def test_limits_reach_each_call() -> None:
     inner = Inline()
-    limits = Limits(seconds=5.0, memory=10**9)
+    limits = CallLimits(seconds=5.0, memory=10**9)
 
-    await SweepingExecutor(inner, 2, limits=limits).run([Blob().encode()])
+    await LevelParallelExecutor(inner, 2, limits=limits).run([WorkUnit().encode()])
 
     assert inner.runs[0][0].limits == limits
 
 
 def test_what_functions_took_is_learnt() -> None:
-    book = CostBook()
+    book = CostModel()
 
     book.learn({("python", "f"): (10, 1.0)})
     book.learn({("python", "f"): (10, 2.0)})
@@ -111,12 +113,12 @@ def test_what_a_run_costs_is_learnt_from_those_that_do_little_else(
     work: float, seconds: float, is_learnt: bool
 ) -> None:
     """A busy machine makes a long run longer by more than a run of its own ever costs."""
-    book = CostBook()
-    outcome = Outcome(0, SCHEMA.empty_table(), {("python", "f"): (10, work)})
+    book = CostModel()
+    outcome = UnitResult(0, SCHEMA.empty_table(), {("python", "f"): (10, work)})
 
     book.learn_run(seconds, [outcome], slots=2)
 
-    assert (book.stage > STAGE) is is_learnt
+    assert (book.stage_seconds > STAGE_SECONDS) is is_learnt
 
 
 @pytest.mark.parametrize(
@@ -134,18 +136,18 @@ def test_levels_are_split_where_that_is_shorter(
 ) -> None:
     ends = np.cumsum(sizes).tolist()
 
-    found, _ = bands(np.full(ends[-1], seconds), ends, slots=2)
+    found, _ = plan_stages(np.full(ends[-1], seconds), ends, slots=2)
 
     if sizes == [1000, 1, 1000]:  # a lone value may as well be a level that is split
-        expected = [Band(start, stop, found[1].is_split) if start == 1000 else Band(start, stop, how) for start, stop, how in expected]  # noqa: E501  # fmt: skip
+        expected = [Stage(start, stop, found[1].is_split) if start == 1000 else Stage(start, stop, how) for start, stop, how in expected]  # noqa: E501  # fmt: skip
         assert found == expected
     else:
-        assert found == [Band(*band) for band in expected]
+        assert found == [Stage(*band) for band in expected]
 
 
 def test_two_slots_promise_almost_twice_the_speed_for_dear_functions() -> None:
     ends = [10_000, 20_000, 30_000]
 
-    _, seconds = bands(np.full(30_000, 1e-3), ends, slots=2)
+    _, seconds = plan_stages(np.full(30_000, 1e-3), ends, slots=2)
 
     assert 30 / seconds > 1.9

@@ -3,20 +3,20 @@
 import pytest
 
 from rebaser_server.compute.errors import RunFailed
-from rebaser_server.compute.runs.level_parallel_executor import SweepingExecutor
-from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
+from rebaser_server.compute.units.work_unit import WorkUnit
 
 
 class Failing:
     """An `Executor` whose evaluator ends."""
 
-    async def run(self, blobs, *, shelf=None, on_progress=None):
+    async def run(self, units, *, store=None, on_progress=None):
         raise RunFailed("the evaluator ended")
 
 
 async def test_an_evaluator_that_ends_is_a_failed_update_and_not_an_unforeseen_error():
     """D6: else it is neither counted nor put off, and one that always ends is tried for ever."""
-    executor = SweepingExecutor(Failing(), slots=2)
+    executor = LevelParallelExecutor(Failing(), slots=2)
 
     with pytest.raises(RunFailed):
-        await executor.run([Blob().encode()])
+        await executor.run([WorkUnit().encode()])

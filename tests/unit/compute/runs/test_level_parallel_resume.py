@@ -1,4 +1,4 @@
-"""A blob that is swept goes on where an earlier attempt ended, in whichever process that was."""
+"""A unit that is swept goes on where an earlier attempt ended, in whichever process that was."""
 
 from pathlib import Path
 
@@ -6,12 +6,12 @@ import pytest
 
 from rebaser_server.compute.errors import RunFailed
 from rebaser_server.compute.evaluate import task_protocol
-from rebaser_server.compute.plan.cost_model import CostBook
-from rebaser_server.compute.runs.level_parallel_executor import SweepingExecutor
-from rebaser_server.compute.runs.run import Run
-from rebaser_server.compute.units.run_store import Shelf
-from rebaser_server.compute.units.unit_result import Outcome
-from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.compute.plan.cost_model import CostModel
+from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
+from rebaser_server.compute.runs.run import DvuRun
+from rebaser_server.compute.units.run_store import RunStore
+from rebaser_server.compute.units.unit_result import UnitResult
+from rebaser_server.compute.units.work_unit import WorkUnit
 from rebaser_server.files.shared_files import Files
 from tests.helpers.graph_builder import install
 
@@ -26,15 +26,15 @@ class Here:
         self._sound = sound
         self.runs = 0
 
-    async def run(self, blobs, *, shelf=None, on_progress=None):
+    async def run(self, units, *, store=None, on_progress=None):
         self.runs += 1
         if self.runs > self._sound:
             raise RunFailed("the evaluator ended")
-        run = Run(f"{self.runs}", blobs, shelf)
-        while orders := run.orders():
+        run = DvuRun(f"{self.runs}", units, store)
+        while orders := run.next_tasks():
             for number, order in orders.items():
-                run.answered(number, task_protocol.done(order, shelf, run.id))
-        return run.outcomes()
+                run.record(number, task_protocol.execute(order, store, run.id))
+        return run.results()
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     install(tmp_path, "logging_calls", source, {"logged": "logging_calls:logged"})
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(task_protocol, "INLINE", 0)  # so small a result would be computed again
+    monkeypatch.setattr(task_protocol, "INLINE_BYTES", 0)  # else computed again
     return log
 
 
@@ -56,13 +56,15 @@ def calls_in(log: Path) -> int:
     return len(log.read_text())
 
 
-def layers() -> Blob:
+def layers() -> WorkUnit:
     values = [
         (f"{level}.{n}", 0, "pending", None, True, [above(level, n), above(level, n + 1)])
         for level in range(LEVELS)
         for n in range(WIDTH)
     ]
-    return Blob.of([FUNCTION], [(0, [("value", None), ("more", None)])], values, [("c", True, 1)])
+    return WorkUnit.from_rows(
+        [FUNCTION], [(0, [("value", None), ("more", None)])], values, [("c", True, 1)]
+    )
 
 
 def above(level: int, n: int) -> int:
@@ -71,17 +73,17 @@ def above(level: int, n: int) -> int:
 
 async def test_levels_that_are_done_are_not_computed_again(tmp_path: Path, log: Path) -> None:
     """The second attempt knows nothing of costs but what the first has left, and learns others."""
-    blob, shelf = layers().encode(), Shelf(Files(str(tmp_path / "store")), "ab" * 32)
-    first = SweepingExecutor(Here(sound=2), 2, book=CostBook({FUNCTION: 0.01}))
+    unit, store = layers().encode(), RunStore(Files(str(tmp_path / "store")), "ab" * 32)
+    first = LevelParallelExecutor(Here(sound=2), 2, costs=CostModel({FUNCTION: 0.01}))
     with pytest.raises(RunFailed):
-        await first.run([blob], shelf=shelf)
+        await first.run([unit], store=store)
     assert calls_in(log) == 2 * WIDTH
 
-    [outcome] = await SweepingExecutor(Here(sound=LEVELS), 2).run([blob], shelf=shelf)
+    [outcome] = await LevelParallelExecutor(Here(sound=LEVELS), 2).run([unit], store=store)
 
     assert calls_in(log) == LEVELS * WIDTH
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, UnitResult)
     assert outcome.recomputed == LEVELS * WIDTH
-    assert [value for _, _, value in outcome.results] == [
+    assert [value for _, _, value in outcome.value_results] == [
         2 ** (level + 1) for level in range(LEVELS) for _ in range(WIDTH)
     ]

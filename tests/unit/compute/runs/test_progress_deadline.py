@@ -10,27 +10,27 @@ from rebaser_server.compute.runs.progress_deadline import ProgressDeadline
 
 async def test_it_passes_without_progress() -> None:
     with pytest.raises(Stalled, match=r"no value was computed for 0\.05 s"):
-        async with ProgressDeadline(0.05).limits():
+        async with ProgressDeadline(0.05).limiting():
             await asyncio.Event().wait()
 
 
 async def test_it_begins_anew_with_progress() -> None:
     deadline = ProgressDeadline(1)
 
-    async with deadline.limits():
+    async with deadline.limiting():
         for done in range(1, 15):
             await asyncio.sleep(0.1)
-            deadline.progressed(done, 100)
+            deadline.record(done, 100)
 
 
 async def test_what_was_told_before_is_no_progress() -> None:
     deadline = ProgressDeadline(0.2)
 
     async def tell() -> None:
-        async with deadline.limits():
+        async with deadline.limiting():
             while True:
                 await asyncio.sleep(0.05)
-                deadline.progressed(0, 100)
+                deadline.record(0, 100)
 
     with pytest.raises(Stalled):
         await tell()
@@ -38,7 +38,7 @@ async def test_what_was_told_before_is_no_progress() -> None:
 
 async def test_a_cancellation_stays_one() -> None:
     async def work() -> None:
-        async with ProgressDeadline(60).limits():
+        async with ProgressDeadline(60).limiting():
             await asyncio.Event().wait()
 
     task = asyncio.create_task(work())
@@ -63,5 +63,5 @@ async def test_it_passes_in_a_task_whose_group_failed_before() -> None:
     with pytest.raises(ExceptionGroup):
         await wait_beside()
     with pytest.raises(Stalled):
-        async with ProgressDeadline(0.01).limits():
+        async with ProgressDeadline(0.01).limiting():
             await asyncio.Event().wait()

@@ -4,29 +4,29 @@ from collections.abc import Sequence
 
 import pytest
 
-from rebaser_server.compute.evaluate.evaluator import Outcome
+from rebaser_server.compute.evaluate.evaluator import UnitResult
 from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.runs.child_process_executor import InProcessExecutor
+from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.compute.runs.executor import OnProgress
-from rebaser_server.compute.runs.routing_executor import BySizeExecutor
-from rebaser_server.compute.units.run_store import Shelf, Stored
+from rebaser_server.compute.runs.routing_executor import RoutingExecutor
+from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from tests.helpers.graph_builder import Builder
 
 
-class Counting(InProcessExecutor):
+class Counting(ChildProcessExecutor):
     def __init__(self) -> None:
         super().__init__()
         self.runs = 0
 
     async def run(
         self,
-        blobs: Sequence[bytes],
+        units: Sequence[bytes],
         *,
-        shelf: Shelf | None = None,
+        store: RunStore | None = None,
         on_progress: OnProgress | None = None,
-    ) -> list[Outcome | Stored]:
+    ) -> list[UnitResult | StoredResult]:
         self.runs += 1
-        return await super().run(blobs, shelf=shelf, on_progress=on_progress)
+        return await super().run(units, store=store, on_progress=on_progress)
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,13 @@ class Counting(InProcessExecutor):
 )
 async def test_the_affected_values_decide(large_from: int, to_small: int, to_large: int) -> None:
     small, large = Counting(), Counting()
-    executor = BySizeExecutor(small, large, large_from=large_from)
+    executor = RoutingExecutor(small, large, large_from=large_from)
     build = Builder()
     build.source("one", 1)
     for n in range(10):
         build.dependent(f"{n}", "identity", {"value": "one"})
 
-    await executor.run(plan(build.graph, slots=2, small=0).blobs)
+    await executor.run(plan(build.graph, slots=2, small=0).units)
     await executor.close()
 
     assert (small.runs, large.runs) == (to_small, to_large)

@@ -1,4 +1,4 @@
-"""What is on the shelf is kept when an update is given up; all else of it fails."""
+"""What is in the run store is kept when an update is given up; all else of it fails."""
 
 from pathlib import Path
 
@@ -6,18 +6,18 @@ import pytest
 
 from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.runs.salvage import salvaged
+from rebaser_server.compute.runs.salvage import salvage
 from rebaser_server.compute.units.culprits import prefix
-from rebaser_server.compute.units.run_store import Shelf, Stored
-from rebaser_server.compute.units.unit_result import Outcome, decode_outcome
-from rebaser_server.compute.units.work_unit import Blob, Limits, digest_of, limited
+from rebaser_server.compute.units.run_store import RunStore, StoredResult
+from rebaser_server.compute.units.unit_result import UnitResult, decode_result
+from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit, digest_of, with_limits
 from rebaser_server.files.shared_files import Files
 from tests.helpers.graph_builder import Builder
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(Files(str(tmp_path / "store")), "ab" * 32)
+def store(tmp_path: Path) -> RunStore:
+    return RunStore(Files(str(tmp_path / "store")), "ab" * 32)
 
 
 def chain(count: int) -> bytes | memoryview:
@@ -25,39 +25,39 @@ def chain(count: int) -> bytes | memoryview:
     build.source("one", 1)
     for n in range(count):
         build.dependent(f"{n}", "sum", {"values": ["one", f"{n - 1}" if n else "one"]})
-    [blob] = plan(build.graph, slots=1).blobs
-    return blob
+    [unit] = plan(build.graph, slots=1).units
+    return unit
 
 
 async def test_the_first_values_of_a_blob_are_kept_whatever_limits_they_were_computed_under(
-    shelf: Shelf,
+    store: RunStore,
 ) -> None:
-    blob = chain(10)
-    half = prefix(Blob.decode(blob), 6).encode()
-    shelf.save(digest_of(blob), 0, 6, decode_outcome(evaluate(half)))
-    guarded = limited(blob, Limits(seconds=5, is_guarded=True))
+    unit = chain(10)
+    half = prefix(WorkUnit.decode(unit), 6).encode()
+    store.put_part(digest_of(unit), 0, 6, decode_result(evaluate(half)))
+    guarded = with_limits(unit, CallLimits(seconds=5, is_forked=True))
 
-    [outcome] = await salvaged([guarded], "why", shelf, 2)
+    [outcome] = await salvage([guarded], "why", store, 2)
 
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, UnitResult)
     kept = [(f"{n}", "ok", n + 2) for n in range(6)]
-    assert outcome.results == kept + [(f"{n}", "failed", "why") for n in range(6, 10)]
+    assert outcome.value_results == kept + [(f"{n}", "failed", "why") for n in range(6, 10)]
     assert outcome.recomputed == 6
 
 
-async def test_a_blob_that_was_done_stays_where_it_lies(shelf: Shelf) -> None:
-    blob = chain(10)
-    name = shelf.save(digest_of(blob), 0, 10, decode_outcome(evaluate(blob)))
+async def test_a_blob_that_was_done_stays_where_it_lies(store: RunStore) -> None:
+    unit = chain(10)
+    name = store.put_part(digest_of(unit), 0, 10, decode_result(evaluate(unit)))
 
-    [outcome] = await salvaged([blob], "why", shelf, 2)
+    [outcome] = await salvage([unit], "why", store, 2)
 
-    assert isinstance(outcome, Stored)
+    assert isinstance(outcome, StoredResult)
     assert outcome.files == [(name, 10)]
-    assert shelf.names() == [name], "no failure lies there as if it was computed"
+    assert store.names() == [name], "no failure lies there as if it was computed"
 
 
-async def test_a_blob_of_which_there_is_nothing_fails(shelf: Shelf) -> None:
-    [outcome] = await salvaged([chain(3)], "why", shelf, 2)
+async def test_a_blob_of_which_there_is_nothing_fails(store: RunStore) -> None:
+    [outcome] = await salvage([chain(3)], "why", store, 2)
 
-    assert isinstance(outcome, Outcome)
-    assert outcome.results == [(f"{n}", "failed", "why") for n in range(3)]
+    assert isinstance(outcome, UnitResult)
+    assert outcome.value_results == [(f"{n}", "failed", "why") for n in range(3)]

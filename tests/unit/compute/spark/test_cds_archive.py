@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.spark.cds_archive import archive_of, training, using
+from rebaser_server.compute.spark.cds_archive import archive_path, jvm_options, training_options
 
 
 def java_home(directory: Path, version: str) -> Path:
@@ -24,15 +24,15 @@ def java_home(directory: Path, version: str) -> Path:
 def test_each_java_has_an_archive_of_its_own(
     tmp_path: Path, version: str, ending: str, option: str
 ) -> None:
-    archive = archive_of(tmp_path, java_home(tmp_path / "java", version))
+    archive = archive_path(tmp_path, java_home(tmp_path / "java", version))
     assert archive is not None
 
     assert archive.name.endswith(f"java-{version}{ending}")
-    assert using(archive) == [], "there is none yet"
+    assert jvm_options(archive) == [], "there is none yet"
     archive.touch()
-    assert using(archive)[0] == f"{option}{archive}"
-    assert any(str(archive) in said for said in training(archive))
+    assert jvm_options(archive)[0] == f"{option}{archive}"
+    assert any(str(archive) in said for said in training_options(archive))
 
 
 def test_a_java_that_does_not_say_its_version_has_none(tmp_path: Path) -> None:
-    assert archive_of(tmp_path, tmp_path) is None
+    assert archive_path(tmp_path, tmp_path) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_server.compute.spark.error_text import cause_of, last_said
+from rebaser_server.compute.spark.error_text import last_log_line, root_cause
 
 ABORTED = """\
 An error occurred while calling o88.getResult.
@@ -71,7 +71,7 @@ org.apache.spark.SparkException: EOFException occurred while reading the port nu
     ids=["task failed", "job refused", "Python", "no Python", "Java", "one line", "nothing"],
 )
 def test_the_cause_of_an_error(text: str, cause: str) -> None:
-    assert cause_of(RuntimeError(text)) == cause
+    assert root_cause(RuntimeError(text)) == cause
 
 
 @pytest.mark.parametrize(
@@ -92,4 +92,4 @@ def test_the_cause_of_an_error(text: str, cause: str) -> None:
     ids=["launcher", "only noise", "trace", "nothing"],
 )
 def test_the_last_words_of_a_jvm(log: str, said: str) -> None:
-    assert last_said(log) == said
+    assert last_log_line(log) == said

@@ -7,7 +7,7 @@ import pytest
 
 from rebaser_server.compute.errors import JavaMissing
 from rebaser_server.compute.spark import java
-from rebaser_server.compute.spark.java import VECTOR, find_java
+from rebaser_server.compute.spark.java import VECTOR_MODULE, find_java
 from tests.helpers.machine_requirements import program
 
 FITS = """\
@@ -62,7 +62,7 @@ def test_without_any_there_is_the_packaged_one(tmp_path: Path) -> None:
     home = find_java(tmp_path, {"PATH": "", "JAVA_HOME": ""})
 
     ran = subprocess.run(
-        [home / "bin" / "java", VECTOR, "-Da=b c", "-XshowSettings:properties", "-version"],
+        [home / "bin" / "java", VECTOR_MODULE, "-Da=b c", "-XshowSettings:properties", "-version"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert home.is_relative_to(tmp_path)

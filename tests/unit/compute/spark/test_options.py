@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.spark.options import SparkOptions, per_session
-from rebaser_server.compute.spark.scratch import Scratch
+from rebaser_server.compute.spark.options import SparkOptions, session_settings
+from rebaser_server.compute.spark.scratch import ScratchDirectory
 
 HERE = Path("/state")
 
@@ -34,17 +34,17 @@ def test_a_clusters_slots_can_be_said() -> None:
 
 def test_what_is_known_of_slots_is_believed() -> None:
     assert SparkOptions(HERE, remote="sc://a:15002").slots == 16
-    assert SparkOptions(HERE, remote="sc://a:15002", slots_set=64).slots == 64
+    assert SparkOptions(HERE, remote="sc://a:15002", slots_override=64).slots == 64
 
 
 @pytest.fixture
-def scratch(tmp_path: Path) -> Iterator[Scratch]:
-    scratch = Scratch(tmp_path)
+def scratch(tmp_path: Path) -> Iterator[ScratchDirectory]:
+    scratch = ScratchDirectory(tmp_path)
     yield scratch
     scratch.close()
 
 
-def test_the_users_settings_are_stronger(scratch: Scratch) -> None:
+def test_the_users_settings_are_stronger(scratch: ScratchDirectory) -> None:
     options = SparkOptions(HERE, extra={"spark.ui.enabled": "true"})
 
     assert options.settings(scratch)["spark.ui.enabled"] == "true"
@@ -53,13 +53,13 @@ def test_the_users_settings_are_stronger(scratch: Scratch) -> None:
 def test_on_a_server_of_others_only_what_a_session_may_say_is_said() -> None:
     options = SparkOptions(HERE, remote="sc://a:15002", extra={"spark.sql.session.timeZone": "UTC"})
 
-    assert per_session(options) == {
+    assert session_settings(options) == {
         "spark.sql.leafNodeDefaultParallelism": "100000",
         "spark.sql.session.timeZone": "UTC",
     }
 
 
-def test_only_a_local_session_stays_on_loopback(scratch: Scratch) -> None:
+def test_only_a_local_session_stays_on_loopback(scratch: ScratchDirectory) -> None:
     local = SparkOptions(HERE).settings(scratch)
     cluster = SparkOptions(HERE, master="spark://somewhere:7077").settings(scratch)
 

@@ -5,13 +5,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rebaser_server.compute.spark.scratch import Scratch
+from rebaser_server.compute.spark.scratch import ScratchDirectory
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from rebaser_server.compute.spark.scratch import Scratch
-scratch = Scratch(Path(sys.argv[1]))
+from rebaser_server.compute.spark.scratch import ScratchDirectory
+scratch = ScratchDirectory(Path(sys.argv[1]))
 (scratch.directory / "left").write_text("behind")
 print(scratch.sockets, flush=True)
 os.kill(os.getpid(), 9)
@@ -19,7 +19,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_it_is_gone_when_it_is_closed(tmp_path: Path) -> None:
-    scratch = Scratch(tmp_path)
+    scratch = ScratchDirectory(tmp_path)
     (scratch.directory / "inner").mkdir()
 
     scratch.close()
@@ -35,16 +35,16 @@ def test_that_of_a_killed_process_goes_with_the_next(tmp_path: Path) -> None:
     assert list(far.rglob("left"))
     assert Path(ran.stdout.strip()).is_dir()
 
-    Scratch(far).close()
+    ScratchDirectory(far).close()
 
     assert list(far.iterdir()) == []
     assert not Path(ran.stdout.strip()).exists()
 
 
 def test_that_of_a_living_one_stays(tmp_path: Path) -> None:
-    first = Scratch(tmp_path)
+    first = ScratchDirectory(tmp_path)
 
-    Scratch(tmp_path).close()
+    ScratchDirectory(tmp_path).close()
 
     assert first.directory.is_dir()
     first.close()
@@ -52,8 +52,8 @@ def test_that_of_a_living_one_stays(tmp_path: Path) -> None:
 
 def test_sockets_are_where_their_path_is_short_enough(tmp_path: Path) -> None:
     """An address has 108 octets; more is an error, at which Spark would not start."""
-    near = Scratch(Path(tempfile.mkdtemp(prefix="near-")))
-    far = Scratch(tmp_path / ("x" * 80))
+    near = ScratchDirectory(Path(tempfile.mkdtemp(prefix="near-")))
+    far = ScratchDirectory(tmp_path / ("x" * 80))
 
     assert near.sockets == near.directory
     assert len(str(far.sockets)) < 60

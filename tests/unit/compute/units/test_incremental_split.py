@@ -1,14 +1,14 @@
-"""A blob evaluated in pieces or in steps comes to the same as at once, wherever that is cut."""
+"""A unit evaluated in pieces or in steps comes to the same as at once, wherever that is cut."""
 
 from random import Random
 
 import pytest
 
-from rebaser_server.compute.evaluate.call_watchdog import Watch
+from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
 from rebaser_server.compute.evaluate.evaluator import Evaluation, evaluate
-from rebaser_server.compute.units.incremental_split import Pieces, shifted
-from rebaser_server.compute.units.unit_result import Outcome, decode_outcome
-from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.compute.units.incremental_split import IncrementalSplit, offset_positions
+from rebaser_server.compute.units.unit_result import UnitResult, decode_result
+from rebaser_server.compute.units.work_unit import WorkUnit
 
 FUNCTIONS = [
     ("builtin", "sum"),
@@ -20,7 +20,7 @@ FUNCTIONS = [
 WIDEST = 4
 
 
-def random_blob(rng: Random) -> Blob:
+def random_blob(rng: Random) -> WorkUnit:
     """Up to forty values, some of which fail and block others, some not reached at all."""
     signatures = [
         (f, [("values", width)]) for f in range(len(FUNCTIONS)) for width in range(WIDEST)
@@ -36,27 +36,27 @@ def random_blob(rng: Random) -> Blob:
         refs = [rng.choice(inputs) for _ in range(call % WIDEST)]
         status = rng.choice(["ok", "ok", "failed", "blocked", "pending"])
         before = {"ok": rng.choice([0, 1, 2, 3, "x"]), "failed": "f", "blocked": "c0"}.get(status)
-        forced = status == "pending" or rng.random() < 0.2
-        values.append((f"v{n}", call, status, before, forced, refs))
-    return Blob.of(FUNCTIONS, signatures, values, constants)
+        must_compute = status == "pending" or rng.random() < 0.2
+        values.append((f"v{n}", call, status, before, must_compute, refs))
+    return WorkUnit.from_rows(FUNCTIONS, signatures, values, constants)
 
 
-def in_steps(blob: Blob, rng: Random) -> tuple[int, list[object]]:
-    evaluation = Evaluation(blob, Watch(blob.limits))
-    while evaluation.done < len(blob):
+def in_steps(unit: WorkUnit, rng: Random) -> tuple[int, list[object]]:
+    evaluation = Evaluation(unit, CallWatchdog(unit.limits))
+    while evaluation.done < len(unit):
         evaluation.advance(rng.randint(1, 12))
-    found = evaluation.found()
+    found = evaluation.result()
     return found.recomputed, found.table.to_pylist()
 
 
-def in_pieces(blob: Blob, rng: Random) -> tuple[int, list[object]]:
-    pieces, rows, recomputed = Pieces(blob), [], 0
-    while pieces.done < len(blob):
+def in_pieces(unit: WorkUnit, rng: Random) -> tuple[int, list[object]]:
+    pieces, rows, recomputed = IncrementalSplit(unit), [], 0
+    while pieces.done < len(unit):
         start = pieces.done
         piece = pieces.next(rng.randint(1, 12))
-        outcome = decode_outcome(evaluate(piece.encode()))
-        changes = shifted(outcome.table, start)
-        pieces.settle(start + len(piece), changes)
+        outcome = decode_result(evaluate(piece.encode()))
+        changes = offset_positions(outcome.table, start)
+        pieces.record(start + len(piece), changes)
         recomputed += outcome.recomputed
         rows += changes.to_pylist()
     return recomputed, rows
@@ -66,10 +66,10 @@ def in_pieces(blob: Blob, rng: Random) -> tuple[int, list[object]]:
 def test_pieces_come_to_the_same_as_the_whole(seed: int) -> None:
     rng = Random(seed)
     for _ in range(30):
-        blob = random_blob(rng)
+        unit = random_blob(rng)
 
-        whole: Outcome = decode_outcome(evaluate(blob.encode()))
+        whole: UnitResult = decode_result(evaluate(unit.encode()))
 
         expected = (whole.recomputed, whole.table.to_pylist())
-        assert in_pieces(blob, rng) == expected
-        assert in_steps(blob, rng) == expected
+        assert in_pieces(unit, rng) == expected
+        assert in_steps(unit, rng) == expected

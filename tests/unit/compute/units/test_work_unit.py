@@ -1,4 +1,4 @@
-"""A blob is the same after its journey, from whichever columns it was made."""
+"""A unit is the same after its journey, from whichever columns it was made."""
 
 from typing import Any
 
@@ -6,39 +6,39 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rebaser_server.compute.units.work_unit import VERSION, Blob, Limits, size
+from rebaser_server.compute.units.work_unit import VERSION, CallLimits, WorkUnit, count_values
 
 COLUMNS = (
-    "ids", "calls", "statuses", "texts", "forced", "refs",
+    "ids", "signature_indices", "statuses", "texts", "must_compute", "refs",
     "constant_ids", "constant_known", "constant_texts",
 )  # fmt: skip
 
 
-def example() -> Blob:
-    return Blob.of(
+def example() -> WorkUnit:
+    return WorkUnit.from_rows(
         [("builtin", "sum"), (None, "gone")],
         [(0, [("values", 2)]), (1, [("value", None), ("others", 0)])],
         [("é", 0, "ok", 1.0, True, [-1, -2]), ("", 1, "failed", "why", False, [0])],
         [("c", True, {"ä": [None]}), ("d", False, None)],
-        Limits(1.5, 2**40, is_guarded=True),
+        CallLimits(1.5, 2**40, is_forked=True),
     )
 
 
-def plain(blob: Blob) -> dict[str, Any]:
-    columns = {name: getattr(blob, name) for name in COLUMNS}
+def plain(unit: WorkUnit) -> dict[str, Any]:
+    columns = {name: getattr(unit, name) for name in COLUMNS}
     return {name: column.tolist() for name, column in columns.items()} | {
-        "functions": blob.functions,
-        "signatures": blob.signatures,
-        "limits": blob.limits,
+        "functions": unit.functions,
+        "signatures": unit.signatures,
+        "limits": unit.limits,
     }
 
 
-@pytest.mark.parametrize("blob", [example(), Blob()], ids=["example", "empty"])
-def test_a_blob_comes_out_as_it_went_in(blob: Blob) -> None:
-    encoded = blob.encode()
+@pytest.mark.parametrize("unit", [example(), WorkUnit()], ids=["example", "empty"])
+def test_a_blob_comes_out_as_it_went_in(unit: WorkUnit) -> None:
+    encoded = unit.encode()
 
-    assert plain(Blob.decode(encoded)) == plain(blob)
-    assert size(encoded) == len(blob)
+    assert plain(WorkUnit.decode(encoded)) == plain(unit)
+    assert count_values(encoded) == len(unit)
 
 
 @pytest.mark.parametrize(
@@ -54,18 +54,24 @@ def test_a_blob_comes_out_as_it_went_in(blob: Blob) -> None:
     ids=["slice", "chunks", "large", "dictionary", "nulls", "list"],
 )
 def test_any_strings_will_do(made: Any) -> None:
-    blob = example()
-    blob.ids = made(["é", ""])
-    blob.calls = blob.calls.astype(np.int64)
+    unit = example()
+    unit.ids = made(["é", ""])
+    unit.signature_indices = unit.signature_indices.astype(np.int64)
 
-    assert plain(Blob.decode(blob.encode())) == plain(example())
+    assert plain(WorkUnit.decode(unit.encode())) == plain(example())
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\1", bytes([VERSION + 1]) * 40, Blob().encode()[:-1], Blob().encode() + b"12345678"],
+    [
+        b"",
+        b"\1",
+        bytes([VERSION + 1]) * 40,
+        WorkUnit().encode()[:-1],
+        WorkUnit().encode() + b"12345678",
+    ],
     ids=["nothing", "short", "version", "less", "more"],
 )
 def test_what_is_no_blob_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="not"):
-        Blob.decode(data)
+        WorkUnit.decode(data)

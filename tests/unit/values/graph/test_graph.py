@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rebaser_core.updates import PutValue, RemoveValue, SetInputs
 from rebaser_server.compute.plan import affected as closures
 from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.units.work_unit import Blob
+from rebaser_server.compute.units.work_unit import WorkUnit
 from rebaser_server.store import graph_loader, table_schema
 from rebaser_server.store.table_schema import graph_of, rows_of
 from rebaser_server.values.graph import Graph, Status, adjacency, ids, names, text_column, toposort
@@ -124,12 +124,12 @@ def test_rows_of_what_was_touched_bring_a_table_to_the_present(history):
 def planned(graph):
     """By value the whole call, as far as it depends on no order."""
     found = {}
-    for blob in map(Blob.decode, plan(graph, slots=2, small=0).blobs):
+    for blob in map(WorkUnit.decode, plan(graph, slots=2, small=0).units):
         value_ids, constants = blob.ids.to_pylist(), blob.constant_ids.to_pylist()
         ends = np.cumsum(blob.widths()).tolist()
         for place, value_id in enumerate(value_ids):
             refs = blob.refs[ends[place] - blob.widths()[place] : ends[place]].tolist()
-            function, shape = blob.signatures[blob.calls[place]]
+            function, shape = blob.signatures[blob.signature_indices[place]]
             assert all(ref < place for ref in refs)
             found[value_id] = (
                 blob.functions[function],
@@ -137,7 +137,7 @@ def planned(graph):
                 [value_ids[ref] if ref >= 0 else constants[~ref] for ref in refs],
                 STATUSES[blob.statuses[place]],
                 blob.texts[place].as_py(),
-                bool(blob.forced[place]),
+                bool(blob.must_compute[place]),
             )
     return found
 

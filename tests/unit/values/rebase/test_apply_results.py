@@ -8,7 +8,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import Computed, ResultFile
 from rebaser_core.updates import PutValue, RemoveValue, SetComputed
 from rebaser_server.commit_log.batch_store import Batches, MissingBatch
-from rebaser_server.compute.units.unit_result import SCHEMA, Outcome
+from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult
 from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK
 from rebaser_server.store.batch_files import Results
 from rebaser_server.values.canonical_json import text_of
@@ -72,7 +72,7 @@ def store(tmp_path):
 async def placed(store, request_id):
     shelf = store.shelf("ws.cs.0")
     table = table_of([SetComputed(value_id=FIRST, value=5)])
-    name = shelf.save("0", 0, 1, Outcome(1, table))
+    name = shelf.save("0", 0, 1, UnitResult(1, table))
     files = [ResultFile(name=name, values=1)]
     return shelf, await store.place_results(request_id, COMPUTED, shelf, files)
 
