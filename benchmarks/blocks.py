@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from rebaser_server.values.graph import Func, Graph
 from rebaser_server.values.graph.columns import Columns
-from rebaser_server.values.graph.signatures import Shapes
+from rebaser_server.values.graph.signatures import Signatures
 
 BLOCK: Final = 11
 """Values that belong together: a source, and ten that depend on it."""
@@ -24,8 +24,8 @@ def blocks(count: int, in_all: int = 0) -> Graph:
     if there are to be more, it has the ids of the first.
     """
     place = np.arange(count) % BLOCK
-    shapes = Shapes()
-    both = shapes.of({"values": ["", ""]})
+    shapes = Signatures()
+    both = shapes.index_for({"values": ["", ""]})
     is_source = place == 0
     index = np.arange(count)
     columns = Columns(
@@ -34,7 +34,7 @@ def blocks(count: int, in_all: int = 0) -> Graph:
         flags=np.zeros(count, np.uint8),
         func=np.where(is_source, -1, 0).astype(np.int32),
         text=index.astype(np.int32),
-        shape=np.where(is_source, 0, both).astype(np.int32),
+        signature=np.where(is_source, 0, both).astype(np.int32),
     )
     dependents = index[~is_source]
     above = np.random.default_rng(1).integers(0, place[dependents])

@@ -110,7 +110,7 @@ class InProcess:
             for value_id, _, value in outcome.value_results
         ]
         rebase(self._graph, self._sequence, results, self._sequence)
-        self._graph.settle_roots(self._sequence)
+        self._graph.clear_roots(self._sequence)
         return Updated(
             planned.affected,
             sum(outcome.recomputed for outcome in outcomes),

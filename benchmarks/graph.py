@@ -115,7 +115,7 @@ def _planned(graph: Graph, rounds: int) -> list[Cell]:
         if planned.affected != BLOCK - 1:
             raise RuntimeError(f"{planned.affected} affected")
         times.append((edited - began, stored - edited, done - stored))
-        graph.settle_roots(number + 2)
+        graph.clear_roots(number + 2)
     edit, store, small = (median(step) * MILLI for step in zip(*times[2:], strict=True))
     many: list[float] = []
     for number in range(rounds):
@@ -123,7 +123,7 @@ def _planned(graph: Graph, rounds: int) -> list[Cell]:
         began = time.process_time()
         affected = plan(graph, 2).affected
         many.append(time.process_time() - began)
-        graph.settle_roots(10_000 + number)
+        graph.clear_roots(10_000 + number)
     return [edit, store, small, affected, median(many) * MILLI, median(many) / affected * 1e9]
 
 

@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 
 from rebaser_server.compute.units.subunits import sort_by_level
 from rebaser_server.compute.units.work_unit import PENDING, WorkUnit
-from rebaser_server.values.canonical_json import texts_of_numbers
+from rebaser_server.values.canonical_json import dumps_numbers
 
 WIDTH: Final = 3
 CONSTANTS: Final = 1000
@@ -41,7 +41,7 @@ class Graph:
             self.refs.ravel(),
             pa.array([f"constant {number}" for number in range(CONSTANTS)]),
             np.ones(CONSTANTS, np.bool_),
-            texts_of_numbers(self.constants),
+            dumps_numbers(self.constants),
         )
         return sort_by_level(blob)[0]
 

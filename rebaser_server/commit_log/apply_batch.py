@@ -7,10 +7,10 @@ from typing import Final
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.commit_log.batch_store import Batch
 from rebaser_server.commit_log.state import State
-from rebaser_server.values.rebase.apply_results import fold
-from rebaser_server.values.rebase.definitions import Before
+from rebaser_server.values.rebase.apply_results import apply_result_table
+from rebaser_server.values.rebase.definitions import Preimage
 from rebaser_server.values.rebase.rebase import rebase
-from rebaser_server.values.rebase.result import Rebased
+from rebaser_server.values.rebase.result import RebaseResult
 
 IN_THREAD: Final = 200
 """Updates from which a rebase leaves the event loop, lest it hold up progress and others."""
@@ -18,14 +18,14 @@ IN_THREAD: Final = 200
 
 async def performed(
     state: State, sequence: int, batch: Batch, covers: int | None = None
-) -> Rebased:
+) -> RebaseResult:
     """As `perform`, which it does in a thread if there is much to do."""
     if len(batch.updates) < IN_THREAD and not batch.names:
         return perform(state, sequence, batch, covers)
     return await asyncio.to_thread(perform, state, sequence, batch, covers)
 
 
-def perform(state: State, sequence: int, batch: Batch, covers: int | None = None) -> Rebased:
+def perform(state: State, sequence: int, batch: Batch, covers: int | None = None) -> RebaseResult:
     """Rebase the batch onto the graph; a branch remembers what of it was its own edit.
 
     A batch with `under` is one by which head reached the branch, and no edit.
@@ -34,18 +34,18 @@ def perform(state: State, sequence: int, batch: Batch, covers: int | None = None
         MissingBatch: results that it names are not there; nothing was changed.
     """
     if covers is not None and batch.names:
-        return fold(state.graph, batch.results(), covers)
+        return apply_result_table(state.graph, batch.results(), covers)
     if state.edits is None or covers is not None:
         return rebase(state.graph, sequence, batch.updates, covers)
     if batch.under is not None:
         done = rebase(state.graph, sequence, batch.updates)
-        state.edits.moved(batch.under)
+        state.edits.update_theirs(batch.under)
         return done
     return _edit(state, sequence, batch.updates)
 
 
-def _edit(state: State, sequence: int, updates: Sequence[AnyUpdate]) -> Rebased:
-    before = Before.of(state.graph, updates)
+def _edit(state: State, sequence: int, updates: Sequence[AnyUpdate]) -> RebaseResult:
+    before = Preimage.of(state.graph, updates)
     done = rebase(state.graph, sequence, updates)
     if state.edits is not None:
         state.edits.add(done.updates, before)

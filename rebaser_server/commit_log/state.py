@@ -69,7 +69,7 @@ class State:
         closed = commit.head.closing is not None and commit.head.closing.standing != "applying"
         if commit.head.clean_sequence > self.head.clean_sequence and not closed:
             # A closed one keeps its roots: what is forked from it has them computed.
-            self.graph.settle_roots(commit.head.clean_sequence)
+            self.graph.clear_roots(commit.head.clean_sequence)
         self.head = commit.head
         self.commit = sequence
         if commit.handled is not None:
@@ -85,7 +85,7 @@ class State:
 
     def small(self) -> dict[str, Any]:
         """All but the graph, as plain data for a checkpoint."""
-        edits = {} if self.edits is None else {"edits": self.edits.plain(self.graph)}
+        edits = {} if self.edits is None else {"edits": self.edits.to_json(self.graph)}
         origin = {"origin": self.origin.cursor} if self.origin and self.begins else {}
         return {
             **edits,
@@ -100,7 +100,7 @@ class State:
         """The state that a checkpoint of line `commit` holds."""
         stored = _STORED.validate_python(small["stored"])
         head = Head.model_validate(small["head"])
-        edits = Edits.restored(small["edits"], graph) if "edits" in small else None
+        edits = Edits.from_json(small["edits"], graph) if "edits" in small else None
         origin = Origin(small["origin"]) if "origin" in small else None
         return cls(graph, head, commit, recent_in(small), stored, edits, origin)
 

@@ -22,7 +22,7 @@ from rebaser_server.errors import HistoryBroken
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.recomputation import recompute
 from rebaser_server.processor.rejection import refused
-from rebaser_server.values.rebase.merge import Merged, changes_between, merged
+from rebaser_server.values.rebase.merge import MergeResult, changes_between, merge
 
 _CLOSES: Final = {"abandon": Standing.ABANDONED, "delete": Standing.DELETED}
 
@@ -59,8 +59,8 @@ async def since(archive: Archive, state: State, branch: Branch) -> Reached:
 def _apart(state: State, head: Restored) -> list[AnyUpdate]:
     graph, edits = state.graph, state.edits
     assert edits is not None  # noqa: S101 - a branch has them
-    values = {*graph.values, *edits.under}
-    funcs = {*graph.funcs, *edits.under_funcs}
+    values = {*graph.values, *edits.theirs}
+    funcs = {*graph.funcs, *edits.their_funcs}
     return changes_between(edits.head_view(graph), head.state.graph, values, funcs)
 
 
@@ -71,14 +71,14 @@ async def reach(own: Ownership, message_id: RequestId, sequence: int) -> tuple[A
         return None, {}
     changes, cursor = await since(own.archive, state, branch)
     moved: dict[str, Any] = {"branch": branch.model_copy(update={"cursor": cursor})}
-    found: Merged = await asyncio.to_thread(merged, state.graph, state.edits, changes)
-    if not found.updates and not found.under:
+    found: MergeResult = await asyncio.to_thread(merge, state.graph, state.edits, changes)
+    if not found.updates and not found.theirs:
         return None, moved
-    batch = Batch(found.updates, under=found.under)
+    batch = Batch(found.updates, under=found.theirs)
     done = await asyncio.to_thread(perform, state, sequence, batch)
     if done.dirty:
         moved["dirty_sequence"] = sequence
-    address = await own.archive.batches.place(message_id, done.updates, under=found.under)
+    address = await own.archive.batches.place(message_id, done.updates, under=found.theirs)
     return address, moved
 
 

@@ -9,8 +9,8 @@ from rebaser_server.commit_log.apply_batch import perform
 from rebaser_server.commit_log.batch_store import Batch
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.rejection import refused
-from rebaser_server.values.graph import Graph, Status
-from rebaser_server.values.rebase.definitions import value_in
+from rebaser_server.values.graph import Graph, ValueStatus
+from rebaser_server.values.rebase.definitions import value_definition
 
 
 async def recompute(
@@ -27,7 +27,9 @@ async def recompute(
         return refused(handled, found), {}
     if not found:
         return handled, {}
-    puts = [put for value_id in found if (put := value_in(state.graph, value_id)) is not None]
+    puts = [
+        put for value_id in found if (put := value_definition(state.graph, value_id)) is not None
+    ]
     batch = Batch(puts, under=None if state.edits is None else [])
     done = await asyncio.to_thread(perform, state, handled.sequence, batch)
     address = await own.archive.batches.place(message.id, done.updates, under=batch.under)
@@ -37,7 +39,7 @@ async def recompute(
 def _chosen(graph: Graph, which: list[str] | None) -> list[str] | str:
     """Ids of the values, or why they cannot be computed."""
     if which is None:
-        return [value.id for value in graph.values.values() if value.status is Status.FAILED]
+        return [value.id for value in graph.values.values() if value.status is ValueStatus.FAILED]
     found = []
     for name in which:
         value = graph.values.get(name) or graph.values.get(graph.names.get(name) or "")

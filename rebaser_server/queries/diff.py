@@ -12,9 +12,9 @@ from rebaser_server.commit_log.batch_store import Batch
 from rebaser_server.commit_log.state_loader import Archive
 from rebaser_server.processor.change_set_commands import digest, since
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.definitions import func_in, same_value, value_in
+from rebaser_server.values.rebase.definitions import func_definition, same_value, value_definition
 from rebaser_server.values.rebase.edits import Edits
-from rebaser_server.values.rebase.merge import merged
+from rebaser_server.values.rebase.merge import merge
 
 
 class NoBranch(RebaserError):
@@ -80,8 +80,8 @@ async def compare(archive: Archive, *, computed: bool = False) -> Comparison:
     before = {v.id: v.value for v in state.graph.values.values() if v.func_id} if computed else {}
     placed = branch.model_copy(update={"cursor": restored.state.cursor})
     changes = (await since(archive, state, placed)).changes
-    found = await asyncio.to_thread(merged, state.graph, edits, changes)
-    await asyncio.to_thread(perform, state, 0, Batch(found.updates, under=found.under))
+    found = await asyncio.to_thread(merge, state.graph, edits, changes)
+    await asyncio.to_thread(perform, state, 0, Batch(found.updates, under=found.theirs))
     difference = await asyncio.to_thread(edits.difference, state.graph)
     results = None
     if computed:
@@ -94,7 +94,7 @@ def changes_in(graph: Graph, edits: Edits) -> list[Change]:
     """What the branch edited and what is different from head for it, function by value."""
     found = []
     for func_id, func_edit in edits.funcs.items():
-        mine, head_func = func_in(graph, func_id), edits.under_funcs[func_id]
+        mine, head_func = func_definition(graph, func_id), edits.their_funcs[func_id]
         if mine != head_func:
             name = (mine or head_func or func_edit.base).name  # type: ignore[union-attr]  # one is
             both = func_edit.base != head_func
@@ -110,7 +110,7 @@ def changes_in(graph: Graph, edits: Edits) -> list[Change]:
                 )
             )
     for value_id, edit in edits.values.items():
-        here, there = value_in(graph, value_id), edits.under[value_id]
+        here, there = value_definition(graph, value_id), edits.theirs[value_id]
         both = not same_value(edit.base, there)
         if same_value(here, there):
             continue

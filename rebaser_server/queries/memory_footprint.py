@@ -23,7 +23,7 @@ def footprint(state: State) -> int:
     edits = state.edits
     if edits is not None:
         size += _EDIT * (len(edits.values) + len(edits.funcs))
-        size += sum(map(_value, edits.under.values()))
+        size += sum(map(_value, edits.theirs.values()))
         size += sum(_value(edit.base) for edit in edits.values.values())
     return size
 

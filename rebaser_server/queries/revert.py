@@ -12,11 +12,11 @@ from rebaser_server.commit_log.state_loader import Archive
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.definitions import (
     Definition,
-    View,
+    DefinitionView,
     difference,
-    func_in,
+    func_definition,
     same_value,
-    value_in,
+    value_definition,
 )
 
 
@@ -44,12 +44,12 @@ class Known(NamedTuple):
     @classmethod
     def of(cls, graph: Graph, values: set[str], funcs: set[str]) -> "Known":
         return cls(
-            {value_id: value_in(graph, value_id) for value_id in values},
-            {func_id: func_in(graph, func_id) for func_id in funcs},
+            {value_id: value_definition(graph, value_id) for value_id in values},
+            {func_id: func_definition(graph, func_id) for func_id in funcs},
         )
 
-    def view(self) -> View:
-        return View(self.values.get, self.funcs.get)
+    def view(self) -> DefinitionView:
+        return DefinitionView(self.values.get, self.funcs.get)
 
 
 async def reversal(archive: Archive, commit: int, *, force: bool = False) -> Reversal:

@@ -12,7 +12,7 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.queries.bounds import Bounds
 from rebaser_server.queries.selection import TooMuch, selected
 from rebaser_server.queries.state_cache import ArchiveOf, KeptReaders
-from rebaser_server.values.canonical_json import data_of
+from rebaser_server.values.canonical_json import loads
 from rebaser_server.values.graph import Graph
 
 PART: Final = 256 * 1024
@@ -55,7 +55,7 @@ class Row(NamedTuple):
     def read(self) -> ReadValue:
         return ReadValue.model_construct(
             id=self.id,
-            value=data_of(self.text),
+            value=loads(self.text),
             status=self.status,
             name=self.name,
             message=self.message,

@@ -72,7 +72,7 @@ def changes_of(graph: Graph, commit: int, small: dict[str, Any], *, whole: bool)
     changes = Changes(commit, rows, whole, graph.touched.indices(), frozenset(graph.touched_funcs))
     graph.touched.clear()
     graph.touched_funcs.clear()
-    graph.tidy()
+    graph.compact()
     return changes
 
 

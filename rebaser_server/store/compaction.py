@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.store.checkpoints import APP_ID, Checkpoints, translated
-from rebaser_server.values.graph.hash_index import Slots, hashes_of
-from rebaser_server.values.graph.ids import raw_ids
+from rebaser_server.values.graph.hash_index import HashIndex, hashes_of
+from rebaser_server.values.graph.ids import padded_ids
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset  # which imports pandas: see `checkpoints.scanned`
@@ -115,15 +115,15 @@ def _counting(rows: pa.Table) -> NDArray[np.bool_]:
     commits, kinds = rows["commit"].to_numpy(), rows["kind"]
     for kind in kinds.unique().to_pylist():
         of_kind = np.flatnonzero(pc.equal(kinds, kind).to_numpy())
-        ids = raw_ids(rows["id"].take(of_kind))
+        ids = padded_ids(rows["id"].take(of_kind))
         counts[of_kind[_superseded(ids, commits[of_kind])]] = False
     return counts
 
 
 def _superseded(ids: NDArray[Any], commits: NDArray[np.int64]) -> NDArray[np.int64]:
     order = np.argsort(commits, kind="stable")
-    slots = Slots(len(ids))
-    dropped, _ = slots.put_unless(
+    slots = HashIndex(len(ids))
+    dropped, _ = slots.insert_unique(
         hashes_of(ids)[order],
         order.astype(np.int32),
         lambda rows, met: ids[order[rows]] == ids[met],

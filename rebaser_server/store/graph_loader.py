@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rebaser_server.store.input_columns import hashes_in, shape_of
-from rebaser_server.values.graph import STATUSES, Func, Graph, Status, ids_in
-from rebaser_server.values.graph.columns import BLOCKED, FAILED, Columns, Growing
-from rebaser_server.values.graph.csr import gathered
-from rebaser_server.values.graph.hash_index import Hashes, Slots, hashes_of
-from rebaser_server.values.graph.ids import raw_ids
-from rebaser_server.values.graph.signatures import NONE, Shapes
+from rebaser_server.values.graph import STATUSES, Func, Graph, ValueStatus, ids_in
+from rebaser_server.values.graph.columns import BLOCKED, FAILED, Columns, GrowableArray
+from rebaser_server.values.graph.csr import gather_rows
+from rebaser_server.values.graph.hash_index import Hashes, HashIndex, hashes_of
+from rebaser_server.values.graph.ids import padded_ids
+from rebaser_server.values.graph.signatures import NO_INPUTS, Signatures
 
 
 class InputsNeeded(ValueError):
@@ -35,10 +35,10 @@ def graph_from(rows: dict[str, pa.ChunkedArray], funcs: Iterable[Func]) -> Graph
     Raises:
         InputsNeeded: and they are not in `rows`.
     """
-    ids = raw_ids(rows.pop("id"))
+    ids = padded_ids(rows.pop("id"))
     chosen, hashes, slots, is_unique = _latest(rows, ids)
     ids = np.array(ids) if chosen.is_all else ids[chosen.rows]
-    shapes = Shapes()
+    shapes = Signatures()
     func_ids, funcs_of = _coded(rows.pop("func_id"))
     funcs_of = chosen.of(funcs_of)
     try:
@@ -59,14 +59,14 @@ def graph_from(rows: dict[str, pa.ChunkedArray], funcs: Iterable[Func]) -> Graph
         func=funcs_of,
         text=chosen.places(),
         name=np.where(is_named, np.cumsum(is_named) - 1, -1).astype(np.int32)[chosen.places()],
-        shape=shape,
+        signature=shape,
         root=chosen.of(root),
     )
     names = _one(names.drop_null(), pa.large_string())
     texts = _texts(rows, chosen, statuses)
     return Graph(
         columns, shapes, refs,
-        func_ids=func_ids, funcs=funcs, texts=texts, names=names, slots=slots,
+        func_ids=func_ids, funcs=funcs, texts=texts, names=names, hash_index=slots,
     )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ class _Chosen:
 
 def _latest(
     rows: dict[str, pa.ChunkedArray], ids: NDArray[Any]
-) -> tuple[_Chosen, Hashes, Slots, bool]:
+) -> tuple[_Chosen, Hashes, HashIndex, bool]:
     """Which rows count; hashes and slots of these; whether hashes are unique."""
     count = len(ids)
     commits, removed = rows.pop("commit").to_numpy(), rows.pop("removed").to_numpy()
@@ -120,8 +120,8 @@ def _latest(
         is_unique &= not different.any()
         return same & ~different
 
-    slots = Slots(count)
-    dropped, kept = slots.put_unless(by_order, order.astype(np.int32), is_same)
+    slots = HashIndex(count)
+    dropped, kept = slots.insert_unique(by_order, order.astype(np.int32), is_same)
     if is_sorted and not len(dropped) and not removed.any():
         return _Chosen(count), hashes, slots, is_unique
     first = np.empty(count, np.int64)
@@ -135,22 +135,22 @@ def _latest(
     if len(found) + len(dropped) == count:
         slots.renumber(found, count)
     else:
-        slots = Slots(len(found))
-        slots.put(hashes, np.arange(len(found), dtype=np.int32))
+        slots = HashIndex(len(found))
+        slots.insert(hashes, np.arange(len(found), dtype=np.int32))
     return _Chosen(count, found), hashes, slots, is_unique
 
 
 def _wired(
     rows: dict[str, pa.ChunkedArray],
     chosen: _Chosen,
-    shapes: Shapes,
+    shapes: Signatures,
     funcs: NDArray[np.int32],
     hashes: Hashes,
-    slots: Slots,
+    slots: HashIndex,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Shapes and refs by the columns made for it. Raises `KeyError` if they are not enough."""
     texts, coded = _coded(rows.pop("arguments"))
-    places = np.array([NONE, *(shapes.place(shape_of(text)) for text in texts)], np.int32)
+    places = np.array([NO_INPUTS, *(shapes.intern(shape_of(text)) for text in texts)], np.int32)
     shape = places[chosen.of(coded) + 1]
     column = rows.pop("input_hashes")
     is_known = chosen.of(column.is_valid().to_numpy())
@@ -158,7 +158,7 @@ def _wired(
     if not chosen.is_all:
         starts = (np.cumsum(widths) - widths)[chosen.rows]
         widths = widths[chosen.rows]
-        wanted = gathered(wanted, starts, widths)
+        wanted = gather_rows(wanted, starts, widths)
     refs = slots.find(wanted, lambda some, met: hashes[met] == wanted[some])
     if (
         not (is_known == (funcs >= 0)).all()
@@ -170,24 +170,24 @@ def _wired(
 
 
 def _parsed(
-    rows: dict[str, pa.ChunkedArray], chosen: _Chosen, shapes: Shapes, ids: NDArray[Any]
+    rows: dict[str, pa.ChunkedArray], chosen: _Chosen, shapes: Signatures, ids: NDArray[Any]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Shapes and refs by the inputs themselves: tables from before, and hashes that collide."""
     if "inputs" not in rows:
         raise InputsNeeded("read the rows with their inputs")
     known = {raw.decode(): place for place, raw in enumerate(ids.tolist())}
     texts = chosen.column(rows.pop("inputs")).to_pylist()
-    shape, refs = Growing(np.int32), Growing(np.int32)
+    shape, refs = GrowableArray(np.int32), GrowableArray(np.int32)
     for place in chosen.places().tolist():
         inputs = {} if texts[place] is None else json.loads(texts[place])
-        shape.append(shapes.of(inputs))
+        shape.append(shapes.index_for(inputs))
         refs.extend([known[value_id] for value_id in ids_in(inputs)])
     return shape.all, refs.all
 
 
 def _statuses(column: pa.ChunkedArray) -> NDArray[np.uint8]:
     words, coded = _coded(column)
-    return np.array([STATUSES.index(Status(word)) for word in words], np.uint8)[coded]
+    return np.array([STATUSES.index(ValueStatus(word)) for word in words], np.uint8)[coded]
 
 
 def _texts(

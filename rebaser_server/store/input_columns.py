@@ -10,21 +10,21 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from rebaser_server.values.graph.columns import ID_BYTES
-from rebaser_server.values.graph.csr import distinct
+from rebaser_server.values.graph.csr import sorted_unique
 from rebaser_server.values.graph.hash_index import Hashes, hashes_of
-from rebaser_server.values.graph.signatures import Shape, Shapes
+from rebaser_server.values.graph.signatures import InputSignature, Signatures
 
 HASH_BYTES: Final = 8
 _PLACE: Final = b"?" * ID_BYTES
 
 
 def arguments_texts(
-    shapes: Shapes, places: NDArray[np.int32], is_source: NDArray[np.bool_]
+    shapes: Signatures, places: NDArray[np.int32], is_source: NDArray[np.bool_]
 ) -> pa.StringArray:
     """The shape of each value's inputs as JSON; of a source null."""
-    met = distinct(places)
+    met = sorted_unique(places)
     which = np.searchsorted(met, places)
-    texts = [to_json(shapes.known[place]).decode() for place in met.tolist()]
+    texts = [to_json(shapes.all[place]).decode() for place in met.tolist()]
     return pa.array(texts, pa.string()).take(pa.array(which, mask=is_source))
 
 
@@ -51,25 +51,25 @@ def hashes_in(column: pa.ChunkedArray) -> tuple[Hashes, NDArray[np.int64]]:
     return np.frombuffer(data, "<u8", count, int(ends[0])), np.diff(ends) // HASH_BYTES
 
 
-def shape_of(text: str) -> Shape:
+def shape_of(text: str) -> InputSignature:
     return tuple((argument, count) for argument, count in json.loads(text))
 
 
 def inputs_texts(
-    shapes: Shapes, places: NDArray[np.int32], ids: NDArray[Any], widths: NDArray[np.int64]
+    shapes: Signatures, places: NDArray[np.int32], ids: NDArray[Any], widths: NDArray[np.int64]
 ) -> pa.StringArray:
     """Inputs of these shapes, which take `ids` one after another, as JSON; null for none."""
     if not len(places):
         return pa.array([], pa.string())
     starts = np.cumsum(widths) - widths
     order = np.argsort(places, kind="stable")
-    met = distinct(places)
+    met = sorted_unique(places)
     firsts = np.searchsorted(places[order], met)
     all_padded = not len(ids) or ids.view(np.uint8)[ID_BYTES - 1 :: ID_BYTES].all()
     texts = _filled if all_padded else _written
     parts = []
     for place, rows in zip(met.tolist(), np.split(order, firsts[1:]), strict=True):
-        if shapes.known[place]:
+        if shapes.all[place]:
             taken = starts[rows][:, None] + np.arange(shapes.widths[place])
             parts.append(texts(shapes, place, ids[taken]))
         else:
@@ -79,14 +79,14 @@ def inputs_texts(
     return pa.concat_arrays(parts).take(pa.array(back))
 
 
-def _written(shapes: Shapes, place: int, ids: NDArray[Any]) -> pa.StringArray:
+def _written(shapes: Signatures, place: int, ids: NDArray[Any]) -> pa.StringArray:
     rows = ([raw.decode() for raw in row] for row in ids.tolist())
-    return pa.array([to_json(shapes.inputs(place, row)) for row in rows], pa.string())
+    return pa.array([to_json(shapes.build_inputs(place, row)) for row in rows], pa.string())
 
 
-def _filled(shapes: Shapes, place: int, ids: NDArray[Any]) -> pa.StringArray:
+def _filled(shapes: Signatures, place: int, ids: NDArray[Any]) -> pa.StringArray:
     """All of the same length: one text, with other ids in it."""
-    template, places = _template(shapes.known[place])
+    template, places = _template(shapes.all[place])
     count = len(ids)
     block = np.empty((count, len(template)), np.uint8)
     block[:] = np.frombuffer(template, np.uint8)
@@ -97,7 +97,7 @@ def _filled(shapes: Shapes, place: int, ids: NDArray[Any]) -> pa.StringArray:
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(block))
 
 
-def _template(shape: Shape) -> tuple[bytes, list[int]]:
+def _template(shape: InputSignature) -> tuple[bytes, list[int]]:
     """The JSON text of inputs, with places for ids, and where those are."""
     text = bytearray(b"{")
     places = []

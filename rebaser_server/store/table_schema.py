@@ -19,8 +19,8 @@ from pydantic_core import to_json
 
 from rebaser_server.store.graph_loader import graph_from
 from rebaser_server.store.input_columns import arguments_texts, hashes_column, inputs_texts
-from rebaser_server.values.graph import STATUSES, Func, Graph, Status
-from rebaser_server.values.graph.columns import GONE
+from rebaser_server.values.graph import STATUSES, Func, Graph, ValueStatus
+from rebaser_server.values.graph.columns import REMOVED
 
 SCHEMA: Final = pa.schema(
     [
@@ -58,7 +58,7 @@ def rows_of(graph: Graph, small: dict[str, Any], commit: int, *, whole: bool) ->
         indices, funcs = graph.all_indices(), list(graph.funcs)
     else:
         indices, funcs = graph.touched.indices(), sorted(graph.touched_funcs)
-    graph.wiring.tighten()
+    graph.adjacency.prune()
     defined = [graph.funcs[func_id] for func_id in funcs if func_id in graph.funcs]
     removed = [func_id for func_id in funcs if func_id not in graph.funcs]
     chunks = [
@@ -75,8 +75,8 @@ def rows_of(graph: Graph, small: dict[str, Any], commit: int, *, whole: bool) ->
 
 
 def _value_rows(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.RecordBatch]:
-    statuses = graph.columns.status.room[indices]
-    is_gone = statuses == GONE
+    statuses = graph.columns.status.buffer[indices]
+    is_gone = statuses == REMOVED
     if not is_gone.any():
         return _there(graph, indices, commit)
     gone = graph.ids_of(indices[is_gone])
@@ -86,29 +86,29 @@ def _value_rows(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.Rec
 def _there(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.RecordBatch]:
     columns, count = graph.columns, len(indices)
     texts = graph.texts_of(indices)
-    refs, widths = graph.wiring.refs_of(indices)
+    refs, widths = graph.adjacency.inputs_of(indices)
     if count > 1 and max(texts.nbytes, len(refs) * _REF_BYTES) > _MOST_BYTES:
         halves = indices[: count // 2], indices[count // 2 :]
         return [chunk for half in halves for chunk in _there(graph, half, commit)]
-    statuses, funcs = columns.status.room[indices], columns.func.room[indices]
-    roots, shapes = columns.root.room[indices], columns.shape.room[indices]
+    statuses, funcs = columns.status.buffer[indices], columns.func.buffer[indices]
+    roots, shapes = columns.root.buffer[indices], columns.signature.buffer[indices]
     is_source = funcs < 0
     texts = texts.cast(pa.string())
     is_without = pa.array((statuses == _FAILED) | (statuses == _BLOCKED))
-    ids = columns.ids.room[refs]
+    ids = columns.ids.buffer[refs]
     arrays = [
         pa.repeat("value", count),
         graph.ids_of(indices),
         pa.repeat(pa.scalar(commit, pa.int64()), count),
         pa.repeat(False, count),  # noqa: FBT003
-        _names(graph, columns.name.room[indices]),
+        _names(graph, columns.name.buffer[indices]),
         pc.if_else(is_without, "null", texts),
         _taken(graph.func_ids, funcs),
-        inputs_texts(graph.shapes, shapes, ids, widths),
+        inputs_texts(graph.signatures, shapes, ids, widths),
         _taken([status.value for status in STATUSES], statuses),
         pc.if_else(is_without, texts, pa.scalar(None, pa.string())),
         pa.array(roots, mask=roots == 0),
-        arguments_texts(graph.shapes, shapes, is_source),
+        arguments_texts(graph.signatures, shapes, is_source),
         hashes_column(ids, widths, is_source),
     ]
     return [pa.record_batch(arrays, schema=SCHEMA)]
@@ -160,8 +160,8 @@ def _rows(kind: str, ids: pa.Array, commit: int, **columns: pa.Array) -> pa.Reco
     return pa.record_batch(arrays, schema=SCHEMA)
 
 
-_FAILED: Final = STATUSES.index(Status.FAILED)
-_BLOCKED: Final = STATUSES.index(Status.BLOCKED)
+_FAILED: Final = STATUSES.index(ValueStatus.FAILED)
+_BLOCKED: Final = STATUSES.index(ValueStatus.BLOCKED)
 
 
 def head_of(rows: pa.Table) -> tuple[int, dict[str, Any]]:

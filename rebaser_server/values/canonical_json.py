@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 _SORTED: Final = orjson.OPT_SORT_KEYS
 _NUMBERS: Final = orjson.OPT_SERIALIZE_NUMPY
-_AT_ONCE: Final = 2**16
+_CHUNK: Final = 2**16
 
 
-def text_of(data: Any) -> str:
+def dumps(data: Any) -> str:
     """The canonical text of plain data, see `rebaser_core.codecs`; a NaN becomes null.
 
     Raises:
@@ -28,33 +28,33 @@ def text_of(data: Any) -> str:
     return orjson.dumps(data, option=_SORTED).decode()
 
 
-def data_of(text: str | bytes) -> Any:
+def loads(text: str | bytes) -> Any:
     """What any JSON text says. Raises `ValueError`."""
     return orjson.loads(text)
 
 
-def texts_of(data: Sequence[Any]) -> pa.LargeStringArray:
+def dumps_many(data: Sequence[Any]) -> pa.LargeStringArray:
     """The canonical text of each."""
     dumped = [orjson.dumps(item, option=_SORTED) for item in data]
     return pa.array(dumped, pa.large_binary()).cast(pa.large_string())
 
 
-def all_data_of(texts: pa.LargeStringArray) -> list[Any]:
+def loads_many(texts: pa.LargeStringArray) -> list[Any]:
     """What each text says. Raises `ValueError`."""
     return list(map(orjson.loads, texts.cast(pa.large_binary()).to_pylist()))
 
 
-def texts_of_numbers(numbers: NDArray[Any]) -> pa.LargeStringArray:
+def dumps_numbers(numbers: NDArray[Any]) -> pa.LargeStringArray:
     """The canonical texts of integers of 64 bits, of finite floats or of booleans."""
     if not len(numbers):
         return pa.array([], pa.large_string())
     numbers = np.ascontiguousarray(numbers)
     # In parts: new memory for all at once takes longer than to write them.
-    starts = range(0, len(numbers), _AT_ONCE)
-    return pa.concat_arrays([_texts_of(numbers[start : start + _AT_ONCE]) for start in starts])
+    starts = range(0, len(numbers), _CHUNK)
+    return pa.concat_arrays([_dumps_chunk(numbers[start : start + _CHUNK]) for start in starts])
 
 
-def _texts_of(numbers: NDArray[Any]) -> pa.LargeStringArray:
+def _dumps_chunk(numbers: NDArray[Any]) -> pa.LargeStringArray:
     dumped = orjson.dumps(numbers, option=_NUMBERS)
     brackets = pa.py_buffer(np.array([1, len(dumped) - 1], np.int64))
     together = pa.LargeStringArray.from_buffers(1, brackets, pa.py_buffer(dumped))

@@ -24,19 +24,19 @@ class Builder:
     def source(self, value_id: str, data: Any) -> None:
         graph = self.graph
         value = graph.values.get(value_id) or graph.add(value_id)
-        graph.unwire(value)
-        graph.compute_by(value, None)
+        graph.clear_inputs(value)
+        graph.set_function(value, None)
         graph.assign(value, data)
-        graph.root(value, 1)
+        graph.mark_root(value, 1)
 
     def dependent(self, value_id: str, code: str, inputs: Inputs, runtime: str = "builtin") -> None:
         graph = self.graph
         value = graph.values.get(value_id) or graph.add(value_id)
-        graph.wire(value, inputs)
-        graph.compute_by(value, self.func(code, runtime))
+        graph.set_inputs(value, inputs)
+        graph.set_function(value, self.func(code, runtime))
         graph.assign(value, None)
-        graph.pend(value)
-        graph.root(value, 1)
+        graph.mark_pending(value)
+        graph.mark_root(value, 1)
 
     def func(self, code: str, runtime: str = "builtin") -> str:
         func_id = f"{runtime}/{code}"
@@ -54,7 +54,7 @@ class Builder:
         for outcome in outcomes:
             taken = self.graph.assign_many(outcome.ids, outcome.statuses, outcome.texts, 1)
             assert taken.all()
-        self.graph.settle_roots(1)
+        self.graph.clear_roots(1)
 
     def state(self) -> dict[str, tuple[str, Any]]:
         """By value id: status, and value or message."""

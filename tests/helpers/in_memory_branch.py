@@ -3,10 +3,10 @@
 from copy import deepcopy
 
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.definitions import Before
+from rebaser_server.values.rebase.definitions import Preimage
 from rebaser_server.values.rebase.edits import Edits
-from rebaser_server.values.rebase.merge import changes_between, merged
-from rebaser_server.values.rebase.rebase import Rebased, rebase
+from rebaser_server.values.rebase.merge import changes_between, merge
+from rebaser_server.values.rebase.rebase import RebaseResult, rebase
 from tests.helpers.reference_model import Model, plain
 
 
@@ -28,7 +28,7 @@ class Head:
         self.graph = Graph()
         self.log: list[list] = []
 
-    def request(self, updates) -> Rebased:
+    def request(self, updates) -> RebaseResult:
         done = rebase(self.graph, len(self.log) + 1, updates)
         self.log.append(done.updates)
         return done
@@ -49,12 +49,12 @@ class Branch:
         """As it is now, head's changes to come included."""
         other = Branch(self.head)
         other.graph, other.cursor = deepcopy(self.graph), self.cursor
-        other.edits = Edits.restored(self.edits.plain(self.graph), other.graph)
+        other.edits = Edits.from_json(self.edits.to_json(self.graph), other.graph)
         other.reached = deepcopy(self.reached)
         return other
 
-    def request(self, updates) -> Rebased:
-        before = Before.of(self.graph, updates)
+    def request(self, updates) -> RebaseResult:
+        before = Preimage.of(self.graph, updates)
         done = rebase(self.graph, 1, updates)
         self.edits.add(done.updates, before)
         return done
@@ -68,16 +68,16 @@ class Branch:
     def catch_up_by_difference(self) -> list:
         """The same without head's log."""
         view = self.edits.head_view(self.graph)
-        values = {*self.graph.values, *self.edits.under}
-        funcs = {*self.graph.funcs, *self.edits.under_funcs}
+        values = {*self.graph.values, *self.edits.theirs}
+        funcs = {*self.graph.funcs, *self.edits.their_funcs}
         changes = changes_between(view, self.head.graph, values, funcs)
         return self._merge(changes, len(self.head.log))
 
     def _merge(self, changes, until: int) -> list:
-        found = merged(self.graph, self.edits, changes)
+        found = merge(self.graph, self.edits, changes)
         done = rebase(self.graph, 1, found.updates)
         assert not done.corrections, done.corrections
-        self.edits.moved(found.under)
+        self.edits.update_theirs(found.theirs)
         for batch in self.head.log[self.cursor : until]:
             rebase(self.reached, 1, batch)
         self.cursor = until
@@ -89,7 +89,7 @@ class Branch:
     def must_be(self):
         """Head with the branch's edits rebased onto it, as the reference model does it."""
         model = Model()
-        for batch in [*self.head.log[: self.cursor], self.edits.batch()]:
+        for batch in [*self.head.log[: self.cursor], self.edits.to_batch()]:
             model.apply(1, batch)
         return {
             "values": {

@@ -21,7 +21,7 @@ from rebaser_server.store.checkpoints import changes_of
 from rebaser_server.store.table_schema import graph_of, head_of
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
-from rebaser_server.values.rebase.result import Rebased
+from rebaser_server.values.rebase.result import RebaseResult
 from tests.helpers.reference_model import plain
 
 
@@ -40,7 +40,7 @@ class ChangeSet:
     def graph(self) -> Graph:
         return self.state.graph
 
-    def request(self, updates: list[AnyUpdate]) -> Rebased:
+    def request(self, updates: list[AnyUpdate]) -> RebaseResult:
         sequence = self.state.head.last_sequence + 1
         done = rebase(self.graph, sequence, updates)
         self._commit(done, sequence, **({"dirty_sequence": sequence} if done.dirty else {}))
@@ -54,7 +54,7 @@ class ChangeSet:
         outcomes = [decode_result(evaluate(blob)) for blob in blobs]
         self.result = claim, [as_update(r) for outcome in outcomes for r in outcome.value_results]
 
-    def finish_update(self) -> Rebased | None:
+    def finish_update(self) -> RebaseResult | None:
         """Apply the result that is on its way, if its claim stands (D5)."""
         if self.result is None:
             return None
@@ -96,7 +96,7 @@ class ChangeSet:
             self.finish_update()
 
     def _commit(
-        self, done: Rebased, sequence: int, covers: int | None = None, **changes: Any
+        self, done: RebaseResult, sequence: int, covers: int | None = None, **changes: Any
     ) -> None:
         handled = Handled(
             id=RequestId(),

@@ -49,7 +49,7 @@ def story(seed: int) -> bytes:
             told += encoded(branch.request(batch).updates)
         if chance.random() < 0.5:
             told += encoded(branch.catch_up()) + encoded(branch.difference())
-    return told + repr(branch.edits.plain(branch.graph)).encode()
+    return told + repr(branch.edits.to_json(branch.graph)).encode()
 
 
 def stories() -> bytes:

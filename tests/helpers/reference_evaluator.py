@@ -7,7 +7,7 @@ from typing import Any
 from rebaser_server.compute.functions.builtin import BUILTINS
 from rebaser_server.compute.json_values import NotJson, read_only
 from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK, WorkUnit
-from rebaser_server.values.canonical_json import text_of
+from rebaser_server.values.canonical_json import dumps
 
 
 def independently(unit: WorkUnit) -> tuple[list[dict[str, Any]], int]:
@@ -36,7 +36,7 @@ def independently(unit: WorkUnit) -> tuple[list[dict[str, Any]], int]:
                 }
                 single = {name: given[name][0] for name, n in shape if n is None}
                 value = BUILTINS[unit.functions[function][1]](**{**given, **single})
-                status, text = OK, text_of(read_only(value))
+                status, text = OK, dumps(read_only(value))
         except Exception as error:  # noqa: BLE001 - as an evaluation would
             wrong = "the result cannot be a value: " * isinstance(error, NotJson)
             status, text = FAILED, f"{wrong or type(error).__name__ + ': '}{error}"

@@ -11,7 +11,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import UpdatesBatch, UpdatesBatchV2
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import Rebased, rebase
+from rebaser_server.values.rebase.rebase import RebaseResult, rebase
 
 History = list[list[AnyUpdate]]
 
@@ -27,7 +27,7 @@ def encoded(updates: Iterable[AnyUpdate]) -> bytes:
     return UpdatesBatch.encode(UpdatesBatchV2(id=RequestId.from_int(1), updates=list(updates)))[1]
 
 
-def bytes_of(done: Rebased) -> bytes:
+def bytes_of(done: RebaseResult) -> bytes:
     corrections = [correction.model_dump(mode="json") for correction in done.corrections]
     return encoded(done.updates) + dumps(CBOR, [corrections, done.dirty])
 

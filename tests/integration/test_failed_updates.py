@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.values.graph import Status
+from rebaser_server.values.graph import ValueStatus
 from tests.helpers.batches import Sum, new_id, put, set_to
 from tests.helpers.deployment import SCALED, Daemon, Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -25,7 +25,7 @@ def slow(value, seconds):
 
 async def outcome_of(deployment: Deployment, change_set: ChangeSet, value_id: str) -> Any:
     value = (await deployment.graph(change_set)).values[value_id]
-    return value.status, value.value if value.status is Status.OK else value.message
+    return value.status, value.value if value.status is ValueStatus.OK else value.message
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ async def test_one_of_which_any_step_fails_is_counted_and_given_up(
     await deployment.at_rest()
 
     status, message = await outcome_of(deployment, change_set, values.total)
-    assert status is Status.FAILED
+    assert status is ValueStatus.FAILED
     assert message == f"not computed, 2 updates failed: {reason}"
     assert not daemon.said("work failed")
 
@@ -67,7 +67,7 @@ async def test_one_that_ends_each_process_that_plans_it_is_given_up(
             daemon = start(deployment, f"deadly-{deaths}")
         graph = await deployment.graph(change_set)
         value = graph.values.get(values.total)
-        return value is not None and value.status is Status.FAILED
+        return value is not None and value.status is ValueStatus.FAILED
 
     daemon = start(deployment, "deadly")
     await eventually(given_up, within=120)

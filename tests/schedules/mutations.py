@@ -136,7 +136,7 @@ def with_results_of_whoever_was_overtaken() -> AbstractContextManager[Any]:
 
 def with_results_that_cover_all() -> AbstractContextManager[Any]:
     """D5: a result removes roots that came after its claim, too."""
-    real = Graph.settle_roots
+    real = Graph.clear_roots
 
     def settle_roots(self: Graph, covers: int) -> None:
         real(self, max(self.roots.values(), default=covers))

@@ -19,7 +19,7 @@ from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commit_log.log import DVU_DUE
 from rebaser_server.queries.cached_state import archive_of
 from rebaser_server.settings.settings import Settings
-from rebaser_server.values.graph import Status
+from rebaser_server.values.graph import ValueStatus
 
 PATIENCE: Final = 0.3  # seconds for all Rebasers to say what they do
 CANCEL_PATIENCE: Final = 1.0  # seconds for the one that has the change set to answer
@@ -115,8 +115,10 @@ async def _due(at: Deployment, only: ChangeSet | None) -> dict[ChangeSet, Commit
 async def failed_in(at: Deployment, settings: Settings, change_set: ChangeSet) -> Row:
     """The values that have none: how many failed, how many for others' sake, and which failed."""
     graph = (await archive_of(at.js, settings, change_set).restored(None)).state.graph
-    values = [v for v in graph.values.values() if v.status in (Status.FAILED, Status.BLOCKED)]
-    failed = [v for v in values if v.status is Status.FAILED]
+    values = [
+        v for v in graph.values.values() if v.status in (ValueStatus.FAILED, ValueStatus.BLOCKED)
+    ]
+    failed = [v for v in values if v.status is ValueStatus.FAILED]
     return {
         "failed": len(failed),
         "blocked": len(values) - len(failed),

@@ -22,7 +22,7 @@ from rebaser_server.compute.units.value_buffers import (
     ValueBuffers,
 )
 from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK, WorkUnit
-from rebaser_server.values.canonical_json import text_of
+from rebaser_server.values.canonical_json import dumps
 
 _LARGE_TEXT: Final = 1 << 16
 """Bytes of a result from which its text is not made within the memory that a call may take."""
@@ -126,10 +126,10 @@ class ResultWriter:
         least = size_of(value)
         self._require_room(least)
         if least < _LARGE_TEXT:
-            text = text_of(value)
+            text = dumps(value)
         else:
             with self._watchdog.lifting_memory_limit():
-                text = text_of(value)
+                text = dumps(value)
         if self._watchdog.value_bytes and len(text) * 4 > self._watchdog.value_bytes:
             self._require_room(len(text.encode()))
         return text

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from rebaser_server.compute.errors import FunctionMissing
-from rebaser_server.values.canonical_json import data_of, text_of
+from rebaser_server.values.canonical_json import dumps, loads
 
 MAX_CODE: Final = 16_384
 """Characters of an expression."""
@@ -79,13 +79,13 @@ def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
         if isinstance(argument, _SCALARS):
             plain[name] = argument
             continue
-        text = text_of(argument)
+        text = dumps(argument)
         if _NUL.search(text):
             raise CelError("CEL cannot take text with a NUL character")
         room -= len(text)
         if room < 0:
             raise CelError(f"the arguments are longer than {MAX_ARGUMENTS:,} characters")
-        plain[name] = data_of(text)
+        plain[name] = loads(text)
     return plain
 
 

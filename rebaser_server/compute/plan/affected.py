@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.graph.columns import PENDING
-from rebaser_server.values.graph.csr import bounds_of, distinct
-from rebaser_server.values.graph.toposort import sweeps
+from rebaser_server.values.graph.csr import indptr_of, sorted_unique
+from rebaser_server.values.graph.toposort import topological_levels
 
 _SCALAR_UP_TO: Final = 64
 """Up to so many values their dependents are found faster one by one."""
@@ -36,12 +36,12 @@ class Closure:
     def release(self, graph: Graph) -> None:
         """Let the next closure have what this one was made with."""
         self.positions[self.indices] = 0
-        graph.give_scratch(self.positions)
+        graph.return_scratch(self.positions)
 
 
 def closure(graph: Graph) -> Closure:
     """What the roots of `graph` affect; costs what that is, whatever the graph's size."""
-    graph.wiring.tighten()  # from here on, shapes and refs agree
+    graph.adjacency.prune()  # from here on, shapes and refs agree
     walk = _Walk(graph)
     roots = graph.roots.indices()
     walk.add(roots)
@@ -55,9 +55,9 @@ def closure(graph: Graph) -> Closure:
 def certain_dependents(graph: Graph) -> NDArray[np.int32]:
     """The dependent values that the roots of `graph` have computed in any case, in any order."""
     roots = graph.roots.indices()
-    dependents, _ = graph.wiring.takers_of(roots)
-    met: NDArray[np.int32] = distinct(np.concatenate([roots, dependents.astype(_INDEX)]))
-    is_dependent: NDArray[np.bool_] = graph.columns.func.room[met] >= 0
+    dependents, _ = graph.adjacency.dependents_of(roots)
+    met: NDArray[np.int32] = sorted_unique(np.concatenate([roots, dependents.astype(_INDEX)]))
+    is_dependent: NDArray[np.bool_] = graph.columns.func.buffer[met] >= 0
     return met[is_dependent]
 
 
@@ -70,7 +70,7 @@ class _Walk:
         self._dependents: list[NDArray[np.int32]] = []
         self._widths: list[NDArray[Any]] = []
         self._count = 0
-        self._numbers = graph.take_scratch()
+        self._numbers = graph.borrow_scratch()
         """By index: its number and 1, or 0 for what was not met."""
 
     def add(self, indices: NDArray[np.int32]) -> None:
@@ -82,27 +82,27 @@ class _Walk:
     def expand(self, frontier: NDArray[np.int32]) -> NDArray[np.int32]:
         """Meet what takes these, and return what is new of it."""
         if len(frontier) <= _SCALAR_UP_TO:
-            rows = [list(self._graph.wiring.takers(index)) for index in frontier.tolist()]
+            rows = [list(self._graph.adjacency.dependents(index)) for index in frontier.tolist()]
             dependents = np.array([dependent for row in rows for dependent in row], _INDEX)
             widths = np.array([len(row) for row in rows], np.int64)
         else:
-            dependents, widths = self._graph.wiring.takers_of(frontier)
+            dependents, widths = self._graph.adjacency.dependents_of(frontier)
         self._dependents.append(dependents)
         self._widths.append(widths)
-        fresh = distinct(dependents[self._numbers[dependents] == 0])
+        fresh = sorted_unique(dependents[self._numbers[dependents] == 0])
         self.add(fresh)
         return fresh
 
     def closure(self, direct: int) -> Closure:
         met = np.concatenate(self._met)
         dependents = self._numbers[np.concatenate([_NONE, *self._dependents])] - np.int32(1)
-        bounds = bounds_of(np.concatenate([_NO_WIDTHS, *self._widths]))
+        bounds = indptr_of(np.concatenate([_NO_WIDTHS, *self._widths]))
         waiting = np.bincount(dependents, minlength=len(met)).astype(np.int32)
-        order, levels = sweeps(waiting, bounds, dependents)
+        order, levels = topological_levels(waiting, bounds, dependents)
         columns = self._graph.columns
-        order = order[columns.func.room[met[order]] >= 0]
+        order = order[columns.func.buffer[met[order]] >= 0]
         indices = met[order]
-        must_compute = (order < direct) | (columns.status.room[indices] == PENDING)
+        must_compute = (order < direct) | (columns.status.buffer[indices] == PENDING)
         positions = self._numbers
         positions[met] = 0
         positions[indices] = np.arange(1, len(indices) + 1, dtype=_INDEX)

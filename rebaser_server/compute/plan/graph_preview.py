@@ -46,7 +46,7 @@ def preview_graph(graph: Graph, affected: Closure) -> GraphPreview:
     if not len(affected.indices):
         return GraphPreview()
     roots = graph.roots.indices()
-    sources = roots[graph.columns.func.room[roots] < 0]
+    sources = roots[graph.columns.func.buffer[roots] < 0]
     starts = np.flatnonzero(np.diff(affected.levels, prepend=-1))
     ends = [*starts[1:].tolist(), len(affected.indices)]
     columns = [(0, len(sources))] if len(sources) else []
@@ -91,7 +91,7 @@ class _Drawing:
     def add(self, column: int, indices: list[int]) -> None:
         first = len(self.values)
         if self.values:
-            refs, widths = self._graph.wiring.refs_of(np.array(indices))
+            refs, widths = self._graph.adjacency.inputs_of(np.array(indices))
             drawn = np.flatnonzero(np.isin(refs, list(self._positions)))
             dependents = np.repeat(np.arange(first, first + len(indices)), widths)[drawn]
             taken = map(self._positions.__getitem__, refs[drawn].tolist())
@@ -100,7 +100,7 @@ class _Drawing:
             self._positions[index] = position
             self.values.append(self._value(column, index))
             self._dependents.update(
-                dict.fromkeys(islice(self._graph.wiring.takers(index), MAX_DEPENDENTS))
+                dict.fromkeys(islice(self._graph.adjacency.dependents(index), MAX_DEPENDENTS))
             )
 
     def _value(self, column: int, index: int) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class _Drawing:
         func = graph.columns.func.at[index]
         known = graph.funcs.get(graph.func_ids[func]) if func >= 0 else None
         at = self._affected.positions[index] - 1
-        name = graph.names.of(index) or graph.id_at(index)
+        name = graph.names.name_at(index) or graph.id_at(index)
         return {
             "column": column,
             "name": name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…",

@@ -22,7 +22,7 @@ from rebaser_server.compute.plan.graph_preview import GraphPreview, preview_grap
 from rebaser_server.compute.plan.partitioning import balance, components
 from rebaser_server.compute.units.work_unit import OK, CallLimits, WorkUnit
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.graph.csr import distinct
+from rebaser_server.values.graph.csr import sorted_unique
 
 MIN_VALUES_PER_UNIT: Final = 256
 """Values that a unit holds on average, at least: tasks of fewer would cost more than they gain;
@@ -96,7 +96,7 @@ class _UnitBuilder:
         self._graph = graph
         self._limits = limits
         columns, indices = graph.columns, affected.indices
-        funcs, shapes = columns.func.room[indices], columns.shape.room[indices]
+        funcs, shapes = columns.func.buffer[indices], columns.signature.buffer[indices]
         # By function, then by shape: one number for each signature that occurs.
         pairs = funcs.astype(np.int64) << 32 | shapes
         signatures, calls = _unique_codes(pairs)
@@ -108,7 +108,7 @@ class _UnitBuilder:
         self._must_compute = affected.must_compute[order]
         self._positions = affected.positions
         self._positions[self._indices] = np.arange(1, len(order) + 1, dtype=np.int32)
-        self._refs, self._widths = graph.wiring.refs_of(self._indices)
+        self._refs, self._widths = graph.adjacency.inputs_of(self._indices)
 
     def estimate(self, costs: Mapping[tuple[str, str], float]) -> NDArray[np.float64]:
         """What each value is expected to take."""
@@ -191,16 +191,16 @@ class _UnitBuilder:
         funcs, calls_of = _unique_codes(
             np.array([self._signatures[each][0] for each in signatures.tolist()])
         )
-        is_known = columns.status.room[constants] == OK
+        is_known = columns.status.buffer[constants] == OK
         return WorkUnit(
             [self._function(graph.func_ids[func]) for func in funcs.tolist()],
             [
-                (func, list(graph.shapes.known[self._signatures[each][1]]))
+                (func, list(graph.signatures.all[self._signatures[each][1]]))
                 for func, each in zip(calls_of.tolist(), signatures.tolist(), strict=True)
             ],
             graph.ids_of(indices),
             calls,
-            columns.status.room[indices],
+            columns.status.buffer[indices],
             graph.texts_of(indices),
             self._must_compute[positions],
             cells,
@@ -226,5 +226,5 @@ def _unique_codes(items: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDAr
     """The different items, ascending, and for each item which it is."""
     if len(items) and (items == items[0]).all():
         return items[:1], np.zeros(len(items), np.int32)
-    found = distinct(items)
+    found = sorted_unique(items)
     return found, np.searchsorted(found, items).astype(np.int32)

@@ -27,7 +27,7 @@ from rebaser_server.compute.units.unit_result import (
     write_result,
 )
 from rebaser_server.files.shared_files import Files
-from rebaser_server.values.canonical_json import data_of, text_of
+from rebaser_server.values.canonical_json import dumps, loads
 
 _COSTS: Final = "costs"
 _PROGRESS: Final = "progress"
@@ -92,12 +92,12 @@ class RunStore:
     def put_costs(self, seconds: Mapping[tuple[str, str], float], name: str = _COSTS) -> None:
         """Have later attempts guess as this one: they cut the update into the same units."""
         rows = [[*function, cost] for function, cost in seconds.items()]
-        self.files.put(self._path(name), text_of(rows).encode())
+        self.files.put(self._path(name), dumps(rows).encode())
 
     def costs(self, name: str = _COSTS) -> dict[tuple[str, str], float]:
         """Seconds that calls take, as the first attempt guessed; nothing if it left no word."""
         try:
-            rows = data_of(bytes(self.files.get(self._path(name))))
+            rows = loads(bytes(self.files.get(self._path(name))))
         except FileNotFoundError:
             return {}
         return {(runtime, code): cost for runtime, code, cost in rows}

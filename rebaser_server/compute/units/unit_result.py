@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rebaser_server.compute.units.buffers import STRING_TYPE
 from rebaser_server.compute.units.work_unit import OK, STATUSES
-from rebaser_server.values.canonical_json import data_of, text_of
+from rebaser_server.values.canonical_json import dumps, loads
 
 SCHEMA: Final = pa.schema(
     [
@@ -68,7 +68,7 @@ class UnitResult:
             self.ids.to_pylist(), self.statuses.tolist(), self.texts.to_pylist(), strict=True
         )
         return [
-            (value_id, STATUSES[status], data_of(text) if status == OK else text)
+            (value_id, STATUSES[status], loads(text) if status == OK else text)
             for value_id, status, text in columns
         ]
 
@@ -79,7 +79,7 @@ def write_result(result: UnitResult, sink: Any) -> None:
         "recomputed": result.recomputed,
         "costs": [[*function, *cost] for function, cost in result.costs.items()],
     }
-    table = result.table.replace_schema_metadata({METADATA: text_of(told)})
+    table = result.table.replace_schema_metadata({METADATA: dumps(told)})
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
 
@@ -99,7 +99,7 @@ def decode_result(data: bytes | memoryview | pa.Buffer) -> UnitResult:
     What releases before 64-bit offsets wrote is read, too.
     """
     table = pa.ipc.open_stream(data).read_all()
-    told = data_of(table.schema.metadata[METADATA])
+    told = loads(table.schema.metadata[METADATA])
     if table.schema != SCHEMA:
         table = table.cast(SCHEMA)
     costs = {(runtime, code): (calls, spent) for runtime, code, calls, spent in told["costs"]}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rebaser_server.compute.json_values import MAX_DEPTH, read_only
 from rebaser_server.compute.units.buffers import STRING_TYPE, string_buffers
 from rebaser_server.compute.units.work_unit import OK, WorkUnit
-from rebaser_server.values.canonical_json import all_data_of, data_of, texts_of_numbers
+from rebaser_server.values.canonical_json import dumps_numbers, loads, loads_many
 
 Positions = NDArray[np.int64]
 Kinds = NDArray[np.uint8]
@@ -120,13 +120,13 @@ class ValueBuffers:
 
     def _parse(self, positions: Positions) -> list[Any]:
         try:
-            return list(map(read_only, all_data_of(self.texts_at(positions))))
+            return list(map(read_only, loads_many(self.texts_at(positions))))
         except ValueError:
             return [self._parse_one(position) for position in positions.tolist()]
 
     def _parse_one(self, position: int) -> Any:
         try:
-            return read_only(data_of(self.texts_at(np.array([position]))[0].as_py()))
+            return read_only(loads(self.texts_at(np.array([position]))[0].as_py()))
         except ValueError:  # stored before there was this limit: blocks its dependents alone
             self.kinds[position] = NONE
             return NOTHING
@@ -187,8 +187,8 @@ class ValueBuffers:
         if kind == TEXT:
             return self.texts_at(positions)
         if kind == FLOAT:
-            return texts_of_numbers(self.floats[positions])
-        return texts_of_numbers(self.bits[positions].astype(np.bool_ if kind == BOOL else np.int64))
+            return dumps_numbers(self.floats[positions])
+        return dumps_numbers(self.bits[positions].astype(np.bool_ if kind == BOOL else np.int64))
 
 
 def _distinct_kinds(kinds: Kinds) -> list[int]:

@@ -31,7 +31,7 @@ from rebaser_server.compute.units.buffers import (
     strings,
     strings_from_buffers,
 )
-from rebaser_server.values.canonical_json import text_of
+from rebaser_server.values.canonical_json import dumps
 
 VERSION: Final = 3
 
@@ -136,12 +136,12 @@ class WorkUnit:
             pa.array(ids, STRING_TYPE),
             contiguous(calls, np.int32),
             contiguous([STATUSES.index(word) for word in words], np.uint8),
-            strings([text_of(data) if word == "ok" else data or "" for word, data in known]),
+            strings([dumps(data) if word == "ok" else data or "" for word, data in known]),
             contiguous(must_compute, np.bool_),
             contiguous([ref for each in refs for ref in each], np.int32),
             strings([value_id for value_id, _, _ in constants]),
             contiguous([is_known for _, is_known, _ in constants], np.bool_),
-            strings([text_of(data) for _, _, data in constants]),
+            strings([dumps(data) for _, _, data in constants]),
             limits,
         )
 

@@ -1,10 +1,10 @@
-"""Who takes whom: inputs as refs in one pool, dependents as an index over them.
+"""The edges: each value's inputs as refs in one pool, and an index of dependents over them.
 
-The index of dependents is in two parts. Edges that are *old* are in compressed rows, made by
-`fold`; an old edge is void once its taker is rewired (`YOUNG`). Each *young* edge, a ref behind
-the old ones, is in a list of its input, linked by numbers; it is void once its ref is no longer
-among those of its taker. So no edit ever looks for an edge. Who removes a value leaves it among
-the inputs of others, which are *loose* until `tighten`.
+The index of dependents has two parts. `compact` makes the *compacted* edges, in compressed
+rows; such an edge is void once its dependent has got other inputs (`IN_DELTA`). A *delta* edge
+is a ref behind the compacted ones, in a linked list of its input; it is void once its ref is
+not among those of its dependent any more. So no edit ever searches for an edge. A removed value
+stays among the inputs of its dependents, which are *dangling* until `prune`.
 """
 
 from collections.abc import Iterator
@@ -13,177 +13,186 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_server.values.graph.columns import GONE, YOUNG, Columns, Growing
-from rebaser_server.values.graph.csr import bounds_of, gathered, turned
-from rebaser_server.values.graph.signatures import NONE, Shapes
+from rebaser_server.values.graph.columns import IN_DELTA, REMOVED, Columns, GrowableArray
+from rebaser_server.values.graph.csr import gather_rows, indptr_of, transpose
+from rebaser_server.values.graph.signatures import NO_INPUTS, Signatures
 
-_SOON: Final = 1 << 14
-"""Young edges that are not worth a fold."""
-_AGED: Final = np.uint8(0xFF ^ YOUNG)
+_MIN_DELTA: Final = 1 << 14
+"""Delta edges up to which compaction is not worth its cost."""
+_COMPACTED: Final = np.uint8(0xFF ^ IN_DELTA)
 _CHUNK: Final = 1 << 10
 
 
-class Wiring:
-    """The edges of one graph. The order of a value's dependents tells nothing."""
+class Adjacency:
+    """The edges of one graph. A value's dependents come in no particular order."""
 
     def __init__(
-        self, columns: Columns, shapes: Shapes, refs: NDArray[np.int32] | None = None
+        self, columns: Columns, signatures: Signatures, refs: NDArray[np.int32] | None = None
     ) -> None:
         """`refs`: those of all values, in the order of the columns, if there are any."""
         self._columns = columns
-        self._shapes = shapes
+        self._signatures = signatures
         self._pairs: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
-        self._loose: dict[int, None] = {}
-        self._refs = Growing(np.int32, refs)
-        self._age(shapes.widths_of(columns.shape.all))
+        self._dangling: dict[int, None] = {}
+        self._refs = GrowableArray(np.int32, refs)
+        self._reindex(signatures.widths_of(columns.signature.all))
 
     @property
-    def youth(self) -> float:
-        """Young edges for each old one, or for each of so many as are not worth a fold."""
-        return self._takers.count / max(len(self._old_takers), _SOON)
+    def delta_ratio(self) -> float:
+        """Delta edges for each compacted one (for each of `_MIN_DELTA`, if there are fewer)."""
+        return self._delta_dependents.count / max(len(self._compacted_dependents), _MIN_DELTA)
 
-    def refs(self, index: int) -> list[int]:
+    def inputs(self, index: int) -> list[int]:
         """The inputs of a value, in the order of its arguments."""
-        if index in self._loose:
-            self._tighten(index)
+        if index in self._dangling:
+            self._prune(index)
         columns = self._columns
         start = columns.start.at[index]
-        refs: list[int] = self._refs.room[
-            start : start + self._shapes.widths[columns.shape.at[index]]
+        refs: list[int] = self._refs.buffer[
+            start : start + self._signatures.widths[columns.signature.at[index]]
         ].tolist()
         return refs
 
-    def wire(self, index: int, shape: int, refs: list[int]) -> None:
-        """Give a value that has none these inputs."""
+    def set_inputs(self, index: int, signature: int, refs: list[int]) -> None:
+        """Give inputs to a value that has none."""
         columns = self._columns
-        columns.shape.at[index] = shape
+        columns.signature.at[index] = signature
         columns.start.at[index] = self._refs.count
-        newest = columns.newest
-        edge = self._takers.count
+        newest = columns.newest_edge
+        edge = self._delta_dependents.count
         for ref in refs:
             self._refs.append(ref)
-            self._takers.append(index)
-            self._next.append(newest.at[ref])
+            self._delta_dependents.append(index)
+            self._next_edge.append(newest.at[ref])
             newest.at[ref] = edge
             edge += 1
         self._pairs = None
-        if edge > max(2 * _SOON, len(self._old_takers)):
-            self.fold()
+        if edge > max(2 * _MIN_DELTA, len(self._compacted_dependents)):
+            self.compact()
 
-    def unwire(self, index: int) -> None:
-        """Take all its inputs from a value."""
+    def clear_inputs(self, index: int) -> None:
+        """Take away all inputs of a value."""
         self._pairs = None
-        self._columns.flags.at[index] |= YOUNG
-        self._columns.shape.at[index] = NONE
-        self._loose.pop(index, None)
+        self._columns.flags.at[index] |= IN_DELTA
+        self._columns.signature.at[index] = NO_INPUTS
+        self._dangling.pop(index, None)
 
-    def cut(self, index: int) -> list[int]:
-        """Have nothing take a value that is being removed; those that did, each once."""
-        takers = list(dict.fromkeys(self.takers(index)))
-        self._loose.update(dict.fromkeys(takers))
-        return takers
+    def detach(self, index: int) -> list[int]:
+        """Detach a value that is being removed from its dependents; return them, each once."""
+        dependents = list(dict.fromkeys(self.dependents(index)))
+        self._dangling.update(dict.fromkeys(dependents))
+        return dependents
 
-    def takers(self, index: int) -> Iterator[int]:
-        """The values that take this one; which takes it twice comes twice."""
+    def dependents(self, index: int) -> Iterator[int]:
+        """The dependents of a value; one that takes it twice comes twice."""
         columns, flags = self._columns, self._columns.flags.at
-        if index < self._aged:
-            bounds = self._bounds.data
+        if index < self._compacted_values:
+            bounds = self._indptr.data
             first, last = bounds[index], bounds[index + 1]
             for start in range(first, last, _CHUNK):
-                for taker in self._old_takers[start : min(start + _CHUNK, last)].tolist():
-                    if not flags[taker] & YOUNG:
-                        yield taker
-        edge = columns.newest.at[index]
-        takers, following = self._takers.at, self._next.at
-        starts, shapes, widths = columns.start.at, columns.shape.at, self._shapes.widths
+                for dependent in self._compacted_dependents[
+                    start : min(start + _CHUNK, last)
+                ].tolist():
+                    if not flags[dependent] & IN_DELTA:
+                        yield dependent
+        edge = columns.newest_edge.at[index]
+        edge_ends, next_edge = self._delta_dependents.at, self._next_edge.at
+        starts, signatures, widths = columns.start.at, columns.signature.at, self._signatures.widths
         while edge >= 0:
-            taker = takers[edge]
-            if 0 <= edge + self._old - starts[taker] < widths[shapes[taker]]:
-                yield taker
-            edge = following[edge]
+            dependent = edge_ends[edge]
+            if 0 <= edge + self._compacted_refs - starts[dependent] < widths[signatures[dependent]]:
+                yield dependent
+            edge = next_edge[edge]
 
-    def refs_of(self, indices: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def inputs_of(self, indices: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The inputs of these values, value after value, and how many each has."""
-        self.tighten()
+        self.prune()
         columns = self._columns
-        widths = self._shapes.widths_of(columns.shape.room[indices])
-        return gathered(self._refs.room, columns.start.room[indices], widths), widths
+        widths = self._signatures.widths_of(columns.signature.buffer[indices])
+        return gather_rows(self._refs.buffer, columns.start.buffer[indices], widths), widths
 
-    def takers_of(self, indices: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The values that take these, value after value, and how many each has."""
-        flags = self._columns.flags.room
-        is_old = np.flatnonzero(indices < self._aged)
-        old = indices[is_old]
-        starts = self._bounds[old]
-        widths = self._bounds[old + 1] - starts
-        found = gathered(self._old_takers, starts, widths)
-        owners = np.repeat(is_old, widths)
-        keep = flags[found] & YOUNG == 0
-        if not keep.all():
-            found, owners = found[keep], owners[keep]
-        taken, takers = self._young_pairs()
-        if len(taken):
-            starts = np.searchsorted(taken, indices)
-            widths = np.searchsorted(taken, indices, "right") - starts
+    def dependents_of(self, indices: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The dependents of these values, value after value, and how many each has."""
+        flags = self._columns.flags.buffer
+        compacted_rows = np.flatnonzero(indices < self._compacted_values)
+        compacted = indices[compacted_rows]
+        starts = self._indptr[compacted]
+        widths = self._indptr[compacted + 1] - starts
+        dependents = gather_rows(self._compacted_dependents, starts, widths)
+        owners = np.repeat(compacted_rows, widths)
+        is_live = flags[dependents] & IN_DELTA == 0
+        if not is_live.all():
+            dependents, owners = dependents[is_live], owners[is_live]
+        delta_inputs, delta_dependents = self._delta_pairs()
+        if len(delta_inputs):
+            starts = np.searchsorted(delta_inputs, indices)
+            widths = np.searchsorted(delta_inputs, indices, "right") - starts
             owners = np.concatenate([owners, np.repeat(np.arange(len(indices)), widths)])
             order = np.argsort(owners, kind="stable")
-            found = np.concatenate([found, gathered(takers, starts, widths)])[order]
-        return found, np.bincount(owners, minlength=len(indices))
+            dependents = np.concatenate(
+                [dependents, gather_rows(delta_dependents, starts, widths)]
+            )[order]
+        return dependents, np.bincount(owners, minlength=len(indices))
 
-    def tighten(self) -> None:
-        """Take removed values out of all inputs. To be done before one of them is defined again."""
-        while self._loose:
-            self._tighten(next(iter(self._loose)))
+    def prune(self) -> None:
+        """Take removed values out of all inputs. Call it before one of them is defined again."""
+        while self._dangling:
+            self._prune(next(iter(self._dangling)))
 
-    def fold(self) -> None:
-        """Make all edges old, and forget refs that nobody has any more."""
-        self.tighten()
+    def compact(self) -> None:
+        """Move all edges into the compacted rows, and drop refs that no value uses."""
+        self.prune()
         columns = self._columns
-        widths = self._shapes.widths_of(columns.shape.all)
-        self._refs = Growing(np.int32, gathered(self._refs.room, columns.start.all, widths))
-        columns.flags.all[:] &= _AGED
-        columns.newest.all[:] = -1
-        self._age(widths)
+        widths = self._signatures.widths_of(columns.signature.all)
+        self._refs = GrowableArray(
+            np.int32, gather_rows(self._refs.buffer, columns.start.all, widths)
+        )
+        columns.flags.all[:] &= _COMPACTED
+        columns.newest_edge.all[:] = -1
+        self._reindex(widths)
 
-    def old_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Bounds and takers of all values, right after a fold."""
-        return self._bounds, self._old_takers
+    def compacted_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Where each value's dependents begin, and the dependents; right after `compact`."""
+        return self._indptr, self._compacted_dependents
 
-    def _age(self, widths: NDArray[np.int64]) -> None:
-        """Index the refs, which are in the order of their takers."""
+    def _reindex(self, widths: NDArray[np.int64]) -> None:
+        """Index the refs, which are in the order of their dependents."""
         count = len(self._columns)
         refs = self._refs.all
-        self._columns.start.all[:] = bounds_of(widths)[:-1]
-        self._bounds, self._old_takers = turned(refs, widths, count)
-        self._aged = count
-        """Values before are in the compressed rows."""
-        self._old = len(refs)
-        """Refs before are old."""
-        self._takers = Growing(np.int32)
-        """Of each young edge, by its number."""
-        self._next = Growing(np.int32)
-        """The number of the next young edge of the same input, or -1."""
+        self._columns.start.all[:] = indptr_of(widths)[:-1]
+        self._indptr, self._compacted_dependents = transpose(refs, widths, count)
+        self._compacted_values = count
+        """Values below this index are in the compacted rows."""
+        self._compacted_refs = len(refs)
+        """Refs below this position are compacted."""
+        self._delta_dependents = GrowableArray(np.int32)
+        """The dependent of each delta edge, by the edge's number."""
+        self._next_edge = GrowableArray(np.int32)
+        """The number of the next delta edge of the same input, or -1."""
         self._pairs = None
 
-    def _tighten(self, index: int) -> None:
-        self._loose.pop(index)
+    def _prune(self, index: int) -> None:
+        self._dangling.pop(index)
         columns = self._columns
-        shape = columns.shape.at[index]
-        refs = self.refs(index)
+        signature = columns.signature.at[index]
+        refs = self.inputs(index)
         status = columns.status.at
-        is_kept = [status[ref] != GONE for ref in refs]
-        self.unwire(index)
+        is_kept = [status[ref] != REMOVED for ref in refs]
+        self.clear_inputs(index)
         kept = [ref for ref, kept in zip(refs, is_kept, strict=True) if kept]
-        self.wire(index, self._shapes.without(shape, is_kept), kept)
+        self.set_inputs(index, self._signatures.without(signature, is_kept), kept)
 
-    def _young_pairs(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The young edges that are not void: who is taken, ascending, and who takes it."""
+    def _delta_pairs(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The delta edges that are not void: inputs, ascending, and their dependents."""
         if self._pairs is None:
-            columns, takers = self._columns, self._takers.all
-            place = np.arange(self._old, self._old + len(takers)) - columns.start.room[takers]
-            widths = self._shapes.widths_of(columns.shape.room[takers])
-            live = np.flatnonzero((place >= 0) & (place < widths))
-            taken = self._refs.room[self._old + live]
-            order = np.argsort(taken, kind="stable")
-            self._pairs = taken[order], takers[live[order]]
+            columns, dependents = self._columns, self._delta_dependents.all
+            position = (
+                np.arange(self._compacted_refs, self._compacted_refs + len(dependents))
+                - columns.start.buffer[dependents]
+            )
+            widths = self._signatures.widths_of(columns.signature.buffer[dependents])
+            live = np.flatnonzero((position >= 0) & (position < widths))
+            inputs = self._refs.buffer[self._compacted_refs + live]
+            order = np.argsort(inputs, kind="stable")
+            self._pairs = inputs[order], dependents[live[order]]
         return self._pairs

@@ -1,4 +1,4 @@
-"""What is known of each value in a fixed number of bytes, and arrays that grow."""
+"""The columns: each value's data of fixed size by its index; and arrays that grow."""
 
 from copy import deepcopy
 from functools import cache
@@ -7,15 +7,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rebaser_server.values.graph.types import Status
+from rebaser_server.values.graph.types import ValueStatus
 
-STATUSES: Final = tuple(Status)
-"""A status in a column is a place in here, as in `dvu.blob.STATUSES`."""
-OK: Final = STATUSES.index(Status.OK)
-FAILED: Final = STATUSES.index(Status.FAILED)
-BLOCKED: Final = STATUSES.index(Status.BLOCKED)
-PENDING: Final = STATUSES.index(Status.PENDING)
-GONE: Final = len(STATUSES)
+STATUSES: Final = tuple(ValueStatus)
+"""A status in a column is an index into this tuple."""
+OK: Final = STATUSES.index(ValueStatus.OK)
+FAILED: Final = STATUSES.index(ValueStatus.FAILED)
+BLOCKED: Final = STATUSES.index(ValueStatus.BLOCKED)
+PENDING: Final = STATUSES.index(ValueStatus.PENDING)
+REMOVED: Final = len(STATUSES)
 """The status of an index whose value was removed; defined again, it has the same index."""
 
 ID_BYTES: Final = 26
@@ -23,45 +23,45 @@ ID_BYTES: Final = 26
 
 # Flags of a value.
 TOUCHED: Final = 1  # changed or removed since the store last saved it
-YOUNG: Final = 2  # none of its edges is in the compressed index of dependents
+IN_DELTA: Final = 2  # none of its edges is in the compressed index of dependents
 
-_LEAST: Final = 8
-
-
-@cache
-def _nothing_at(dtype: np.dtype[Any]) -> memoryview:
-    return _nothing(dtype).data
+_MIN_CAPACITY: Final = 8
 
 
 @cache
-def _nothing(dtype: np.dtype[Any]) -> NDArray[Any]:
+def _empty_view(dtype: np.dtype[Any]) -> memoryview:
+    return _empty(dtype).data
+
+
+@cache
+def _empty(dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.empty(0, dtype)
 
 
-class Growing:
-    """A one-dimensional array with room at its end."""
+class GrowableArray:
+    """A one-dimensional array with spare capacity at its end."""
 
-    __slots__ = ("at", "count", "room")
+    __slots__ = ("at", "buffer", "count")
 
-    def __init__(self, dtype: DTypeLike, given: NDArray[Any] | None = None) -> None:
-        self.room: NDArray[Any]
+    def __init__(self, dtype: DTypeLike, items: NDArray[Any] | None = None) -> None:
+        self.buffer: NDArray[Any]
         self.at: Any
-        """The room as a memoryview: the fastest way to a single item."""
-        if given is None:
-            given = _nothing(np.dtype(dtype))  # many change sets are small
-        self.room, self.at = given, given.data
-        self.count = len(self.room)
+        """The buffer as a memoryview: the fastest way to a single item."""
+        if items is None:
+            items = _empty(np.dtype(dtype))  # many change sets are small
+        self.buffer, self.at = items, items.data
+        self.count = len(self.buffer)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Growing":
-        return Growing(self.room.dtype, self.all.copy())
+    def __deepcopy__(self, memo: dict[int, Any]) -> "GrowableArray":
+        return GrowableArray(self.buffer.dtype, self.all.copy())
 
     @property
     def all(self) -> NDArray[Any]:
-        """What is in it; moved by the next that is added."""
-        return self.room[: self.count]
+        """The items in use. The next item that is added may move them."""
+        return self.buffer[: self.count]
 
     def append(self, item: Any) -> None:
-        if self.count == len(self.room):
+        if self.count == len(self.buffer):
             self.reserve(1)
         self.at[self.count] = item
         self.count += 1
@@ -69,37 +69,37 @@ class Growing:
     def extend(self, items: Any) -> None:
         """Add as many at once."""
         more = len(items)
-        if self.count + more > len(self.room):
+        if self.count + more > len(self.buffer):
             self.reserve(more)
-        self.room[self.count : self.count + more] = items
+        self.buffer[self.count : self.count + more] = items
         self.count += more
 
     def reserve(self, more: int) -> None:
-        needed = max(self.count + more, 2 * self.count, _LEAST)
-        room = np.empty(needed, self.room.dtype)
-        room[: self.count] = self.all
-        self.room, self.at = room, room.data
+        needed = max(self.count + more, 2 * self.count, _MIN_CAPACITY)
+        buffer = np.empty(needed, self.buffer.dtype)
+        buffer[: self.count] = self.all
+        self.buffer, self.at = buffer, buffer.data
 
 
 class Column:
     """One item for each value. A value's item has its default until it is set."""
 
-    __slots__ = ("_columns", "at", "default", "room")
+    __slots__ = ("_columns", "at", "buffer", "default")
 
     def __init__(self, columns: "Columns", array: NDArray[Any], default: Any) -> None:
         self._columns = columns
         self.default = default
-        self.hold(array)
+        self.attach(array)
 
-    def hold(self, array: NDArray[Any]) -> None:
-        self.room = array
-        self.at: Any = array.data if len(array) else _nothing_at(array.dtype)
-        """The room as a memoryview: the fastest way to a single item."""
+    def attach(self, array: NDArray[Any]) -> None:
+        self.buffer = array
+        self.at: Any = array.data if len(array) else _empty_view(array.dtype)
+        """The buffer as a memoryview: the fastest way to a single item."""
 
     @property
     def all(self) -> NDArray[Any]:
-        """Of the values there are; moved by the next that is added."""
-        return self.room[: self._columns.count]
+        """The items of the values that exist. The next value that is added may move them."""
+        return self.buffer[: self._columns.count]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Column":
         deepcopy(self._columns, memo)
@@ -107,51 +107,51 @@ class Column:
         return copied
 
 
-_KINDS: Final[dict[str, tuple[DTypeLike, Any]]] = {
+_LAYOUT: Final[dict[str, tuple[DTypeLike, Any]]] = {
     "ids": (f"S{ID_BYTES}", b""),
     "status": (np.uint8, OK),
-    "flags": (np.uint8, YOUNG),
+    "flags": (np.uint8, IN_DELTA),
     "func": (np.int32, -1),
     "text": (np.int32, 0),
     "name": (np.int32, -1),
-    "shape": (np.int32, 0),
+    "signature": (np.int32, 0),
     "start": (np.int64, 0),
-    "newest": (np.int32, -1),
+    "newest_edge": (np.int32, -1),
     "rank": (np.int64, 0),
     "root": (np.int64, 0),
 }
 
 
 class Columns:
-    """What is known of the values, by their indices."""
+    """One column for each kind of data, by the index of the value."""
 
     ids: Column
     status: Column
     flags: Column
     func: Column
-    """A place in `Graph.func_ids`, or -1: it is a source."""
+    """An index into `Graph.func_ids`, or -1: it is a source."""
     text: Column
     """A row of `Graph.texts`: canonical JSON; of a failed or blocked value its message."""
     name: Column
-    """A row of `Names.texts`, or -1."""
-    shape: Column
-    """A place in `Shapes.known`."""
+    """A row of `NameIndex.texts`, or -1."""
+    signature: Column
+    """An index into `Signatures.all`."""
     start: Column
-    """Of its inputs in `Wiring.refs`."""
-    newest: Column
-    """Of the younger edges to its dependents, or -1; see `Wiring`."""
+    """Where its inputs begin among the refs of `Adjacency`."""
+    newest_edge: Column
+    """The newest delta edge to its dependents, or -1; see `Adjacency`."""
     rank: Column
     """Greater than that of every input: sorting by it is a topological order."""
     root: Column
     """Sequence of the last request that changed its value, function or inputs; 0: none."""
 
-    def __init__(self, count: int = 0, **given: NDArray[Any]) -> None:
-        """Of `count` values, with these arrays, which are taken over, and defaults."""
+    def __init__(self, count: int = 0, **arrays: NDArray[Any]) -> None:
+        """Columns of `count` values: `arrays`, which now belong to them, else the defaults."""
         self.count = count
-        for name, (dtype, default) in _KINDS.items():
-            array = given.get(name)
+        for name, (dtype, default) in _LAYOUT.items():
+            array = arrays.get(name)
             if array is None:
-                array = np.full(count, default, dtype) if count else _nothing(np.dtype(dtype))
+                array = np.full(count, default, dtype) if count else _empty(np.dtype(dtype))
             setattr(self, name, Column(self, array, default))
 
     def __len__(self) -> int:
@@ -160,24 +160,24 @@ class Columns:
     def append(self, raw_id: bytes, text: int, rank: int) -> int:
         """A new source; its index."""
         index = self.count
-        if index == len(self.ids.room):
-            self._grow(max(2 * index, _LEAST))
-        self.ids.room[index] = raw_id
+        if index == len(self.ids.buffer):
+            self._grow(max(2 * index, _MIN_CAPACITY))
+        self.ids.buffer[index] = raw_id
         self.text.at[index] = text
         self.rank.at[index] = rank
         self.count = index + 1
         return index
 
     def _grow(self, size: int) -> None:
-        for name in _KINDS:
+        for name in _LAYOUT:
             column: Column = getattr(self, name)
-            room = np.empty(size, column.room.dtype)
-            room[: self.count] = column.all
-            room[self.count :] = column.default
-            column.hold(room)
+            buffer = np.empty(size, column.buffer.dtype)
+            buffer[: self.count] = column.all
+            buffer[self.count :] = column.default
+            column.attach(buffer)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Columns":
-        columns = {name: getattr(self, name) for name in _KINDS}
+        columns = {name: getattr(self, name) for name in _LAYOUT}
         copied = Columns(self.count, **{name: c.all.copy() for name, c in columns.items()})
         memo[id(self)] = copied
         memo.update((id(c), getattr(copied, name)) for name, c in columns.items())

@@ -1,4 +1,4 @@
-"""Which values are roots, and which were touched: marks in a column, and lists of who has one."""
+"""Which values are roots, and which were touched: marks in a column, and lists of the marked."""
 
 from array import array
 from collections.abc import Iterator, Mapping
@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebaser_server.values.graph.columns import TOUCHED, Columns
-from rebaser_server.values.graph.csr import distinct
-from rebaser_server.values.graph.ids import Ids
+from rebaser_server.values.graph.csr import sorted_unique
+from rebaser_server.values.graph.ids import IdIndex
 
 _UNTOUCHED: Final = np.uint8(0xFF ^ TOUCHED)
-_NOBODY: Final = np.empty(0, np.int32)
+_NO_INDICES: Final = np.empty(0, np.int32)
 
 
 class Touched(AbstractSet[str]):
     """Values changed or removed since the store last saved them, by id."""
 
-    def __init__(self, columns: Columns, ids: Ids) -> None:
+    def __init__(self, columns: Columns, ids: IdIndex) -> None:
         self._columns = columns
         self._ids = ids
         self._marked = array("i")
@@ -32,16 +32,16 @@ class Touched(AbstractSet[str]):
 
     def mark_all(self, indices: NDArray[Any]) -> None:
         """Mark values, each of which comes once."""
-        flags = self._columns.flags.room
+        flags = self._columns.flags.buffer
         fresh = indices[flags[indices] & TOUCHED == 0]
         flags[fresh] |= np.uint8(TOUCHED)
         self._marked.frombytes(fresh.astype(np.int32).tobytes())
 
     def indices(self) -> NDArray[np.int32]:
-        return np.sort(np.frombuffer(self._marked, np.int32)) if self._marked else _NOBODY
+        return np.sort(np.frombuffer(self._marked, np.int32)) if self._marked else _NO_INDICES
 
     def clear(self) -> None:
-        self._columns.flags.room[self.indices()] &= _UNTOUCHED
+        self._columns.flags.buffer[self.indices()] &= _UNTOUCHED
         self._marked = array("i")
 
     def __contains__(self, value_id: object) -> bool:
@@ -52,22 +52,22 @@ class Touched(AbstractSet[str]):
         return len(self._marked)
 
     def __iter__(self) -> Iterator[str]:
-        return (raw.decode() for raw in self._columns.ids.room[self.indices()])
+        return (raw.decode() for raw in self._columns.ids.buffer[self.indices()])
 
 
 class Roots(Mapping[str, int]):
     """Value id → sequence of the last request that changed its value, function or inputs."""
 
-    def __init__(self, columns: Columns, ids: Ids) -> None:
+    def __init__(self, columns: Columns, ids: IdIndex) -> None:
         self._columns = columns
         self._ids = ids
         self._by_sequence: dict[int, array[int]] = {}
         """Values that became roots of each, some of them no longer, some twice."""
         marked = np.flatnonzero(columns.root.all)
         self._count = len(marked)
-        sequences = columns.root.room[marked]
-        for sequence in distinct(sequences).tolist():
-            self._list(sequence, marked[sequences == sequence])
+        sequences = columns.root.buffer[marked]
+        for sequence in sorted_unique(sequences).tolist():
+            self._append(sequence, marked[sequences == sequence])
 
     def mark(self, index: int, sequence: int) -> None:
         roots = self._columns.root.at
@@ -76,16 +76,16 @@ class Roots(Mapping[str, int]):
             return
         self._count += not before
         roots[index] = sequence
-        of_it = self._by_sequence.get(sequence)
-        if of_it is None:
-            of_it = self._by_sequence[sequence] = array("i")
-        of_it.append(index)
+        indices = self._by_sequence.get(sequence)
+        if indices is None:
+            indices = self._by_sequence[sequence] = array("i")
+        indices.append(index)
 
     def mark_all(self, indices: NDArray[Any], sequence: int) -> None:
         """Mark values, each of which comes once."""
-        roots = self._columns.root.room
+        roots = self._columns.root.buffer
         self._count += int(np.count_nonzero(roots[indices] == 0))
-        self._list(sequence, indices[roots[indices] != sequence])
+        self._append(sequence, indices[roots[indices] != sequence])
         roots[indices] = sequence
 
     def unmark(self, index: int) -> None:
@@ -93,27 +93,27 @@ class Roots(Mapping[str, int]):
         self._count -= bool(roots[index])
         roots[index] = 0
 
-    def settle(self, covers: int) -> NDArray[np.int32]:
+    def clear_through(self, covers: int) -> NDArray[np.int32]:
         """Unmark the roots up to sequence `covers`, and return them."""
-        found = [_NOBODY]
+        parts = [_NO_INDICES]
         for sequence in [s for s in self._by_sequence if s <= covers]:
-            found.append(self._of(sequence))
+            parts.append(self._indices_of(sequence))
             del self._by_sequence[sequence]
-        settled = np.concatenate(found)
-        self._columns.root.room[settled] = 0
-        self._count -= len(settled)
-        return settled
+        cleared = np.concatenate(parts)
+        self._columns.root.buffer[cleared] = 0
+        self._count -= len(cleared)
+        return cleared
 
     def indices(self) -> NDArray[np.int32]:
-        return np.concatenate([_NOBODY, *map(self._of, sorted(self._by_sequence))])
+        return np.concatenate([_NO_INDICES, *map(self._indices_of, sorted(self._by_sequence))])
 
-    def _list(self, sequence: int, indices: NDArray[Any]) -> None:
+    def _append(self, sequence: int, indices: NDArray[Any]) -> None:
         of_it = self._by_sequence.setdefault(sequence, array("i"))
         of_it.frombytes(indices.astype(np.int32).tobytes())
 
-    def _of(self, sequence: int) -> NDArray[np.int32]:
+    def _indices_of(self, sequence: int) -> NDArray[np.int32]:
         listed = np.frombuffer(self._by_sequence[sequence], np.int32)
-        return distinct(listed[self._columns.root.room[listed] == sequence])
+        return sorted_unique(listed[self._columns.root.buffer[listed] == sequence])
 
     def __getitem__(self, value_id: str) -> int:
         index = self._ids.find(value_id)
@@ -126,7 +126,7 @@ class Roots(Mapping[str, int]):
         return self._count
 
     def __iter__(self) -> Iterator[str]:
-        return (raw.decode() for raw in self._columns.ids.room[self.indices()])
+        return (raw.decode() for raw in self._columns.ids.buffer[self.indices()])
 
     def __repr__(self) -> str:
         return f"Roots({dict(self)})"

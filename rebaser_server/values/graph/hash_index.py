@@ -1,4 +1,4 @@
-"""Hashes of ids, one at a time and by the million, and a table from hashes to indices."""
+"""Hashes of ids, one at a time and by the million, and a hash table of indices."""
 
 import struct
 from collections.abc import Callable, Iterator
@@ -16,11 +16,11 @@ _UNPACK: Final = struct.Struct("<QQQH").unpack
 _MASK: Final = 2**64 - 1
 # Odd, from the fractions of square roots; stored with checkpoints: never change them.
 _FACTORS: Final = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
-_FULLEST: Final = 0.6
-"""Of a table: beyond, looking for what is not there takes too many steps."""
-_FEWEST: Final = 3
-_EMPTY: Final = np.full(2**_FEWEST, -1, np.int32)
-"""Every empty table; nothing can be put in."""
+_MAX_LOAD: Final = 0.6
+"""Part of the table in use; beyond, a lookup without a match takes too many steps."""
+_MIN_BITS: Final = 3
+_EMPTY: Final = np.full(2**_MIN_BITS, -1, np.int32)
+"""Every empty table; nothing can be inserted."""
 
 
 def hash_of(raw: bytes) -> int:
@@ -43,69 +43,73 @@ def hashes_of(ids: NDArray[Any]) -> Hashes:
     return mixed
 
 
-class Slots:
-    """An open-addressing hash table of indices, four to eight bytes each; nothing is taken out.
+class HashIndex:
+    """An open-addressing hash table of indices, four to eight bytes each; without deletion.
 
-    Who looks something up gets candidates, and must see himself whether one is the right one.
+    A lookup gives candidates: the caller compares them with what it looks for.
     """
 
     def __init__(self, count: int = 0) -> None:
-        """With room for so many."""
-        bits = _FEWEST
-        while count > _FULLEST * 2**bits:
+        """An index with room for `count` entries."""
+        bits = _MIN_BITS
+        while count > _MAX_LOAD * 2**bits:
             bits += 1
-        self._slots = np.full(2**bits, -1, np.int32) if count else _EMPTY
+        self._table = np.full(2**bits, -1, np.int32) if count else _EMPTY
         self._shift = 64 - bits
-        self.left = int(_FULLEST * 2**bits) if count else 0
-        """How many more it takes."""
+        self.capacity_left = int(_MAX_LOAD * 2**bits) if count else 0
+        """How many more entries fit."""
 
-    def candidates(self, hash_: int) -> Iterator[int]:
-        """Indices that were put in with this hash, among others."""
-        at, mask = self._slots.data, len(self._slots) - 1
-        place = hash_ >> self._shift
-        while (index := at[place]) >= 0:
+    def probe(self, hash_: int) -> Iterator[int]:
+        """The indices with this hash, and perhaps others."""
+        table, mask = self._table.data, len(self._table) - 1
+        position = hash_ >> self._shift
+        while (index := table[position]) >= 0:
             yield index
-            place = place + 1 & mask
+            position = position + 1 & mask
 
-    def put(self, hashes: Hashes, indices: NDArray[np.int32]) -> None:
-        """Put in indices, none of which is in here, with their hashes."""
-        self.put_unless(hashes, indices, lambda rows, _others: np.zeros(len(rows), np.bool_))
+    def insert(self, hashes: Hashes, indices: NDArray[np.int32]) -> None:
+        """Insert indices that are not in the table, with their hashes."""
+        self.insert_unique(hashes, indices, lambda rows, _others: np.zeros(len(rows), np.bool_))
 
-    def renumber(self, chosen: NDArray[np.int64], count: int) -> None:
-        """Call each index, of `count` that there were, by its place in `chosen`; it is there."""
-        places = np.full(count + 1, -1, np.int32)  # the last for what is empty
-        places[chosen] = np.arange(len(chosen), dtype=np.int32)
-        self._slots = places[self._slots]
+    def renumber(self, kept: NDArray[np.int64], count: int) -> None:
+        """Replace each index, of `count` that there were, by its position in `kept`."""
+        positions = np.full(count + 1, -1, np.int32)  # the last one for empty entries
+        positions[kept] = np.arange(len(kept), dtype=np.int32)
+        self._table = positions[self._table]
 
-    def put_unless(
+    def insert_unique(
         self,
         hashes: Hashes,
         indices: NDArray[np.int32],
         is_same: Callable[[NDArray[np.int64], NDArray[np.int32]], NDArray[np.bool_]],
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Put in each index unless an equal one is in here; rows left out, and the equal ones.
+        """Insert each index unless an equal one is in the table.
 
-        `is_same` is asked for rows of `hashes` and the indices that they met. Of equal rows
-        the last is put in.
+        `is_same` compares rows of `hashes` with the indices at their positions. Of equal rows
+        the last is inserted. Returns the rows left out, and the index that each is equal to.
         """
-        slots, mask = self._slots, len(self._slots) - 1
-        self.left -= len(indices)
+        table, mask = self._table, len(self._table) - 1
+        self.capacity_left -= len(indices)
         rows = np.arange(len(indices))
-        places = (hashes >> np.uint64(self._shift)).astype(np.int64)
+        positions = (hashes >> np.uint64(self._shift)).astype(np.int64)
         dropped: list[NDArray[np.int64]] = []
         kept: list[NDArray[np.int32]] = []
         while len(rows):
-            is_free = slots[places] < 0
-            slots[places[is_free]] = indices[rows[is_free]]
-            met = slots[places]
-            lost = met != indices[rows]
-            rows, places, met = rows[lost], places[lost], met[lost]
-            same = is_same(rows, met)
+            is_free = table[positions] < 0
+            table[positions[is_free]] = indices[rows[is_free]]
+            occupants = table[positions]
+            is_displaced = occupants != indices[rows]
+            rows, positions, occupants = (
+                rows[is_displaced],
+                positions[is_displaced],
+                occupants[is_displaced],
+            )
+            same = is_same(rows, occupants)
             if same.any():
                 dropped.append(rows[same])
-                kept.append(met[same])
-                rows, places = rows[~same], places[~same]
-            places = places + 1 & mask
+                kept.append(occupants[same])
+                rows, positions = rows[~same], positions[~same]
+            positions = positions + 1 & mask
         if not dropped:
             return np.empty(0, np.int64), np.empty(0, np.int32)
         return np.concatenate(dropped), np.concatenate(kept)
@@ -113,19 +117,23 @@ class Slots:
     def find(
         self,
         hashes: Hashes,
-        is_it: Callable[[NDArray[np.int64], NDArray[np.int32]], NDArray[np.bool_]],
+        matches: Callable[[NDArray[np.int64], NDArray[np.int32]], NDArray[np.bool_]],
     ) -> NDArray[np.int32]:
-        """For each hash the index that is it, or -1; `is_it` is asked as in `put_unless`."""
-        slots, mask = self._slots, len(self._slots) - 1
-        found = np.full(len(hashes), -1, np.int32)
+        """For each hash its index, or -1; `matches` compares rows of `hashes` with indices."""
+        table, mask = self._table, len(self._table) - 1
+        indices = np.full(len(hashes), -1, np.int32)
         rows = np.arange(len(hashes))
-        places = (hashes >> np.uint64(self._shift)).astype(np.int64)
+        positions = (hashes >> np.uint64(self._shift)).astype(np.int64)
         while len(rows):
-            met = slots[places]
-            is_there = met >= 0
-            if not is_there.all():
-                rows, places, met = rows[is_there], places[is_there], met[is_there]
-            right = is_it(rows, met)
-            found[rows[right]] = met[right]
-            rows, places = rows[~right], places[~right] + 1 & mask
-        return found
+            occupants = table[positions]
+            is_occupied = occupants >= 0
+            if not is_occupied.all():
+                rows, positions, occupants = (
+                    rows[is_occupied],
+                    positions[is_occupied],
+                    occupants[is_occupied],
+                )
+            is_match = matches(rows, occupants)
+            indices[rows[is_match]] = occupants[is_match]
+            rows, positions = rows[~is_match], positions[~is_match] + 1 & mask
+        return indices

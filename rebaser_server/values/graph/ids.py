@@ -1,4 +1,4 @@
-"""From ids to indices: a hash table, and a dictionary of those in use."""
+"""From ids to indices: a hash table, and a dictionary of the ids used last."""
 
 from typing import Any, Final
 
@@ -7,36 +7,36 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rebaser_server.values.graph.columns import ID_BYTES, Columns
-from rebaser_server.values.graph.hash_index import Slots, hash_of, hashes_of
+from rebaser_server.values.graph.hash_index import HashIndex, hash_of, hashes_of
 
 _RECENT: Final = 1 << 16
 """Ids in the dictionary, at most: some ten megabytes."""
 
 
-class Ids:
-    """Which index an id has. An id that had one keeps it, also while its value is removed."""
+class IdIndex:
+    """Which index an id has. An id keeps its index, also while its value is removed."""
 
-    def __init__(self, columns: Columns, slots: Slots | None = None) -> None:
-        """`slots` holds all there are, if it is given."""
+    def __init__(self, columns: Columns, hash_index: HashIndex | None = None) -> None:
+        """`hash_index`, if given, holds all ids."""
         self._columns = columns
-        self._slots = slots or Slots()
-        self._folded = 0 if slots is None else len(columns)
-        """Indices below are in the slots, others in `_recent`."""
+        self._hash_index = hash_index or HashIndex()
+        self._indexed = 0 if hash_index is None else len(columns)
+        """Indices below this are in the hash index, others in `_recent`."""
         self._recent: dict[str, int] = {}
-        self._fold()
+        self._index_recent()
 
     def find(self, value_id: str) -> int:
         """Its index, or -1."""
         index = self._recent.get(value_id)
         if index is not None:
             return index
-        if not self._folded:
+        if not self._indexed:
             return -1
         raw = value_id.encode()
         if len(raw) > ID_BYTES:
             return -1
-        ids = self._columns.ids.room
-        for candidate in self._slots.candidates(hash_of(raw.ljust(ID_BYTES, b"\0"))):
+        ids = self._columns.ids.buffer
+        for candidate in self._hash_index.probe(hash_of(raw.ljust(ID_BYTES, b"\0"))):
             if ids[candidate] == raw:
                 self._remember(value_id, candidate)
                 return candidate
@@ -44,38 +44,38 @@ class Ids:
 
     def find_all(self, ids: NDArray[Any]) -> NDArray[np.int32]:
         """The index of each of an array of padded ids, or -1."""
-        if self._folded < len(self._columns):
-            self._fold()
-        own = self._columns.ids.room
-        return self._slots.find(hashes_of(ids), lambda rows, met: own[met] == ids[rows])
+        if self._indexed < len(self._columns):
+            self._index_recent()
+        own = self._columns.ids.buffer
+        return self._hash_index.find(hashes_of(ids), lambda rows, met: own[met] == ids[rows])
 
-    def added(self, value_id: str, index: int) -> None:
-        """Take note of the last index there is."""
+    def add(self, value_id: str, index: int) -> None:
+        """Add the id of the last index."""
         self._remember(value_id, index)
 
     def _remember(self, value_id: str, index: int) -> None:
         if len(self._recent) >= _RECENT:
-            self._fold()
+            self._index_recent()
         self._recent[value_id] = index
 
-    def _fold(self) -> None:
-        first, count = self._folded, len(self._columns)
+    def _index_recent(self) -> None:
+        first, count = self._indexed, len(self._columns)
         if first < count:
-            if self._slots.left < count - first:
-                self._slots = Slots(2 * count)
+            if self._hash_index.capacity_left < count - first:
+                self._hash_index = HashIndex(2 * count)
                 first = 0
-            hashes = hashes_of(self._columns.ids.room[first:count])
-            self._slots.put(hashes, np.arange(first, count, dtype=np.int32))
-            self._folded = count
+            hashes = hashes_of(self._columns.ids.buffer[first:count])
+            self._hash_index.insert(hashes, np.arange(first, count, dtype=np.int32))
+            self._indexed = count
         self._recent.clear()
 
 
-def raw_ids(ids: Any) -> NDArray[Any]:
+def padded_ids(ids: Any) -> NDArray[Any]:
     """Arrow strings, or a sequence of text, as an array of padded ids; too long a one fits none."""
     if isinstance(ids, pa.ChunkedArray):
         ids = ids.combine_chunks() if ids.num_chunks != 1 else ids.chunk(0)
     if isinstance(ids, pa.ChunkedArray):  # more text than one array can hold
-        return np.concatenate([raw_ids(chunk) for chunk in ids.chunks])
+        return np.concatenate([padded_ids(chunk) for chunk in ids.chunks])
     if not isinstance(ids, pa.Array):
         ids = pa.array(ids, pa.string())
     if ids.type != pa.string():

@@ -9,14 +9,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rebaser_server.values.graph.columns import Columns
-from rebaser_server.values.graph.hash_index import Slots
-from rebaser_server.values.graph.text_column import EMPTY, Texts
+from rebaser_server.values.graph.hash_index import HashIndex
+from rebaser_server.values.graph.text_column import EMPTY, TextColumn
 
 _RECENT: Final = 1 << 14
 """Names in the dictionary, at most."""
-_AT_ONCE: Final = 1 << 18
-"""Names hashed at once: what is in between takes eight times the room of their text."""
-_LONGEST: Final = 4 * 512
+_CHUNK: Final = 1 << 18
+"""Names hashed at once: intermediate arrays take eight times the size of their text."""
+_MAX_BYTES: Final = 4 * 512
 """Bytes of a name."""
 _MASK: Final = 2**64 - 1
 _LAST: Final = 0xD6E8FEB86659FD93
@@ -24,7 +24,7 @@ _LAST: Final = 0xD6E8FEB86659FD93
 
 def _powers() -> list[int]:
     powers = [0x9E3779B97F4A7C15]
-    while len(powers) < _LONGEST:
+    while len(powers) < _MAX_BYTES:
         powers.append(powers[-1] * 0xC2B2AE3D27D4EB4F & _MASK)
     return powers
 
@@ -33,16 +33,16 @@ _POWERS: Final = _powers()
 _POWERS_OF: Final = np.array(_POWERS, np.uint64)
 
 
-class Names(Mapping[str, str]):
-    """Name → the id of the one value that has it. Looked up, all names are indexed once."""
+class NameIndex(Mapping[str, str]):
+    """Name → the id of the one value that has it. The first lookup indexes all names."""
 
     def __init__(self, columns: Columns, texts: pa.Array = EMPTY) -> None:
         self._columns = columns
-        self.texts = Texts(texts)
-        """Those that values have, and those that they had."""
+        self.texts = TextColumn(texts)
+        """Names that values have, and names that they had."""
         self._recent: dict[str, int] = {}
-        self._slots: Slots | None = Slots() if not len(texts) else None
-        """Of older names, some of them given up since; None: not looked for yet."""
+        self._hash_index: HashIndex | None = HashIndex() if not len(texts) else None
+        """Of older names, some of them given up since; None: not made yet."""
         self._count = int(np.count_nonzero(columns.name.all >= 0))
 
     def find(self, name: str) -> int:
@@ -51,20 +51,20 @@ class Names(Mapping[str, str]):
         if index >= 0 or len(self._recent) == self._count:
             return index
         raw = name.encode()
-        if len(raw) > _LONGEST:
+        if len(raw) > _MAX_BYTES:
             return -1
-        for candidate in self._older().candidates(_hash_of(raw)):
-            if self.of(candidate) == name:
+        for candidate in self._index_of_older().probe(_hash_of(raw)):
+            if self.name_at(candidate) == name:
                 return candidate
         return -1
 
-    def of(self, index: int) -> str | None:
+    def name_at(self, index: int) -> str | None:
         row = self._columns.name.at[index]
         return None if row < 0 else self.texts.get(row)
 
-    def give(self, index: int, name: str | None) -> None:
-        """Have a value called so, or by no name. Nobody else has the name."""
-        before = self.of(index)
+    def assign(self, index: int, name: str | None) -> None:
+        """Give a value this name, which no other value has, or none."""
+        before = self.name_at(index)
         if before is not None:
             self._recent.pop(before, None)
             self._count -= 1
@@ -75,38 +75,38 @@ class Names(Mapping[str, str]):
         self._columns.name.at[index] = self.texts.add(name)
         self._recent[name] = index
         if len(self._recent) >= _RECENT:
-            self._put(self._older(), np.fromiter(self._recent.values(), np.int32))
+            self._insert(self._index_of_older(), np.fromiter(self._recent.values(), np.int32))
             self._recent.clear()
 
     def compact(self) -> None:
-        """Forget the names that no value has any more."""
+        """Drop the names that no value has any more."""
         named = np.flatnonzero(self._columns.name.all >= 0)
-        self.texts.compact(self._columns.name.room[named])
-        self._columns.name.room[named] = np.arange(len(named), dtype=np.int32)
+        self.texts.compact(self._columns.name.buffer[named])
+        self._columns.name.buffer[named] = np.arange(len(named), dtype=np.int32)
         self._recent.clear()
-        self._slots = None
+        self._hash_index = None
 
-    def _older(self) -> Slots:
-        if self._slots is None:
+    def _index_of_older(self) -> HashIndex:
+        if self._hash_index is None:
             recent = np.fromiter(self._recent.values(), np.int32)
             older = np.setdiff1d(np.flatnonzero(self._columns.name.all >= 0), recent)
-            self._slots = Slots(2 * len(older))
-            self._put(self._slots, older.astype(np.int32))
-        return self._slots
+            self._hash_index = HashIndex(2 * len(older))
+            self._insert(self._hash_index, older.astype(np.int32))
+        return self._hash_index
 
-    def _put(self, slots: Slots, indices: NDArray[np.int32]) -> None:
-        if slots.left < len(indices):
-            self._slots = slots = Slots(2 * self._count)
+    def _insert(self, hash_index: HashIndex, indices: NDArray[np.int32]) -> None:
+        if hash_index.capacity_left < len(indices):
+            self._hash_index = hash_index = HashIndex(2 * self._count)
             indices = np.flatnonzero(self._columns.name.all >= 0).astype(np.int32)
-        for start in range(0, len(indices), _AT_ONCE):
-            some = indices[start : start + _AT_ONCE]
-            slots.put(_hashes_of(self.texts.take(self._columns.name.room[some])), some)
+        for start in range(0, len(indices), _CHUNK):
+            chunk = indices[start : start + _CHUNK]
+            hash_index.insert(_hashes_of(self.texts.take(self._columns.name.buffer[chunk])), chunk)
 
     def __getitem__(self, name: str) -> str:
         index = self.find(name)
         if index < 0:
             raise KeyError(name)
-        raw: bytes = self._columns.ids.room[index]
+        raw: bytes = self._columns.ids.buffer[index]
         return raw.decode()
 
     def __len__(self) -> int:
@@ -114,7 +114,7 @@ class Names(Mapping[str, str]):
 
     def __iter__(self) -> Iterator[str]:
         named = np.flatnonzero(self._columns.name.all >= 0)
-        return iter(self.texts.take(self._columns.name.room[named]).to_pylist())
+        return iter(self.texts.take(self._columns.name.buffer[named]).to_pylist())
 
 
 def _hash_of(raw: bytes) -> int:
@@ -129,9 +129,9 @@ def _hashes_of(texts: pa.Array) -> NDArray[np.uint64]:
     raw = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]] if data else np.empty(0, np.uint8)
     widths = np.diff(bounds)
     starts = bounds[:-1] - bounds[0]
-    place = np.arange(len(raw)) - np.repeat(starts, widths)
+    position = np.arange(len(raw)) - np.repeat(starts, widths)
     sums = np.zeros(len(raw) + 1, np.uint64)
-    np.cumsum(raw * _POWERS_OF[place], out=sums[1:])
+    np.cumsum(raw * _POWERS_OF[position], out=sums[1:])
     mixed: NDArray[Any] = sums[starts + widths] - sums[starts]
     mixed *= np.uint64(_LAST)
     mixed ^= mixed >> np.uint64(32)

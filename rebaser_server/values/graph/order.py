@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from rebaser_server.values.graph.adjacency import Wiring
+from rebaser_server.values.graph.adjacency import Adjacency
 from rebaser_server.values.graph.columns import Columns
-from rebaser_server.values.graph.signatures import NONE
-from rebaser_server.values.graph.toposort import sweeps
+from rebaser_server.values.graph.signatures import NO_INPUTS
+from rebaser_server.values.graph.toposort import topological_levels
 
 
-class Order:
+class TopologicalOrder:
     """The ranks of one graph's values, all different.
 
     Costs nothing where the order already agrees, else the values between the two
@@ -18,40 +18,40 @@ class Order:
     graphs", 2006).
     """
 
-    def __init__(self, columns: Columns, wiring: Wiring) -> None:
+    def __init__(self, columns: Columns, adjacency: Adjacency) -> None:
         self._columns = columns
-        self._wiring = wiring
+        self._adjacency = adjacency
         ranks = columns.rank.all
         self.highest = int(ranks.max(initial=0))
         self._lowest = int(ranks.min(initial=0))
 
-    def after_all(self) -> int:
+    def next_rank(self) -> int:
         """A rank above every other."""
         self.highest += 1
         return self.highest
 
-    def above(self, index: int, inputs: Iterable[int]) -> set[int]:
+    def raise_above(self, index: int, inputs: Iterable[int]) -> set[int]:
         """Rank a value above each of `inputs`; those that depend on it, which cannot be."""
         ranks = self._columns.rank.at
         rank = ranks[index]
         later = [ref for ref in inputs if ranks[ref] >= rank]
-        return {ref for ref in later if not self._rank_above(index, ref)}
+        return {ref for ref in later if not self._raise_above_one(index, ref)}
 
-    def _rank_above(self, index: int, other: int) -> bool:
+    def _raise_above_one(self, index: int, other: int) -> bool:
         ranks = self._columns.rank.at
         if ranks[other] < ranks[index]:
             return True
-        if self._columns.shape.at[other] == NONE and other != index:
+        if self._columns.signature.at[other] == NO_INPUTS and other != index:
             # It can come before all others. So it costs nothing either to define values
             # before their inputs, or to give new inputs to old values.
             self._lowest -= 1
             ranks[other] = self._lowest
             return True
         lowest, highest = ranks[index], ranks[other]
-        above = self._reach(index, self._wiring.takers, lambda v: ranks[v] <= highest)
+        above = self._reach(index, self._adjacency.dependents, lambda v: ranks[v] <= highest)
         if other in above:
             return False
-        below = self._reach(other, self._wiring.refs, lambda v: ranks[v] >= lowest)
+        below = self._reach(other, self._adjacency.inputs, lambda v: ranks[v] >= lowest)
         rank_of = ranks.__getitem__
         moving = [*sorted(below, key=rank_of), *sorted(above, key=rank_of)]
         for moved, rank in zip(moving, sorted(map(rank_of, moving)), strict=True):
@@ -70,9 +70,9 @@ class Order:
         return seen
 
 
-def rank_all(columns: Columns, wiring: Wiring, widths: np.ndarray) -> None:
+def rank_all(columns: Columns, adjacency: Adjacency, widths: np.ndarray) -> None:
     """Rank all values anew, right after their edges were indexed. `widths`: inputs of each."""
-    order, _ = sweeps(widths.astype(np.int32), *wiring.old_rows())
+    order, _ = topological_levels(widths.astype(np.int32), *adjacency.compacted_rows())
     if len(order) < len(columns):
         raise ValueError(f"{len(columns) - len(order)} values depend on themselves")
     columns.rank.all[order] = np.arange(1, len(order) + 1)

@@ -1,4 +1,4 @@
-"""The shapes of inputs: which arguments there are, and how many values each takes."""
+"""Signatures of inputs: which arguments there are, and how many values each takes."""
 
 from typing import Any, Final
 
@@ -7,63 +7,63 @@ from numpy.typing import NDArray
 
 from rebaser_server.values.graph.types import Inputs
 
-Shape = tuple[tuple[str, int | None], ...]
-"""Arguments by name, in order: one value (None), or a list of so many."""
+InputSignature = tuple[tuple[str, int | None], ...]
+"""Argument name and length of its list, in order; None for an argument of one value."""
 
-NONE: Final = 0
-"""The shape of no inputs at all."""
+NO_INPUTS: Final = 0
+"""The index of the signature without arguments."""
 
 
-class Shapes:
-    """Every shape that was met, once."""
+class Signatures:
+    """Every different signature, once; values keep its index."""
 
     def __init__(self) -> None:
-        self.known: list[Shape] = [()]
+        self.all: list[InputSignature] = [()]
         self.widths: list[int] = [0]
-        """How many refs values of each shape have."""
-        self._places: dict[Shape, int] = {(): NONE}
+        """How many inputs a value of each signature has."""
+        self._indices: dict[InputSignature, int] = {(): NO_INPUTS}
         self._widths = np.zeros(1, np.int64)
 
-    def of(self, inputs: Inputs) -> int:
-        return self.place(
+    def index_for(self, inputs: Inputs) -> int:
+        return self.intern(
             tuple(
                 (argument, len(target) if isinstance(target, list) else None)
                 for argument, target in inputs.items()
             )
         )
 
-    def place(self, shape: Shape) -> int:
-        place = self._places.get(shape)
-        if place is None:
-            place = self._places[shape] = len(self.known)
-            self.known.append(shape)
-            self.widths.append(sum(1 if count is None else count for _, count in shape))
-        return place
+    def intern(self, signature: InputSignature) -> int:
+        index = self._indices.get(signature)
+        if index is None:
+            index = self._indices[signature] = len(self.all)
+            self.all.append(signature)
+            self.widths.append(sum(1 if count is None else count for _, count in signature))
+        return index
 
-    def widths_of(self, places: NDArray[Any]) -> NDArray[np.int64]:
+    def widths_of(self, indices: NDArray[Any]) -> NDArray[np.int64]:
         if len(self._widths) < len(self.widths):
             self._widths = np.array(self.widths, np.int64)
-        widths: NDArray[np.int64] = self._widths[places]
+        widths: NDArray[np.int64] = self._widths[indices]
         return widths
 
-    def inputs(self, place: int, ids: list[str]) -> Inputs:
-        """The inputs of this shape that take these values."""
-        made: Inputs = {}
+    def build_inputs(self, index: int, ids: list[str]) -> Inputs:
+        """Inputs with this signature that take these values, in order."""
+        inputs: Inputs = {}
         start = 0
-        for argument, count in self.known[place]:
+        for argument, count in self.all[index]:
             if count is None:
-                made[argument] = ids[start]
+                inputs[argument] = ids[start]
                 start += 1
             else:
-                made[argument] = ids[start : start + count]
+                inputs[argument] = ids[start : start + count]
                 start += count
-        return made
+        return inputs
 
-    def without(self, place: int, is_kept: list[bool]) -> int:
-        """The shape that is left of one when the other refs are taken out."""
+    def without(self, index: int, is_kept: list[bool]) -> int:
+        """The signature that is left when the other inputs are removed."""
         kept: list[tuple[str, int | None]] = []
         start = 0
-        for argument, count in self.known[place]:
+        for argument, count in self.all[index]:
             if count is None:
                 if is_kept[start]:
                     kept.append((argument, None))
@@ -71,4 +71,4 @@ class Shapes:
             else:
                 kept.append((argument, sum(is_kept[start : start + count])))
                 start += count
-        return self.place(tuple(kept))
+        return self.intern(tuple(kept))

@@ -1,4 +1,4 @@
-"""Texts by the million that are added to, replaced, and taken out by the thousand."""
+"""A column of millions of texts, appended to and read by the thousand."""
 
 from typing import Any, Final
 
@@ -12,20 +12,20 @@ Rows = NDArray[Any]
 _FEW: Final = 32
 """Rows up to which one by one is faster than by the chunk."""
 _SPARE: Final = 1 << 16
-"""Bytes that nobody refers to and that are not worth looking for."""
+"""Unused bytes up to which compaction is not worth its cost."""
 _OBJECT: Final = 56
 """Bytes of a text that is a Python object of its own, beside its characters."""
 _KIND: Final = pa.large_string()
 EMPTY: Final = pa.nulls(0, _KIND)  # `pa.array` imports pandas, half a second at each start
 
 
-class Texts:
-    """Rows that are added and never changed. What is replaced stays until `compact`."""
+class TextColumn:
+    """Rows that are appended and never changed; `compact` drops those that no value uses."""
 
     def __init__(self, first: pa.Array = EMPTY) -> None:
-        self._begin(first)
+        self._reset(first)
 
-    def _begin(self, first: pa.Array) -> None:
+    def _reset(self, first: pa.Array) -> None:
         self._chunks: list[pa.Array] = []
         self._starts: list[int] = []
         self._tail: list[str] = []
@@ -40,18 +40,18 @@ class Texts:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the texts take, more or less."""
+        """Approximate memory of the texts."""
         return self._bytes + _OBJECT * len(self._tail)
 
     def add(self, text: str) -> int:
-        """Its row."""
+        """Append one text; return its row."""
         self._tail.append(text)
         self._bytes += len(text) + 8
         return self._tail_start + len(self._tail) - 1
 
     def add_all(self, texts: pa.Array) -> int:
-        """The first of their rows, which follow one another."""
-        self._settle()
+        """Append texts; return the row of the first, which the others follow."""
+        self._flush_tail()
         first = self._tail_start
         self._add_chunk(texts)
         return first
@@ -59,25 +59,25 @@ class Texts:
     def get(self, row: int) -> str:
         if row >= self._tail_start:
             return self._tail[row - self._tail_start]
-        place = len(self._starts) - 1
-        while self._starts[place] > row:
-            place -= 1
-        text: str = self._chunks[place][row - self._starts[place]].as_py()
+        number = len(self._starts) - 1
+        while self._starts[number] > row:
+            number -= 1
+        text: str = self._chunks[number][row - self._starts[number]].as_py()
         return text
 
     def take(self, rows: Rows) -> pa.Array:
         """The texts of these rows, in their order, as `large_string`."""
         if len(rows) <= _FEW:
             return pa.array([self.get(row) for row in rows.tolist()], _KIND)
-        self._settle()
+        self._flush_tail()
         if len(self._chunks) == 1:
             return self._chunks[0].take(pa.array(rows))
-        places = np.searchsorted(np.array(self._starts), rows, "right") - 1
+        numbers = np.searchsorted(np.array(self._starts), rows, "right") - 1
         parts, orders = [], []
-        for place, start in enumerate(self._starts):
-            order = np.flatnonzero(places == place)
+        for number, start in enumerate(self._starts):
+            order = np.flatnonzero(numbers == number)
             if len(order):
-                parts.append(self._chunks[place].take(pa.array(rows[order] - start)))
+                parts.append(self._chunks[number].take(pa.array(rows[order] - start)))
                 orders.append(order)
         if len(parts) == 1:
             return parts[0]
@@ -89,25 +89,25 @@ class Texts:
         """Bytes of the texts of these rows, in their order."""
         if len(rows) <= _FEW:
             return np.array([len(self.get(row).encode()) for row in rows.tolist()], np.int64)
-        self._settle()
-        found = np.zeros(len(rows), np.int64)
+        self._flush_tail()
+        sizes = np.zeros(len(rows), np.int64)
         for start, chunk in zip(self._starts, self._chunks, strict=True):
             offsets = np.frombuffer(chunk.buffers()[1], np.int64, len(chunk) + 1, 8 * chunk.offset)
             at = np.flatnonzero((rows >= start) & (rows < start + len(chunk)))
-            places = rows[at] - start
-            found[at] = offsets[places + 1] - offsets[places]
-        return found
+            positions = rows[at] - start
+            sizes[at] = offsets[positions + 1] - offsets[positions]
+        return sizes
 
     @property
     def waste(self) -> float:
-        """How often what was there at the last `compact` was added since."""
+        """Bytes added since the last `compact`, for each byte that was left then."""
         return (self._bytes - self._compact_bytes) / (self._compact_bytes + _SPARE)
 
     def compact(self, rows: Rows) -> None:
-        """Keep these rows alone, numbered anew from 0."""
-        self._begin(self.take(rows))
+        """Keep only these rows, numbered anew from 0."""
+        self._reset(self.take(rows))
 
-    def _settle(self) -> None:
+    def _flush_tail(self) -> None:
         if self._tail:
             tail, self._tail = self._tail, []
             self._bytes -= sum(map(len, tail)) + 8 * len(tail)

@@ -1,31 +1,31 @@
-"""Topological order by sweeps: all that waits for nothing more, then what waited for it."""
+"""Topological order, level by level (Kahn's algorithm on whole levels at a time)."""
 
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_server.values.graph.csr import distinct, gathered
+from rebaser_server.values.graph.csr import gather_rows, sorted_unique
 
 _NARROW: Final = 48
-"""Up to so many values a sweep is faster one by one."""
+"""Up to this many rows, a level is faster row by row."""
 _ONE: Final = np.int32(1)  # of the array's own type: else many times slower
 
 
-def sweeps(
-    waiting: NDArray[np.int32], bounds: NDArray[np.int64], takers: NDArray[np.int32]
+def topological_levels(
+    indegrees: NDArray[np.int32], bounds: NDArray[np.int64], dependents: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """All rows in topological order, level by level, and the level of each row.
 
-    `waiting` says for how many each row waits and is used up; a row's `takers`, between its
-    bounds, wait for it, once for each time they stand there. The level is the longest path
-    from a row that waits for nothing. Rows on a cycle are left out, and have level -1.
+    `indegrees`: how many inputs each row has; used up. `dependents`: those of all rows, one row
+    after another, between the row's `bounds`. The level is the longest path from a row without
+    inputs. Rows on a cycle are left out, and have level -1.
     """
-    level_of = np.full(len(waiting), -1, np.int32)
-    frontier: NDArray[Any] = np.flatnonzero(waiting == 0).astype(np.int32)
-    found = [frontier]
+    level_of = np.full(len(indegrees), -1, np.int32)
+    frontier: NDArray[Any] = np.flatnonzero(indegrees == 0).astype(np.int32)
+    levels = [frontier]
     level = 0
-    narrow = _Narrow(waiting, bounds, takers)
+    narrow = _NarrowLevels(indegrees, bounds, dependents)
     while len(frontier):
         level_of[frontier] = level
         level += 1
@@ -33,25 +33,27 @@ def sweeps(
             frontier = np.array(narrow.next(frontier.tolist()), np.int32)
         else:
             starts = bounds[frontier]
-            reached = gathered(takers, starts, bounds[frontier + 1] - starts)
-            np.subtract.at(waiting, reached, _ONE)
-            frontier = distinct(reached[waiting[reached] == 0])
-        found.append(frontier)
-    return np.concatenate(found), level_of
+            reached = gather_rows(dependents, starts, bounds[frontier + 1] - starts)
+            np.subtract.at(indegrees, reached, _ONE)
+            frontier = sorted_unique(reached[indegrees[reached] == 0])
+        levels.append(frontier)
+    return np.concatenate(levels), level_of
 
 
-class _Narrow:
-    def __init__(self, waiting: NDArray[Any], bounds: NDArray[Any], takers: NDArray[Any]) -> None:
-        self._waiting, self._bounds, self._takers = waiting.data, bounds.data, takers
+class _NarrowLevels:
+    def __init__(
+        self, indegrees: NDArray[Any], bounds: NDArray[Any], dependents: NDArray[Any]
+    ) -> None:
+        self._indegrees, self._bounds, self._dependents = indegrees.data, bounds.data, dependents
 
     def next(self, frontier: list[int]) -> list[int]:
-        waiting, bounds = self._waiting, self._bounds
+        indegrees, bounds = self._indegrees, self._bounds
         free = []
         for row in frontier:
-            for taker in self._takers[bounds[row] : bounds[row + 1]].tolist():
-                left = waiting[taker] - 1
-                waiting[taker] = left
+            for dependent in self._dependents[bounds[row] : bounds[row + 1]].tolist():
+                left = indegrees[dependent] - 1
+                indegrees[dependent] = left
                 if not left:
-                    free.append(taker)
+                    free.append(dependent)
         free.sort()
         return free

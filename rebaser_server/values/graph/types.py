@@ -1,4 +1,4 @@
-"""What values and functions are called and made of, whoever keeps them."""
+"""The types of the graph: a value's status, its inputs, a function."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ Inputs = dict[str, str | list[str]]
 """Argument name → the id of one value, or a list of ids in the caller's order."""
 
 
-class Status(StrEnum):
+class ValueStatus(StrEnum):
     """How a value came to be what it is. Sources are always `OK`."""
 
     OK = "ok"
@@ -37,12 +37,12 @@ def ids_in(inputs: Inputs) -> list[str]:
     return ids
 
 
-def without(inputs: Inputs, gone: set[str]) -> Inputs:
+def without(inputs: Inputs, removed: set[str]) -> Inputs:
     """`inputs` less the ids in `gone`: an argument of one value goes with it, a list shrinks."""
     kept: Inputs = {}
     for argument, target in inputs.items():
         if isinstance(target, list):
-            kept[argument] = [value_id for value_id in target if value_id not in gone]
-        elif target not in gone:
+            kept[argument] = [value_id for value_id in target if value_id not in removed]
+        elif target not in removed:
             kept[argument] = target
     return kept

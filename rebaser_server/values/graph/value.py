@@ -1,29 +1,27 @@
 """One value of a graph as callers see it, and all of them by id."""
 
 from collections.abc import Iterator, Mapping, ValuesView
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
-from rebaser_server.values.canonical_json import data_of
-from rebaser_server.values.graph.columns import BLOCKED, FAILED, GONE, STATUSES
-from rebaser_server.values.graph.types import Inputs, Status
+from rebaser_server.values.canonical_json import loads
+from rebaser_server.values.graph.columns import BLOCKED, FAILED, REMOVED, STATUSES
+from rebaser_server.values.graph.graph_data import GraphData
+from rebaser_server.values.graph.types import Inputs, ValueStatus
 
-if TYPE_CHECKING:
-    from rebaser_server.values.graph.graph import Graph
-
-_WITHOUT: Final = (FAILED, BLOCKED)
+_WITHOUT_VALUE: Final = (FAILED, BLOCKED)
 
 
 class Value:
     """A node. A *source* (`func_id` is None) is set by updates, a *dependent* one is computed.
 
-    A view: it says what the graph says now, and nothing of use once the value is removed.
+    A view: it shows the present state of the graph, and is of no use once the value is removed.
     """
 
     __slots__ = ("_graph", "index")
 
-    def __init__(self, graph: "Graph", index: int) -> None:
+    def __init__(self, graph: GraphData, index: int) -> None:
         self._graph = graph
         self.index: Final = index
 
@@ -33,56 +31,58 @@ class Value:
 
     @property
     def name(self) -> str | None:
-        return self._graph.names.of(self.index)
+        return self._graph.names.name_at(self.index)
 
     @property
     def text(self) -> str:
         """Its value as canonical JSON text; `null` if there is none."""
         graph = self._graph
-        if graph.columns.status.at[self.index] in _WITHOUT:
+        if graph.columns.status.at[self.index] in _WITHOUT_VALUE:
             return "null"
         return graph.texts.get(graph.columns.text.at[self.index])
 
     @property
     def value(self) -> Any:
-        """Parsed anew each time; a change of it changes nothing."""
-        return data_of(self.text)
+        """Its value, parsed on each access; changing the result does not change the graph."""
+        return loads(self.text)
 
     @property
     def message(self) -> str | None:
         graph = self._graph
-        if graph.columns.status.at[self.index] not in _WITHOUT:
+        if graph.columns.status.at[self.index] not in _WITHOUT_VALUE:
             return None
         return graph.texts.get(graph.columns.text.at[self.index])
 
     @property
-    def status(self) -> Status:
-        place: int = self._graph.columns.status.at[self.index]
-        return STATUSES[place]
+    def status(self) -> ValueStatus:
+        code: int = self._graph.columns.status.at[self.index]
+        return STATUSES[code]
 
     @property
     def func_id(self) -> str | None:
-        place = self._graph.columns.func.at[self.index]
-        return None if place < 0 else self._graph.func_ids[place]
+        func_index = self._graph.columns.func.at[self.index]
+        return None if func_index < 0 else self._graph.func_ids[func_index]
 
     @property
     def inputs(self) -> Inputs:
-        """Made anew each time; `Graph.wire` replaces them."""
-        ids = self.input_ids()  # first: it may change the shape
-        return self._graph.shapes.inputs(self._graph.columns.shape.at[self.index], ids)
+        """Its inputs, made on each access; `Graph.set_inputs` replaces them."""
+        ids = self.input_ids()  # first: it may change the signature
+        return self._graph.signatures.build_inputs(
+            self._graph.columns.signature.at[self.index], ids
+        )
 
     def input_ids(self) -> list[str]:
         """Every input, in argument order; one taken twice comes twice."""
-        return list(map(self._graph.id_at, self._graph.wiring.refs(self.index)))
+        return list(map(self._graph.id_at, self._graph.adjacency.inputs(self.index)))
 
     @property
     def dependents(self) -> set[str]:
         """Values that take this one as an input."""
-        return set(map(self._graph.id_at, self._graph.wiring.takers(self.index)))
+        return set(map(self._graph.id_at, self._graph.adjacency.dependents(self.index)))
 
     @property
     def has_dependents(self) -> bool:
-        return next(self._graph.wiring.takers(self.index), None) is not None
+        return next(self._graph.adjacency.dependents(self.index), None) is not None
 
     @property
     def rank(self) -> int:
@@ -102,10 +102,10 @@ class Value:
         return f"Value({self.id!r}, {self.status.value}, {self.text[:40]})"
 
 
-class Values(Mapping[str, Value]):
+class ValuesById(Mapping[str, Value]):
     """Value id → value, in the order in which they were defined."""
 
-    def __init__(self, graph: "Graph") -> None:
+    def __init__(self, graph: GraphData) -> None:
         self._graph = graph
 
     def get(self, value_id: str, default: Any = None) -> Value | Any:
@@ -126,21 +126,21 @@ class Values(Mapping[str, Value]):
 
     def __iter__(self) -> Iterator[str]:
         columns = self._graph.columns
-        for index in np.flatnonzero(columns.status.all != GONE).tolist():
+        for index in np.flatnonzero(columns.status.all != REMOVED).tolist():
             yield self._graph.id_at(index)
 
     def values(self) -> ValuesView[Value]:
-        return _InOrder(self)
+        return _ValuesInOrder(self)
 
     def in_order(self) -> Iterator[Value]:
-        for index in np.flatnonzero(self._graph.columns.status.all != GONE).tolist():
+        for index in np.flatnonzero(self._graph.columns.status.all != REMOVED).tolist():
             yield Value(self._graph, index)
 
 
-class _InOrder(ValuesView[Value]):
-    """Without a look at the ids."""
+class _ValuesInOrder(ValuesView[Value]):
+    """The values, without a lookup of their ids."""
 
-    _mapping: Values
+    _mapping: ValuesById
 
     def __iter__(self) -> Iterator[Value]:
         return self._mapping.in_order()

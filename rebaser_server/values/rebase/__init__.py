@@ -1,1 +1,4 @@
-"""What a batch does to a graph, and how a branch follows its head: pure, no I/O."""
+"""What a batch does to a graph, and the three-way merge of head into a branch: pure, no I/O.
+
+The packages above `values` may import it. Begin with `rebase.py`; `merge.py` builds on it.
+"""

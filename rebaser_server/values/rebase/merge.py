@@ -1,9 +1,9 @@
-"""Head reaches a branch: what its batches change in a branch that has edits of its own.
+"""The three-way merge of head into a branch that has edits of its own: base, ours, theirs.
 
-What comes of it depends on what head is by then and on the branch's edits, not on the
-order or the number of steps in which it is taken over: the branch is head with the edits
-rebased onto it. That is done on a small graph that holds only what may matter, so the
-cost is that of the edits and of what head changed, not that of the branch.
+The result depends on head and on the branch's edits, not on the order or the number of
+merges: the branch is head with the edits rebased onto it. The merge works on a scratch graph
+that holds only the values that may matter. So its cost grows with the edits and with what
+head changed, not with the branch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,94 +21,103 @@ from rebaser_core.updates import (
 from rebaser_server.values.graph import Graph, ids_in
 from rebaser_server.values.rebase.definitions import (
     Definition,
-    View,
+    DefinitionView,
     difference,
-    func_in,
+    func_definition,
     same_value,
-    value_in,
+    value_definition,
 )
 from rebaser_server.values.rebase.edits import Edits, wanted_inputs
 from rebaser_server.values.rebase.rebase import rebase
 
 
-class Merged(NamedTuple):
-    """What a branch does when head reaches it."""
+class MergeResult(NamedTuple):
+    """What a merge of head changes."""
 
     updates: list[AnyUpdate]
-    """What changes in its graph."""
-    under: list[AnyUpdate]
-    """What head has now where the branch differs from it."""
+    """Updates of the branch's graph."""
+    theirs: list[AnyUpdate]
+    """What head has where the branch differs from it."""
 
 
-def merged(graph: Graph, edits: Edits, head_changes: Sequence[AnyUpdate]) -> Merged:
-    """What becomes of a branch by `head_changes`, as performed on head since it last came."""
-    if (not edits.values and not edits.funcs) or Reach.of(graph, edits).spares(head_changes):
-        return Merged(list(head_changes), [])
-    scope = _Scope(graph, edits, head_changes)
-    small = scope.graph()
-    rebase(small, 0, head_changes)
-    head_values = {value_id: value_in(small, value_id) for value_id in scope.values}
-    head_funcs = {func_id: func_in(small, func_id) for func_id in scope.funcs}
-    moved = Edits(
-        edits.values, edits.funcs, edits.under | head_values, edits.under_funcs | head_funcs
+def merge(graph: Graph, edits: Edits, head_changes: Sequence[AnyUpdate]) -> MergeResult:
+    """Merge `head_changes`, as performed on head since the last merge, into a branch."""
+    if (not edits.values and not edits.funcs) or EditFootprint.of(graph, edits).is_disjoint_from(
+        head_changes
+    ):
+        return MergeResult(list(head_changes), [])
+    scope = _MergeScope(graph, edits, head_changes)
+    scratch = scope.build_graph()
+    rebase(scratch, 0, head_changes)
+    head_values = {value_id: value_definition(scratch, value_id) for value_id in scope.values}
+    head_funcs = {func_id: func_definition(scratch, func_id) for func_id in scope.funcs}
+    edits_on_head = Edits(
+        edits.values, edits.funcs, edits.theirs | head_values, edits.their_funcs | head_funcs
     )
-    rebase(small, 0, moved.batch())
-    after = View.of(small)
-    updates = difference(View.of(graph), after, scope.values, scope.funcs)
-    under = [
+    rebase(scratch, 0, edits_on_head.to_batch())
+    after = DefinitionView.of(scratch)
+    updates = difference(DefinitionView.of(graph), after, scope.values, scope.funcs)
+    theirs = [
         put or RemoveValue(value_id=value_id)
         for value_id, put in sorted(head_values.items())
-        if _tracked(edits, value_id, put, after) and not _known(edits, value_id, put)
+        if _is_tracked(edits, value_id, put, after) and not _is_known(edits, value_id, put)
     ]
-    under_funcs = [
+    their_funcs = [
         put or RemoveFunc(func_id=func_id)
         for func_id, put in sorted(head_funcs.items())
-        if func_id in edits.funcs and edits.under_funcs[func_id] != put
+        if func_id in edits.funcs and edits.their_funcs[func_id] != put
     ]
-    return Merged(updates, [*under, *under_funcs])
+    return MergeResult(updates, [*theirs, *their_funcs])
 
 
-def _tracked(edits: Edits, value_id: str, put: Definition, after: View) -> bool:
-    return value_id in edits.under or not same_value(put, after.value(value_id))
+def _is_tracked(edits: Edits, value_id: str, put: Definition, after: DefinitionView) -> bool:
+    return value_id in edits.theirs or not same_value(put, after.value(value_id))
 
 
-def _known(edits: Edits, value_id: str, put: Definition) -> bool:
-    return value_id in edits.under and same_value(edits.under[value_id], put)
+def _is_known(edits: Edits, value_id: str, put: Definition) -> bool:
+    return value_id in edits.theirs and same_value(edits.theirs[value_id], put)
 
 
 def changes_between(
-    before: View, after: Graph, value_ids: set[str], func_ids: set[str]
+    before: DefinitionView, after: Graph, value_ids: set[str], func_ids: set[str]
 ) -> list[AnyUpdate]:
-    """What head did, from what it was and what it is, where its log no longer tells."""
-    there = View.of(after)
-    return difference(before, there, value_ids | after.values.keys(), func_ids | after.funcs.keys())
+    """Head's changes, from its states before and after, where its log does not reach back."""
+    view_after = DefinitionView.of(after)
+    return difference(
+        before, view_after, value_ids | after.values.keys(), func_ids | after.funcs.keys()
+    )
 
 
-class Reach(NamedTuple):
-    """What the edits have to do with: a change of head's beside it changes nothing about them."""
+class EditFootprint(NamedTuple):
+    """All that the edits depend on: head's changes elsewhere do not affect them."""
 
     values: set[str]
     funcs: set[str]
     names: set[str]
-    wired: bool
-    """Whether there are wires among them, with which others could close a cycle."""
-    granted: bool
-    """Whether the branch has all that they want: else what is taken away elsewhere counts, too."""
+    has_inputs: bool
+    """Whether the edits set inputs, with which others could close a cycle."""
+    is_satisfied: bool
+    """Whether the branch has all that the edits set: else removals elsewhere matter, too."""
 
     @classmethod
-    def of(cls, graph: Graph, edits: Edits) -> "Reach":
-        reach = cls({*edits.values, *edits.under}, {*edits.funcs}, set(), *_granted(graph, edits))
+    def of(cls, graph: Graph, edits: Edits) -> "EditFootprint":
+        footprint = cls(
+            {*edits.values, *edits.theirs},
+            {*edits.funcs},
+            set(),
+            *_compare_with_graph(graph, edits),
+        )
         for edit in edits.values.values():
-            reach.values.update(wanted_inputs(edit.want))
-            if isinstance(edit.want, PutValue) and edit.want.name is not None:
-                reach.names.add(edit.want.name)
-        return reach
+            footprint.values.update(wanted_inputs(edit.ours))
+            if isinstance(edit.ours, PutValue) and edit.ours.name is not None:
+                footprint.names.add(edit.ours.name)
+        return footprint
 
-    def spares(self, changes: Iterable[AnyUpdate]) -> bool:
-        """Whether the branch may take these over as they are."""
-        return self.granted and not any(map(self._meets, changes))
+    def is_disjoint_from(self, changes: Iterable[AnyUpdate]) -> bool:
+        """Whether the branch may apply these changes as they are."""
+        return self.is_satisfied and not any(map(self._overlaps, changes))
 
-    def _meets(self, update: AnyUpdate) -> bool:
+    def _overlaps(self, update: AnyUpdate) -> bool:
         if isinstance(update, PutFunc | RemoveFunc):
             return update.func_id in self.funcs
         if update.value_id in self.values:
@@ -116,98 +125,98 @@ class Reach(NamedTuple):
         if isinstance(update, PutValue) and update.name in self.names:
             return True
         if isinstance(update, PutValue | SetInputs) and update.inputs:
-            return self.wired or not self.values.isdisjoint(ids_in(update.inputs))
+            return self.has_inputs or not self.values.isdisjoint(ids_in(update.inputs))
         return False
 
 
-def _granted(graph: Graph, edits: Edits) -> tuple[bool, bool]:
-    """`wired` and `granted`."""
-    wired, granted = False, True
+def _compare_with_graph(graph: Graph, edits: Edits) -> tuple[bool, bool]:
+    """`has_inputs` and `is_satisfied`."""
+    has_inputs, is_satisfied = False, True
     for value_id, edit in edits.values.items():
-        want, is_there = edit.want, value_in(graph, value_id)
-        match want:
+        ours, present = edit.ours, value_definition(graph, value_id)
+        match ours:
             case RemoveValue():
                 continue
             case PutValue():
-                granted &= same_value(is_there, want)
+                is_satisfied &= same_value(present, ours)
             case SetInputs():
-                granted &= is_there is not None and (is_there.inputs or {}) == want.inputs
+                is_satisfied &= present is not None and (present.inputs or {}) == ours.inputs
             case SetValue():
-                granted &= is_there is not None and is_there.func_id is None
-        wired |= bool(wanted_inputs(want))
-    return wired, granted
+                is_satisfied &= present is not None and present.func_id is None
+        has_inputs |= bool(wanted_inputs(ours))
+    return has_inputs, is_satisfied
 
 
-class _Scope:
-    """The values and functions that a merge may change, and around them what may forbid it."""
+class _MergeScope:
+    """The values and functions that a merge may change, and the values around that constrain it."""
 
     def __init__(self, graph: Graph, edits: Edits, changes: Sequence[AnyUpdate]) -> None:
         self._graph = graph
         self._edits = edits
         self._head = edits.head_view(graph)
-        self.values: set[str] = {*edits.values, *edits.under}
+        self.values: set[str] = {*edits.values, *edits.theirs}
         self.funcs: set[str] = set(edits.funcs)
         self._inputs: set[str] = set()
         self._names: set[str] = set()
         for update in changes:
-            self._take(update)
+            self._add(update)
         for edit in edits.values.values():
-            self._mention(edit.want)
+            self._add_references(edit.ours)
         for value_id in self.values:
-            self._mention(self._head.value(value_id))
+            self._add_references(self._head.value(value_id))
 
-    def _take(self, update: AnyUpdate) -> None:
+    def _add(self, update: AnyUpdate) -> None:
         if isinstance(update, PutFunc | RemoveFunc):
             self.funcs.add(update.func_id)
             return
         self.values.add(update.value_id)
-        self._mention(update)
+        self._add_references(update)
         if isinstance(update, RemoveValue) and update.value_id in self._graph.values:
             self.values |= self._graph.values[update.value_id].dependents
 
-    def _mention(self, update: AnyUpdate | None) -> None:
+    def _add_references(self, update: AnyUpdate | None) -> None:
         if isinstance(update, PutValue) and update.name is not None:
             self._names.add(update.name)
         if isinstance(update, PutValue | SetInputs):
             self._inputs.update(ids_in(update.inputs or {}))
 
-    def graph(self) -> Graph:
-        """Head as it was, as far as it matters here."""
-        small, known = Graph(), self._head
-        funcs = [func for func in map(known.func, sorted(self.funcs)) if func is not None]
-        whole = self.values | self._between()
-        puts = [put for put in map(known.value, sorted(whole)) if put is not None]
-        there = {put.value_id for put in puts}
-        bare = {i for put in puts for i in ids_in(put.inputs or {})} | self._inputs
-        bare |= {i for i in map(self._graph.names.get, self._names) if i is not None}
-        bare -= self.values
+    def build_graph(self) -> Graph:
+        """Head before the changes, as far as it matters here."""
+        scratch, head = Graph(), self._head
+        funcs = [func for func in map(head.func, sorted(self.funcs)) if func is not None]
+        value_ids = self.values | self._values_between()
+        puts = [put for put in map(head.value, sorted(value_ids)) if put is not None]
+        defined = {put.value_id for put in puts}
+        undefined = {i for put in puts for i in ids_in(put.inputs or {})} | self._inputs
+        undefined |= {i for i in map(self._graph.names.get, self._names) if i is not None}
+        undefined -= self.values
         placeholders = [
             PutValue.model_construct(value_id=value_id, name=self._graph.values[value_id].name)
-            for value_id in sorted(bare - there)
+            for value_id in sorted(undefined - defined)
             if value_id in self._graph.values
         ]
-        rebase(small, 0, [*funcs, *placeholders, *puts])
-        return small
+        rebase(scratch, 0, [*funcs, *placeholders, *puts])
+        return scratch
 
-    def _between(self) -> set[str]:
-        """Values on the ways from one in scope to another, which could close a cycle."""
-        if not any(wanted_inputs(edit.want) for edit in self._edits.values.values()):
-            return set()  # the edits add no wire, and head alone has no cycle
+    def _values_between(self) -> set[str]:
+        """Values on the paths from one in scope to another, which could close a cycle."""
+        if not any(wanted_inputs(edit.ours) for edit in self._edits.values.values()):
+            return set()  # the edits set no inputs, and head alone has no cycle
         values = self._graph.values
         lowest = min((values[i].rank for i in self.values if i in values), default=0)
         seen: set[str] = set()
-        stack = self._outside(self._inputs, seen)
+        stack = self._unseen_outside(self._inputs, seen)
         while stack:
             value = values[stack.pop()]
             if value.rank > lowest:
-                stack += self._outside(value.input_ids(), seen)
+                stack += self._unseen_outside(value.input_ids(), seen)
         return seen
 
-    def _outside(self, value_ids: Iterable[str], seen: set[str]) -> list[str]:
-        found = [
+    def _unseen_outside(self, value_ids: Iterable[str], seen: set[str]) -> list[str]:
+        new_ids = [
             i
             for i in dict.fromkeys(value_ids)
             if i not in seen and i not in self.values and i in self._graph.values
         ]
-        seen.update(found)
-        return found
+        seen.update(new_ids)
+        return new_ids

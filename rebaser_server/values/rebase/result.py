@@ -1,4 +1,4 @@
-"""What a batch comes to when it is applied."""
+"""The result of applying a batch."""
 
 from dataclasses import dataclass, field
 
@@ -7,12 +7,12 @@ from rebaser_core.updates import AnyUpdate
 
 
 @dataclass(slots=True)
-class Rebased:
-    """A batch as performed, and how it differs from the batch as sent."""
+class RebaseResult:
+    """A batch as performed, and the corrections that made it so."""
 
     updates: list[AnyUpdate] = field(default_factory=list)
     corrections: list[Correction] = field(default_factory=list)
     dirty: bool = False
-    """Whether it left roots."""
+    """Whether it left roots, which a DVU has to recompute from."""
     failed: int = 0
-    """Results among it that are failures."""
+    """How many of its results are failures."""

@@ -40,8 +40,8 @@ def test_a_line_that_settles_no_request_is_remembered_by_its_head_alone():
 def test_what_a_line_says_is_clean_is_no_root_any_more():
     """Also where the line has no results: nothing came out changed, and the roots are done with."""
     state = State()
-    state.graph.root(state.graph.add("early"), 4)
-    state.graph.root(state.graph.add("late"), 5)
+    state.graph.mark_root(state.graph.add("early"), 4)
+    state.graph.mark_root(state.graph.add("late"), 5)
 
     state.advance(line(clean_sequence=4, dirty_sequence=5), 1)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetInputs, SetValue
 from rebaser_server.queries.revert import Known, inverse, touched
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.definitions import func_in, value_in
+from rebaser_server.values.rebase.definitions import func_definition, value_definition
 from rebaser_server.values.rebase.rebase import rebase
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.random_batches import batches, computable, examples
@@ -17,8 +17,8 @@ A, B, C, F = (ulid(number) for number in range(4))
 
 
 def definitions(graph):
-    values = {value_id: value_in(graph, value_id) for value_id in graph.values}
-    return values, {func_id: func_in(graph, func_id) for func_id in graph.funcs}
+    values = {value_id: value_definition(graph, value_id) for value_id in graph.values}
+    return values, {func_id: func_definition(graph, func_id) for func_id in graph.funcs}
 
 
 def reverted(graph, batch, later=(), *, force=False):

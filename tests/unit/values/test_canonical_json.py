@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from rebaser_server.compute.json_values import json_equal
 from rebaser_server.values.canonical_json import (
-    all_data_of,
-    data_of,
-    text_of,
-    texts_of,
-    texts_of_numbers,
+    dumps,
+    dumps_many,
+    dumps_numbers,
+    loads,
+    loads_many,
 )
 from tests.helpers.random_batches import examples
 
@@ -39,26 +39,26 @@ def reordered(data: Any) -> Any:
 @given(JSON)
 @examples(300)
 def test_nothing_is_lost(data: Any) -> None:
-    text = text_of(data)
+    text = dumps(data)
 
-    assert json_equal(data_of(text), data)
+    assert json_equal(loads(text), data)
     assert json_equal(json.loads(text), data), "any other reader of JSON reads the same"
-    assert text_of(reordered(data)) == text_of(data_of(text)) == text
+    assert dumps(reordered(data)) == dumps(loads(text)) == text
 
 
 @given(JSON, JSON)
 @examples(300)
 def test_texts_are_equal_where_values_are_the_same(one: Any, other: Any) -> None:
-    assert (text_of(one) == text_of(other)) is json_equal(one, other)
+    assert (dumps(one) == dumps(other)) is json_equal(one, other)
 
 
 @given(st.lists(JSON, max_size=5))
 @examples(50)
 def test_columns_have_the_texts_that_values_have(data: list[Any]) -> None:
-    texts = texts_of(data)
+    texts = dumps_many(data)
 
-    assert texts.to_pylist() == list(map(text_of, data))
-    assert all(map(json_equal, all_data_of(texts), data))
+    assert texts.to_pylist() == list(map(dumps, data))
+    assert all(map(json_equal, loads_many(texts), data))
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.float64, np.bool_])
@@ -68,7 +68,7 @@ def test_numbers_have_the_texts_that_values_have(kind: Any, data: st.DataObject)
     one = {np.int64: INTEGERS, np.float64: FLOATS, np.bool_: st.booleans()}[kind]
     numbers = data.draw(st.lists(one, max_size=20))
 
-    assert texts_of_numbers(np.array(numbers, kind)).to_pylist() == list(map(text_of, numbers))
+    assert dumps_numbers(np.array(numbers, kind)).to_pylist() == list(map(dumps, numbers))
 
 
 @given(st.binary(min_size=8, max_size=8))
@@ -76,12 +76,12 @@ def test_numbers_have_the_texts_that_values_have(kind: Any, data: st.DataObject)
 def test_every_float_reads_back_bit_by_bit(octets: bytes) -> None:
     (number,) = struct.unpack("<d", octets)
     if np.isfinite(number):
-        assert struct.pack("<d", data_of(text_of(number))) == octets
+        assert struct.pack("<d", loads(dumps(number))) == octets
 
 
 def test_more_numbers_than_are_written_at_once_stay_in_order() -> None:
     count = 2**17 + 3
 
-    texts = texts_of_numbers(np.arange(count) - 5)
+    texts = dumps_numbers(np.arange(count) - 5)
 
     assert texts.to_pylist() == [str(number - 5) for number in range(count)]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rebaser_server.compute.evaluate.evaluator import MAX_MESSAGE, UnitResult
-from rebaser_server.values.graph import Status
+from rebaser_server.values.graph import ValueStatus
 from tests.helpers.graph_builder import Builder, install
 
 FUNCTIONS = """
@@ -139,8 +139,8 @@ def test_what_was_blocked_recovers() -> None:
     assert outcome.value_results == [("sum", "ok", 7), ("next", "ok", 2), ("last", "ok", 2)]
 
 
-@pytest.mark.parametrize("status", [Status.FAILED, Status.BLOCKED, Status.PENDING])
-def test_an_input_without_a_value_blocks_from_outside_of_the_run(status: Status) -> None:
+@pytest.mark.parametrize("status", [ValueStatus.FAILED, ValueStatus.BLOCKED, ValueStatus.PENDING])
+def test_an_input_without_a_value_blocks_from_outside_of_the_run(status: ValueStatus) -> None:
     build = tree()
     build.update()
     build.graph.assign(build.graph.values["sum"], None, status, "why")

@@ -10,8 +10,8 @@ from rebaser_server.compute.plan import partitioning as sharing
 from rebaser_server.compute.plan.partitioning import balance, components
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
-from rebaser_server.values.graph.csr import turned
-from rebaser_server.values.graph.toposort import sweeps
+from rebaser_server.values.graph.csr import transpose
+from rebaser_server.values.graph.toposort import topological_levels
 from tests.helpers.graph_builder import UNHURRIED, Builder
 
 edges = st.integers(1, 12).flatmap(
@@ -56,7 +56,9 @@ def test_sweeps_find_the_longest_path_to_each(drawn, narrow):
     by_taker = taken[np.argsort(dependents, kind="stable")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rebaser_server.values.graph.toposort._NARROW", 100 if narrow else 0)
-        order, levels = sweeps(widths.astype(np.int32), *turned(by_taker, widths, count))
+        order, levels = topological_levels(
+            widths.astype(np.int32), *transpose(by_taker, widths, count)
+        )
 
     graph = nx.DiGraph(pairs)
     graph.add_nodes_from(range(count))

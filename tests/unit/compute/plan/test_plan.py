@@ -44,7 +44,7 @@ def test_a_root_that_is_gone_is_nothing_to_do() -> None:
 
 def test_only_what_depends_on_a_root_is_affected() -> None:
     build = chains(3, 4)
-    build.graph.root(build.graph.values["1.2"], 1)
+    build.graph.mark_root(build.graph.values["1.2"], 1)
 
     planned = plan(build.graph, slots=2)
 
@@ -54,7 +54,7 @@ def test_only_what_depends_on_a_root_is_affected() -> None:
 
 def test_a_root_and_its_direct_dependents_are_forced() -> None:
     build = chains(1, 4)
-    build.graph.root(build.graph.values["0.1"], 1)
+    build.graph.mark_root(build.graph.values["0.1"], 1)
 
     (unit,) = map(WorkUnit.decode, plan(build.graph, slots=1).units)
 
@@ -79,7 +79,7 @@ def test_a_blob_holds_only_what_its_values_need() -> None:
 def test_what_is_connected_stays_together_level_by_level() -> None:
     """And sources, which everything shares, connect nothing."""
     build = chains(6, 5)
-    build.graph.root(build.graph.values["shared"], 1)
+    build.graph.mark_root(build.graph.values["shared"], 1)
 
     found = planned_ids(plan(build.graph, slots=2, small=0))
 
@@ -94,7 +94,7 @@ def test_components_that_meet_late_are_one() -> None:
     build.dependent("0 and 1", "sum", {"values": ["0.4", "1.4"]})
     build.dependent("2 and 3", "sum", {"values": ["2.4", "3.0"]})
     build.dependent("all", "sum", {"values": ["0 and 1", "2 and 3"]})
-    build.graph.root(build.graph.values["shared"], 1)
+    build.graph.mark_root(build.graph.values["shared"], 1)
 
     (unit,) = plan(build.graph, slots=2, small=0).units
 
@@ -103,7 +103,7 @@ def test_components_that_meet_late_are_one() -> None:
 
 def test_few_values_are_not_shared_out() -> None:
     build = chains(6, 5)
-    build.graph.root(build.graph.values["shared"], 1)
+    build.graph.mark_root(build.graph.values["shared"], 1)
 
     assert len(plan(build.graph, slots=2).units) == 1
 
@@ -111,7 +111,7 @@ def test_few_values_are_not_shared_out() -> None:
 @pytest.mark.parametrize("slots", [1, 2, 7])
 def test_blobs_are_of_similar_size(slots: int) -> None:
     build = chains(400, 3)
-    build.graph.root(build.graph.values["shared"], 1)
+    build.graph.mark_root(build.graph.values["shared"], 1)
 
     planned = plan(build.graph, slots=slots, small=50)
 
@@ -127,7 +127,7 @@ def test_the_order_is_by_rank_and_not_by_age() -> None:
     build.source("old", 1)
     build.source("young", 1)
     old = build.graph.values["old"]
-    assert not build.graph.order_after(old, ["young"])
+    assert not build.graph.order_inputs_before(old, ["young"])
     build.dependent("young", "count", {"values": []})
     build.dependent("old", "identity", {"value": "young"})
 

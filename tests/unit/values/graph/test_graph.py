@@ -22,13 +22,21 @@ from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.work_unit import WorkUnit
 from rebaser_server.store import graph_loader, table_schema
 from rebaser_server.store.table_schema import graph_of, rows_of
-from rebaser_server.values.graph import Graph, Status, adjacency, ids, names, text_column, toposort
+from rebaser_server.values.graph import (
+    Graph,
+    ValueStatus,
+    adjacency,
+    ids,
+    names,
+    text_column,
+    toposort,
+)
 from rebaser_server.values.graph.columns import STATUSES
 from rebaser_server.values.graph.hash_index import hash_of, hashes_of
-from rebaser_server.values.graph.ids import arrow_ids, raw_ids
-from rebaser_server.values.graph.names import Names
-from rebaser_server.values.graph.signatures import Shapes
-from rebaser_server.values.graph.text_column import Texts
+from rebaser_server.values.graph.ids import arrow_ids, padded_ids
+from rebaser_server.values.graph.names import NameIndex
+from rebaser_server.values.graph.signatures import Signatures
+from rebaser_server.values.graph.text_column import TextColumn
 from rebaser_server.values.rebase.rebase import rebase
 from tests.helpers.checkpoint_writer import function, ulid
 from tests.helpers.random_batches import (
@@ -45,10 +53,10 @@ from tests.helpers.replay import after, bytes_of
 THRESHOLDS = [
     (ids, "_RECENT", 2),
     (names, "_RECENT", 2),
-    (names, "_AT_ONCE", 2),
+    (names, "_CHUNK", 2),
     (text_column, "_FEW", 0),
     (text_column, "_SPARE", 1),
-    (adjacency, "_SOON", 1),
+    (adjacency, "_MIN_DELTA", 1),
     (adjacency, "_CHUNK", 1),
     (toposort, "_NARROW", 0),
     (closures, "_NARROW", 0),
@@ -67,14 +75,14 @@ def as_if_large():
 
 @given(histories, st.lists(st.booleans(), min_size=5, max_size=5))
 @examples(100)
-def test_folding_changes_nothing_that_can_be_seen(history, when):
+def test_compaction_changes_nothing_that_can_be_seen(history, when):
     """Batches as performed, corrections, the graph, and what is planned on it."""
     graph, tidied = Graph(), Graph()
     for sequence, (batch, tidy) in enumerate(zip(history, when, strict=False), 1):
         done = rebase(graph, sequence, batch)
         if tidy:
-            tidied.tidy()
-            tidied.wiring.fold()
+            tidied.compact()
+            tidied.adjacency.compact()
             tidied.names.compact()
         again = rebase(tidied, sequence, batch)
 
@@ -98,8 +106,8 @@ def test_what_was_saved_and_loaded_goes_on_as_what_was_not(history, batch):
     assert bytes_of(rebase(loaded, 99, batch)) == bytes_of(rebase(live, 99, batch))
     assert contents(loaded) == contents(live)
     require_consistent(loaded)
-    loaded.settle_roots(98)
-    live.settle_roots(98)
+    loaded.clear_roots(98)
+    live.clear_roots(98)
     assert dict(loaded.roots) == dict(live.roots)
     assert contents(deepcopy(loaded)) == contents(live)
 
@@ -115,7 +123,7 @@ def test_rows_of_what_was_touched_bring_a_table_to_the_present(history):
         graph.touched.clear()
         graph.touched_funcs.clear()
         if commit % 2:
-            graph.tidy()
+            graph.compact()
     table = pa.concat_tables(reversed(tables))
 
     assert contents(graph_of(table)) == contents(graph)
@@ -226,11 +234,11 @@ def test_ids_whose_hashes_collide_are_told_apart():
 @given(st.lists(st.text("0123456789ABCZ.", min_size=1, max_size=26), unique=True, max_size=20))
 @examples(50)
 def test_ids_are_the_same_as_text_and_as_columns(known):
-    raw = raw_ids(pa.array(["unused", *known], pa.string())[1:])
+    raw = padded_ids(pa.array(["unused", *known], pa.string())[1:])
 
     assert arrow_ids(raw).to_pylist() == known
     assert hashes_of(raw).tolist() == [hash_of(i.encode().ljust(26, b"\0")) for i in known]
-    assert raw_ids(pa.array(["more than twenty-six characters"])).tolist() == [b"\xff"]
+    assert padded_ids(pa.array(["more than twenty-six characters"])).tolist() == [b"\xff"]
 
 
 @given(
@@ -241,7 +249,7 @@ def test_ids_are_the_same_as_text_and_as_columns(known):
 )
 @examples(100)
 def test_texts_stay_at_their_rows(steps):
-    kept, texts_ = [], Texts()
+    kept, texts_ = [], TextColumn()
     for step, text in steps:
         if step == "add":
             assert texts_.add(text) == len(kept)
@@ -288,12 +296,14 @@ def test_removing_all_inputs_of_a_value_looks_at_them_once():
     """Each removal by itself went through all that were left: quadratic."""
     puts = [PutValue(value_id=ulid(n), value=n) for n in range(2_000)]
     graph = Graph()
-    taker = PutValue(
+    dependent = PutValue(
         value_id=ulid(5_000), func_id=FUNCS[0], inputs={"values": [p.value_id for p in puts]}
     )
-    rebase(graph, 1, [*puts, taker])
+    rebase(graph, 1, [*puts, dependent])
 
-    with mock.patch.object(Shapes, "without", autospec=True, side_effect=Shapes.without) as asked:
+    with mock.patch.object(
+        Signatures, "without", autospec=True, side_effect=Signatures.without
+    ) as asked:
         rebase(graph, 2, [RemoveValue(value_id=put.value_id) for put in puts[1:]])
         assert graph.values[ulid(5_000)].inputs == {"values": [ulid(0)]}
 
@@ -311,7 +321,7 @@ def test_an_id_that_is_used_again_brings_nothing_back():
             PutValue(value_id=VALUES[1], func_id=FUNCS[0], inputs={"values": [VALUES[0]]}),
         ],
     )
-    graph.tidy()
+    graph.compact()
 
     rebase(graph, 2, [RemoveValue(value_id=VALUES[0]), PutValue(value_id=VALUES[0])])
 
@@ -337,9 +347,13 @@ def test_a_value_says_what_it_is():
     rebase(graph, 1, [PutValue(value_id=VALUES[0], name="n", value={"b": 1, "a": [1.0]})])
     value = graph.values[VALUES[0]]
 
-    assert (value.text, value.value, value.status) == ('{"a":[1.0],"b":1}', value.value, Status.OK)
+    assert (value.text, value.value, value.status) == (
+        '{"a":[1.0],"b":1}',
+        value.value,
+        ValueStatus.OK,
+    )
     assert value == graph.values.get(VALUES[0])
     assert VALUES[0] in repr(value)
-    assert isinstance(graph.names, Names)
-    with pytest.raises(ValueError, match="no id"):
+    assert isinstance(graph.names, NameIndex)
+    with pytest.raises(ValueError, match="is not the id"):
         graph.add("more than twenty-six characters")

@@ -11,8 +11,8 @@ from rebaser_server.commit_log.batch_store import Batches, MissingBatch
 from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult
 from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK
 from rebaser_server.store.batch_files import Results
-from rebaser_server.values.canonical_json import text_of
-from rebaser_server.values.rebase.apply_results import fold
+from rebaser_server.values.canonical_json import dumps
+from rebaser_server.values.rebase.apply_results import apply_result_table
 from rebaser_server.values.rebase.rebase import rebase
 from tests.helpers.random_batches import batches, contents, examples, histories
 from tests.helpers.replay import after
@@ -31,7 +31,7 @@ def _status_and_text(result: SetComputed) -> tuple[int, str]:
         return FAILED, result.failed
     if result.blocked_by is not None:
         return BLOCKED, result.blocked_by
-    return OK, text_of(result.value)
+    return OK, dumps(result.value)
 
 
 @given(histories, batches)
@@ -42,7 +42,7 @@ def test_columns_do_what_updates_do(history, batch):
         one, other = after(history), after(history)
 
         by_updates = rebase(one, 99, results, covers)
-        by_columns = fold(other, table_of(results), covers)
+        by_columns = apply_result_table(other, table_of(results), covers)
 
         assert contents(one) == contents(other)
         assert bool(by_updates.corrections) == bool(by_columns.corrections)
@@ -57,7 +57,9 @@ def test_columns_do_what_updates_do(history, batch):
 def test_what_is_stale_is_dropped_and_told_of_once(edit):
     graph = after([DEFINITIONS, [edit]])
 
-    done = fold(graph, table_of([SetComputed(value_id=v, value=5) for v in (FIRST, SECOND)]), 2)
+    done = apply_result_table(
+        graph, table_of([SetComputed(value_id=v, value=5) for v in (FIRST, SECOND)]), 2
+    )
 
     assert [(c.index, c.code) for c in done.corrections] == [(0, "stale-result")]
     assert done.corrections[0].detail.startswith("1 value")

@@ -146,7 +146,7 @@ def test_any_batch_of_results_does_what_the_model_does(history, batch):
     for covers in (len(history) - 1, len(history)):
         done = rebase(graph, 99, batch, covers)
         _, corrections = model.apply(99, batch, covers)
-        graph.settle_roots(covers)
+        graph.clear_roots(covers)
         model.settle(covers)
 
         assert [(c.index, c.code) for c in done.corrections] == [c[:2] for c in corrections]

@@ -7,8 +7,8 @@ from hypothesis import given, target
 from hypothesis import strategies as st
 
 from rebaser_core.updates import PutValue, RemoveValue, SetInputs, SetValue
-from rebaser_server.values.rebase.definitions import value_in
-from rebaser_server.values.rebase.merge import Reach
+from rebaser_server.values.rebase.definitions import value_definition
+from rebaser_server.values.rebase.merge import EditFootprint
 from rebaser_server.values.rebase.rebase import rebase
 from tests.helpers.in_memory_branch import Branch, Head, definitions
 from tests.helpers.paths import ROOT
@@ -36,7 +36,7 @@ def told(start, story):
             branch.request(batch)
         else:
             branch.catch_up()
-        if who == "reach" or Reach.of(branch.graph, branch.edits).granted:
+        if who == "reach" or EditFootprint.of(branch.graph, branch.edits).is_satisfied:
             assert definitions(branch.graph) == branch.must_be()
     return head, branch
 
@@ -90,9 +90,9 @@ def test_what_head_is_can_be_told_from_a_branch(start, story):
     _, branch = told(start, story)
     view = branch.edits.head_view(branch.graph)
 
-    values = {*branch.edits.under, *branch.graph.values, *branch.reached.values}
+    values = {*branch.edits.theirs, *branch.graph.values, *branch.reached.values}
     assert {i: known(view.value(i)) for i in values} == {
-        i: known(value_in(branch.reached, i)) for i in values
+        i: known(value_definition(branch.reached, i)) for i in values
     }
 
 
@@ -171,7 +171,7 @@ def test_edits_come_back_from_a_checkpoint_as_they_were(start, story, more):
 
     again = branch.fork()
 
-    assert again.edits.plain(again.graph) == branch.edits.plain(branch.graph)
+    assert again.edits.to_json(again.graph) == branch.edits.to_json(branch.graph)
     assert again.must_be() == branch.must_be()
     head.request(more)
     assert list(map(as_plain, again.catch_up())) == list(map(as_plain, branch.catch_up()))
@@ -206,9 +206,9 @@ def test_what_is_beside_the_edits_is_taken_over_as_it_is(start, own, batch):
     for edit in own:
         branch.request(edit)
     done = head.request(batch).updates
-    reach = Reach.of(branch.graph, branch.edits)
+    reach = EditFootprint.of(branch.graph, branch.edits)
 
-    spared = reach.spares(done)
+    spared = reach.is_disjoint_from(done)
     branch.catch_up()
 
     assert definitions(branch.graph) == branch.must_be()

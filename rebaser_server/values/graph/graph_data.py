@@ -1,0 +1,141 @@
+"""The data of a graph: its columns, and the bulk reads that planner and store make."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rebaser_server.values.graph.adjacency import Adjacency
+from rebaser_server.values.graph.columns import REMOVED, Columns
+from rebaser_server.values.graph.dirty_sets import Roots, Touched
+from rebaser_server.values.graph.hash_index import HashIndex
+from rebaser_server.values.graph.ids import IdIndex, arrow_ids, padded_ids
+from rebaser_server.values.graph.names import NameIndex
+from rebaser_server.values.graph.order import TopologicalOrder, rank_all
+from rebaser_server.values.graph.signatures import Signatures
+from rebaser_server.values.graph.text_column import EMPTY, TextColumn
+from rebaser_server.values.graph.types import Func
+
+NULL: Final = "null"
+_MAX_DELTA_RATIO: Final = 0.125
+"""Delta edges for each compacted one from which `compact` moves them there."""
+
+
+class GraphData:
+    """Values, functions, names and roots. Only `Graph` changes them."""
+
+    def __init__(
+        self,
+        columns: Columns | None = None,
+        signatures: Signatures | None = None,
+        refs: NDArray[np.int32] | None = None,
+        *,
+        func_ids: Iterable[str] = (),
+        funcs: Iterable[Func] = (),
+        texts: pa.Array = EMPTY,
+        names: pa.Array = EMPTY,
+        hash_index: HashIndex | None = None,
+    ) -> None:
+        """Empty; or, for the store, of columns that lack ranks and `start`. Nothing is touched.
+
+        `refs`: the inputs of all values, in the order of the columns. `func_ids`, `texts`,
+        `names`: what the columns hold indices of. `hash_index`: the ids' indices by their hashes.
+
+        Raises:
+            ValueError: a value depends on itself.
+        """
+        self.columns: Final = columns or Columns()
+        self.signatures: Final = signatures or Signatures()
+        self.count = len(self.columns)
+        self.texts: Final = TextColumn(texts)
+        self._null = self.texts.add(NULL)
+        self.func_ids: Final = list(func_ids)
+        """Ids of functions that values use, or used."""
+        self._func_indices = {func_id: place for place, func_id in enumerate(self.func_ids)}
+        func_indices = self.columns.func.all
+        self._users = np.bincount(
+            func_indices[func_indices >= 0], minlength=len(self.func_ids)
+        ).tolist()
+        self.funcs: Final = {func.id: func for func in funcs}
+        self._ids: Final = IdIndex(self.columns, hash_index)
+        self.names: Final = NameIndex(self.columns, names)
+        self.roots: Final = Roots(self.columns, self._ids)
+        self.touched: Final = Touched(self.columns, self._ids)
+        self.touched_funcs: set[str] = set()
+        """Functions changed or removed since the store last saved them."""
+        self.adjacency: Final = Adjacency(self.columns, self.signatures, refs)
+        if self.count:
+            rank_all(
+                self.columns, self.adjacency, self.signatures.widths_of(self.columns.signature.all)
+            )
+        self._order: Final = TopologicalOrder(self.columns, self.adjacency)
+        self._scratch: NDArray[np.int32] | None = None
+
+    def id_at(self, index: int) -> str:
+        raw: bytes = self.columns.ids.buffer[index]
+        return raw.decode()
+
+    def index_of(self, value_id: str) -> int:
+        """Its index, or -1: there is no such value."""
+        index = self._ids.find(value_id)
+        return -1 if index >= 0 and self.columns.status.at[index] == REMOVED else index
+
+    def indices_of(self, ids: Any) -> NDArray[np.int32]:
+        """The index of each id, Arrow strings or a sequence of text; -1: there is no such value."""
+        indices = self._ids.find_all(padded_ids(ids))
+        if not len(self.columns.status.buffer):  # -1 is an index of anything but nothing
+            return indices
+        indices[self.columns.status.buffer[indices] == REMOVED] = -1
+        return indices
+
+    def ids_of(self, indices: NDArray[Any]) -> pa.StringArray:
+        return arrow_ids(self.columns.ids.buffer[indices])
+
+    def texts_of(self, indices: NDArray[Any]) -> pa.Array:
+        """Canonical JSON text; messages of values that are failed or blocked."""
+        return self.texts.take(self.columns.text.buffer[indices])
+
+    def text_sizes(self, indices: NDArray[Any]) -> NDArray[np.int64]:
+        """Bytes of each text of `texts_of`."""
+        return self.texts.sizes(self.columns.text.buffer[indices])
+
+    def all_indices(self) -> NDArray[np.int64]:
+        """Of the values that there are, in the order in which they were defined."""
+        return np.flatnonzero(self.columns.status.all != REMOVED)
+
+    def users_of(self, func_id: str) -> set[str]:
+        """The values that a function computes."""
+        return {self.id_at(index) for index in self._users_of(func_id).tolist()}
+
+    def borrow_scratch(self) -> NDArray[np.int32]:
+        """A zero for each value: making so many each time would cost too much."""
+        scratch, self._scratch = self._scratch, None
+        if scratch is None or len(scratch) < len(self.columns):
+            scratch = np.zeros(len(self.columns.ids.buffer), np.int32)
+        return scratch
+
+    def return_scratch(self, scratch: NDArray[np.int32]) -> None:
+        """Return what was borrowed, all zeros again."""
+        self._scratch = scratch
+
+    def compact(self) -> None:
+        """Free what edits left behind. Nothing that can be seen changes."""
+        if self.adjacency.delta_ratio > _MAX_DELTA_RATIO:
+            self.adjacency.compact()
+        if self.texts.waste > 1:
+            self._compact_texts()
+        if self.names.texts.waste > 1:
+            self.names.compact()
+
+    def _users_of(self, func_id: str) -> NDArray[Any]:
+        func_index = self._func_indices.get(func_id)
+        if func_index is None or not self._users[func_index]:
+            return np.empty(0, np.int64)
+        return np.flatnonzero(self.columns.func.all == func_index)
+
+    def _compact_texts(self) -> None:
+        self.texts.compact(self.columns.text.all)
+        self.columns.text.all[:] = np.arange(len(self.columns), dtype=np.int32)
+        self._null = self.texts.add(NULL)
