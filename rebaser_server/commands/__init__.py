@@ -1,6 +1,6 @@
-"""What `rebaser` can be told to do: a module a subject, each with `add`, which declares it.
+"""The command line: a module for each subject, with `add`, which declares its commands.
 
-A command is a function of the settings and its arguments that returns an exit code.
-What it needs it imports itself: Delta and Arrow take a second that `rebaser settings`
-and a mistyped variable need not wait for.
+A command's handler is a coroutine that takes the settings, or a deployment, and the arguments,
+and returns an exit code. Handlers import what they need when they run: `rebaser --help` imports
+neither NATS nor pydantic. Only `__main__` imports this package. Begin with `cli.py`.
 """

@@ -1,53 +1,57 @@
-"""`rebaser checkpoint`: save the state of a change set now, and say when it is stored."""
+"""`rebaser checkpoint`: store the state of a change set now, and wait until it is stored."""
 
 import argparse
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import deadlines
-from rebaser_server.commands.support.addressing import existing
-from rebaser_server.commands.support.arguments import add_change_set, runs
+from rebaser_server.commands.support.arguments import add_change_set, add_command, with_deployment
 from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
+    from rebaser_core.ids import ChangeSet
     from rebaser_server.commands.support.deployment import Deployment
     from rebaser_server.store.checkpoints import Checkpoints
 
-_FIRST_LOOK: Final = 0.05  # seconds between two looks into the store, doubled up to
-_LAST_LOOK: Final = 2.0
+_FIRST_DELAY: Final = 0.05  # seconds between two reads of the store, doubled up to
+_LAST_DELAY: Final = 2.0
 
 
 def add(commands: Any) -> None:
     """Declare the command."""
-    checkpoint = commands.add_parser("checkpoint", help="save the state of a change set now")
+    checkpoint = add_command(
+        commands, "checkpoint", _checkpoint, about="store the state of a change set now"
+    )
     add_change_set(checkpoint)
     checkpoint.add_argument(
-        "--within", type=float, default=600.0, metavar="SECONDS", help="to be stored in; 600"
+        "--within",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="timeout in seconds (default: %(default)g)",
     )
-    runs(checkpoint, _checkpoint)
 
 
-async def _checkpoint(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> int:
+@with_deployment
+async def _checkpoint(deployment: "Deployment", arguments: argparse.Namespace) -> int:
+    from rebaser_core.jetstream import deadlines
     from rebaser_server.commands.support.pauses import warn_if_paused
     from rebaser_server.store.checkpoints import Checkpoints
 
-    change_set = await existing(at, arguments)
-    await warn_if_paused(at, change_set)
-    checkpoints = Checkpoints(settings.store.root, settings.store.options)
+    change_set = await deployment.require_change_set(arguments)
+    await warn_if_paused(deployment, change_set)
+    store = deployment.settings.store
+    checkpoints = Checkpoints(store.root, store.options)
     commit, stored = None, None
     try:
         async with deadlines.within(arguments.within):
-            commit = await at.client.operations.checkpoint(*change_set)
-            stored = await _stored(checkpoints, change_set, commit)
+            commit = await deployment.client.operations.checkpoint(*change_set)
+            stored = await _until_stored(checkpoints, change_set, commit)
     except TimeoutError:
         complain(
-            "rebaser: the request still waits in line: `rebaser queue`"
+            "rebaser: the request still waits in the queue: `rebaser queue`"
             if commit is None
             else f"rebaser: commit {commit} is not in {checkpoints.uri(change_set)} yet; "
-            "the Rebaser's log says why (`no checkpoint`), and the commit log has everything"
+            "the daemon logs the reason (`checkpoint failed`), and the commit log has all commits"
         )
     if arguments.json:
         uri = checkpoints.uri(change_set)
@@ -57,12 +61,14 @@ async def _checkpoint(at: "Deployment", settings: Settings, arguments: argparse.
     return Exit.FAILED if stored is None else Exit.OK
 
 
-async def _stored(checkpoints: "Checkpoints", change_set: ChangeSet, commit: int) -> int:
-    """The commit of a checkpoint that holds `commit`, once the store has it."""
-    delay = _FIRST_LOOK
+async def _until_stored(checkpoints: "Checkpoints", change_set: "ChangeSet", commit: int) -> int:
+    """The commit of the first checkpoint that contains `commit`, once the store has one."""
+    import asyncio
+
+    delay = _FIRST_DELAY
     while True:
         stored = await asyncio.to_thread(checkpoints.last, change_set)
         if stored >= commit:
             return stored
         await asyncio.sleep(delay)
-        delay = min(2 * delay, _LAST_LOOK)
+        delay = min(2 * delay, _LAST_DELAY)

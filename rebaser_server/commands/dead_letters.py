@@ -1,57 +1,69 @@
-"""`rebaser dead-letters`: look at requests that were given up, replay them, or throw them away."""
+"""`rebaser dead-letters`: list, show, replay and purge the requests that Rebaser gave up."""
 
 import argparse
-import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rebaser_server.commands.support.arguments import add_json, runs
-from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.settings.settings import Settings
+from rebaser_server.commands.support.arguments import (
+    Parser,
+    add_command,
+    add_group,
+    with_deployment,
+)
 from rebaser_server.terminal.lines import say, say_json
+
+if TYPE_CHECKING:
+    from rebaser_server.commands.support.deployment import Deployment
 
 
 def add(commands: Any) -> None:
     """Declare the commands."""
-    letters = commands.add_parser("dead-letters", help="requests that were given up")
-    verbs = letters.add_subparsers(required=True, metavar="VERB")
+    group = add_group(
+        commands, "dead-letters", about="list, show, replay or purge requests that Rebaser gave up"
+    )
 
-    listed = verbs.add_parser("list", help="the latest, the latest first")
-    listed.add_argument("--limit", type=int, default=50)
-    add_json(listed)
-    listed.set_defaults(command=_list)
+    listing = add_command(group, "list", _list, about="list dead letters, the latest first")
+    listing.add_argument(
+        "--limit", type=int, default=50, help="number of letters to list (default: %(default)s)"
+    )
 
-    shown = verbs.add_parser("show", help="one, with what it asked for")
-    shown.add_argument("sequence", type=int)
-    add_json(shown)
-    shown.set_defaults(command=_show)
+    show = add_command(group, "show", _show, about="show one dead letter with its updates")
+    _add_number(show)
 
-    replayed = verbs.add_parser("replay", help="enqueue again what it asked for")
-    replayed.add_argument("sequence", type=int, nargs="+")
-    add_json(replayed)
-    replayed.set_defaults(command=_replay)
+    replay = add_command(
+        group, "replay", _replay, about="enqueue the updates of dead letters as new requests"
+    )
+    _add_number(replay, nargs="+")
 
-    purged = verbs.add_parser("purge", help="throw letters away for good")
-    purged.add_argument("sequence", type=int, nargs="*")
-    purged.add_argument("--all", action="store_true")
-    runs(
-        purged,
+    purge = add_command(
+        group,
+        "purge",
         _purge,
-        complaint=lambda given: (
-            "name the letters by NUMBER, or say --all"
-            if given.all is bool(given.sequence)
+        about="delete dead letters for good",
+        validate=lambda arguments: (
+            "give the NUMBER of each letter, or --all"
+            if arguments.all is bool(arguments.sequence)
             else None
         ),
     )
+    _add_number(purge, nargs="*")
+    purge.add_argument("--all", action="store_true", help="delete all dead letters")
 
 
-def _list(settings: Settings, arguments: argparse.Namespace) -> int:
+def _add_number(parser: Parser, **options: Any) -> None:
+    default = " (default: none)" if options.get("nargs") == "*" else ""
+    parser.add_argument(
+        "sequence",
+        type=int,
+        metavar="NUMBER",
+        help=f"number of the letter, as in `rebaser dead-letters list`{default}",
+        **options,
+    )
+
+
+@with_deployment
+async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.output import show
     from rebaser_server.commands.support.dead_letters import latest
-    from rebaser_server.commands.support.deployment import deployment
-
-    async def rows() -> list[dict[str, Any]]:
-        async with deployment(settings) as at:
-            return [x.summary() for x in await latest(at.js, at.subjects, arguments.limit)]
 
     headings = {
         "sequence": "number",
@@ -61,51 +73,46 @@ def _list(settings: Settings, arguments: argparse.Namespace) -> int:
         "attempts": "attempts",
         "reason": "reason",
     }
-    show(asyncio.run(rows()), headings, as_json=arguments.json, nothing="no dead letters")
-    return Exit.OK
+    letters = await latest(deployment.js, deployment.subjects, arguments.limit)
+    rows = [letter.summary() for letter in letters]
+    show(rows, headings, as_json=arguments.json, nothing="no dead letters")
 
 
-def _show(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.support.dead_letters import letter
-    from rebaser_server.commands.support.deployment import deployment
+@with_deployment
+async def _show(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+    from rebaser_server.commands.support.dead_letters import load
 
-    async def body() -> dict[str, Any]:
-        async with deployment(settings) as at:
-            found = await letter(at.js, at.subjects, at.batches, arguments.sequence)
-            return {**found.summary(), "headers": found.headers, "asked": found.asked()}
-
-    say_json(asyncio.run(body()), indent=2)
-    return Exit.OK
+    letter = await load(deployment.js, deployment.subjects, deployment.batches, arguments.sequence)
+    content = {"headers": letter.headers, "asked": letter.content()}
+    say_json({**letter.summary(), **content}, indent=2)
 
 
-def _replay(settings: Settings, arguments: argparse.Namespace) -> int:
+@with_deployment
+async def _replay(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.support.dead_letters import replay
-    from rebaser_server.commands.support.deployment import deployment
 
-    async def body() -> None:
-        async with deployment(settings) as at:
-            done = []
-            for sequence in arguments.sequence:
-                request_id = await replay(at.js, at.subjects, at.batches, at.client, sequence)
-                done.append({"sequence": sequence, "request": str(request_id)})
-                if not arguments.json:
-                    say(f"{sequence}: enqueued again as request {request_id}")
-            if arguments.json:
-                say_json(done)
-
-    asyncio.run(body())
-    return Exit.OK
-
-
-async def _purge(at: Any, _: Settings, arguments: argparse.Namespace) -> None:
-    stream = at.subjects.dead_letters_stream
-    before = (await at.js.stream_info(stream))["state"]["messages"]
-    if arguments.all:
-        await at.js.purge(stream)
+    replayed = []
     for sequence in arguments.sequence:
-        await at.js.delete_message(stream, sequence)
-    gone = before - (await at.js.stream_info(stream))["state"]["messages"]
+        request_id = await replay(
+            deployment.js, deployment.subjects, deployment.batches, deployment.client, sequence
+        )
+        replayed.append({"sequence": sequence, "request": str(request_id)})
+        if not arguments.json:
+            say(f"{sequence}: enqueued again as request {request_id}")
     if arguments.json:
-        say_json({"purged": gone})
+        say_json(replayed)
+
+
+@with_deployment
+async def _purge(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+    js, stream = deployment.js, deployment.subjects.dead_letters_stream
+    before = (await js.stream_info(stream))["state"]["messages"]
+    if arguments.all:
+        await js.purge(stream)
+    for sequence in arguments.sequence:
+        await js.delete_message(stream, sequence)
+    purged = before - (await js.stream_info(stream))["state"]["messages"]
+    if arguments.json:
+        say_json({"purged": purged})
     else:
-        say(f"{gone} thrown away")
+        say(f"{purged} purged")

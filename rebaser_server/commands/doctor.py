@@ -1,37 +1,47 @@
-"""`rebaser doctor`: whether the deployment is well."""
+"""`rebaser doctor`: check a deployment, and repair it."""
 
 import argparse
-import asyncio
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_server.commands.support.arguments import add_json
+from rebaser_server.commands.support.arguments import add_command
 from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from rebaser_server.doctor.findings import Finding
+    from rebaser_server.settings.settings import Settings
 
 SAMPLE: Final = 20
-"""Change sets whose store and log are compared unless all are asked for."""
+"""Change sets whose store and log `doctor` compares without `--all`."""
+
+_HEADINGS: Final = {
+    "severity": "",
+    "check": "check",
+    "where": "where",
+    "what": "what",
+    "done": "remedy",
+}
 
 
 def add(commands: Any) -> None:
     """Declare the command."""
-    doctor = commands.add_parser(
+    doctor = add_command(
+        commands,
         "doctor",
-        help="check streams, tasks, store and logs; exit code 0 well, 3 repairable, 4 not",
+        examine,
+        about="check streams, tasks, store and logs; "
+        "exit codes: 0 healthy, 3 repairable, 4 needs a person",
     )
     doctor.add_argument("--repair", action="store_true", help="repair what is safe to repair")
-    doctor.add_argument("--all", action="store_true", help=f"all change sets, not {SAMPLE} of them")
     doctor.add_argument(
-        "--deep", action="store_true", help="compare each checkpoint with what the log makes of it"
+        "--all", action="store_true", help=f"check all change sets, not {SAMPLE} of them"
     )
-    add_json(doctor)
-    doctor.set_defaults(command=_doctor)
+    doctor.add_argument(
+        "--deep", action="store_true", help="compare each checkpoint with a replay of the log"
+    )
 
 
-def _doctor(settings: Settings, arguments: argparse.Namespace) -> int:
-    return asyncio.run(_examined(settings, arguments))
-
-
-async def _examined(settings: Settings, arguments: argparse.Namespace) -> int:
+async def examine(settings: "Settings", arguments: argparse.Namespace) -> int:
+    """Check the deployment, repair it if asked to, and print what was found."""
     from rebaser_core.jetstream import connected
     from rebaser_server.commands.render.output import show
     from rebaser_server.doctor.checks import Examination, repaired
@@ -45,23 +55,18 @@ async def _examined(settings: Settings, arguments: argparse.Namespace) -> int:
             sample=None if arguments.all else SAMPLE,
             deep=arguments.deep,
         )
-        found = [finding async for finding in examination.findings()]
+        findings = [finding async for finding in examination.findings()]
         if arguments.repair:
-            found = [await repaired(finding) for finding in found]
-    rows = [finding.plain() for finding in found]
-    for row in rows:
-        row["done"] = "repaired" if row["repaired"] else ""
-        if not row["repaired"]:
-            row["done"] = "--repair" if row["repairable"] else row["remedy"] or ""
-    headings = {
-        "severity": "",
-        "check": "check",
-        "where": "where",
-        "what": "what",
-        "done": "remedy",
-    }
-    show(rows, headings, as_json=arguments.json, nothing="nothing found: all is well")
-    left = [finding for finding in found if finding.matters]
-    if not left:
+            findings = [await repaired(finding) for finding in findings]
+    rows = [{**finding.plain(), "done": _remedy(finding)} for finding in findings]
+    show(rows, _HEADINGS, as_json=arguments.json, nothing="nothing found: all is well")
+    problems = [finding for finding in findings if finding.matters]
+    if not problems:
         return Exit.OK
-    return Exit.REPAIRABLE if all(finding.repair for finding in left) else Exit.DAMAGED
+    return Exit.REPAIRABLE if all(finding.repair for finding in problems) else Exit.DAMAGED
+
+
+def _remedy(finding: "Finding") -> str:
+    if finding.repaired:
+        return "repaired"
+    return finding.remedy if finding.repair is None else "--repair"

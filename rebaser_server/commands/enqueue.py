@@ -1,92 +1,105 @@
-"""`rebaser enqueue`: send a file of updates, and see it through."""
+"""`rebaser enqueue`: send a file of updates, and wait for the outcome."""
 
 import argparse
-import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_server.commands.support.addressing import addressed, existing
-from rebaser_server.commands.support.arguments import add_change_set, add_json, ulid
+from rebaser_server.commands.support.arguments import (
+    add_change_set,
+    add_command,
+    request_id,
+    with_deployment,
+)
 from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal.lines import complain, say, say_json
 
-_BATCH: Final = "a batch is a JSON array of updates: docs/wire.md has what they look like"
-_HINT: Final = "; --unregistered begins one, which no list of change sets has"
+if TYPE_CHECKING:
+    from rebaser_server.commands.support.deployment import Deployment
+    from rebaser_server.settings.settings import Settings
+
+_BATCH: Final = "a batch is a JSON array of updates, described in docs/wire.md"
+_HINT: Final = "; --unregistered starts one that no list of change sets shows"
 
 
 def add(commands: Any) -> None:
     """Declare the command."""
-    enqueue = commands.add_parser("enqueue", help="enqueue the updates in a file")
+    enqueue = add_command(
+        commands,
+        "enqueue",
+        _enqueue,
+        about="send a file of updates to a change set",
+        validate=lambda arguments: (
+            "--strict needs --wait: only the reply tells of corrections"
+            if arguments.strict and not arguments.wait
+            else None
+        ),
+    )
     add_change_set(enqueue)
     enqueue.add_argument(
-        "file", type=Path, help="a JSON array of updates, as docs/wire.md has them; - for stdin"
+        "file", type=Path, help="file with a JSON array of updates (docs/wire.md); - reads stdin"
     )
     enqueue.add_argument(
-        "--request-id", type=_request_id, help="send again, once: the id that was printed before"
+        "--request-id",
+        type=request_id,
+        metavar="ULID",
+        help="id of the request; sent again, it takes effect once (default: a new id)",
     )
     enqueue.add_argument(
-        "--wait", action="store_true", help="until it is committed and its update has run"
+        "--wait",
+        action="store_true",
+        help="wait until the request is committed and the values that depend on it are computed",
     )
     enqueue.add_argument(
-        "--strict", action="store_true", help="with --wait: any correction is an error (code 6)"
+        "--strict",
+        action="store_true",
+        help="with --wait: end with exit code 6 if Rebaser corrected any update",
     )
     enqueue.add_argument(
         "--unregistered",
         action="store_true",
-        help="the change set may be a new one, in no list of any workspace",
+        help="accept a new change set, which no list of change sets shows",
     )
-    add_json(enqueue)
-    enqueue.set_defaults(command=_enqueue)
 
 
-def _request_id(text: str) -> Any:
-    from rebaser_core.ids import RequestId
-
-    return ulid(RequestId)(text)
-
-
-def _enqueue(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.progress import follow
-    from rebaser_server.commands.support.deployment import deployment
-
-    if arguments.strict and not arguments.wait:
-        complain("rebaser: --strict needs --wait: without a reply no correction is known")
-        return Exit.BAD_SETTINGS
+async def _enqueue(settings: "Settings", arguments: argparse.Namespace) -> int | None:
     updates = _read(arguments.file)
     if updates is None:
         return Exit.FAILED
+    arguments.updates = updates
+    return await _send(settings, arguments)
 
-    async def body() -> Exit:
-        async with deployment(settings) as at:
-            if arguments.unregistered:
-                change_set = await addressed(at, arguments)
-            else:
-                change_set = await existing(at, arguments, _HINT)
-            if arguments.wait:
-                return await follow(
-                    at,
-                    change_set,
-                    updates,
-                    as_json=arguments.json,
-                    request_id=arguments.request_id,
-                    strict=arguments.strict,
-                )
-            request_id = await at.client.enqueue_updates(
-                *change_set, updates, request_id=arguments.request_id
-            )
-            if arguments.json:
-                say_json({"request": str(request_id)})
-            else:
-                say(request_id)
-            return Exit.OK
 
-    return asyncio.run(body())
+@with_deployment
+async def _send(deployment: "Deployment", arguments: argparse.Namespace) -> int:
+    from rebaser_server.commands.render.progress import follow
+
+    if arguments.unregistered:
+        change_set = await deployment.check_change_set(arguments)
+    else:
+        change_set = await deployment.require_change_set(arguments, _HINT)
+    if arguments.wait:
+        return await follow(
+            deployment,
+            change_set,
+            arguments.updates,
+            as_json=arguments.json,
+            request_id=arguments.request_id,
+            strict=arguments.strict,
+        )
+    sent = await deployment.client.enqueue_updates(
+        *change_set, arguments.updates, request_id=arguments.request_id
+    )
+    if arguments.json:
+        say_json({"request": str(sent)})
+    else:
+        say(sent)
+    return Exit.OK
 
 
 def _read(file: Path) -> list[Any] | None:
+    """The updates in the file; None, with a complaint, if it has no JSON array."""
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
         updates = json.loads(text)

@@ -1,11 +1,9 @@
-"""`rebaser log` and `revert`: what happened to a change set, and having it undone."""
+"""`rebaser log` and `rebaser revert`: the commits of a change set, and undoing one of them."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from rebaser_server.commands.support.addressing import existing
-from rebaser_server.commands.support.arguments import add_change_set, runs
-from rebaser_server.settings.settings import Settings
+from rebaser_server.commands.support.arguments import add_change_set, add_command, with_deployment
 
 if TYPE_CHECKING:
     from rebaser_server.commands.support.deployment import Deployment
@@ -13,37 +11,50 @@ if TYPE_CHECKING:
 
 def add(commands: Any) -> None:
     """Declare the commands."""
-    log = commands.add_parser("log", help="show what happened to a change set, oldest first")
-    add_change_set(log)
-    log.add_argument("--last", type=int, metavar="N", help="only the last N requests")
-    log.add_argument("--after", type=int, default=0, metavar="COMMIT", help="only later ones")
-    runs(log, _log)
-
-    revert = commands.add_parser("revert", help="undo one commit of a change set, by a new one")
-    add_change_set(revert)
-    revert.add_argument("commit", type=int, help="as `rebaser log` shows it")
-    revert.add_argument(
-        "--force", action="store_true", help="undo also what was changed again since"
+    log = add_command(
+        commands, "log", _log, about="show the requests of a change set and their outcomes"
     )
-    revert.add_argument("--dry-run", action="store_true", help="only show what would be done")
-    runs(revert, _revert)
+    add_change_set(log)
+    log.add_argument(
+        "--last", type=int, metavar="N", help="show only the last N requests (default: all)"
+    )
+    log.add_argument(
+        "--after",
+        type=int,
+        default=0,
+        metavar="COMMIT",
+        help="show only commits after this one (default: %(default)s)",
+    )
+
+    revert = add_command(
+        commands, "revert", _revert, about="undo one commit of a change set, by a new commit"
+    )
+    add_change_set(revert)
+    revert.add_argument("commit", type=int, help="number of the commit, as in `rebaser log`")
+    revert.add_argument(
+        "--force", action="store_true", help="also undo what a later commit changed again"
+    )
+    revert.add_argument(
+        "--dry-run", action="store_true", help="show the updates without sending them"
+    )
 
 
-async def _log(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> None:
+@with_deployment
+async def _log(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.history import show_log
 
-    change_set = await existing(at, arguments)
+    change_set = await deployment.require_change_set(arguments)
     after, most = arguments.after, arguments.last
-    await show_log(at, change_set, after=after, most=most, as_json=arguments.json)
+    await show_log(deployment, change_set, after=after, most=most, as_json=arguments.json)
 
 
-async def _revert(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> int:
+@with_deployment
+async def _revert(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.history import show_revert
 
     return await show_revert(
-        at,
-        settings,
-        await existing(at, arguments),
+        deployment,
+        await deployment.require_change_set(arguments),
         arguments.commit,
         force=arguments.force,
         dry_run=arguments.dry_run,

@@ -1,17 +1,19 @@
-"""`rebaser pause`, `resume` and `pauses`: leave a change set, a workspace or everything alone."""
+"""`rebaser pause`, `resume` and `pauses`: stop work on a change set, a workspace or everything."""
 
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_core.ids import ChangeSetId, WorkspaceId
-from rebaser_core.pause_record import Scope
-from rebaser_server.commands.support.addressing import addressed
-from rebaser_server.commands.support.arguments import Parser, runs, ulid
-from rebaser_server.commands.support.pauses import resume_hint, told
-from rebaser_server.settings.settings import Settings
+from rebaser_server.commands.support.arguments import (
+    Parser,
+    add_command,
+    change_set_id,
+    with_deployment,
+    workspace_id,
+)
 from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
+    from rebaser_core.pause_record import Scope
     from rebaser_server.commands.support.deployment import Deployment
 
 _HEADINGS: Final = {
@@ -25,86 +27,112 @@ _HEADINGS: Final = {
 
 def add(commands: Any) -> None:
     """Declare the commands."""
-    pause = commands.add_parser(
-        "pause", help="work no more on a change set, a workspace or everything; requests queue"
+    pause = add_command(
+        commands,
+        "pause",
+        _pause,
+        about="stop work on a change set, a workspace or everything; requests wait meanwhile",
+        validate=_validate,
     )
-    _which(pause)
-    pause.add_argument("--reason", help="for whoever looks")
-    runs(pause, _pause, complaint=_complaint)
+    _add_scope(pause)
+    pause.add_argument("--reason", help="reason, shown by `rebaser pauses` (default: none)")
 
-    resume = commands.add_parser("resume", help="take a pause back; what queued is worked off")
-    _which(resume)
-    runs(resume, _resume, complaint=_complaint)
+    resume = add_command(
+        commands,
+        "resume",
+        _resume,
+        about="end a pause; Rebaser works off the requests that waited",
+        validate=_validate,
+    )
+    _add_scope(resume)
 
-    runs(commands.add_parser("pauses", help="what is paused, since when, and by whom"), _pauses)
+    add_command(
+        commands, "pauses", _pauses, about="list what is paused, since when, by whom, and why"
+    )
 
 
-def _which(parser: Parser) -> None:
-    parser.add_argument("workspace", nargs="?", type=ulid(WorkspaceId), help="a ULID")
+def _add_scope(parser: Parser) -> None:
     parser.add_argument(
-        "change_set", nargs="?", type=ulid(ChangeSetId), help="a ULID; without it the workspace"
+        "workspace", nargs="?", type=workspace_id, help="the workspace's ULID (default: none)"
     )
-    parser.add_argument("--all", action="store_true", help="everything, all workspaces")
+    parser.add_argument(
+        "change_set",
+        nargs="?",
+        type=change_set_id,
+        help="the change set's ULID (default: the whole workspace)",
+    )
+    parser.add_argument("--all", action="store_true", help="everything in all workspaces")
 
 
-def _complaint(arguments: argparse.Namespace) -> str | None:
+def _validate(arguments: argparse.Namespace) -> str | None:
     if arguments.all is (arguments.workspace is not None):
-        return "name a WORKSPACE, or a WORKSPACE and a CHANGE_SET, or say --all"
+        return "give a WORKSPACE, a WORKSPACE and a CHANGE_SET, or --all"
     return None
 
 
-async def _pause(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> None:
+@with_deployment
+async def _pause(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+    from rebaser_core.pause_record import Scope
     from rebaser_server.cluster.pauses import PauseBook, plain
+    from rebaser_server.commands.support.pauses import describe
 
     scope = Scope(arguments.workspace, arguments.change_set)
     if scope.change_set_id is not None:
-        await addressed(at, arguments)
-    book = PauseBook(at.js, at.subjects)
-    record = await book.pause(scope, by=settings.author or None, reason=arguments.reason)
+        await deployment.check_change_set(arguments)
+    book = PauseBook(deployment.js, deployment.subjects)
+    author = deployment.settings.author or None
+    record = await book.pause(scope, by=author, reason=arguments.reason)
     if arguments.json:
         say_json(plain([record])[0])
     else:
-        say(f"{told(scope)} is paused; what is in hand is finished")
+        say(f"{describe(scope)} is paused; Rebasers finish the requests in hand")
 
 
-async def _resume(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> None:
+@with_deployment
+async def _resume(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+    from rebaser_core.pause_record import Scope
     from rebaser_server.cluster.pauses import PauseBook, plain
+    from rebaser_server.commands.support.pauses import describe, resume_hint
 
     scope = Scope(arguments.workspace, arguments.change_set)
-    book = PauseBook(at.js, at.subjects)
-    was = await book.of(scope)
+    book = PauseBook(deployment.js, deployment.subjects)
+    before = await book.of(scope)
     poked = await book.resume(scope)
-    found = await book.all()
-    wider = [found[each] for each in _around(scope) if each in found]
+    pauses = await book.all()
+    wider = [pauses[each] for each in _around(scope) if each in pauses]
     if arguments.json:
-        facts = {"resumed": was is not None, "poked": poked, "stillPaused": plain(wider)}
+        facts = {"resumed": before is not None, "poked": poked, "stillPaused": plain(wider)}
         say_json(facts)
         return
-    said = f"{told(scope)} is resumed" if was else f"{told(scope)} was not paused"
-    say(f"{said}; change sets with work: {poked}")
+    outcome = "is resumed" if before else "was not paused"
+    say(f"{describe(scope)} {outcome}; change sets with work: {poked}")
     for record in wider:
         complain(
-            f"it still waits, since {told(record.scope)} is paused: {resume_hint(record.scope)}"
+            f"it still waits: {describe(record.scope)} is paused; {resume_hint(record.scope)} "
+            "ends that"
         )
 
 
-def _around(scope: Scope) -> list[Scope]:
-    """The wider scopes: a pause of one of them holds what is in `scope`, too."""
+def _around(scope: "Scope") -> list["Scope"]:
+    """The wider scopes: a pause of one of them covers `scope`, too."""
+    from rebaser_core.pause_record import Scope
+
     wider = [Scope(), Scope(scope.workspace_id)]
     return wider[: sum(each is not None for each in scope)]
 
 
-async def _pauses(at: "Deployment", _: Settings, arguments: argparse.Namespace) -> None:
+@with_deployment
+async def _pauses(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.cluster.pauses import PauseBook, plain
     from rebaser_server.commands.render.output import show
 
-    found = plain((await PauseBook(at.js, at.subjects).all()).values())
+    pauses = plain((await PauseBook(deployment.js, deployment.subjects).all()).values())
     rows = (
-        found
+        pauses
         if arguments.json
         else [
             {**row, "workspace": row["workspace"] or "all", "changeSet": row["changeSet"] or "all"}
-            for row in found
+            for row in pauses
         ]
     )
     show(rows, _HEADINGS, as_json=arguments.json, nothing="nothing is paused")

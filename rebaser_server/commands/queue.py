@@ -1,52 +1,41 @@
-"""`rebaser queue` and `rebaser tasks`: what waits, and what is in work."""
+"""`rebaser queue` and `rebaser tasks`: requests that wait, and change sets with work to do."""
 
 import argparse
-import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rebaser_server.commands.support.arguments import add_json
-from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.settings.settings import Settings
+from rebaser_server.commands.support.arguments import add_command, with_deployment
+
+if TYPE_CHECKING:
+    from rebaser_core.jetstream import JetStream
+    from rebaser_server.commands.support.deployment import Deployment
 
 
 def add(commands: Any) -> None:
     """Declare the commands."""
-    queue = commands.add_parser("queue", help="requests that wait, by change set")
-    queue.add_argument("--limit", type=int, default=50, help="change sets to list, deepest first")
-    add_json(queue)
-    queue.set_defaults(command=_queue)
+    queue = add_command(
+        commands, "queue", _queue, about="list the requests that wait, by change set"
+    )
+    queue.add_argument(
+        "--limit",
+        type=int,
+        default=50,
+        help="number of change sets to list, longest queue first (default: %(default)s)",
+    )
 
-    tasks = commands.add_parser("tasks", help="tasks: one for each change set with work to do")
-    tasks.add_argument("--limit", type=int, default=50, help="tasks to list, oldest first")
-    add_json(tasks)
-    tasks.set_defaults(command=_tasks)
+    tasks = add_command(
+        commands, "tasks", _tasks, about="list the tasks: one for each change set with work to do"
+    )
+    tasks.add_argument(
+        "--limit",
+        type=int,
+        default=50,
+        help="number of tasks to list, oldest first (default: %(default)s)",
+    )
 
 
-def _queue(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.cluster.pauses import PauseBook, paused_since
-    from rebaser_server.commands.render.output import age, show
-    from rebaser_server.commands.support.deployment import deployment
-
-    async def rows() -> list[dict[str, Any]]:
-        async with deployment(settings) as at:
-            stream = at.subjects.requests_stream
-            depths = await at.js.stream_subjects(stream)
-            deepest = sorted(depths.items(), key=lambda item: (-item[1], item[0]))
-            paused = await PauseBook(at.js, at.subjects).all()
-            listed = []
-            for subject, depth in deepest[: arguments.limit]:
-                first = await at.js.get_message(stream, sequence=1, next_by_subject=subject)
-                change_set = at.subjects.change_set_of(subject)
-                listed.append(
-                    {
-                        "workspace": str(change_set.workspace_id),
-                        "changeSet": str(change_set.change_set_id),
-                        "requests": depth,
-                        "oldestSeconds": age(first.time) if first else 0.0,
-                        "paused": paused_since(paused, change_set),
-                    }
-                )
-            return listed
+@with_deployment
+async def _queue(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+    from rebaser_server.commands.render.output import show
 
     headings = {
         "workspace": "workspace",
@@ -55,34 +44,39 @@ def _queue(settings: Settings, arguments: argparse.Namespace) -> int:
         "oldestSeconds": "oldest, s",
         "paused": "paused since",
     }
-    show(asyncio.run(rows()), headings, as_json=arguments.json, nothing="no request waits")
-    return Exit.OK
+    rows = await _queues(deployment, arguments.limit)
+    show(rows, headings, as_json=arguments.json, nothing="no request waits")
 
 
-def _tasks(settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.output import age, show
-    from rebaser_server.commands.support.deployment import deployment
+async def _queues(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
+    """The longest queues, at most `limit`."""
+    from rebaser_server.cluster.pauses import PauseBook, paused_since
+    from rebaser_server.commands.render.output import age
 
-    async def rows() -> list[dict[str, Any]]:
-        async with deployment(settings) as at:
-            stream = at.subjects.tasks_stream
-            listed = []
-            for subject in list(await at.js.stream_subjects(stream))[: arguments.limit]:
-                task = await at.js.get_message(stream, last_by_subject=subject)
-                if task is None:  # done meanwhile
-                    continue
-                change_set = at.subjects.change_set_of(subject)
-                log = at.subjects.commits(change_set)
-                owner = await _owner(at.js, at.subjects.commits_stream, log)
-                listed.append(
-                    {
-                        "workspace": str(change_set.workspace_id),
-                        "changeSet": str(change_set.change_set_id),
-                        "ageSeconds": age(task.time),
-                        "owner": owner,
-                    }
-                )
-            return sorted(listed, key=lambda row: -row["ageSeconds"])
+    js, subjects = deployment.js, deployment.subjects
+    stream = subjects.requests_stream
+    depths = await js.stream_subjects(stream)
+    deepest = sorted(depths.items(), key=lambda item: (-item[1], item[0]))
+    pauses = await PauseBook(js, subjects).all()
+    rows = []
+    for subject, depth in deepest[:limit]:
+        first = await js.get_message(stream, sequence=1, next_by_subject=subject)
+        change_set = subjects.change_set_of(subject)
+        rows.append(
+            {
+                "workspace": str(change_set.workspace_id),
+                "changeSet": str(change_set.change_set_id),
+                "requests": depth,
+                "oldestSeconds": age(first.time) if first else 0.0,
+                "paused": paused_since(pauses, change_set),
+            }
+        )
+    return rows
+
+
+@with_deployment
+async def _tasks(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+    from rebaser_server.commands.render.output import show
 
     headings = {
         "workspace": "workspace",
@@ -90,15 +84,37 @@ def _tasks(settings: Settings, arguments: argparse.Namespace) -> int:
         "ageSeconds": "age, s",
         "owner": "owner by the log",
     }
-    show(asyncio.run(rows()), headings, as_json=arguments.json, nothing="no task: nothing to do")
-    return Exit.OK
+    rows = await _oldest_tasks(deployment, arguments.limit)
+    show(rows, headings, as_json=arguments.json, nothing="no task: nothing to do")
 
 
-async def _owner(js: Any, stream: str, subject: str) -> str | None:
-    """Who the change set's last commit says owns it; None if nobody does."""
+async def _oldest_tasks(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
+    from rebaser_server.commands.render.output import age
+
+    js, subjects = deployment.js, deployment.subjects
+    rows = []
+    for subject in list(await js.stream_subjects(subjects.tasks_stream))[:limit]:
+        task = await js.get_message(subjects.tasks_stream, last_by_subject=subject)
+        if task is None:  # acknowledged since the stream listed it
+            continue
+        change_set = subjects.change_set_of(subject)
+        log = subjects.commits(change_set)
+        rows.append(
+            {
+                "workspace": str(change_set.workspace_id),
+                "changeSet": str(change_set.change_set_id),
+                "ageSeconds": age(task.time),
+                "owner": await _owner(js, subjects.commits_stream, log),
+            }
+        )
+    return sorted(rows, key=lambda row: -row["ageSeconds"])
+
+
+async def _owner(js: "JetStream", stream: str, subject: str) -> str | None:
+    """The owner in the change set's last commit, or None if it was released."""
     from rebaser_core.commits import Commit
 
-    line = await js.get_message(stream, last_by_subject=subject)
-    if line is None:
+    entry = await js.get_message(stream, last_by_subject=subject)
+    if entry is None:
         return None
-    return Commit.decode(line.headers, line.payload).head.owner or None
+    return Commit.decode(entry.headers, entry.payload).head.owner or None

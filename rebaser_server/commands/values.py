@@ -1,14 +1,18 @@
-"""`rebaser values`: what a change set holds, as a list or by name as a tree; and setting one."""
+"""`rebaser values`: show the values of a change set, as a list or as a tree, and set one."""
 
 import argparse
 import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from rebaser_server.commands.support.addressing import existing
-from rebaser_server.commands.support.arguments import Parser, add_change_set, runs
+from rebaser_server.commands.support.arguments import (
+    Parser,
+    add_change_set,
+    add_command,
+    add_group,
+    with_deployment,
+)
 from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
@@ -17,72 +21,91 @@ if TYPE_CHECKING:
 
 def add(commands: Any) -> None:
     """Declare the commands."""
-    values: Parser = commands.add_parser(
-        "values", help="show values of a change set, or set one: get (need not be said), tree, set"
+    values = add_group(
+        commands,
+        "values",
+        about="show the values of a change set, or set one: get (default), tree, set",
+        default="get",
     )
-    verbs = values.add_subparsers(required=True, metavar="VERB")
-    values.unsaid = "get"
 
-    get = verbs.add_parser("get", help="list values")
+    get = add_command(values, "get", _get, about="list values")
     add_change_set(get)
-    get.add_argument("name", nargs="*", help="names or ids of the values to show; all")
-    _at(get)
-    runs(get, _get)
+    get.add_argument("name", nargs="*", help="names or ids of values to show (default: all)")
+    _add_commit(get)
 
-    tree = verbs.add_parser("tree", help="values by the parts of their names, with their inputs")
+    tree = add_command(
+        values, "tree", _tree, about="show values by the parts of their names, with their inputs"
+    )
     add_change_set(tree)
-    tree.add_argument("name", nargs="?", default="", help="only this one and those below; all")
-    tree.add_argument("--depth", type=int, metavar="PARTS", help="names of so many parts below it")
-    _at(tree)
-    runs(tree, _tree)
+    tree.add_argument(
+        "name", nargs="?", default="", help="show only this name and those below (default: all)"
+    )
+    tree.add_argument(
+        "--depth",
+        type=int,
+        metavar="PARTS",
+        help="show names of at most that many parts below the top (default: all)",
+    )
+    _add_commit(tree)
 
-    put = verbs.add_parser("set", help="set what a value is")
+    put = add_command(values, "set", _set, about="set a value that is not computed")
     add_change_set(put)
-    put.add_argument("name", help="name or id of a value that is not computed")
-    put.add_argument("value", help="JSON; - for stdin")
-    put.add_argument("--text", action="store_true", help="the value is text as it stands")
-    put.add_argument("--wait", action="store_true", help="until what depends on it is computed")
-    runs(put, _set)
+    put.add_argument("name", help="name or id of the value")
+    put.add_argument("value", help="the new value as JSON; - reads it from stdin")
+    put.add_argument("--text", action="store_true", help="take the value as text, not as JSON")
+    put.add_argument(
+        "--wait", action="store_true", help="wait until the values that depend on it are computed"
+    )
 
 
-def _at(parser: Parser) -> None:
-    parser.add_argument("--at", type=int, metavar="COMMIT", help="as of that commit; the last")
+def _add_commit(parser: Parser) -> None:
+    parser.add_argument(
+        "--at",
+        type=int,
+        metavar="COMMIT",
+        help="show the values as of that commit (default: latest)",
+    )
 
 
-async def _get(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.values import show_values, state_at
+@with_deployment
+async def _get(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+    from rebaser_server.commands.render.values import load_state, show_values
 
-    change_set = await existing(at, arguments)
-    state = await state_at(at, settings, change_set, arguments.at)
+    change_set = await deployment.require_change_set(arguments)
+    state = await load_state(deployment, change_set, arguments.at)
     show_values(state, arguments.name, as_json=arguments.json)
 
 
-async def _tree(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> None:
+@with_deployment
+async def _tree(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.tree import show_tree
-    from rebaser_server.commands.render.values import state_at
+    from rebaser_server.commands.render.values import load_state
 
-    change_set = await existing(at, arguments)
-    state = await state_at(at, settings, change_set, arguments.at)
+    change_set = await deployment.require_change_set(arguments)
+    state = await load_state(deployment, change_set, arguments.at)
     show_tree(state, arguments.name, depth=arguments.depth, as_json=arguments.json)
 
 
-async def _set(at: "Deployment", settings: Settings, arguments: argparse.Namespace) -> int:
+@with_deployment
+async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.progress import follow
-    from rebaser_server.commands.render.values import named, state_at
+    from rebaser_server.commands.render.values import find_value, load_state
 
     text = sys.stdin.read() if arguments.value == "-" else arguments.value
     try:
         data = text if arguments.text else json.loads(text)
     except ValueError as error:
-        complain(f"rebaser: {text[:80]!r} is no JSON: {error}; for text as it is: --text")
+        complain(f"rebaser: {text[:80]!r} is not JSON: {error}; --text takes it as text")
         return Exit.FAILED
-    change_set = await existing(at, arguments)
-    value = named((await state_at(at, settings, change_set)).graph, arguments.name)
+    change_set = await deployment.require_change_set(arguments)
+    value = find_value((await load_state(deployment, change_set)).graph, arguments.name)
     if value.func_id is not None:
         complain(
-            f"rebaser: {arguments.name!r} is computed; set what it is computed from: "
-            f"{', '.join(value.input_ids()) or 'it has no inputs'}"
+            f"rebaser: {arguments.name!r} is computed; set its inputs instead: "
+            f"{', '.join(value.input_ids()) or 'it has none'}"
         )
         return Exit.FAILED
     updates = [{"setValue": {"valueId": value.id, "value": data}}]
-    return await follow(at, change_set, updates, as_json=arguments.json, computed=arguments.wait)
+    return await follow(
+        deployment, change_set, updates, as_json=arguments.json, computed=arguments.wait
+    )

@@ -25,7 +25,7 @@ def commands(parser: argparse.ArgumentParser, *words: str) -> Iterator[tuple[str
         yield " ".join(words), list(parser._option_string_actions)
 
 
-COMMANDS = dict(commands(cli._parser()))
+COMMANDS = dict(commands(cli.build_parser()))
 TYPED = [typed for page in PAGES for typed in shown(page.read_text())]
 
 

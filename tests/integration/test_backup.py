@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ConnectOptions, connected
-from rebaser_server.commands.doctor import _examined  # the command, in this process
+from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commit_log.state_loader import Archive
 from rebaser_server.store.checkpoints import APP_ID
@@ -64,7 +64,7 @@ async def doctor(deployment: Deployment, *, repair: bool = False) -> tuple[int, 
     """The exit code of the command, which says nothing if all is well, and what it says."""
     asked = Namespace(repair=repair, all=True, deep=True, json=True)
     with redirect_stdout(StringIO()) as said:
-        code = await _examined(deployment.settings, asked)
+        code = await examine(deployment.settings, asked)
     return code, [finding["what"] for finding in json.loads(said.getvalue())]
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from rebaser_client.errors import NoSuchChangeSet
-from rebaser_server.commands.support.hints import remedy_for
+from rebaser_server.commands.support.hints import hint_for
 from tests.helpers.batches import Sum
 from tests.helpers.deployment import Deployment
 
@@ -95,5 +95,5 @@ async def test_what_is_not_registered_is_said(deployment: Deployment) -> None:
     assert ended.returncode == 1
     assert ended.stderr.splitlines() == [
         f"rebaser: {workspace} is not registered",
-        f"  {remedy_for(NoSuchChangeSet())}",
+        f"  {hint_for(NoSuchChangeSet())}",
     ]

@@ -43,7 +43,7 @@ def test_a_duration_that_is_none_is_refused_with_one_that_is() -> None:
     done = rebaser("serve", REBASER_QUIET_PERIOD="5min")
 
     assert done.returncode == 2
-    assert "REBASER_QUIET_PERIOD: no duration; PT5M is five minutes" in done.stderr
+    assert "REBASER_QUIET_PERIOD: not a duration; PT5M is five minutes" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["REBASER_CONCURENCY", "REBASER_NATS__URI"])

@@ -16,7 +16,7 @@ from rebaser_client import errors
 from rebaser_client.errors import ClientError
 from rebaser_server.commands.completion import SHELLS
 from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.commands.support.hints import remedy_for
+from rebaser_server.commands.support.hints import hint_for
 from tests.helpers.batches import Sum
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import SCALED, Deployment, new_change_sets
@@ -30,7 +30,7 @@ OPERATING = (ROOT / "docs/operating.md").read_text()
 @pytest.mark.parametrize("error", ClientError.__subclasses__(), ids=lambda error: error.__name__)
 def test_there_is_something_to_do_about_every_error_of_asking(error: type[ClientError]) -> None:
     assert error.__module__ == errors.__name__
-    assert remedy_for(error("why")) is not None
+    assert hint_for(error("why")) is not None
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.commands.doctor import _examined  # the command, in this process
+from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.commands.support.exit_codes import Exit
 from tests.helpers.batches import Sum, new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -34,7 +34,7 @@ Report = tuple[int, list[dict[str, Any]]]
 
 
 async def doctor(deployment: Deployment, capsys: Any, **said: bool) -> Report:
-    code = await _examined(deployment.settings, Asked(**said))
+    code = await examine(deployment.settings, Asked(**said))
     return code, json.loads(capsys.readouterr().out)
 
 

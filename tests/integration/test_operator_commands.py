@@ -89,7 +89,7 @@ async def test_an_update_is_shown_while_it_runs_and_cancelled_and_run_again_at_o
     assert running["instance"].startswith(daemon.name)
     assert cancelled["state"] == "claimed, not running"
     assert cancelled["failures"] == 0
-    assert "they are computed" in said
+    assert "the values are computed" in said
     assert "no Rebaser has it in hand" in nothing
     assert await value_of(deployment, change_set, gate.value) == ("ok", 1)
 
@@ -208,7 +208,7 @@ async def test_a_checkpoint_is_in_the_store_when_the_command_says_so(
     await operator.tell("pause", "--all")
     await eventually(lambda: bool(daemon.said("paused")))
     said = await operator.tell("checkpoint", *change_set, "--within", 1, code=1)
-    assert "everything is paused: this waits for `rebaser resume --all`" in said
+    assert "everything is paused: the request waits for `rebaser resume --all`" in said
     assert "still waits in line" in said
 
 

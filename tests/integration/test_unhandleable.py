@@ -11,7 +11,7 @@ from rebaser_core import codecs
 from rebaser_core.corrections import MOST_TOLD, more_in
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, Inline, Updates
-from rebaser_server.commands.support.dead_letters import Letter, letter
+from rebaser_server.commands.support.dead_letters import Letter, load
 from tests.helpers.batches import Sum, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -148,7 +148,7 @@ async def test_a_store_that_fails_for_longer_than_all_attempts_buries_nothing(
 
 async def shown(deployment: Deployment, change_set: ChangeSet, sequence: int) -> Letter:
     batches = deployment.archive(change_set).batches
-    return await letter(deployment.js, deployment.subjects, batches, sequence)
+    return await load(deployment.js, deployment.subjects, batches, sequence)
 
 
 def a_correction_and_600_more(values: Sum) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import random
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -68,8 +68,10 @@ class ConnectOptions:
 
 
 @contextlib.asynccontextmanager
-async def connected(options: ConnectOptions) -> AsyncIterator[Client]:
-    """Connect for the time of the body.
+async def connected(
+    options: ConnectOptions, *, on_error: Callable[[Exception], None] = lambda _: None
+) -> AsyncIterator[Client]:
+    """Connect for the time of the body. `on_error` gets each error of the connection.
 
     A lost connection is made again for ever, a fraction of a second after the
     server is back; so is one that the server closed on account of a message.
@@ -90,7 +92,7 @@ async def connected(options: ConnectOptions) -> AsyncIterator[Client]:
     link = Link.of(nc)
     link.observed = True
     try:
-        await _connect(nc, link, options)
+        await _connect(nc, link, options, on_error)
         probe = asyncio.create_task(_probe(link, options), name="connection probe")
         try:
             yield nc
@@ -101,7 +103,9 @@ async def connected(options: ConnectOptions) -> AsyncIterator[Client]:
         await _close(nc)
 
 
-async def _connect(nc: Client, link: Link, options: ConnectOptions) -> None:
+async def _connect(
+    nc: Client, link: Link, options: ConnectOptions, on_error: Callable[[Exception], None]
+) -> None:
     reasons: dict[str, Exception] = {}  # each once: a refusal is not hidden by a later reset
     connecting = asyncio.current_task()
     cancelled = connecting.cancelling() if connecting else 0
@@ -109,6 +113,7 @@ async def _connect(nc: Client, link: Link, options: ConnectOptions) -> None:
     async def error_cb(error: Exception) -> None:
         reasons[f"{type(error).__name__}: {error}"] = error
         log.info("nats connection: %s: %s", type(error).__name__, error)
+        on_error(error)
         task = asyncio.current_task()
         if task is not None and task is connecting and task.cancelling() > cancelled:
             # Before Python 3.12 `wait_for` swallows a cancellation that comes with its result,

@@ -1,4 +1,4 @@
-"""How commands show what they found: as tables and trees for people, as JSON for programs.
+"""The output of commands: tables and trees for people, JSON for programs.
 
 Only `commands` imports it. Begin with `output.py`.
 """

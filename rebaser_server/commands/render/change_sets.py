@@ -11,10 +11,10 @@ from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
 
 _MOST: Final = 40
-"""Rows of what was computed otherwise that are printed for people."""
+"""Computed values that differ, as printed for people at most."""
 
 _WIDEST: Final = 60
-"""Characters of a value that are."""
+"""Characters of a value that are printed for people at most."""
 
 
 def show_workspaces(records: Sequence[WorkspaceRecordV1], *, as_json: bool) -> None:
@@ -38,7 +38,7 @@ def show_workspaces(records: Sequence[WorkspaceRecordV1], *, as_json: bool) -> N
 def show_change_sets(
     records: Sequence[ChangeSetRecordV1], paused: Sequence[str | None], *, as_json: bool
 ) -> None:
-    """Print them in the order given; `paused` says of each since when."""
+    """Print them in the order given; `paused` has for each the start of its pause, or None."""
     if as_json:
         both = zip(records, paused, strict=True)
         say_json([{**record.wire(), "pausedSince": since} for record, since in both])
@@ -57,7 +57,7 @@ def show_change_sets(
 
 
 def show_change_set(record: ChangeSetRecordV1, *, as_json: bool) -> None:
-    """Print all that is registered of it."""
+    """Print the record of a change set."""
     if as_json:
         say_json(record.wire())
         return
@@ -82,29 +82,29 @@ def show_change_set(record: ChangeSetRecordV1, *, as_json: bool) -> None:
     table.show()
 
 
-def show_comparison(found: Comparison, *, as_json: bool, as_batch: bool) -> None:
-    """Print the difference: for people, for programs, or as the batch that it is."""
+def show_comparison(comparison: Comparison, *, as_json: bool, as_batch: bool) -> None:
+    """Print the difference as tables, as JSON, or as a batch of updates."""
     if as_batch:
-        say_json([update.wire() for update in found.updates])
+        say_json([update.wire() for update in comparison.updates])
     elif as_json:
         say_json(
             {
-                "digest": found.digest,
-                "changes": [asdict(change) for change in found.changes],
-                "updates": [update.wire() for update in found.updates],
-                "computed": found.computed and [asdict(one) for one in found.computed],
+                "digest": comparison.digest,
+                "changes": [asdict(change) for change in comparison.changes],
+                "updates": [update.wire() for update in comparison.updates],
+                "computed": comparison.computed and [asdict(one) for one in comparison.computed],
             }
         )
     else:
-        _show(found)
+        _show(comparison)
 
 
-def _show(found: Comparison) -> None:
-    if not found.updates:
+def _show(comparison: Comparison) -> None:
+    if not comparison.updates:
         say("no difference")
     else:
         table = Table("value or function", "what", "head", "branch", "")
-        for change in found.changes:
+        for change in comparison.changes:
             table.add(
                 change.name or change.id,
                 change.what,
@@ -113,15 +113,15 @@ def _show(found: Comparison) -> None:
                 _note(change),
             )
         table.show()
-    if found.computed:
+    if comparison.computed:
         table = Table("computed", "head", "branch")
-        for one in found.computed[:_MOST]:
+        for one in comparison.computed[:_MOST]:
             table.add(one.name or one.id, _short(one.head), _short(one.branch))
         table.show()
-        if len(found.computed) > _MOST:
-            say(f"and {len(found.computed) - _MOST:,} more")
-    if found.updates:
-        say(f"digest {found.digest}")
+        if len(comparison.computed) > _MOST:
+            say(f"and {len(comparison.computed) - _MOST:,} more")
+    if comparison.updates:
+        say(f"digest {comparison.digest}")
 
 
 def _note(change: Change) -> str:

@@ -1,4 +1,4 @@
-"""Where the dependent values updates of a deployment stand: what logs and Rebasers say of them."""
+"""The dependent values updates of a deployment, from the commit logs and the Rebasers."""
 
 import asyncio
 import json
@@ -18,28 +18,27 @@ from rebaser_server.cluster.pauses import PauseBook, Paused
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commit_log.log import DVU_DUE
 from rebaser_server.queries.cached_state import archive_of
-from rebaser_server.settings.settings import Settings
 from rebaser_server.values.graph import ValueStatus
 
-PATIENCE: Final = 0.3  # seconds for all Rebasers to say what they do
-CANCEL_PATIENCE: Final = 1.0  # seconds for the one that has the change set to answer
+STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
+CANCEL_TIMEOUT: Final = 1.0  # seconds for the Rebaser that owns the change set to answer
 
 Row = dict[str, Any]
 
 
-async def updates(at: Deployment, only: ChangeSet | None = None) -> list[Row]:
-    """Updates that run, and those that are due and do not, which are the first to look at.
+async def updates(deployment: Deployment, only: ChangeSet | None = None) -> list[Row]:
+    """Updates that run or are due, those that do not run first.
 
-    Whether one is due stands in the log, how far it is only its Rebaser knows, and says
-    if its ops endpoint is enabled.
+    The commit log says whether an update is due. Its progress comes from its Rebaser, if the
+    ops endpoint of that is enabled.
     """
     reports, due, paused = await asyncio.gather(
-        _asked(at, at.subjects.subject("rebaser.status"), PATIENCE),
-        _due(at, only),
-        PauseBook(at.js, at.subjects).all(),
+        _request_all(deployment, deployment.subjects.subject("rebaser.status"), STATUS_TIMEOUT),
+        _due(deployment, only),
+        PauseBook(deployment.js, deployment.subjects).all(),
     )
     held: dict[tuple[str, str], tuple[str, Row | None]] = {}
-    crowded = {  # who names only some of what it holds
+    crowded = {  # Rebasers that hold more change sets than their status names
         str(report["instance"])
         for report in reports
         if report["slots"]["busy"] > len(report["holdings"])
@@ -49,18 +48,18 @@ async def updates(at: Deployment, only: ChangeSet | None = None) -> list[Row]:
             key = holding["workspace"], holding["changeSet"]
             if holding["update"] or key not in held:
                 held[key] = report["instance"], holding["update"]
-    rows = [_row(change_set, line, held, crowded, paused) for change_set, line in due.items()]
+    rows = [_row(change_set, commit, held, crowded, paused) for change_set, commit in due.items()]
     return sorted(rows, key=lambda row: (row["state"] == "running", row["changeSet"]))
 
 
 def _row(
     change_set: ChangeSet,
-    line: CommitV1,
+    commit: CommitV1,
     held: dict[tuple[str, str], tuple[str, Row | None]],
     crowded: set[str],
     paused: Paused,
 ) -> Row:
-    owner = line.head.owner.rpartition("/")[0]
+    owner = commit.head.owner.rpartition("/")[0]
     instance, update = held.get((str(change_set[0]), str(change_set[1])), (None, None))
     if update is not None:
         state = "running"
@@ -68,7 +67,7 @@ def _row(
         state = "paused"
     elif instance is None and owner in crowded:
         state = "not named"
-    elif line.head.claim is not None:
+    elif commit.head.claim is not None:
         state = "claimed, not running"
     else:
         state = "due, not running"
@@ -79,42 +78,43 @@ def _row(
         "affected": update and update["affected"],
         "done": update and update["done"],
         "since": update and update["since"],
-        "failures": line.head.dvu_failures,
+        "failures": commit.head.dvu_failures,
         "instance": instance or owner or None,
     }
 
 
-async def _due(at: Deployment, only: ChangeSet | None) -> dict[ChangeSet, CommitV1]:
-    """Change sets whose last line says that an update is due, with it: a header of each known."""
-    stream, found = at.subjects.commits_stream, dict[ChangeSet, CommitV1]()
+async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet, CommitV1]:
+    """Change sets with an update due, and their last commits. A header marks those."""
+    stream, due = deployment.subjects.commits_stream, dict[ChangeSet, CommitV1]()
     if only is not None:
-        subjects = [at.subjects.commits(only)]
+        subjects = [deployment.subjects.commits(only)]
     else:
         subjects = []
-        heads = ordered_reader(at.js)(
-            at.js, stream, deliver_policy="last_per_subject", headers_only=True
+        heads = ordered_reader(deployment.js)(
+            deployment.js, stream, deliver_policy="last_per_subject", headers_only=True
         )
         async with heads:
-            while (line := await heads.next(quiet=0)) is not None:
-                if DVU_DUE in line.headers:
-                    subjects.append(line.subject)
+            while (entry := await heads.next(quiet=0)) is not None:
+                if DVU_DUE in entry.headers:
+                    subjects.append(entry.subject)
     for subject in subjects:
-        stored = await at.js.get_message(stream, last_by_subject=subject)
+        stored = await deployment.js.get_message(stream, last_by_subject=subject)
         if stored is None or DVU_DUE not in stored.headers:
             continue
         try:
-            head = Commit.decode(stored.headers, stored.payload)
-            change_set = at.subjects.change_set_of(subject)
-        except (MessageError, UnknownSubject):  # `rebaser doctor` says so
+            commit = Commit.decode(stored.headers, stored.payload)
+            change_set = deployment.subjects.change_set_of(subject)
+        except (MessageError, UnknownSubject):  # `rebaser doctor` reports them
             continue
-        if head.head.dvu_due:
-            found[change_set] = head
-    return found
+        if commit.head.dvu_due:
+            due[change_set] = commit
+    return due
 
 
-async def failed_in(at: Deployment, settings: Settings, change_set: ChangeSet) -> Row:
-    """The values that have none: how many failed, how many for others' sake, and which failed."""
-    graph = (await archive_of(at.js, settings, change_set).restored(None)).state.graph
+async def failed_in(deployment: Deployment, change_set: ChangeSet) -> Row:
+    """How many values failed, how many are blocked by them, and the failed ones."""
+    archive = archive_of(deployment.js, deployment.settings, change_set)
+    graph = (await archive.restored(None)).state.graph
     values = [
         v for v in graph.values.values() if v.status in (ValueStatus.FAILED, ValueStatus.BLOCKED)
     ]
@@ -129,31 +129,31 @@ async def failed_in(at: Deployment, settings: Settings, change_set: ChangeSet) -
     }
 
 
-async def cancel(at: Deployment, change_set: ChangeSet) -> bool | None:
-    """Have the update in hand stopped; whether there was one. None: nobody has the change set."""
-    answers = await _asked(
-        at,
-        at.subjects.cancellations(change_set),
-        CANCEL_PATIENCE,
-        enough=lambda answer: bool(answer.get("cancelled")),  # who was overtaken may be first
+async def cancel(deployment: Deployment, change_set: ChangeSet) -> bool | None:
+    """Stop the running update; whether one ran. None: no Rebaser works on the change set."""
+    answers = await _request_all(
+        deployment,
+        deployment.subjects.cancellations(change_set),
+        CANCEL_TIMEOUT,
+        enough=lambda answer: bool(answer.get("cancelled")),  # a fenced-off owner may answer first
     )
     return any(answer.get("cancelled") for answer in answers) if answers else None
 
 
-async def _asked(
-    at: Deployment,
+async def _request_all(
+    deployment: Deployment,
     subject: str,
-    patience: float,
+    seconds: float,
     *,
     enough: Callable[[Row], bool] = lambda _: False,
 ) -> list[Row]:
-    """What is answered to an empty question within so many seconds, or until it is `enough`."""
-    nc, inbox = at.js.nc, at.js.nc.new_inbox()
+    """The answers to an empty request within that many seconds, or until one is `enough`."""
+    nc, inbox = deployment.js.nc, deployment.js.nc.new_inbox()
     answers: list[Row] = []
     done = asyncio.Event()
 
-    async def take(message: Msg) -> None:
-        if not message.data:  # nobody is there
+    async def receive(message: Msg) -> None:
+        if not message.data:  # no responders
             done.set()
             return
         with suppress(ValueError):
@@ -161,11 +161,11 @@ async def _asked(
             if enough(answers[-1]):
                 done.set()
 
-    subscription = await nc.subscribe(inbox, cb=take)
+    subscription = await nc.subscribe(inbox, cb=receive)
     try:
         await nc.publish(subject, b"", reply=inbox)
         with suppress(TimeoutError):
-            async with deadlines.within(patience):
+            async with deadlines.within(seconds):
                 await done.wait()
     finally:
         await subscription.unsubscribe()

@@ -13,11 +13,11 @@ from rebaser_server.commands.support.deployment import Deployment
 _FAILED: Final = "failed"
 _BLOCKED: Final = "blocked"
 _LISTED: Final = 5
-"""Failed values that are named for people."""
+"""Failed values that are named for people at most."""
 
 
 class FailuresUnknown(RebaserError):
-    """The request is committed and computed, and no Rebaser said whether values failed."""
+    """The request is committed and computed, but no Rebaser told whether values failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class Failures:
     """The values that failed, as of the last commit."""
 
     affected: list[ReadValue]
-    """Those that the request affected: they depend on what it changed, or had not failed before."""
+    """Those that the request affected: they depend on its values, or had not failed before."""
     others: list[ReadValue]
     blocked: int
-    """Values that have none because others failed."""
+    """Values that are not computed because one of their inputs failed."""
 
     def plain(self) -> dict[str, Any]:
         """As plain data, for programs."""
@@ -42,17 +42,19 @@ class Failures:
         }
 
     def lines(self) -> list[str]:
-        """What people are told; nothing if no value failed."""
+        """Lines for people; an empty list if no value failed."""
         count = len(self.affected)
-        told = [f"  {value.name or value.id}: {value.message}" for value in self.affected[:_LISTED]]
+        lines = [
+            f"  {value.name or value.id}: {value.message}" for value in self.affected[:_LISTED]
+        ]
         if count:
-            told.insert(0, f"{_values(count)} failed by this, {self.blocked:,} blocked:")
+            lines.insert(0, f"{_values(count)} failed by this, {self.blocked:,} blocked:")
         if count > _LISTED:
-            told.append(f"  and {count - _LISTED:,} more: `rebaser dvu status`")
+            lines.append(f"  and {count - _LISTED:,} more: `rebaser dvu status`")
         if self.others:
             others = "others" if count else "of this change set"
-            told.append(f"{_values(len(self.others))} {others} had failed before")
-        return told
+            lines.append(f"{_values(len(self.others))} {others} had failed before")
+        return lines
 
 
 def _values(count: int) -> str:
@@ -60,27 +62,28 @@ def _values(count: int) -> str:
 
 
 async def failures(
-    at: Deployment,
+    deployment: Deployment,
     change_set: ChangeSet,
     commit: int,
     changed: Iterable[str],
     *,
     everything: bool = False,
 ) -> Failures:
-    """What failed, once nothing is due, of what the request behind `commit` affected.
+    """The failed values, once no update is due, split by whether the request affected them.
 
-    `changed`: names or ids of the values, and ids of the functions, that it named; with
-    `everything` it affected all that failed. A Rebaser is asked, so that no store is needed.
+    `commit` is the request's. `changed`: names or ids of the values, and ids of the functions,
+    that it changed; with `everything` it affected all that failed. A Rebaser answers, so that
+    the command needs no access to the store.
 
     Raises:
-        FailuresUnknown: no Rebaser could say; the request is committed and computed.
+        FailuresUnknown: no Rebaser answered; the request is committed and computed.
     """
     try:
-        values = await at.client.reader(*change_set).values()
+        values = await deployment.client.reader(*change_set).values()
     except ClientError as error:
         raise FailuresUnknown(
-            f"commit {commit} is computed, but not known is whether values failed: {error}; "
-            "`rebaser dvu status WORKSPACE CHANGE_SET` reads it from the store"
+            f"commit {commit} is computed, but it is unknown whether values failed: {error}; "
+            "`rebaser dvu status WORKSPACE CHANGE_SET` reads that from the store"
         ) from error
     failed = [value for value in values.values() if value.status == _FAILED]
     blocked = sum(value.status == _BLOCKED for value in values.values())
@@ -91,9 +94,10 @@ async def failures(
     affected = _dependents(
         values, {values[each].id if each in values else each for each in changed}
     )
-    unsure = [value.id for value in failed if value.id not in affected]
-    if unsure:
-        affected |= {*unsure} - await _failed_before(at, change_set, commit, unsure)
+    unaffected = [value.id for value in failed if value.id not in affected]
+    if unaffected:
+        before = await _failed_before(deployment, change_set, commit, unaffected)
+        affected |= {*unaffected} - before
     return Failures(
         [value for value in failed if value.id in affected],
         [value for value in failed if value.id not in affected],
@@ -102,25 +106,32 @@ async def failures(
 
 
 async def _failed_before(
-    at: Deployment, change_set: ChangeSet, commit: int, which: list[str]
+    deployment: Deployment, change_set: ChangeSet, commit: int, value_ids: list[str]
 ) -> set[str]:
-    """Those that had failed by the commit before; of a past that is not kept, none had."""
+    """Those that had failed before the commit; none if that past is not retained."""
     try:
-        before = await at.client.reader(*change_set).values(*which, at=max(0, commit - 1))
+        before = await deployment.client.reader(*change_set).values(
+            *value_ids, at=max(0, commit - 1)
+        )
     except ClientError:
         return set()
     return {value.id for value in before.values() if value.status == _FAILED}
 
 
 def _dependents(values: Mapping[str, ReadValue], changed: set[str]) -> set[str]:
-    """The values that depend on those, themselves included."""
-    users: dict[str, list[str]] = {}
+    """The changed values and those that depend on them."""
+    dependents: dict[str, list[str]] = {}
     for value in values.values():
-        for each in _sources(value):
-            users.setdefault(each, []).append(value.id)
+        for source in _sources(value):
+            dependents.setdefault(source, []).append(value.id)
     reached, front = set(changed), list(changed)
     while front:
-        front = [user for each in front for user in users.get(each, ()) if user not in reached]
+        front = [
+            value_id
+            for source in front
+            for value_id in dependents.get(source, ())
+            if value_id not in reached
+        ]
         reached.update(front)
     return reached
 
@@ -128,15 +139,15 @@ def _dependents(values: Mapping[str, ReadValue], changed: set[str]) -> set[str]:
 def _sources(value: ReadValue) -> Iterable[str]:
     if value.func_id is not None:
         yield value.func_id
-    for given in (value.inputs or {}).values():
-        yield from [given] if isinstance(given, str) else given
+    for argument in (value.inputs or {}).values():
+        yield from [argument] if isinstance(argument, str) else argument
 
 
 def changed_by(updates: Iterable[Any]) -> set[str]:
     """Ids of the values and functions that updates, as the wire has them, define or change."""
-    found = set()
+    ids = set()
     for update in updates:
         for kind, body in update.items() if isinstance(update, dict) else ():
             key = "funcId" if kind in ("putFunc", "removeFunc") else "valueId"
-            found.add(body.get(key) if isinstance(body, dict) else None)
-    return {each for each in found if isinstance(each, str)}
+            ids.add(body.get(key) if isinstance(body, dict) else None)
+    return {each for each in ids if isinstance(each, str)}

@@ -1,4 +1,4 @@
-"""What `rebaser log` and `rebaser revert` print and do."""
+"""The output of `rebaser log` and `rebaser revert`, and the revert itself."""
 
 import json
 from typing import Any
@@ -11,16 +11,15 @@ from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.queries.cached_state import archive_of
 from rebaser_server.queries.revert import Reversal, reversal
-from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
 
 
 async def show_log(
-    at: Deployment, change_set: ChangeSet, *, after: int, most: int | None, as_json: bool
+    deployment: Deployment, change_set: ChangeSet, *, after: int, most: int | None, as_json: bool
 ) -> None:
-    """Print the requests that were settled, oldest first."""
-    entries = await history(at.js, at.subjects, change_set, after=after, most=most)
+    """Print the requests and their outcomes, oldest first."""
+    entries = await history(deployment.js, deployment.subjects, change_set, after=after, most=most)
     if as_json:
         say_json([entry.plain() for entry in entries])
     else:
@@ -46,17 +45,16 @@ def _what(entry: Entry) -> str:
     if entry.message is not None:
         return entry.message
     updates = entry.updates
-    said = [] if updates is None else [f"{count} {kind}" for kind, count in updates.items()]
+    parts = [] if updates is None else [f"{count} {kind}" for kind, count in updates.items()]
     if updates is None and entry.outcome.value == "applied":
-        said.append("a large batch")
+        parts.append("a large batch")
     if entry.corrections:
-        said.append(f"{count_of(entry.corrections)} corrected")
-    return ", ".join(said)
+        parts.append(f"{count_of(entry.corrections)} corrected")
+    return ", ".join(parts)
 
 
 async def show_revert(
-    at: Deployment,
-    settings: Settings,
+    deployment: Deployment,
     change_set: ChangeSet,
     commit: int,
     *,
@@ -64,45 +62,46 @@ async def show_revert(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Enqueue the batch that takes `commit` back, unless it is empty; print it and the answer.
+    """Enqueue the batch that undoes `commit`, unless it is empty; print it and the reply.
 
-    The exit code: of a failure if the batch was refused.
+    Returns the exit code: a failure if Rebaser rejected the batch.
 
     Raises:
-        NotRetained, NotToRevert: it cannot be taken back; nothing was enqueued.
+        NotRetained, NotToRevert: the commit cannot be undone; nothing was enqueued.
     """
-    found = await reversal(archive_of(at.js, settings, change_set), commit, force=force)
+    archive = archive_of(deployment.js, deployment.settings, change_set)
+    plan = await reversal(archive, commit, force=force)
     response = None
-    if found.updates and not dry_run:
-        _, reply = await at.client.enqueue_updates_with_reply(*change_set, found.updates)
+    if plan.updates and not dry_run:
+        _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, plan.updates)
         response = await reply
     if as_json:
-        say_json(_plain(found, response))
+        say_json(_plain(plan, response))
     else:
-        _print(found, response)
+        _print(plan, response)
     failed = response is not None and isinstance(response.status, ErrorStatus)
     return Exit.FAILED if failed else Exit.OK
 
 
-def _plain(found: Reversal, response: EnqueueUpdatesResponseV2 | None) -> dict[str, Any]:
+def _plain(plan: Reversal, response: EnqueueUpdatesResponseV2 | None) -> dict[str, Any]:
     return {
-        "commit": found.commit,
-        "updates": [update.wire() for update in found.updates],
-        "left": found.left,
+        "commit": plan.commit,
+        "updates": [update.wire() for update in plan.updates],
+        "left": plan.left,
         "response": None if response is None else response.wire(),
     }
 
 
-def _print(found: Reversal, response: EnqueueUpdatesResponseV2 | None) -> None:
-    for update in found.updates:
+def _print(plan: Reversal, response: EnqueueUpdatesResponseV2 | None) -> None:
+    for update in plan.updates:
         say(json.dumps(update.wire(), ensure_ascii=False))
-    for left in found.left:
-        say(f"left as it is, since it was changed again: {left}")
-    if not found.updates:
+    for left in plan.left:
+        say(f"not undone, because a later commit changed it again: {left}")
+    if not plan.updates:
         say("nothing to undo")
     elif response is None:
-        say("not done")
+        say("not sent (--dry-run)")
     elif isinstance(response.status, SuccessStatusV2):
         say(f"done by commit {response.status.success.commit}")
     else:
-        say(f"refused: {response.status.error.message}")
+        say(f"rejected: {response.status.error.message}")

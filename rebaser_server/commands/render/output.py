@@ -11,9 +11,9 @@ Row = Mapping[str, Any]
 
 
 def show(rows: Sequence[Row], headings: Mapping[str, str], *, as_json: bool, nothing: str) -> None:
-    """Print `rows`: as JSON whole, as a table the keys of `headings` under their headings.
+    """Print `rows`: all keys as JSON, or a table of the keys in `headings`.
 
-    In a table numbers stand to the right; without rows it says `nothing`, on stderr.
+    A table has numbers on the right. If there are no rows, it is `nothing`, on stderr.
     """
     if as_json:
         say_json(list(rows))

@@ -9,19 +9,19 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import deadlines
 from rebaser_core.messages import ErrorStatus
 from rebaser_server.commands.render.failures import changed_by, failures
-from rebaser_server.commands.render.result import Result
+from rebaser_server.commands.render.result import RequestResult
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.pauses import warn_if_paused
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import ProgressBar, progress_bar
 
-LOOK_EVERY: Final = 2.0
-"""Seconds without news after which the log is asked: news may be lost, the log is not."""
+POLL_INTERVAL: Final = 2.0
+"""Seconds without an activity after which the log is read: activities may be lost."""
 
 
 async def follow(
-    at: Deployment,
+    deployment: Deployment,
     change_set: ChangeSet,
     updates: list[Any],
     *,
@@ -30,26 +30,26 @@ async def follow(
     computed: bool = True,
     strict: bool = False,
 ) -> Exit:
-    """Enqueue, await the reply and, if `computed`, the update that follows; say what came of it.
+    """Enqueue, await the reply and, if `computed`, the update that follows; print the outcome.
 
-    The exit code tells of a refusal, of values that the request made fail, and of updates
-    that were left out: all of them or, if `strict`, any correction.
+    The exit code tells whether Rebaser rejected the request, values failed because of it, or
+    all updates were left out; with `strict`, whether any was corrected.
     """
-    await warn_if_paused(at, change_set)
+    await warn_if_paused(deployment, change_set)
     failed = None
     with progress_bar("enqueue") as bar:
-        async with watching(at.js, at.subjects, change_set) as told:
-            request_id, reply = await at.client.enqueue_updates_with_reply(
+        async with watching(deployment.js, deployment.subjects, change_set) as activities:
+            request_id, reply = await deployment.client.enqueue_updates_with_reply(
                 *change_set, updates, request_id=request_id
             )
             bar.describe("waiting for its commit")
             response = await reply
             if computed and not isinstance(response.status, ErrorStatus):
                 bar.describe("dependent values update")
-                await _until_clean(at, change_set, told, bar)
+                await _until_clean(deployment, change_set, activities, bar)
                 commit = response.status.success.commit or 0
-                failed = await failures(at, change_set, commit, changed_by(updates))
-    result = Result(response, len(updates), failed, strict=strict)
+                failed = await failures(deployment, change_set, commit, changed_by(updates))
+    result = RequestResult(response, len(updates), failed, strict=strict)
     if as_json:
         say_json(result.plain())
     else:
@@ -57,21 +57,21 @@ async def follow(
     return result.code
 
 
-async def until_clean(at: Deployment, change_set: ChangeSet) -> None:
-    """Return once the log says that no update is due, with a progress bar meanwhile."""
+async def until_clean(deployment: Deployment, change_set: ChangeSet) -> None:
+    """Return once the log says that no update is due; show a progress bar until then."""
     with progress_bar("dependent values update") as bar:
-        async with watching(at.js, at.subjects, change_set) as told:
-            await _until_clean(at, change_set, told, bar)
+        async with watching(deployment.js, deployment.subjects, change_set) as activities:
+            await _until_clean(deployment, change_set, activities, bar)
 
 
 async def _until_clean(
-    at: Deployment, change_set: ChangeSet, told: Activities, bar: ProgressBar
+    deployment: Deployment, change_set: ChangeSet, activities: Activities, bar: ProgressBar
 ) -> None:
     """Return once the log says that no update is due."""
-    while await _due(at, change_set):
+    while await _due(deployment, change_set):
         try:
-            async with deadlines.within(LOOK_EVERY):
-                _draw(await anext(told), bar)
+            async with deadlines.within(POLL_INTERVAL):
+                _draw(await anext(activities), bar)
         except TimeoutError:
             continue
 
@@ -84,8 +84,8 @@ def _draw(activity: ActivityV1, bar: ProgressBar) -> None:
         bar.draw(details["done"], details["of"])
 
 
-async def _due(at: Deployment, change_set: ChangeSet) -> bool:
-    line = await at.js.get_message(
-        at.subjects.commits_stream, last_by_subject=at.subjects.commits(change_set)
+async def _due(deployment: Deployment, change_set: ChangeSet) -> bool:
+    entry = await deployment.js.get_message(
+        deployment.subjects.commits_stream, last_by_subject=deployment.subjects.commits(change_set)
     )
-    return line is not None and Commit.decode(line.headers, line.payload).head.dvu_due
+    return entry is not None and Commit.decode(entry.headers, entry.payload).head.dvu_due

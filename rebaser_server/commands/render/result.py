@@ -1,4 +1,4 @@
-"""What came of a request that a command saw through: for people, for programs, as exit code."""
+"""The outcome of a request that a command waited for: as text, as JSON, as exit code."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,21 +15,21 @@ from rebaser_server.commands.support.exit_codes import Exit
 
 
 @dataclass(frozen=True)
-class Result:
+class RequestResult:
     """The reply to a request and, once its values were computed, which of them failed."""
 
     response: EnqueueUpdatesResponseV2
     sent: int
-    """Updates of the batch."""
+    """Number of updates in the batch."""
     failures: Failures | None = None
-    """None: it was not waited for what depends on it."""
+    """None: the command did not wait for the values that depend on the request."""
     strict: bool = False
 
     @property
     def code(self) -> Exit:
         if isinstance(self.response.status, ErrorStatus):
             return Exit.FAILED
-        if self._nothing_fitted or (self.strict and self._corrections):
+        if self._all_left_out or (self.strict and self._corrections):
             return Exit.CORRECTED
         if self.failures is not None and self.failures.affected:
             return Exit.VALUES_FAILED
@@ -41,8 +41,8 @@ class Result:
         return () if isinstance(status, ErrorStatus) else status.success.corrections
 
     @property
-    def _nothing_fitted(self) -> bool:
-        """Whether all updates were left out."""
+    def _all_left_out(self) -> bool:
+        """Whether Rebaser left out all updates."""
         status = self.response.status
         if not self._corrections or not isinstance(status, SuccessStatusV2):
             return False
@@ -50,26 +50,26 @@ class Result:
         return isinstance(performed, Inline) and not performed.inline.updates
 
     def plain(self) -> dict[str, Any]:
-        """The response as the wire has it and, once they were computed, the failed `values`."""
+        """The response in its wire format and, if the command waited, the failed `values`."""
         plain: dict[str, Any] = self.response.model_dump(mode="json", by_alias=True)
         if self.failures is not None:
             plain["values"] = self.failures.plain()
         return plain
 
     def lines(self) -> list[str]:
-        """What people are told."""
+        """Lines for people."""
         request, status = self.response.id, self.response.status
         if isinstance(status, ErrorStatus):
             return [f"request {request} failed: {status.error.message}"]
         commit = status.success.commit
-        told = [f"request {request} is commit {commit}; {self._how()}", *self._corrected()]
-        return told + (self.failures.lines() if self.failures is not None else [])
+        lines = [f"request {request} is commit {commit}; {self._how()}", *self._corrected()]
+        return lines + (self.failures.lines() if self.failures is not None else [])
 
     def _how(self) -> str:
-        if self._nothing_fitted:
-            return "no update fitted, and nothing was changed"
+        if self._all_left_out:
+            return "Rebaser left out all updates, and changed nothing"
         if self.failures is None:
-            return "what depends on it follows"
+            return "the values that depend on it follow"
         return "its values are computed" if self.failures.affected else "its values are up to date"
 
     def _corrected(self) -> list[str]:
@@ -78,6 +78,6 @@ class Result:
             return []
         updates = len({correction.index for correction in corrections})
         return [
-            f"{updates:,} of {self.sent:,} updates did not fit and were changed or left out:",
+            f"{updates:,} of {self.sent:,} updates did not fit; Rebaser changed or left out:",
             *(f"  update {each.index}: {each.code}: {each.detail}" for each in corrections),
         ]

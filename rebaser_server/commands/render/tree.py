@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from rebaser_server.commands.render.values import NoSuchValue, near, plain, say_if_due
+from rebaser_server.commands.render.values import NoSuchValue, plain, say_if_due, similar_names
 from rebaser_server.commit_log.state import State
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Part, Tree
@@ -11,7 +11,7 @@ from rebaser_server.values.graph import Graph, Value
 _WIDEST: Final = 60
 """Characters of a value that are printed for people."""
 _MOST: Final = 8
-"""Inputs that are."""
+"""Inputs of a value that are printed for people."""
 
 
 class _Node:
@@ -21,12 +21,12 @@ class _Node:
 
 
 def show_tree(state: State, name: str, *, depth: int | None, as_json: bool) -> None:
-    """Print the value of that name and those whose names begin with it and a slash; all of `""`.
+    """Print the value of that name and those below it; all values if the name is empty.
 
     Raises:
-        NoSuchValue: there is none such.
+        NoSuchValue: no value has that name, or is below it.
     """
-    graph, root, found = state.graph, _Node(), 0
+    graph, root, count = state.graph, _Node(), 0
     for value in graph.values.values():
         if value.name is None or not _is_below(value.name, name):
             continue
@@ -36,10 +36,12 @@ def show_tree(state: State, name: str, *, depth: int | None, as_json: bool) -> N
             node = node.below.setdefault(part, _Node())
         if depth is None or len(parts) <= depth:
             node.value = value
-        found += 1
+        count += 1
     unnamed = sum(1 for value in graph.values.values() if value.name is None)
-    if name and not found:
-        raise NoSuchValue(f"no value is called {name!r}, nor is one below it{near(graph, name)}")
+    if name and not count:
+        raise NoSuchValue(
+            f"no value is called {name!r}, nor is one below it{similar_names(graph, name)}"
+        )
     if as_json:
         say_json(_plain(root, due=state.head.dvu_due))
         return
@@ -64,18 +66,18 @@ def _label(part: str, node: _Node, graph: Graph) -> list[Part]:
     value = node.value
     if value is None:
         return [(part, "bold")]
-    why = value.message
-    said = value.text if why is None else f"{value.status.value}: {why}"
-    said = said if len(said) <= _WIDEST else f"{said[:_WIDEST]}..."
-    label: list[Part] = [(part, "bold"), f" = {said}"]
-    inputs = [_called(graph, each) for each in dict.fromkeys(value.input_ids())]
+    problem = value.message
+    text = value.text if problem is None else f"{value.status.value}: {problem}"
+    text = text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
+    label: list[Part] = [(part, "bold"), f" = {text}"]
+    inputs = [_name_of(graph, each) for each in dict.fromkeys(value.input_ids())]
     if inputs:
         more = f" and {len(inputs) - _MOST} more" if len(inputs) > _MOST else ""
         label += ["  ", (f"from {', '.join(inputs[:_MOST])}{more}", "dim")]
     return label
 
 
-def _called(graph: Graph, value_id: str) -> str:
+def _name_of(graph: Graph, value_id: str) -> str:
     value = graph.values.get(value_id)
     return value_id if value is None else value.name or value_id
 

@@ -1,4 +1,4 @@
-"""What `rebaser values` prints: the values of a change set."""
+"""The output of `rebaser values`: the values of a change set."""
 
 import json
 from difflib import get_close_matches
@@ -9,34 +9,33 @@ from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commit_log.state import State
 from rebaser_server.queries.cached_state import archive_of
-from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
 from rebaser_server.values.graph import Graph, Value
 
 _NEAR: Final = 5
-"""Names that are offered in place of one that there is not."""
+"""Similar names that an error offers, at most."""
 _COMPARED: Final = 20_000
-"""Names that it is compared with, which takes a second."""
+"""Names that are compared with the unknown one, at most; that takes a second."""
 
 
 class NoSuchValue(RebaserError):
     """The change set has no value of that name or id."""
 
 
-async def state_at(
-    at: Deployment, settings: Settings, change_set: ChangeSet, commit: int | None = None
+async def load_state(
+    deployment: Deployment, change_set: ChangeSet, commit: int | None = None
 ) -> State:
-    """The change set as of that commit, or as it is, as log and store have it.
+    """The change set as of that commit, or as of the last one, from its log and the store.
 
     Raises:
-        NotRetained: the past does not go back so far.
+        NotRetained: that commit is older than the history that is kept.
     """
-    archive = archive_of(at.js, settings, change_set)
+    archive = archive_of(deployment.js, deployment.settings, change_set)
     return (await archive.restored(commit)).state
 
 
-def named(graph: Graph, name: str) -> Value:
+def find_value(graph: Graph, name: str) -> Value:
     """The value of that name or id.
 
     Raises:
@@ -45,25 +44,25 @@ def named(graph: Graph, name: str) -> Value:
     value = graph.values.get(name) or graph.values.get(graph.names.get(name) or "")
     if value is None:
         raise NoSuchValue(
-            f"there is no value {name!r}{near(graph, name)}; `rebaser values tree WORKSPACE "
-            "CHANGE_SET` shows those there are"
+            f"there is no value {name!r}{similar_names(graph, name)}; "
+            "`rebaser values tree WORKSPACE CHANGE_SET` shows all"
         )
     return value
 
 
-def near(graph: Graph, name: str) -> str:
-    """The end of a message that there is no such value: names that are like it, if any are."""
-    wanted = name.casefold()
-    within = [each for each in graph.names if wanted in each.casefold()]
-    alike = within[:_NEAR] or get_close_matches(name, [*graph.names][:_COMPARED], _NEAR)
-    return f"; there is {', '.join(map(repr, alike))}" if alike else ""
+def similar_names(graph: Graph, name: str) -> str:
+    """The end of an error message: names similar to an unknown one, if there are any."""
+    text = name.casefold()
+    containing = [each for each in graph.names if text in each.casefold()]
+    similar = containing[:_NEAR] or get_close_matches(name, [*graph.names][:_COMPARED], _NEAR)
+    return f"; there is {', '.join(map(repr, similar))}" if similar else ""
 
 
 def show_values(state: State, names: list[str], *, as_json: bool) -> None:
     """Print the values of these names or ids, or all of them, in their order."""
     graph = state.graph
     for name in names:
-        named(graph, name)
+        find_value(graph, name)
     chosen = [v for v in graph.values.values() if not names or {v.id, v.name} & {*names}]
     if as_json:
         rows = [plain(value, due=state.head.dvu_due) for value in chosen]
@@ -75,11 +74,11 @@ def show_values(state: State, names: list[str], *, as_json: bool) -> None:
 
 def say_if_due(state: State) -> None:
     if state.head.dvu_due:
-        say("an update is due: computed values may still be of earlier inputs")
+        say("an update is due: computed values may still be those of earlier inputs")
 
 
 def plain(value: Value, *, due: bool) -> dict[str, Any]:
-    """`due`: whether an update of the change set is, so that what is computed may be old."""
+    """As plain data. `due`: an update of the change set is due, so computed values may be old."""
     return {
         "id": value.id,
         "name": value.name,

@@ -1,104 +1,173 @@
-"""Arguments that several commands take, and how they are read."""
+"""How a command is declared: its parser, its handler, and the arguments that several commands take.
+
+Nothing here imports NATS, pydantic or the settings: `rebaser --help` does without them.
+"""
 
 import argparse
-import asyncio
+import functools
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Never, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
 
-from ulid import ULID
+from rebaser_server.terminal.lines import say_script, visible
 
-from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.settings.settings import Settings
-from rebaser_server.terminal.lines import visible
+if TYPE_CHECKING:
+    from ulid import ULID
 
-T = TypeVar("T", bound=ULID)
+    from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
+    from rebaser_server.commands.support.deployment import Deployment
+    from rebaser_server.settings.settings import Settings
 
 _HELP: Final = ("-h", "--help")
+_LISTS: Final = "; `rebaser workspaces list` and `rebaser change-sets list WORKSPACE` show the ids"
+
+Id = TypeVar("Id", bound="ULID")
+
+Handler = Callable[["Settings", argparse.Namespace], Coroutine[Any, Any, int | None]]
+"""Runs a command. Returns the exit code; None stands for 0."""
+
+DeploymentHandler = Callable[["Deployment", argparse.Namespace], Coroutine[Any, Any, int | None]]
+"""Runs a command that needs a connection to NATS."""
+
+Validator = Callable[[argparse.Namespace], str | None]
+"""Returns what is wrong with the arguments taken together, or None."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes options anywhere among the arguments, and may have a verb that need not be said."""
+    """Takes options anywhere among the arguments; a group of commands may have a default one."""
+
+    default_command: str | None = None
+    """The command of the group that runs if the first argument names none."""
 
     def error(self, message: str) -> Never:
         super().error(visible(message))
 
-    unsaid: str | None = None
-    """The verb that is meant where none is."""
-
-    def parse_known_args(  # type: ignore[override]  # as it is called
+    def parse_known_args(  # type: ignore[override]  # argparse calls it with these two
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        verbs = [each for each in self._actions if isinstance(each.choices, dict)]
-        if verbs:
-            said = list(sys.argv[1:] if args is None else args)
-            if self.unsaid and said and said[0] not in (*_HELP, *(verbs[0].choices or ())):
-                said.insert(0, self.unsaid)
-            return super().parse_known_args(said, namespace)
-        if getattr(self, "_reading", False):  # called back by what is called next
+        groups = [action for action in self._actions if isinstance(action.choices, dict)]
+        if groups:
+            words = list(sys.argv[1:] if args is None else args)
+            known = (*_HELP, *(groups[0].choices or ()))
+            if self.default_command and words and words[0] not in known:
+                words.insert(0, self.default_command)
+            return super().parse_known_args(words, namespace)
+        if getattr(self, "_intermixed", False):  # parse_known_intermixed_args calls this method
             return super().parse_known_args(args, namespace)
-        self._reading = True
+        self._intermixed = True
         try:
             return self.parse_known_intermixed_args(args, namespace)
         finally:
-            self._reading = False
+            self._intermixed = False
 
 
-def ulid(kind: type[T]) -> Callable[[str], T]:
-    """A reader of ids for `add_argument(type=…)`."""
+class PrintText(argparse.Action):
+    """An option or argument that prints `text` of its value and exits, as `--help` does."""
 
-    def read(text: str) -> T:
-        try:
-            return kind.from_str(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not a ULID; `rebaser workspaces list` and `rebaser change-sets "
-                "list WORKSPACE` show those there are"
-            ) from None
+    def __init__(self, *, text: Callable[[Any], str], **options: Any) -> None:
+        super().__init__(**options)
+        self._text = text
 
-    return read
-
-
-def add_change_set(parser: argparse.ArgumentParser, **how: Any) -> None:
-    """Two positional arguments; `change_set_in` reads them."""
-    parser.add_argument("workspace", type=ulid(WorkspaceId), help="a ULID", **how)
-    parser.add_argument("change_set", type=ulid(ChangeSetId), help="a ULID", **how)
+    def __call__(
+        self, parser: argparse.ArgumentParser, _: argparse.Namespace, value: Any, *__: Any
+    ) -> None:
+        say_script(self._text(value))
+        parser.exit()
 
 
-def change_set_in(arguments: argparse.Namespace) -> ChangeSet:
-    return ChangeSet(arguments.workspace, arguments.change_set)
+def add_group(
+    commands: Any, name: str, *, about: str, default: str | None = None
+) -> "argparse._SubParsersAction[Parser]":
+    """Declare a group of commands; `default` is the one that runs if no command is named.
 
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON on stdout")
-
-
-Body = Callable[[Any, Settings, argparse.Namespace], Awaitable[int | None]]
-
-
-def runs(
-    parser: argparse.ArgumentParser,
-    body: Body,
-    *,
-    complaint: Callable[[argparse.Namespace], str | None] = lambda _: None,
-) -> None:
-    """The command is `body`, given the deployment, settings and arguments; OK unless it says.
-
-    Unless there is a `complaint` about the arguments: then nothing is connected.
+    The group alone prints its help.
     """
-    add_json(parser)
-
-    def command(settings: Settings, arguments: argparse.Namespace) -> int:
-        if (what := complaint(arguments)) is not None:
-            parser.error(what)
-        return asyncio.run(_connected(body, settings, arguments))
-
-    parser.set_defaults(command=command, action=parser.prog.rpartition(" ")[2])
+    group: Parser = commands.add_parser(name, help=about, description=about)
+    return make_group(group, default=default)
 
 
-async def _connected(body: Body, settings: Settings, arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.support.deployment import deployment
+def make_group(
+    parser: Parser, *, default: str | None = None
+) -> "argparse._SubParsersAction[Parser]":
+    """Let the parser take commands, and print its help if it is given none."""
+    parser.default_command = default
+    parser.set_defaults(parser=parser, handler=None)
+    return parser.add_subparsers(metavar="COMMAND", title="commands")
 
-    async with deployment(settings) as at:
-        return int(await body(at, settings, arguments) or Exit.OK)
+
+def add_command(
+    commands: Any,
+    name: str,
+    handler: Handler,
+    *,
+    about: str,
+    validate: Validator = lambda _: None,
+    json: bool = True,
+) -> Parser:
+    """Declare a command, with `--json` unless it prints no result.
+
+    Arguments to which `validate` objects end the command before it connects to NATS.
+    """
+    parser: Parser = commands.add_parser(name, help=about, description=about)
+    parser.set_defaults(parser=parser, handler=handler, validate=validate, action=name)
+    if json:
+        parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
+
+
+def with_deployment(handler: DeploymentHandler) -> Handler:
+    """The handler, given a connection to the deployment that the settings name."""
+
+    @functools.wraps(handler)
+    async def connected(settings: "Settings", arguments: argparse.Namespace) -> int | None:
+        from rebaser_server.commands.support.deployment import open_deployment
+
+        async with open_deployment(settings) as deployment:
+            return await handler(deployment, arguments)
+
+    return connected
+
+
+def workspace_id(text: str) -> "WorkspaceId":
+    """The type of an argument: a workspace's ULID."""
+    from rebaser_core.ids import WorkspaceId
+
+    return _ulid(WorkspaceId, text)
+
+
+def change_set_id(text: str) -> "ChangeSetId":
+    """The type of an argument: a change set's ULID."""
+    from rebaser_core.ids import ChangeSetId
+
+    return _ulid(ChangeSetId, text)
+
+
+def request_id(text: str) -> "RequestId":
+    """The type of an argument: a request's ULID."""
+    from rebaser_core.ids import RequestId
+
+    return _ulid(RequestId, text, hint="")
+
+
+def _ulid(kind: type[Id], text: str, hint: str = _LISTS) -> Id:
+    try:
+        return kind.from_str(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a ULID{hint}") from None
+
+
+def add_workspace(parser: argparse.ArgumentParser) -> None:
+    """Declare the argument `workspace`."""
+    parser.add_argument("workspace", type=workspace_id, help="the workspace's ULID")
+
+
+def add_change_set(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments `workspace` and `change_set`, both ULIDs."""
+    add_workspace(parser)
+    parser.add_argument("change_set", type=change_set_id, help="the change set's ULID")
+
+
+def add_named_change_set(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments `workspace` and `change_set`; the latter may be a name."""
+    add_workspace(parser)
+    parser.add_argument("change_set", help="the change set's name or ULID")

@@ -1,4 +1,4 @@
-"""Requests in the dead letters, for operators: what they asked for, and asking for it again."""
+"""Dead letters for operators: what a request contained, and enqueueing it again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,20 +28,20 @@ from rebaser_server.processor.dead_letters import (
 
 _MESSAGE_ID: Final = MESSAGE_ID.lower()
 _RANDOM_OCTETS: Final = 10
-"""Of a ULID, behind the six of its time."""
+"""Random octets of a ULID, after the six of its time."""
 
 
 class NoSuchLetter(RebaserError):
-    """There is no dead letter of that number, or none any more."""
+    """There is no dead letter of that number; it may have been replayed or purged."""
 
 
 class NotReplayable(RebaserError):
-    """The letter cannot be enqueued as it is; it is still there, and the message says why."""
+    """The letter cannot be enqueued as it is, for the reason in the message; it is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead request as it was stored."""
+    """A dead letter as it is stored."""
 
     sequence: int
     change_set: ChangeSet | None
@@ -50,7 +50,7 @@ class Letter:
     stored: datetime
 
     def summary(self) -> dict[str, Any]:
-        """Who, when and why, as plain data."""
+        """Change set, times, attempts and reason, as plain data."""
         return {
             "sequence": self.sequence,
             "at": self.headers.get(DIED_AT),
@@ -63,33 +63,35 @@ class Letter:
         }
 
     def request(self) -> EnqueueUpdatesRequestV1:
-        """What it asked for. Raises `NotReplayable` if nobody can tell."""
+        """The request. Raises `NotReplayable` if it cannot be decoded."""
         try:
             return EnqueueUpdatesRequest.decode(self.headers, self.payload)
         except MessageError as error:
             raise NotReplayable(
-                f"dead letter {self.sequence} cannot be read: {error}; "
-                "enqueue what was meant as a new request, then purge it"
+                f"dead letter {self.sequence} cannot be decoded: {error}; "
+                "enqueue a corrected request, then purge the letter"
             ) from error
 
-    def asked(self) -> Any:
-        """What it asked for as plain data, or why it cannot be read."""
+    def content(self) -> Any:
+        """The request as plain data, or the reason why it cannot be decoded."""
         try:
             return self.request().model_dump(mode="json", by_alias=True)
         except NotReplayable as error:
             return str(error)
 
 
-async def letter(js: JetStream, subjects: Subjects, batches: Batches, sequence: int) -> Letter:
-    """The dead letter of that number, with all of its request.
+async def load(js: JetStream, subjects: Subjects, batches: Batches, sequence: int) -> Letter:
+    """The dead letter of that number, with the whole request.
 
     Raises:
         NoSuchLetter: there is none.
-        NotReplayable: what it had no room for is not in the store.
+        NotReplayable: the store has lost the part that did not fit into the letter.
     """
     message = await js.get_message(subjects.dead_letters_stream, sequence=sequence)
     if message is None:
-        raise NoSuchLetter(f"there is no dead letter {sequence}; `rebaser dead-letters list`")
+        raise NoSuchLetter(
+            f"there is no dead letter {sequence}; `rebaser dead-letters list` shows them"
+        )
     try:
         headers, payload = await whole(batches, message.headers, message.payload)
     except (MissingBatch, ValueError, LookupError) as error:
@@ -98,7 +100,7 @@ async def letter(js: JetStream, subjects: Subjects, batches: Batches, sequence: 
 
 
 async def latest(js: JetStream, subjects: Subjects, most: int) -> list[Letter]:
-    """At most so many letters, the latest first."""
+    """The latest letters, at most `most`, the latest first."""
     stream = subjects.dead_letters_stream
     state = (await js.stream_info(stream))["state"]
     letters: list[Letter] = []
@@ -114,15 +116,15 @@ async def latest(js: JetStream, subjects: Subjects, most: int) -> list[Letter]:
 async def replay(
     js: JetStream, subjects: Subjects, batches: Batches, client: RebaserClient, sequence: int
 ) -> RequestId:
-    """Enqueue what the letter asked for as a new request, last in line; then delete the letter.
+    """Enqueue the updates of the letter as a new request; then delete the letter.
 
-    Once, however often it is called or cut off: the new request's id follows from the letter.
+    Idempotent, also when it is interrupted: the id of the new request follows from the letter.
 
     Raises:
         NoSuchLetter, NotReplayable: nothing was enqueued.
         NotStored: try again; the letter is still there.
     """
-    dead = await letter(js, subjects, batches, sequence)
+    dead = await load(js, subjects, batches, sequence)
     request = dead.request()
     try:
         batch = await batches.fetch(request.updates_address, request.id)
@@ -130,8 +132,8 @@ async def replay(
         raise NotReplayable(f"dead letter {sequence}: its batch: {error}") from error
     if batch.computed is not None:
         raise NotReplayable(
-            f"dead letter {sequence} is the result of an update whose claim is gone; purge it: "
-            "what it covered is recomputed anyway"
+            f"dead letter {sequence} is the result of an update that lost its claim; purge it: "
+            "Rebaser computes those values again"
         )
     request_id = _id_of_replay(dead)
     await client.enqueue_updates(
@@ -148,7 +150,7 @@ def _letter(
         change_set = subjects.change_set_of(message.subject)
     except UnknownSubject:
         change_set = None
-    # The letter's own id is not the request's, which the payload has.
+    # The header has the letter's own id; the request's is in the payload.
     own = {k: v for k, v in headers.items() if k.lower() != _MESSAGE_ID}
     return Letter(message.sequence, change_set, own, payload, message.time)
 

@@ -1,13 +1,17 @@
 """A command's connection to the deployment that the settings name."""
 
+import argparse
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from rebaser_client.client import RebaserClient
+from rebaser_client.errors import NoSuchChangeSet
+from rebaser_client.registry import Registry
+from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, ObjectStore, connected
 from rebaser_core.subjects import Subjects
-from rebaser_server.commands.support.permissions import permitted
+from rebaser_server.commands.support.permissions import PermissionWatch
 from rebaser_server.commit_log.batch_store import Batches
 from rebaser_server.settings.nats_connection import connect_options, jetstream
 from rebaser_server.settings.settings import Settings
@@ -22,23 +26,62 @@ class Deployment:
     subjects: Subjects
     client: RebaserClient
     batches: Batches
+    settings: Settings
+
+    async def check_change_set(self, arguments: argparse.Namespace) -> ChangeSet:
+        """The change set that the arguments name, which may be new.
+
+        Raises:
+            NotInWorkspace: it belongs to another workspace, or to none.
+        """
+        change_set = ChangeSet(arguments.workspace, arguments.change_set)
+        await self.client.pairs.require(change_set)
+        return change_set
+
+    async def require_change_set(self, arguments: argparse.Namespace, hint: str = "") -> ChangeSet:
+        """The change set that the arguments name: it is registered, or has a log or requests.
+
+        Raises:
+            NotInWorkspace: it belongs to another workspace, or to none.
+            NoSuchChangeSet: it does not exist; the message ends with `hint`.
+        """
+        change_set = await self.check_change_set(arguments)
+        if await self._has_messages(change_set):
+            return change_set
+        if await Registry(self.js, self.subjects).has_change_set(change_set):
+            return change_set
+        raise NoSuchChangeSet(
+            f"there is no change set {change_set.change_set_id} in workspace "
+            f"{change_set.workspace_id}{hint}"
+        )
+
+    async def _has_messages(self, change_set: ChangeSet) -> bool:
+        names = self.subjects
+        for stream, subject in (
+            (names.commits_stream, names.commits(change_set)),
+            (names.requests_stream, names.requests(change_set)),
+        ):
+            if await self.js.get_message(stream, last_by_subject=subject) is not None:
+                return True
+        return False
 
 
 @asynccontextmanager
-async def deployment(settings: Settings) -> AsyncIterator[Deployment]:
+async def open_deployment(settings: Settings) -> AsyncIterator[Deployment]:
     """Connect for the time of the body.
 
     Raises:
-        Unreachable: there is no NATS.
-        NotPermitted: NATS refuses something that the body asks.
+        Unreachable: NATS does not answer.
+        NotPermitted: NATS refuses an operation of the body to this user.
     """
     prefix = settings.nats.prefix
-    async with connected(connect_options(settings)) as nc:
+    watch = PermissionWatch(settings.nats.user)
+    async with connected(connect_options(settings), on_error=watch.on_error) as nc:
         js = jetstream(nc, settings.nats)
         async with RebaserClient.on(nc, js, prefix=prefix, author=settings.author) as client:
             subjects = Subjects(prefix)
             bucket = ObjectStore(js, subjects.batches_bucket)
             results = Results(settings.store.root, settings.store.options)
             batches = Batches(bucket, results)
-            with permitted(settings.nats.user):
-                yield Deployment(js, subjects, client, batches)
+            with watch.enforced():
+                yield Deployment(js, subjects, client, batches, settings)

@@ -2,77 +2,80 @@
 
 from typing import Final
 
-from rebaser_client import errors as asking
+from rebaser_client import errors as client
 from rebaser_core.errors import MalformedMessage, NewerVersion
 from rebaser_core.jetstream import Full, JetStreamError, StreamNotFound, Unreachable
 from rebaser_server.commands.support.permissions import NotPermitted
 from rebaser_server.errors import HistoryBroken, NotRetained, OpsNotStarted
 
-_REMEDIES: Final[tuple[tuple[type[BaseException], str], ...]] = (
+_HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (
         NotPermitted,
         (
-            "Commands are an operator's: REBASER_NATS__USER and the rest must be of one that may. "
-            "docs/security.md has who may do what."
+            "Commands need an operator's permissions: set REBASER_NATS__USER and its password, or "
+            "its credentials. docs/security.md lists the permissions."
         ),
     ),
     (
         Unreachable,
         (
-            "Is NATS running there? REBASER_NATS__URL says where it is looked for; "
-            "`rebaser up` runs one here."
+            "Does NATS run there? REBASER_NATS__URL is the address; `rebaser up` runs NATS on this "
+            "machine."
         ),
     ),
     (
         StreamNotFound,
         (
-            "No Rebaser has been here yet: `rebaser serve` makes what is missing. "
-            "REBASER_NATS__PREFIX must be what the deployment has."
+            "Streams not found: run `rebaser serve` once, it creates them. REBASER_NATS__PREFIX "
+            "must be the deployment's."
         ),
     ),
-    (Full, "NATS has no room: `rebaser queue` shows what waits, REBASER_QUEUE__* the limits."),
-    (asking.Unreachable, "Is a Rebaser running? `rebaser serve` starts one."),
+    (Full, "NATS has no room: `rebaser queue` shows what waits, REBASER_QUEUE__* are the limits."),
+    (client.Unreachable, "Does a Rebaser run? `rebaser serve` starts one."),
     (
-        asking.NoSuchChangeSet,
-        "`rebaser workspaces list` and `rebaser change-sets list WORKSPACE` show those there are.",
+        client.NoSuchChangeSet,
+        "`rebaser workspaces list` and `rebaser change-sets list WORKSPACE` show the ids.",
     ),
     (
-        asking.NotInWorkspace,
+        client.NotInWorkspace,
         "Nothing was sent. `rebaser change-sets list WORKSPACE` shows those of a workspace.",
     ),
-    (asking.NotStored, "Send it again with the same --request-id: it takes effect once."),
-    (asking.QueueFull, "`rebaser queue` shows what waits."),
-    (asking.OutcomeUnknown, "`rebaser log WORKSPACE CHANGE_SET` shows what was applied."),
-    (asking.AlreadyThere, "Choose another id, or leave it out to have a new one."),
-    (asking.TooLarge, "Send it in parts, or raise REBASER_LIMITS__* for clients and daemons."),
-    (asking.TooMany, "Delete change sets that are done with, or raise REBASER_LIMITS__*."),
-    (asking.NotReadable, "`rebaser values` reads from the store instead."),
+    (client.NotStored, "Send it again with the same --request-id: it takes effect once."),
+    (client.QueueFull, "`rebaser queue` shows what waits."),
     (
-        asking.Refused,
+        client.OutcomeUnknown,
+        "`rebaser log WORKSPACE CHANGE_SET` shows which requests were applied.",
+    ),
+    (client.AlreadyThere, "Choose another id, or leave it out to get a new one."),
+    (client.TooLarge, "Send it in parts, or raise REBASER_LIMITS__* for clients and daemons."),
+    (client.TooMany, "Delete change sets that you do not need, or raise REBASER_LIMITS__*."),
+    (client.NotReadable, "`rebaser values` reads from the store instead."),
+    (
+        client.Refused,
         (
-            "Nothing was done. `rebaser change-sets describe WORKSPACE CHANGE_SET` shows where it "
-            "stands, `rebaser values tree WORKSPACE CHANGE_SET` what is in it."
+            "Nothing was changed. `rebaser change-sets describe WORKSPACE CHANGE_SET` shows the "
+            "state of the change set, `rebaser values tree WORKSPACE CHANGE_SET` its values."
         ),
     ),
     (
         NotRetained,
         (
-            "`rebaser log WORKSPACE CHANGE_SET` shows the commits there are; "
-            "REBASER_HISTORY__* says how long they are kept."
+            "`rebaser log WORKSPACE CHANGE_SET` shows the commits that are kept; "
+            "REBASER_HISTORY__* sets for how long."
         ),
     ),
-    (OpsNotStarted, "REBASER_OPS__ENABLED=false does without it."),
-    (HistoryBroken, "`rebaser doctor` says what does not fit together, and what to do."),
-    (NewerVersion, "Use a newer release: what is there was written by one."),
-    (MalformedMessage, "docs/wire.md has what an update looks like."),
-    (JetStreamError, "`rebaser doctor` looks for what is wrong with NATS."),
+    (OpsNotStarted, "REBASER_OPS__ENABLED=false starts the daemon without it."),
+    (HistoryBroken, "`rebaser doctor` names what does not fit together, and the remedy."),
+    (NewerVersion, "Use a newer release: a newer one wrote this message."),
+    (MalformedMessage, "docs/wire.md describes the updates."),
+    (JetStreamError, "`rebaser doctor` checks NATS."),
     (
         OSError,
-        "REBASER_STORE__ROOT and REBASER_STORE__OPTIONS must be what the daemons have.",
+        "REBASER_STORE__ROOT and REBASER_STORE__OPTIONS must be those of the daemons.",
     ),
 )
-"""The first that fits counts. Errors of commands themselves say it in their message."""
+"""The first that fits counts. Errors of the commands themselves have the hint in their message."""
 
 
-def remedy_for(error: BaseException) -> str | None:
-    return next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), None)
+def hint_for(error: BaseException) -> str | None:
+    return next((hint for kind, hint in _HINTS if isinstance(error, kind)), None)

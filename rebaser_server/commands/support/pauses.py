@@ -1,4 +1,4 @@
-"""Pauses as commands tell of them: what a pause covers, and what it holds up."""
+"""Pauses in the words of commands: what a pause covers, and which command ends it."""
 
 from typing import TYPE_CHECKING
 
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from rebaser_server.commands.support.deployment import Deployment
 
 
-def told(scope: Scope) -> str:
+def describe(scope: Scope) -> str:
     if scope.change_set_id is not None:
         return f"change set {scope.workspace_id} {scope.change_set_id}"
     return f"workspace {scope.workspace_id}" if scope.workspace_id is not None else "everything"
 
 
-async def warn_if_paused(at: "Deployment", change_set: ChangeSet) -> None:
-    """Say on stderr that what is asked of the change set will wait, and for what."""
+async def warn_if_paused(deployment: "Deployment", change_set: ChangeSet) -> None:
+    """Say on stderr if the request will wait for the end of a pause."""
     from rebaser_server.cluster.pauses import PauseBook
 
-    found = await PauseBook(at.js, at.subjects).all()
+    pauses = await PauseBook(deployment.js, deployment.subjects).all()
     for scope in scopes_of(change_set):
-        if scope in found:
-            complain(f"{told(scope)} is paused: this waits for {resume_hint(scope)}")
+        if scope in pauses:
+            complain(f"{describe(scope)} is paused: the request waits for {resume_hint(scope)}")
             return
 
 
 def resume_hint(scope: Scope) -> str:
-    """The command that takes the pause back."""
+    """The command that ends the pause."""
     return f"`rebaser resume {' '.join(str(each) for each in scope if each) or '--all'}`"

@@ -1,0 +1,66 @@
+"""A command's run: with the settings in force, from its errors to messages and exit codes."""
+
+import argparse
+import asyncio
+import os
+from typing import Any
+
+from pydantic import ValidationError
+
+from rebaser_core.errors import RebaserError
+from rebaser_core.jetstream import JetStreamError, Unreachable
+from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.hints import hint_for
+from rebaser_server.settings.settings import Settings, unknown_variables
+from rebaser_server.telemetry import tracing
+from rebaser_server.terminal.lines import complain
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run the handler of the command; return the exit code. Errors go to stderr."""
+    try:
+        settings = _settings()
+        with tracing.exported(os.environ, settings.instance_id):
+            return int(asyncio.run(arguments.handler(settings, arguments)) or Exit.OK)
+    except _BadSettings as error:
+        complain(*error.lines)
+        return Exit.BAD_SETTINGS
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except (RebaserError, JetStreamError, OSError) as error:
+        complain(f"rebaser: {error}")
+        if (hint := hint_for(error)) is not None:
+            complain(f"  {hint}")
+        return Exit.NO_NATS if isinstance(error, Unreachable) else Exit.FAILED
+
+
+class _BadSettings(Exception):
+    """The environment has unknown or malformed settings. No command was started."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+def _settings() -> Settings:
+    unknown = unknown_variables(dict(os.environ))
+    if unknown:
+        raise _BadSettings(
+            f"rebaser: no such setting: {', '.join(unknown)}; `rebaser settings` lists them all"
+        )
+    try:
+        return Settings()
+    except ValidationError as error:
+        problems = [
+            f"  REBASER_{'__'.join(map(str, problem['loc'])).upper()}: {_describe(problem)}"
+            for problem in error.errors(include_url=False)
+        ]
+        raise _BadSettings("rebaser: bad settings", *problems) from error
+
+
+def _describe(problem: Any) -> str:
+    if str(problem["type"]).startswith("time_delta"):
+        return "not a duration; PT5M is five minutes, PT0.5S is half a second, 30 is thirty seconds"
+    return str(problem["msg"])

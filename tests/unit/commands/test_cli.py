@@ -1,0 +1,99 @@
+"""Help and version of `rebaser`: complete, in plain words, and quick."""
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+
+import pytest
+
+from rebaser_server.commands.cli import build_parser, main
+
+RIDDLES = re.compile(r"\b(whoever|nobody|somebody|need not|is told|be said|that is asked)\b|; all$")
+"""Phrases that a stranger has to read twice."""
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parser and those of its commands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from parsers(command)
+
+
+PARSERS = [*parsers(build_parser())]
+ARGUMENTS = [
+    pytest.param(action, id=f"{parser.prog} {action.dest}")
+    for parser in PARSERS
+    for action in parser._actions
+    if not isinstance(action, argparse._SubParsersAction)
+]
+
+
+@pytest.mark.parametrize("action", ARGUMENTS)
+def test_an_argument_says_what_it_is_for(action: argparse.Action) -> None:
+    """Each argument of each command has a help text in plain words."""
+    assert action.help
+    assert not RIDDLES.search(action.help)
+
+
+@pytest.mark.parametrize("action", ARGUMENTS)
+def test_an_optional_argument_says_its_default(action: argparse.Action) -> None:
+    """The help of each argument that takes a value and may be left out names the default."""
+    if action.nargs == 0 or (action.required and action.nargs not in ("?", "*")):
+        return
+    text = (action.help or "") % vars(action)
+    default = re.search(r"\(default: (.+)\)$", text)
+
+    assert default, text
+    if action.default not in (None, "", [], argparse.SUPPRESS):
+        assert default[1] == f"{action.default:g}" if _is_number(action) else str(action.default)
+
+
+def _is_number(action: argparse.Action) -> bool:
+    return isinstance(action.default, int | float)
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
+def test_a_command_says_what_it_does(parser: argparse.ArgumentParser) -> None:
+    """Each command has a description in plain words."""
+    assert parser.description
+    assert not RIDDLES.search(parser.description)
+
+
+@pytest.mark.parametrize("words", [[], ["values"], ["dvu"]], ids=" ".join)
+def test_a_group_alone_prints_its_help(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`rebaser` and a group of commands print their help if no command is named."""
+    code = main(words)
+
+    assert code == 0
+    assert capsys.readouterr().out.startswith(" ".join(["usage: rebaser", *words]))
+
+
+def test_the_version_names_package_and_python(capsys: pytest.CaptureFixture[str]) -> None:
+    """`rebaser --version` prints the name, the version and the version of Python."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+
+    python = ".".join(map(str, sys.version_info[:3]))
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"rebaser {version('rebaser')} (Python {python})\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["completion", "bash"]])
+def test_what_prints_a_text_imports_no_library_of_ours(words: list[str]) -> None:
+    """Help, version and completion import neither NATS nor pydantic nor the settings."""
+    code = (
+        "import atexit, sys; from rebaser_server.commands.cli import main\n"
+        "slow = {'asyncio', 'nats', 'pydantic', 'structlog', 'rich', 'ulid'}\n"
+        "atexit.register(lambda: print(slow & {*sys.modules}, file=sys.stderr))\n"
+        f"main({words})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stderr == "set()\n"
