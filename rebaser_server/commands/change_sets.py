@@ -57,7 +57,7 @@ def add(commands: Any) -> None:
         "apply",
         _apply,
         about="show what a branch changes, ask, and apply it to head",
-        validate=unless_confirmed("--yes", "--reviewed"),
+        validate=unless_confirmed(yes="--yes", reviewed="--reviewed DIGEST"),
     )
     add_named_change_set(apply)
     apply.add_argument("--yes", action="store_true", help="apply without showing it and asking")

@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
         "delete",
         _delete,
         about="close all change sets of a workspace; delete their data after the retention time",
-        validate=unless_confirmed("--yes"),
+        validate=unless_confirmed(yes="--yes"),
     )
     add_workspace(delete)
     delete.add_argument("--yes", action="store_true", help="delete without asking")

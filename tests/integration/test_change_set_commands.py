@@ -78,7 +78,7 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
     assert refused.returncode == 1
     assert refused.stderr == "Apply this to head? [y/N] not applied\n"
     assert (unasked.returncode, unasked.stdout) == (2, "")
-    assert "say --yes or --reviewed DIGEST" in unasked.stderr
+    assert "give --yes or --reviewed DIGEST" in unasked.stderr
     assert "head's commit" in applied
     assert described["standing"] == "applied"
     assert again.returncode == 1

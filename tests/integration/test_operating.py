@@ -161,7 +161,7 @@ async def test_a_letter_that_cannot_be_read_is_kept_and_can_be_purged(
 
     said = await operator.tell("dead-letters", "replay", letter["sequence"], code=1)
 
-    assert "enqueue what was meant as a new request" in said
+    assert "enqueue a corrected request" in said
     assert len(await operator.read("dead-letters", "list")) == 1
     await operator.tell("dead-letters", "purge", letter["sequence"])
     assert await operator.read("dead-letters", "list") == []

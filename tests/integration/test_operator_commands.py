@@ -65,7 +65,7 @@ async def test_a_pause_is_listed_shown_where_it_matters_and_taken_back(
 async def test_without_a_scope_nothing_is_paused(operator: Commands) -> None:
     said = await operator.tell("pause", code=2)
 
-    assert "say --all" in said
+    assert "or --all" in said
 
 
 async def test_an_update_is_shown_while_it_runs_and_cancelled_and_run_again_at_once(
@@ -90,7 +90,7 @@ async def test_an_update_is_shown_while_it_runs_and_cancelled_and_run_again_at_o
     assert cancelled["state"] == "claimed, not running"
     assert cancelled["failures"] == 0
     assert "the values are computed" in said
-    assert "no Rebaser has it in hand" in nothing
+    assert "no Rebaser works on this change set" in nothing
     assert await value_of(deployment, change_set, gate.value) == ("ok", 1)
 
 
@@ -209,7 +209,7 @@ async def test_a_checkpoint_is_in_the_store_when_the_command_says_so(
     await eventually(lambda: bool(daemon.said("paused")))
     said = await operator.tell("checkpoint", *change_set, "--within", 1, code=1)
     assert "everything is paused: the request waits for `rebaser resume --all`" in said
-    assert "still waits in line" in said
+    assert "still waits in the queue" in said
 
 
 async def test_a_value_is_set_by_name_and_shown_in_the_tree_with_what_depends_on_it(
@@ -234,7 +234,7 @@ async def test_a_value_is_set_by_name_and_shown_in_the_tree_with_what_depends_on
     assert f"gross = 42  from prices/net, {values.two}" in tree
     assert plain["below"]["prices"]["below"]["net"]["value"]["value"] == 40
     assert listed["value"] == 42
-    assert "is computed; set what it is computed from: " in computed
+    assert "is computed; set its inputs instead: " in computed
     assert "--text" in nonsense
     workspace, this = change_set
     for words in (

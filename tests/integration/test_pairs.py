@@ -169,7 +169,7 @@ async def test_a_change_set_that_never_was_is_no_empty_one(
     await commands.tell("enqueue", *change_set, batch, "--unregistered")
     await commands.tell("enqueue", *change_set, batch)
 
-    assert "--unregistered begins one" in refused
+    assert "--unregistered starts one" in refused
     assert await stored(deployment) == 2
 
 

@@ -82,10 +82,10 @@ async def test_updates_that_do_not_fit_are_counted_and_none_that_fits_is_no_succ
     empty = await waiting.enqueue([])
 
     assert nothing.code == Exit.CORRECTED
-    assert "no update fitted, and nothing was changed" in nothing.out
+    assert "Rebaser left out all updates, and changed nothing" in nothing.out
     assert "2 of 2 updates did not fit" in nothing.out
     assert partly.code == Exit.OK
-    assert "1 of 2 updates did not fit and were changed or left out:" in partly.out
+    assert "1 of 2 updates did not fit; Rebaser changed or left out:" in partly.out
     assert strictly.code == Exit.CORRECTED
     assert (fitting.code, empty.code) == (Exit.OK, Exit.OK)
 

@@ -14,12 +14,12 @@ async def confirmed(question: str) -> bool:
     return answer.lower() in ("y", "yes")
 
 
-def unless_confirmed(*options: str) -> Validator:
+def unless_confirmed(**options: str) -> Validator:
     """A command that asks takes `--json`, which a program uses, only with one of the options."""
 
     def validate(arguments: argparse.Namespace) -> str | None:
-        if not arguments.json or any(getattr(arguments, o.lstrip("-")) for o in options):
+        if not arguments.json or any(getattr(arguments, name) for name in options):
             return None
-        return f"with --json Rebaser asks no question: give {' or '.join(options)}"
+        return f"with --json Rebaser asks no question: give {' or '.join(options.values())}"
 
     return validate
