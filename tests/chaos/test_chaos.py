@@ -14,12 +14,21 @@ from tests.chaos.scenarios import sized
 SHORT = Size(window=6, faults=4, clients=3, change_sets=4)
 
 SEEDS = [
-    pytest.param("calm", Size(window=3, faults=0, clients=3, change_sets=4), id="no fault at all"),
+    pytest.param(
+        "calm",
+        Size(window=3, faults=0, clients=3, change_sets=4),
+        id="no fault at all",
+        marks=pytest.mark.long,
+    ),
     pytest.param("1", SHORT, id="seed 1"),
     pytest.param("4", SHORT, id="seed 4", marks=pytest.mark.long),
     pytest.param("2", sized(SHORT, "hostile", 0), id="clients that do whatever they may"),
-    pytest.param("3", sized(SHORT, "open", 0), id="the same without accounts"),
-    pytest.param("6", sized(SHORT, "full", 0), id="a full queue and few slots"),
+    pytest.param(
+        "3", sized(SHORT, "open", 0), id="the same without accounts", marks=pytest.mark.long
+    ),
+    pytest.param(
+        "6", sized(SHORT, "full", 0), id="a full queue and few slots", marks=pytest.mark.long
+    ),
     pytest.param("7", sized(SHORT, "spark", 0), id="on Spark", marks=pytest.mark.slow),
     pytest.param("8", Size(window=30, faults=20), id="long", marks=pytest.mark.slow),
     pytest.param(

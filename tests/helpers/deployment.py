@@ -33,7 +33,7 @@ from rebaser_server.settings.settings import Settings
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.graph import Graph
 from tests.helpers.eventually import eventually
-from tests.helpers.fork_server import Fork, forkable
+from tests.helpers.fork_server import Fork, Streams, forkable
 from tests.helpers.nats_process import NatsServer
 
 # The product's times scaled down, in seconds; what evaluates is the same code without Spark.
@@ -69,9 +69,8 @@ class Daemon:
         self.process: Fork | subprocess.Popen[bytes]
         with self._log.open("wb") as log:
             if command is REBASER and forkable(environment):
-                self.process = Fork(
-                    "serve", environment=environment, directory=directory, log=self._log
-                )
+                streams = Streams(directory, self._log, self._log)
+                self.process = Fork("serve", environment=environment, streams=streams)
                 return
             self.process = subprocess.Popen(
                 [*command, "serve"],

@@ -1,15 +1,17 @@
-"""Daemons as forks of a process that has imported all they need: that is most of a start."""
+"""Forks of a process that has imported what `rebaser` needs: importing is most of a start."""
 
 import atexit
 import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from subprocess import TimeoutExpired
+from subprocess import CompletedProcess, TimeoutExpired
 from typing import Final
 
 from rebaser_server.__main__ import run
@@ -30,12 +32,9 @@ def forkable(environment: Mapping[str, str]) -> bool:
 class Fork:
     """A process that runs `rebaser`, with as much of `subprocess.Popen` as tests need."""
 
-    def __init__(
-        self, *words: str, environment: Mapping[str, str], directory: Path, log: Path
-    ) -> None:
-        """Start it in `directory`; what it prints is appended to `log`."""
+    def __init__(self, *words: str, environment: Mapping[str, str], streams: "Streams") -> None:
         self._process = _SERVER.Process(
-            target=_become, args=(words, dict(environment), directory, log), daemon=True
+            target=_become, args=(words, dict(environment), streams), daemon=True
         )
         self._process.start()
         self._turn = threading.Lock()  # of two that look at once one would miss the exit code
@@ -64,18 +63,50 @@ class Fork:
         self.send_signal(signal.SIGKILL)
 
 
-def _become(
-    words: tuple[str, ...], environment: dict[str, str], directory: Path, log: Path
-) -> None:
+def rebaser(
+    *words: str, environment: Mapping[str, str], says: str = "", timeout: float = 30
+) -> CompletedProcess[str]:
+    """Run the command to its end, with `says` on its stdin; kill it if it takes longer."""
+    with tempfile.TemporaryDirectory() as directory:
+        out, err, standard_in = (Path(directory, name) for name in ("out", "err", "in"))
+        standard_in.write_text(says)
+        streams = Streams(Path.cwd(), out, err, standard_in)
+        fork = Fork(*words, environment=environment, streams=streams)
+        try:
+            code = fork.wait(timeout)
+        finally:
+            fork.kill()
+        return CompletedProcess(words, code, out.read_text(), err.read_text())
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Where a fork runs, the files that stdout and stderr are appended to, and its stdin."""
+
+    directory: Path
+    out: Path
+    err: Path
+    standard_in: Path = Path(os.devnull)
+
+
+def _become(words: tuple[str, ...], environment: dict[str, str], streams: Streams) -> None:
     os.environ.clear()
     os.environ.update(environment)
-    os.chdir(directory)
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for stream in (1, 2):
-        os.dup2(out, stream)
-    os.close(out)
+    os.chdir(streams.directory)
+    appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    _redirect(0, streams.standard_in, os.O_RDONLY)
+    _redirect(1, streams.out, appending)
+    _redirect(2, streams.err, appending)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - for good
     sys.argv = ["rebaser", *words]
     try:
         run()
     finally:
         atexit._run_exitfuncs()
+
+
+def _redirect(number: int, file: Path, flags: int) -> None:
+    opened = os.open(file, flags)
+    if opened != number:
+        os.dup2(opened, number)
+        os.close(opened)

@@ -3,15 +3,12 @@
 import asyncio
 import json
 import subprocess
-import sys
-from pathlib import Path
 
 from rebaser_client.errors import NoSuchChangeSet
 from rebaser_server.commands.support.hints import hint_for
+from tests.helpers import fork_server
 from tests.helpers.batches import Sum
 from tests.helpers.deployment import Deployment
-
-REBASER = Path(sys.executable).parent / "rebaser"
 
 
 async def run(
@@ -24,14 +21,11 @@ async def run(
         **variables,
     }
     return await asyncio.to_thread(
-        subprocess.run,
-        [REBASER, *arguments],
-        env=environment,
-        input=says,
-        capture_output=True,
-        text=True,
+        fork_server.rebaser,
+        *arguments,
+        environment=environment,
+        says=says,
         timeout=120,
-        check=False,
     )
 
 

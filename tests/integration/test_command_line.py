@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import fork_server
 from tests.helpers.batches import Sum
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.nats_process import NatsServer
@@ -20,10 +21,17 @@ REBASER = Path(sys.executable).parent / "rebaser"
 def rebaser(
     *arguments: str, timeout: float = 30, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")} | variables
+    """Run the command in a process of its own, which is a fork."""
+    return fork_server.rebaser(*arguments, environment=_environment(variables), timeout=timeout)
+
+
+def installed_rebaser(
+    *arguments: str, timeout: float = 30, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the installed command, interpreter and all: a second or two more than a fork."""
     return subprocess.run(
         [REBASER, *arguments],
-        env=environment,
+        env=_environment(variables),
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -31,8 +39,13 @@ def rebaser(
     )
 
 
+def _environment(variables: dict[str, str]) -> dict[str, str]:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
+    return inherited | variables
+
+
 def test_bad_settings_are_named_before_any_connection() -> None:
-    done = rebaser("serve", REBASER_CONCURRENCY="none", REBASER_ACK_WAIT="-3")
+    done = installed_rebaser("serve", REBASER_CONCURRENCY="none", REBASER_ACK_WAIT="-3")
 
     assert done.returncode == 2
     assert "REBASER_CONCURRENCY: " in done.stderr
@@ -55,7 +68,7 @@ def test_an_unknown_setting_is_named_and_refused(name: str) -> None:
 
 
 def test_settings_show_what_is_in_force_without_secrets() -> None:
-    done = rebaser("settings", REBASER_QUIET_PERIOD="PT30S", REBASER_NATS__TOKEN="hush")
+    done = installed_rebaser("settings", REBASER_QUIET_PERIOD="PT30S", REBASER_NATS__TOKEN="hush")
 
     assert done.returncode == 0
     assert json.loads(done.stdout)["quiet_period"] == "PT30S"

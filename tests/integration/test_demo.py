@@ -10,7 +10,7 @@ from rebaser_server.demo.graph import Packages, load
 from rebaser_server.demo.visitor import Visitor, visiting
 from tests.helpers.demo_reference import counts
 from tests.helpers.deployment import Deployment
-from tests.integration.test_command_line import rebaser
+from tests.integration.test_command_line import installed_rebaser
 
 pytestmark = pytest.mark.spark
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 def test_the_demo_prints_what_an_independent_computation_finds() -> None:
     expected = counts("libc6")
 
-    done = rebaser("demo", "--package", "libc6", "--json", timeout=300)
+    done = installed_rebaser("demo", "--package", "libc6", "--json", timeout=300)
 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -30,7 +30,7 @@ def test_the_demo_prints_what_an_independent_computation_finds() -> None:
 
 
 def test_a_package_that_does_not_exist_is_refused_with_what_was_probably_meant() -> None:
-    done = rebaser("demo", "--package", "libc7")
+    done = installed_rebaser("demo", "--package", "libc7")
 
     assert done.returncode == 1
     assert "libc7" in done.stderr
