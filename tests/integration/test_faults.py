@@ -63,11 +63,11 @@ async def lose_nats_for_longer_than_the_lease(deployment: Deployment) -> None:
 
 
 FAULTS = [
-    nothing,
+    pytest.param(nothing, marks=pytest.mark.long),
     kill_and_start_again,
     stop_and_start_again,
     freeze_past_the_lease_beside_another,
-    kill_nats_and_start_it_again,
+    pytest.param(kill_nats_and_start_it_again, marks=pytest.mark.long),
     lose_nats_for_longer_than_the_lease,
 ]
 

@@ -125,21 +125,22 @@ async def test_a_request_cannot_throw_away_what_another_change_sets_line_refers_
     assert past.state.graph.values[value].value == 3
 
 
-@pytest.mark.parametrize("wrong", [b"this is no JSON", b"{}", b"[]", b'{"nuid": ">"}'])
-async def test_a_batch_whose_description_cannot_be_read_is_buried(
-    deployment: Deployment, wrong: bytes
-) -> None:
-    [change_set], values = new_change_sets(1), Sum()
-    damaged = RequestId()
-    address = await place(deployment, damaged, values.define(3, 4))
-    await deployment.js.publish(meta_subject(address.object), wrong)
-    await request(deployment, change_set, damaged, address)
+async def test_a_batch_whose_description_cannot_be_read_is_buried(deployment: Deployment) -> None:
+    """Its request becomes a dead letter, whatever lies where the description should be."""
+    descriptions = b"this is no JSON", b"{}", b"[]", b'{"nuid": ">"}'
+    change_sets, values = new_change_sets(len(descriptions)), Sum()
+    for change_set, description in zip(change_sets, descriptions, strict=True):
+        damaged = RequestId()
+        address = await place(deployment, damaged, values.define(3, 4))
+        await deployment.js.publish(meta_subject(address.object), description)
+        await request(deployment, change_set, damaged, address)
 
     daemon = await deployment.start(ATTEMPTS="1")
     await deployment.at_rest()
 
-    [letter] = await deployment.dead_letters(change_set)
-    assert "DamagedBatch" in letter.headers[REASON]
+    for change_set, description in zip(change_sets, descriptions, strict=True):
+        [letter] = await deployment.dead_letters(change_set)
+        assert "DamagedBatch" in letter.headers[REASON], description
     assert daemon.process.poll() is None
 
 

@@ -17,13 +17,17 @@ from tests.schedules.mutations import MUTATIONS, Mutation, without_tasks_from_cl
 from tests.schedules.simulation import run
 
 AT_ONCE = 25
-SCHEDULES = 150
-"""Of `make test`; `make slow` has more than 10,000."""
+SCHEDULES, LONG = 75, 150
+"""How many schedules `make test` runs, and `make test-long` up to; `make slow` has over 10,000."""
+FIRST = [
+    *range(0, SCHEDULES, AT_ONCE),
+    *(pytest.param(seed, marks=pytest.mark.long) for seed in range(SCHEDULES, LONG, AT_ONCE)),
+]
 SEEDS_TO_FIND = 100
 """Schedules within which the loss of any rule shows."""
 
 
-@pytest.mark.parametrize("first", range(0, SCHEDULES, AT_ONCE), ids=lambda seed: f"from-{seed}")
+@pytest.mark.parametrize("first", FIRST, ids=lambda seed: f"from-{seed}")
 def test_every_schedule_ends_as_it_must(first: int, tmp_path: Path) -> None:
     """S1 to S6, the values, the replies: for each order that chance makes of it."""
     figures = series(range(first, first + AT_ONCE), tmp_path)

@@ -69,7 +69,7 @@ def test_what_is_said_plainly_is_not(content_type, payload):
 @pytest.mark.parametrize("content_type", sorted(codecs.CONTENT_TYPES))
 @pytest.mark.parametrize("update", UPDATES, ids=str)
 def test_a_batch_of_any_one_update_is_not_however_large(content_type, update):
-    payload = codecs.dumps(content_type, {"v1": {"updates": [update] * 150_000}})
+    payload = codecs.dumps(content_type, {"v1": {"updates": [update] * 75_000}})
 
     require_affordable(content_type, payload)
 
