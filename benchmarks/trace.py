@@ -15,9 +15,9 @@ from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, OrderedConsumer
 from rebaser_core.subjects import Subjects
-from rebaser_server.compute.evaluate.evaluator import UnitResult
 from rebaser_server.compute.runs.executor import Executor, OnProgress
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
+from rebaser_server.compute.units.unit_result import UnitResult
 
 MARKS = {
     "enqueued": "",

@@ -7,8 +7,9 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-from rebaser_server.compute.evaluate.evaluator import UnitResult, decode_result, evaluate
+from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.plan.plan import MIN_VALUES_PER_UNIT, plan
+from rebaser_server.compute.units.unit_result import UnitResult, decode_result
 from rebaser_server.values.graph import Func, Graph, Inputs
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

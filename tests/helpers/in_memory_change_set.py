@@ -13,10 +13,11 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, Updates
 from rebaser_core.updates import AnyUpdate, SetComputed
 from rebaser_server.commit_log.state import State
-from rebaser_server.compute.evaluate.evaluator import decode_result, evaluate
+from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.functions.builtin import BUILTINS
 from rebaser_server.compute.json_values import read_only
 from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.units.unit_result import decode_result
 from rebaser_server.store.checkpoints import changes_of
 from rebaser_server.store.table_schema import graph_of, head_of
 from rebaser_server.values.graph import Graph

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.errors import RunFailed
-from rebaser_server.compute.evaluate.evaluator import decode_result, evaluate
+from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.runs.bisection import run_isolated
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import RunStore
+from rebaser_server.compute.units.unit_result import decode_result
 from rebaser_server.files.shared_files import Files
 from tests.helpers.graph_builder import Builder, eventually, is_running, pids_in
 from tests.helpers.paths import ROOT

@@ -18,7 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from rebaser_server.compute.evaluate.call_watchdog import IDLE, KILL_FACTOR, CallWatchdog
-from rebaser_server.compute.evaluate.evaluator import evaluate_unit
+from rebaser_server.compute.evaluate.evaluation import evaluate_unit
 from rebaser_server.compute.failure_text import describe
 from rebaser_server.compute.units.culprits import MAX_CULPRITS, TOO_MANY_CULPRITS, with_failures
 from rebaser_server.compute.units.incremental_split import IncrementalSplit, offset_positions

@@ -9,7 +9,8 @@ from typing import Final
 import cbor2
 import pyarrow as pa
 
-from rebaser_server.compute.evaluate.evaluator import Evaluation, evaluate, start_evaluation
+from rebaser_server.compute.evaluate.evaluation import Evaluation
+from rebaser_server.compute.evaluate.evaluator import evaluate, start_evaluation
 from rebaser_server.compute.evaluate.progress import REPORT_SECONDS, REPORTER
 from rebaser_server.compute.units.incremental_split import IncrementalSplit, offset_positions
 from rebaser_server.compute.units.run_store import (

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from rebaser_server.compute.evaluate.evaluator import MAX_MESSAGE, UnitResult
+from rebaser_server.compute.failure_text import MAX_MESSAGE
+from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.values.graph import ValueStatus
 from tests.helpers.graph_builder import Builder, install
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.evaluate.evaluator import ValueResult, start_evaluation
+from rebaser_server.compute.evaluate.evaluator import start_evaluation
 from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.units.unit_result import ValueResult
 from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
 from tests.helpers.graph_builder import Builder, install
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
-from rebaser_server.compute.evaluate.evaluator import evaluate_unit
+from rebaser_server.compute.evaluate.evaluation import evaluate_unit
 from rebaser_server.compute.evaluate.scalar import CHUNK
 from rebaser_server.compute.units.segments import VECTOR_THRESHOLD
 from rebaser_server.compute.units.unit_result import UnitResult, ValueResult

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
-from rebaser_server.compute.evaluate.evaluator import evaluate_unit
+from rebaser_server.compute.evaluate.evaluation import evaluate_unit
 from rebaser_server.compute.functions.builtin_vectorised import VECTOR_BUILTINS
 from rebaser_server.compute.functions.exact_sum import sum_rows_exact
 from rebaser_server.compute.units.segments import VECTOR_THRESHOLD

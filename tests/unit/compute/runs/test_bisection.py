@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.errors import RunFailed
-from rebaser_server.compute.evaluate.evaluator import ValueResult
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.runs.bisection import run_isolated
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
+from rebaser_server.compute.units.unit_result import ValueResult
 from tests.helpers.graph_builder import Builder, install
 
 FUNCTIONS = """

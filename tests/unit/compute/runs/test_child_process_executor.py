@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.errors import RunFailed
-from rebaser_server.compute.evaluate.evaluator import decode_result, evaluate
+from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.compute.units.run_store import RunStore
+from rebaser_server.compute.units.unit_result import decode_result
 from rebaser_server.compute.units.work_unit import WorkUnit
 from rebaser_server.files.shared_files import Files
 from tests.helpers.graph_builder import Builder, eventually, install, is_running, pids_in

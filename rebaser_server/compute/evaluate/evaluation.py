@@ -1,0 +1,130 @@
+"""The evaluation of one unit in the process that it is called in: pure, step by step."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rebaser_server.compute.errors import FunctionMissing
+from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
+from rebaser_server.compute.evaluate.scalar import ScalarEvaluator
+from rebaser_server.compute.evaluate.vector import VectorEvaluator
+from rebaser_server.compute.functions.runtimes import resolve, resolve_vectorised
+from rebaser_server.compute.units.buffers import STRING_TYPE
+from rebaser_server.compute.units.culprits import FAILED_RUNTIME
+from rebaser_server.compute.units.segments import highest_inputs, segments
+from rebaser_server.compute.units.unit_result import SCHEMA, CallCosts, UnitResult
+from rebaser_server.compute.units.value_buffers import NONE, ValueBuffers
+from rebaser_server.compute.units.work_unit import OK, WorkUnit
+
+
+def evaluate_unit(unit: WorkUnit, watchdog: CallWatchdog, *, vectorised: bool = True) -> UnitResult:
+    """What becomes of a unit in this process.
+
+    `vectorised`: whether functions may be called for many values at once, which changes
+    nothing but how long it takes.
+    """
+    evaluation = Evaluation(unit, watchdog, vectorised=vectorised)
+    evaluation.advance(len(unit))
+    return evaluation.result()
+
+
+class Evaluation:
+    """A unit's values, computed from the first on as far as is asked for."""
+
+    def __init__(self, unit: WorkUnit, watchdog: CallWatchdog, *, vectorised: bool = True) -> None:
+        self._unit = unit
+        self._watchdog = watchdog
+        count = len(unit)
+        functions = [_resolve_or_fail(runtime, code) for runtime, code in unit.functions]
+        vector_functions = [
+            resolve_vectorised(runtime, code) if runtime and vectorised else None
+            for runtime, code in unit.functions
+        ]
+        widths = unit.widths()
+        self._highest = highest_inputs(unit.refs, widths)
+        starts = np.zeros(count + 1, np.int64)
+        np.cumsum(widths, out=starts[1:])
+        refs = unit.refs.astype(np.int64)
+        np.subtract(count - 1, refs, out=refs, where=refs < 0)
+        wiring = refs, starts
+        self._buffers = ValueBuffers(unit)
+        changed = bytearray(count + len(unit.constant_known))
+        self._changed = np.frombuffer(changed, np.bool_)
+        self._scalar = ScalarEvaluator(unit, self._buffers, wiring, changed, functions, watchdog)
+        self._vector = VectorEvaluator(
+            unit, self._buffers, wiring, self._changed, vector_functions, self._scalar, watchdog
+        )
+        self.done = 0
+        """Values computed, or found not to be due."""
+        self._step = 0, 0
+        """Values of the call of `advance` that goes on, and calls of functions before it."""
+
+    @property
+    def ahead(self) -> int:
+        """Values computed beyond `done`, at least, while `advance` goes on on another thread."""
+        count, before = self._step
+        return max(0, min(self._called() - before, count) - 1)
+
+    def _called(self) -> int:
+        return self._vector.recomputed + sum(self._scalar.calls) + len(self._scalar.returned)
+
+    def advance(self, count: int) -> None:
+        """Compute the next `count` values, or as many as there are."""
+        stop = min(self.done + count, len(self._unit))
+        self._step = stop - self.done, self._called()
+        with self._watchdog.watching():
+            for start, end, is_wide in segments(self._highest, self.done, stop):
+                if is_wide:
+                    self._vector.evaluate(start, end)
+                else:
+                    self._scalar.evaluate_in_order(start, end)
+        self.done, self._step = stop, (0, 0)
+
+    def result(self) -> UnitResult:
+        """What became of the values so far."""
+        recomputed = self._vector.recomputed + self._scalar.writer.blocked + sum(self._scalar.calls)
+        return UnitResult(recomputed, self._table(), self._costs())
+
+    def _table(self) -> pa.Table:
+        results, buffers, ids = self._scalar.writer, self._buffers, self._unit.ids
+        positions = np.flatnonzero(
+            self._changed[: self.done] & (buffers.kinds[: self.done] != NONE)
+        )
+        statuses = np.full(len(positions), OK, np.uint8)
+        texts = buffers.canonical_texts_at(positions)
+        if results.positions:
+            positions = np.concatenate([positions, np.array(results.positions, np.int64)])
+            statuses = np.concatenate([statuses, np.array(results.statuses, np.uint8)])
+            order = np.argsort(positions)
+            texts = pa.concat_arrays([texts, pa.array(results.texts, STRING_TYPE)]).take(order)
+            positions, statuses = positions[order], statuses[order]
+        columns = [ids if len(positions) == len(ids) else ids.take(positions), statuses, texts]
+        return pa.table([*columns, positions.astype(np.int32)], schema=SCHEMA)
+
+    def _costs(self) -> CallCosts:
+        rows, wide, costs = self._scalar, self._vector, CallCosts()
+        for index, (runtime, code) in enumerate(self._unit.functions):
+            calls, seconds = wide.calls[index], wide.seconds[index]
+            if rows.timed_calls[index]:
+                seconds += rows.timed_seconds[index] / rows.timed_calls[index] * rows.calls[index]
+            if runtime is not None and calls + rows.calls[index]:
+                costs[runtime, code] = calls + rows.calls[index], seconds
+        return costs
+
+
+def _resolve_or_fail(runtime: str | None, code: str) -> Callable[..., Any]:
+    try:
+        if runtime is None:
+            raise FunctionMissing(f"function {code} does not exist")
+        if runtime == FAILED_RUNTIME:
+            raise FunctionMissing(code)
+        return resolve(runtime, code)
+    except FunctionMissing as error:
+        return partial(_raise_missing, str(error))
+
+
+def _raise_missing(message: str, /, **_arguments: Any) -> Any:
+    raise FunctionMissing(message)
