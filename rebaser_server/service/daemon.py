@@ -39,10 +39,9 @@ async def run(
     """
     gc.set_threshold(_COLLECT_EVERY, 20, 20)
     spark = SparkExecutor(spark_options(settings))
-    limits = composition.call_limits(settings)
     executor = RoutingExecutor(
-        LevelParallelExecutor(ChildProcessExecutor(), 1, limits=limits),
-        LevelParallelExecutor(spark, spark.slots, limits=limits),
+        ChildProcessExecutor(),
+        LevelParallelExecutor(spark, spark.slots),
         large_from=settings.spark_min_affected,
     )
     begins = asyncio.Event()

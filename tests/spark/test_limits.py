@@ -3,10 +3,9 @@
 import pytest
 
 from rebaser_server.compute.runs.bisection import run_isolated
-from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.unit_result import UnitResult
-from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
+from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit, with_limits
 
 pytestmark = pytest.mark.spark
 
@@ -37,9 +36,11 @@ def unit(*functions: tuple[str, str, int]) -> bytes:
 
 
 async def test_what_takes_too_long_fails_alone(executor: SparkExecutor) -> None:
-    limited = LevelParallelExecutor(executor, 2, limits=CallLimits(seconds=1.0))
+    limited = with_limits(
+        unit(("python", "hang", 0), ("python", "slow", 1)), CallLimits(seconds=1.0)
+    )
 
-    [outcome] = await limited.run([unit(("python", "hang", 0), ("python", "slow", 1))])
+    [outcome] = await executor.run([limited])
 
     assert isinstance(outcome, UnitResult)
     assert outcome.value_results == [
@@ -69,11 +70,9 @@ async def test_what_crashes_fails_alone_in_one_more_run(executor: SparkExecutor)
 async def test_hostile_functions_fail_alone(executor: SparkExecutor) -> None:
     """One interrupts, one leaves a child that returns as well, one returns more than it may."""
     functions = [("python", name, 1) for name in ("interrupts", "forks", "large", "slow")]
-    limited = LevelParallelExecutor(
-        executor, 2, limits=CallLimits(memory=160 << 20, value_bytes=8 << 20)
-    )
+    limited = with_limits(unit(*functions), CallLimits(memory=160 << 20, value_bytes=8 << 20))
 
-    [outcome] = await limited.run([unit(*functions)])
+    [outcome] = await executor.run([limited])
 
     assert isinstance(outcome, UnitResult)
     assert outcome.value_results == [

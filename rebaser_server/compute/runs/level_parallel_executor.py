@@ -7,7 +7,6 @@ computed by all slots at once, in a run of its own; the next level takes what ca
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,13 +19,7 @@ from rebaser_server.compute.units.incremental_split import IncrementalSplit
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.compute.units.subunits import extract_independent, sort_by_level
 from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult, total_costs
-from rebaser_server.compute.units.work_unit import (
-    CallLimits,
-    WorkUnit,
-    count_values,
-    read_limits,
-    with_limits,
-)
+from rebaser_server.compute.units.work_unit import WorkUnit, count_values
 
 PARTS_PER_SLOT: Final = 2
 """Into how many units for each slot a level is split, so that a slot that is done early helps."""
@@ -38,19 +31,11 @@ SPLIT_COSTS: Final = "sweeps"
 
 
 class LevelParallelExecutor:
-    """An `Executor` that owns another, learns what functions cost, and tells each call's limits."""
+    """An `Executor` that owns another and learns what functions cost."""
 
-    def __init__(
-        self,
-        inner: Executor,
-        slots: int,
-        *,
-        limits: CallLimits = CallLimits(),  # noqa: B008 - frozen
-        costs: CostModel | None = None,
-    ) -> None:
+    def __init__(self, inner: Executor, slots: int, *, costs: CostModel | None = None) -> None:
         self._inner = inner
         self._slots = slots
-        self._limits = limits
         self.costs = costs if costs is not None else CostModel()
 
     async def start(self) -> None:
@@ -67,12 +52,8 @@ class LevelParallelExecutor:
         on_progress: OnProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
         progress = _TotalProgress(sum(map(count_values, units)), on_progress)
-        limits_set, splits = await asyncio.to_thread(self._planned, units, store)
-        rest = [
-            unit
-            for unit, level_split in zip(limits_set, splits, strict=True)
-            if level_split is None
-        ]
+        splits = await asyncio.to_thread(self._choose_splits, units, store)
+        rest = [unit for unit, split in zip(units, splits, strict=True) if split is None]
         try:
             async with asyncio.TaskGroup() as group:
                 together = group.create_task(self._run(rest, store, progress))
@@ -86,18 +67,13 @@ class LevelParallelExecutor:
         whole, split = iter(together.result()), iter([task.result() for task in split_tasks])
         return [next(whole) if level_split is None else next(split) for level_split in splits]
 
-    def _planned(
-        self, units: Sequence[bytes | memoryview], store: RunStore | None
-    ) -> tuple[list[bytes | memoryview], list["_LevelSplit | None"]]:
-        encoded = [with_limits(unit, self._limited(read_limits(unit))) for unit in units]
-        return encoded, self._choose_splits([WorkUnit.decode(unit) for unit in encoded], store)
-
     def _choose_splits(
-        self, units: Sequence[WorkUnit], store: RunStore | None
+        self, encoded: Sequence[bytes | memoryview], store: RunStore | None
     ) -> list["_LevelSplit | None"]:
-        """How to sweep those that it is worth it: as an earlier attempt at the update did."""
+        """How to split the units that are worth it: as an earlier attempt at the update did."""
         if self._slots <= 1:
-            return [None] * len(units)
+            return [None] * len(encoded)
+        units = [WorkUnit.decode(unit) for unit in encoded]
         costs, is_known = self.costs, False
         dear = self._is_dear(units, costs)
         if store is not None and (any(dear) or not all(map(costs.knows, units))):
@@ -119,14 +95,6 @@ class LevelParallelExecutor:
         seconds = [float(costs.estimate(unit).sum()) for unit in units]
         fair = max(sum(seconds) / self._slots, _MIN_STAGES * costs.stage_seconds)
         return [each > fair for each in seconds]
-
-    def _limited(self, own: CallLimits) -> CallLimits:
-        return replace(
-            own,
-            seconds=self._limits.seconds or own.seconds,
-            memory=self._limits.memory or own.memory,
-            value_bytes=self._limits.value_bytes or own.value_bytes,
-        )
 
     def _split_if_faster(self, unit: WorkUnit, costs: CostModel) -> "_LevelSplit | None":
         moved, order, ends = sort_by_level(unit)

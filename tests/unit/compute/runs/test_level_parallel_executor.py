@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -91,13 +92,14 @@ async def test_the_others_of_a_run_go_on_beside_the_one_that_is_split() -> None:
         assert rows_of(outcome) == rows_of(decode_result(evaluate(unit)))
 
 
-async def test_limits_reach_each_call() -> None:
+async def test_the_parts_of_a_unit_have_its_limits() -> None:
     inner = Inline()
-    limits = CallLimits(seconds=5.0, memory=10**9)
+    unit = replace(random_blob(random.Random(1)), limits=CallLimits(seconds=5.0, memory=10**9))
 
-    await LevelParallelExecutor(inner, 2, limits=limits).run([WorkUnit().encode()])
+    await LevelParallelExecutor(inner, 2, costs=dear(0.05)).run([unit.encode()])
 
-    assert inner.runs[0][0].limits == limits
+    assert len(inner.runs) > 1
+    assert {part.limits for run in inner.runs for part in run} == {unit.limits}
 
 
 def test_what_functions_took_is_learnt() -> None:
