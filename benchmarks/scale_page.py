@@ -42,7 +42,7 @@ class World:
 
     @property
     def url(self) -> str:
-        return str(self.daemon.said("ops endpoint")[0]["url"])
+        return str(self.daemon.said("ops endpoint started")[0]["url"])
 
     def add(self, name: str, value: float) -> None:
         self.figures.setdefault(name, []).append(value)

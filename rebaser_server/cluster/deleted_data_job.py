@@ -51,7 +51,7 @@ class Forgetting:
     async def _round(self) -> None:
         if self._members.rank() == 0:
             for change_set in await self.forget():
-                log.info("forgotten", change_set=str(change_set))
+                log.info("deleted data removed", change_set=str(change_set))
 
     async def forget(self) -> list[ChangeSet]:
         """Remove what is due; which change sets that was.

@@ -159,7 +159,7 @@ class Pauses:
         """Learn what is paused by now, and tell the runs that it concerns (P4)."""
         found = await self._book.all()
         if found != self.known:
-            log.info("pauses", paused=[scope.key for scope in found])
+            log.info("pauses changed", paused=[scope.key for scope in found])
         self.known = found
         for change_set, turns in self._turns.items():
             for turn in turns:

@@ -117,18 +117,20 @@ class Assets:
         try:
             await self.js.consumer_info(tasks, TASKS_CONSUMER)
         except NotFound as error:
-            log.error("tasks made again", missing=str(error), remedy="find out who deletes them")
+            log.error(
+                "tasks stream recreated", missing=str(error), remedy="find out who deletes them"
+            )
         [config] = [config for config in self._streams() if config["name"] == tasks]
         await self.js.ensure_stream(config)
         return await self.js.ensure_consumer(tasks, self._consumer())
 
     async def make_tasks_again(self, reason: ConsumerGone) -> None:
         """`make_tasks` when they were missed; if it cannot be done now, return after a while."""
-        log.warning("tasks consumer is gone", reason=str(reason))
+        log.warning("tasks consumer missing", reason=str(reason))
         try:
             report(await self.make_tasks())
         except JetStreamError as error:
-            log.warning("tasks not made again yet", error=str(error))
+            log.warning("tasks stream not recreated yet", error=str(error))
             await asyncio.sleep(_PAUSE)
 
     async def _make_bucket(self) -> list[Drift]:

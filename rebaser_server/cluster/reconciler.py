@@ -53,7 +53,7 @@ class Reconciler:
             metrics.RECONCILER_LOOKS.labels(result).inc()
         if poked:
             metrics.RECONCILED.inc(poked)
-            log.info("tasks made for what had none", tasks=poked)
+            log.info("missing tasks created", tasks=poked)
 
     async def reconcile(self) -> int:
         """See that each change set with a request has a task; how many had none.

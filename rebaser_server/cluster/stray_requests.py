@@ -77,7 +77,9 @@ class Strays:
         payload = message.payload[: max(0, room)]
         await self._js.publish(subject, payload, headers=headers, message_id=its_id)
         await self._js.delete_message(self._stream, message.sequence)
-        log.error("request is dead", subject=printable(message.subject), sequence=message.sequence)
+        log.error(
+            "request dead-lettered", subject=printable(message.subject), sequence=message.sequence
+        )
 
 
 def _pattern(subject: str) -> str:

@@ -75,7 +75,7 @@ class Takeover:
         await asyncio.sleep(self._members.rank() * BEAT_EVERY)
         renewed = await self.renew_tasks(self._presumed[member], member.__eq__)
         self._done.add(member)
-        log.warning("presumed dead", member=printable(member), tasks=renewed)
+        log.warning("member presumed dead", member=printable(member), tasks=renewed)
 
     async def _renew_tasks_of_strangers(self) -> None:
         """Once, after listening for a while: what was delivered before and nobody works on.
@@ -98,7 +98,7 @@ class Takeover:
         with survived("takeover"):  # else their leases end
             renewed = await self.renew_tasks(up_to, lost, but=self._holds)
             if renewed:
-                log.warning("nobody worked on them", tasks=renewed)
+                log.warning("orphaned tasks reclaimed", tasks=renewed)
 
     async def _last_task(self) -> int:
         info = await self._js.stream_info(self._subjects.tasks_stream)

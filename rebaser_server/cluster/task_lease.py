@@ -121,7 +121,7 @@ async def _give_back(task: Delivery, delay: float | None, within: float) -> None
         async with deadlines.within(within):
             await persistently(lambda: task.nak(delay, confirm=True), within)
     except (JetStreamError, TimeoutError) as error:
-        log.warning("task not given back", task=task.subject, error=str(error))
+        log.warning("task nak failed", task=task.subject, error=str(error))
 
 
 async def remove(js: JetStream, task: Delivery) -> None:
@@ -131,4 +131,4 @@ async def remove(js: JetStream, task: Delivery) -> None:
             await task.ack(confirm=True)
             await js.delete_message(task.stream, task.stream_sequence)
     except (JetStreamError, TimeoutError) as error:
-        log.warning("task not removed", task=task.subject, error=str(error))
+        log.warning("task ack failed", task=task.subject, error=str(error))

@@ -108,12 +108,12 @@ class Crew:
                 metrics.LEASE_LOSSES.inc()
             else:
                 metrics.COMMIT_CONFLICTS.inc()
-            log.warning("not ours any more", reason=str(error))
+            log.warning("ownership lost", reason=str(error))
         except RetryLater as error:
             how = "retried"
             metrics.RETRIES.inc()
-            board.failure(change_set, "tried again later", str(error))
-            log.warning("tried again later", reason=str(error), delay=error.delay)
+            board.failure(change_set, "retry scheduled", str(error))
+            log.warning("retry scheduled", reason=str(error), delay=error.delay)
         except HistoryBroken as error:
             board.failure(change_set, "history broken", str(error))
             log.error("history broken", reason=str(error), remedy="see `rebaser doctor`")

@@ -48,7 +48,7 @@ class Upkeep:
                 tidy, self._checkpoints, change_set, start, self._keep_replaced
             )
         except OSError as error:
-            log.warning("table not tidied", change_set=str(change_set), error=str(error))
+            log.warning("table compaction failed", change_set=str(change_set), error=str(error))
         else:
             if done:
-                log.info("table tidied", change_set=str(change_set), what=done)
+                log.info("table compacted", change_set=str(change_set), what=done)

@@ -68,7 +68,7 @@ class Endpoint:
         for path in _STATIC:
             app.router.add_get(path, self._static)
         if self._guard.is_open:
-            log.warning("ops endpoint is open", host=self._settings.ops.host, remedy=_REMEDY)
+            log.warning("ops endpoint unprotected", host=self._settings.ops.host, remedy=_REMEDY)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await runner.setup()
         try:

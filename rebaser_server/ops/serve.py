@@ -41,5 +41,5 @@ async def looked_at(
     status = Status(shop.instance, nc, board, slots, queues, members, pulse, names)
     watched = Watched(nc, shop.subjects, shutdown, board, slots, members, queues, pulse, status)
     async with alongside(pulse.beat()), Endpoint(settings, watched).served() as url:
-        log.info("ops endpoint", url=url)
+        log.info("ops endpoint started", url=url)
         yield url

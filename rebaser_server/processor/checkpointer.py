@@ -103,7 +103,7 @@ class Checkpointing:
                 await asyncio.to_thread(archive.checkpoints.save, archive.change_set, changes)
         except OSError as error:
             metrics.CHECKPOINTS.labels("failed").inc()
-            log.warning("no checkpoint", change_set=str(archive.change_set), error=str(error))
+            log.warning("checkpoint failed", change_set=str(archive.change_set), error=str(error))
             await self._not_written(changes, lines, handled)
             return
         metrics.CHECKPOINTS.labels("written").inc()
@@ -112,7 +112,7 @@ class Checkpointing:
         try:
             await self._forget()
         except (OSError, JetStreamError) as error:
-            log.warning("log not purged", change_set=str(archive.change_set), error=str(error))
+            log.warning("log purge failed", change_set=str(archive.change_set), error=str(error))
 
     async def _not_written(self, changes: Changes, lines: int, handled: int) -> None:
         """What it had to say is for the next one to say."""

@@ -46,7 +46,7 @@ class Announcer:
         ours = self._subjects.subject("rebaser.")
         fits = len(inbox) <= INBOX_LENGTH and _SUBJECT.fullmatch(inbox)
         if not fits or inbox.startswith(("$", ours)):
-            log.warning("reply inbox refused", inbox=inbox[:200])
+            log.warning("reply inbox rejected", inbox=inbox[:200])
             return
         content_type = codecs.or_default(content_type)
         headers, payload = EnqueueUpdatesResponse.encode(response, content_type)
@@ -75,4 +75,4 @@ class Announcer:
         try:
             await self._nc.publish(subject, payload, headers=headers)
         except (nats.errors.Error, OSError) as error:
-            log.warning("not told", subject=subject, error=str(error))
+            log.warning("publish failed", subject=subject, error=str(error))

@@ -65,7 +65,7 @@ class Outcomes:
         try:
             small = await asyncio.to_thread(self._checkpoints.small, change_set) or {}
         except OSError as error:
-            log.warning("checkpoint not read", change_set=str(change_set), error=str(error))
+            log.warning("checkpoint unreadable", change_set=str(change_set), error=str(error))
             small = {}
         known = recent_in(small).get(request_id) if small else None
         if known is not None:

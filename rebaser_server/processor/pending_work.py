@@ -112,7 +112,7 @@ async def look_again(shop: Workshop, change_set: ChangeSet) -> None:
             _, last = await CommitLog(shop.js, shop.subjects, change_set).last()
             needed = last is not None and last.head.unfinished
     except (JetStreamError, WorkEnded) as error:
-        log.warning("not looked again", change_set=str(change_set), error=str(error))
+        log.warning("post-ack check failed", change_set=str(change_set), error=str(error))
         needed = True  # a task too many costs one empty run
     if needed:
         await publish_task(shop.js, shop.subjects, change_set)

@@ -210,7 +210,9 @@ class Handler:
         )
         stage(self.own, request, handled)
         await self.own.flush()
-        log.error("request is dead", request=str(handled.id), reason=reason, attempts=attempts)
+        log.error(
+            "request dead-lettered", request=str(handled.id), reason=reason, attempts=attempts
+        )
         return Settled(handled, self.own.state.commit)
 
     async def _tell(self, request: Delivery, request_id: RequestId, what: Settled) -> None:

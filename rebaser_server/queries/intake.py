@@ -147,7 +147,7 @@ class Intake(Generic[QueryT, ReplyT]):
         except (MessageError, UnknownSubject) as error:  # the asker's mistake: no line for each
             await answer.send(self._refusal(message, str(error)))
         except (RebaserError, JetStreamError, OSError) as error:
-            log.warning("question refused", subject=message.subject[:200], error=str(error)[:500])
+            log.warning("query rejected", subject=message.subject[:200], error=str(error)[:500])
             await answer.send(self._refusal(message, str(error)))
         except Exception as error:
             what = f"the Rebaser failed to answer: {type(error).__name__}"

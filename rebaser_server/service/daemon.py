@@ -80,7 +80,7 @@ async def _warm(executor: Executor, begins: asyncio.Event) -> Never:
     try:
         await executor.start()
     except (DvuError, OSError) as error:
-        log.warning("not warmed up", reason=str(error))
+        log.warning("spark warm-up failed", reason=str(error))
     await _nothing()
 
 

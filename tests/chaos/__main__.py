@@ -46,18 +46,46 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--seed", default="1")
-    parser.add_argument("--minutes", type=float, default=0.0, help="0: one round")
-    parser.add_argument("--round", type=int, default=0, help="the first one")
-    parser.add_argument("--window", type=float, default=Size.window, help="seconds, of a round")
-    parser.add_argument("--faults", type=int, default=Size.faults, help="of a round")
-    parser.add_argument("--kinds", nargs="*", default=(), help="of faults: these alone")
-    parser.add_argument("--daemons", type=int, default=Size.daemons)
-    parser.add_argument("--lease", type=float, default=Size.lease, help="seconds: the ack wait")
-    parser.add_argument("--cluster", action="store_true", help="three NATS servers, R3 streams")
-    parser.add_argument("--scenario", choices=SCENARIOS, help="default: a mixture of all")
-    parser.add_argument("--judge", type=Path, metavar="HISTORY", help="judge a saved one again")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos",
+        description="Run rounds of chaos: daemons and clients under faults that follow from a "
+        "seed. Prints the violations of each round and totals at the end.",
+    )
+    parser.add_argument("--seed", default="1", help="any text (default: %(default)s)")
+    parser.add_argument(
+        "--minutes", type=float, default=0.0, help="time for rounds (default: one round)"
+    )
+    parser.add_argument("--round", type=int, default=0, help="first round (default: %(default)s)")
+    parser.add_argument(
+        "--window",
+        type=float,
+        default=Size.window,
+        help="seconds of faults in a round (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--faults", type=int, default=Size.faults, help="faults in a round (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--kinds", nargs="*", default=(), help="kinds of faults to use (default: all)"
+    )
+    parser.add_argument(
+        "--daemons", type=int, default=Size.daemons, help="daemons (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--lease", type=float, default=Size.lease, help="ack wait in seconds (default: %(default)g)"
+    )
+    parser.add_argument(
+        "--cluster", action="store_true", help="use three NATS servers and three replicas"
+    )
+    parser.add_argument(
+        "--scenario", choices=SCENARIOS, help="scenario to run (default: a mixture of all)"
+    )
+    parser.add_argument(
+        "--judge",
+        type=Path,
+        metavar="HISTORY",
+        help="check a saved history instead of running rounds (default: none)",
+    )
     return parser.parse_args()
 
 

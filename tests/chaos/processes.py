@@ -21,7 +21,7 @@ from tests.helpers.nats_process import NatsServer
 
 RESTART_AFTER = 0.5  # seconds until a daemon that ended by itself is started again
 _LOOK = 0.1  # seconds between looks at a process
-TOLD_OF_RUNS = ("taken", "not ours any more")
+TOLD_OF_RUNS = ("taken", "ownership lost")
 """Events that a daemon logs of its work on one delivery of a task: the first, and an end."""
 
 

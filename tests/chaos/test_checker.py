@@ -82,7 +82,7 @@ class Story:
         which = {"change_set": HERE, "delivery": [1, delivery]}
         self.history.add(Kind.RUN, daemon="daemon", told="taken", **which)
         if overtaken:
-            self.history.add(Kind.RUN, daemon="daemon", told="not ours any more", **which)
+            self.history.add(Kind.RUN, daemon="daemon", told="ownership lost", **which)
         if word:
             self.history.add(Kind.TASK, delivery=[1, delivery], word=word)
 

@@ -3,6 +3,7 @@
 `python -m tests.chaos.testbed [seed] [minutes]`: damaged requests for so long, and what came of it.
 """
 
+import argparse
 import asyncio
 import random
 import sys
@@ -206,6 +207,18 @@ async def run(seed: str, minutes: float) -> bool:
     return sound
 
 
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos.testbed",
+        description="Send damaged requests to a daemon beside a hostile client, and print totals.",
+    )
+    parser.add_argument("seed", nargs="?", default="1", help="any text (default: %(default)s)")
+    parser.add_argument(
+        "minutes", nargs="?", type=float, default=5.0, help="duration (default: %(default)g)"
+    )
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    given = dict(enumerate(sys.argv))
-    sys.exit(not asyncio.run(run(given.get(1, "1"), float(given.get(2, 5)))))
+    arguments = _arguments()
+    sys.exit(not asyncio.run(run(arguments.seed, arguments.minutes)))

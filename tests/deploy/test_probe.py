@@ -40,8 +40,8 @@ async def test_a_daemon_is_well_while_it_runs(tmp_path: Path, encrypted: bool) -
             variables |= {"OPS__CERTIFICATE": str(made.server), "OPS__KEY": str(made.server)}
         daemon = Daemon("daemon", tmp_path, variables)
         try:
-            await eventually(lambda: bool(daemon.said("ops endpoint")), within=30)
-            url = str(daemon.said("ops endpoint")[0]["url"])
+            await eventually(lambda: bool(daemon.said("ops endpoint started")), within=30)
+            url = str(daemon.said("ops endpoint started")[0]["url"])
             variables["OPS__PORT"] = url.rstrip("/").rpartition(":")[2]
 
             assert await health(tmp_path, variables) == 0

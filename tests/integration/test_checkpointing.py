@@ -132,7 +132,7 @@ async def test_a_daemon_writes_and_tidies_while_requests_come(deployment: Deploy
         batch = [put(value, next(numbers))]
         _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, batch)
         await reply
-        return bool(daemon.said("table tidied"))
+        return bool(daemon.said("table compacted"))
 
     await eventually(tidied_after_another, within=90)
     await deployment.at_rest()

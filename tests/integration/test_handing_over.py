@@ -31,7 +31,7 @@ async def test_what_was_given_back_before_nats_stopped_is_taken_up_by_the_first_
         second = await deployment.start(**LEASE)
 
         await handled(recorder, change_set, 2)
-    assert second.said("nobody worked on them")
+    assert second.said("orphaned tasks reclaimed")
 
 
 async def test_what_one_that_leaves_gives_back_finds_room_where_all_slots_are_taken(

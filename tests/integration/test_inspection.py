@@ -46,7 +46,7 @@ async def test_what_was_deleted_and_can_be_made_from_the_rest_is_made_again(
         return found is not None and found.value == 7
 
     await eventually(total, within=30)
-    await eventually(lambda: bool(daemon.said("tasks made again")))
+    await eventually(lambda: bool(daemon.said("tasks stream recreated")))
     assert daemon.process.poll() is None
 
 

@@ -137,7 +137,7 @@ async def test_a_request_of_a_newer_version_waits_first_in_line_without_spinning
     daemon = await deployment.start()
 
     async def put_off() -> bool:
-        return bool(daemon.said("tried again later"))
+        return bool(daemon.said("retry scheduled"))
 
     await eventually(put_off)
     await asyncio.sleep(2)  # several reconciler periods: time in which it must not spin

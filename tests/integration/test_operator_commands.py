@@ -45,7 +45,9 @@ async def test_a_pause_is_listed_shown_where_it_matters_and_taken_back(
     daemon = await deployment.start()
     paused = await operator.read("pause", *change_set, "--reason", "a look")
     await operator.tell("pause", change_set.workspace_id)
-    await eventually(lambda: any(len(said["paused"]) == 2 for said in daemon.said("pauses")))
+    await eventually(
+        lambda: any(len(said["paused"]) == 2 for said in daemon.said("pauses changed"))
+    )
     await deployment.client.enqueue_updates(*change_set, [put(new_id(), 1)])
 
     [first, second] = await operator.read("pauses")

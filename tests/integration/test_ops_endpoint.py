@@ -21,7 +21,7 @@ from tests.helpers.eventually import eventually
 
 
 def url_of(daemon: Daemon) -> str:
-    return str(daemon.said("ops endpoint")[0]["url"])
+    return str(daemon.said("ops endpoint started")[0]["url"])
 
 
 async def get(url: str, *, trust: Path | None = None, **headers: str) -> tuple[int, str]:
@@ -47,7 +47,7 @@ async def status_of(daemon: Daemon) -> dict[str, Any]:
 
 async def started(deployment: Deployment, name: str = "", **variables: str) -> Daemon:
     daemon = await deployment.start(name, OPS__PORT="0", **variables)
-    await eventually(lambda: bool(daemon.said("ops endpoint")))
+    await eventually(lambda: bool(daemon.said("ops endpoint started")))
     return daemon
 
 

@@ -73,7 +73,7 @@ async def test_a_run_that_is_overtaken_while_idle_ends_and_gives_its_slot_back(
 
     await Ownership.take(deployment.archive(change_set), "successor")
 
-    await eventually(lambda: bool(daemon.said("not ours any more")), within=30)
+    await eventually(lambda: bool(daemon.said("ownership lost")), within=30)
     assert await owner_of(deployment, change_set) == "successor"
 
 

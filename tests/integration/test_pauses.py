@@ -44,7 +44,8 @@ async def seen(daemon: Daemon, *scopes: Scope) -> None:
     """The daemon knows that these are paused."""
     keys = sorted(scope.key for scope in scopes)
     await eventually(
-        lambda: [sorted(x["paused"]) for x in daemon.said("pauses")][-1:] == [keys], within=20
+        lambda: [sorted(x["paused"]) for x in daemon.said("pauses changed")][-1:] == [keys],
+        within=20,
     )
 
 

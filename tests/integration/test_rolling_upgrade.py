@@ -63,7 +63,7 @@ async def replaced(deployment: Deployment, old: Daemon) -> Daemon:
 
 
 def left_for_newer(daemon: Daemon, what: str) -> bool:
-    return any(what in said["reason"] for said in daemon.said("tried again later"))
+    return any(what in said["reason"] for said in daemon.said("retry scheduled"))
 
 
 async def test_daemons_are_replaced_by_newer_ones_under_load_and_nothing_is_lost(

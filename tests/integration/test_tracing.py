@@ -210,7 +210,7 @@ async def test_a_log_line_of_a_request_leads_to_its_trace_and_back(
     await ask(deployment, change_set, [{"nonsense": {}}], trace)
 
     await eventually(lambda: bool(collector.named("rebaser handle")), within=30)
-    [line], [span] = daemon.said("request is dead"), collector.named("rebaser handle")
+    [line], [span] = daemon.said("request dead-lettered"), collector.named("rebaser handle")
     assert (line["trace_id"], line["span_id"]) == (trace, span["id"])
     assert (line["request"], line["instance"]) == (
         span["told"]["rebaser.request"],

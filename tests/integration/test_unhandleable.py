@@ -58,7 +58,7 @@ async def test_a_request_is_buried_whatever_its_headers_are(deployment: Deployme
         [dead] = await deployment.dead_letters(change_set)
         assert dead.payload == b"?", send
         assert (await deployment.graph(change_set)).values[values.total].value == 7, send
-    assert not daemon.said("tried again later")
+    assert not daemon.said("retry scheduled")
 
 
 async def test_headers_that_a_letter_cannot_have_come_back_with_it(deployment: Deployment) -> None:
@@ -108,7 +108,7 @@ async def test_sizes_at_the_edge_hold_nothing_up(deployment: Deployment) -> None
     assert found.payload == b"?" * largest
     assert found.headers["X-Any"] == "thing"
     assert daemon.process.poll() is None
-    assert not daemon.said("tried again later")
+    assert not daemon.said("retry scheduled")
 
 
 async def short_floats_in_json(deployment: Deployment, change_set: ChangeSet, values: Sum) -> None:
@@ -139,7 +139,7 @@ async def test_a_store_that_fails_for_longer_than_all_attempts_buries_nothing(
         *change_set, [*values.define(3, 4), *a_correction_and_600_more(values)]
     )
 
-    await eventually(lambda: len(daemon.said("tried again later")) >= 2, within=30)
+    await eventually(lambda: len(daemon.said("retry scheduled")) >= 2, within=30)
     wall.unlink()
     await deployment.at_rest()
 

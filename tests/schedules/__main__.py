@@ -1,5 +1,6 @@
 """Runs many schedules: `python -m tests.schedules [first] [count] [jobs]`; figures at the end."""
 
+import argparse
 import gc
 import sys
 import tempfile
@@ -105,5 +106,20 @@ def main(first: int = 0, count: int = 10_000, jobs: int = 2) -> int:
     return bool(figures.failed)
 
 
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.schedules",
+        description="Run schedules: each is a world of Rebasers and faults that follows from a "
+        "seed. Prints the schedules that failed and totals at the end.",
+    )
+    number = {"type": int, "nargs": "?"}
+    parser.add_argument("first", **number, default=0, help="first seed (default: %(default)s)")
+    parser.add_argument(
+        "count", **number, default=10_000, help="number of schedules (default: %(default)s)"
+    )
+    parser.add_argument("jobs", **number, default=2, help="processes (default: %(default)s)")
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(main(**vars(_arguments())))

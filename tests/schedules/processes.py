@@ -41,7 +41,7 @@ class Evaluator:
         """There is nothing to warm up."""
 
     async def run(
-        self, blobs: Sequence[bytes], *, shelf: Any = None, on_progress: Any = None
+        self, blobs: Sequence[bytes], *, store: Any = None, on_progress: Any = None
     ) -> list[UnitResult]:
         outcomes = []
         for blob in blobs:

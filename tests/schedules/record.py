@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ENDS = {
-    "quiet", "interrupted", "not ours any more", "tried again later", "NATS failed", "store failed",
+    "quiet", "interrupted", "ownership lost", "retry scheduled", "NATS failed", "store failed",
     "history broken", "work failed", "turn over", "paused",
 }  # fmt: skip
 """What a Rebaser logs when it is done with a task that it has taken: one of these, once."""

@@ -99,7 +99,9 @@ class _Bisection:
                     raise
                 index = await self._first_culprit(with_failures(unit, culprits))
                 reason = "it did not return" if isinstance(error, Stalled) else str(error)
-                log.error("value ends its evaluator", value=unit.ids[index].as_py(), reason=reason)
+                log.error(
+                    "value crashed its evaluator", value=unit.ids[index].as_py(), reason=reason
+                )
                 culprits[index] = f"computing it ended the evaluator: {reason}"
             else:
                 self.before += len(unit)

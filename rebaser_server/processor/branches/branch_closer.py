@@ -89,7 +89,7 @@ class Closer:
         problem, commit = await self._handled(closing, branch)
         self._waiting_since = None
         if problem is not None:  # first the registry: until the line is there, this is repeated
-            log.warning("not applied", reason=problem)
+            log.warning("branch not applied", reason=problem)
             await self._tell(closing, problem)
         async with own.lock:
             if problem is None:

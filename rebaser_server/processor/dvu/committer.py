@@ -121,7 +121,7 @@ class Settling:
         """
         failures = self._own.state.head.dvu_failures + 1
         reason = f"an update's result was not committed: {type(error).__name__}: {error}"[:1000]
-        log.error("result not committed", exc_info=error, failures=failures)
+        log.error("result commit failed", exc_info=error, failures=failures)
         if failures > self._attempts:
             log.error("update dropped", covers=settled["clean_sequence"], reason=reason)
             await self._own.write(**settled)

@@ -91,7 +91,7 @@ def unplanned(graph: Graph, message: str, shelf: RunStore) -> Findings:
         indices = affected.indices
         affected.release(graph)
     except Exception:
-        log.exception("affected values not listed")
+        log.exception("affected values unknown")
         indices = certain_dependents(graph)
     return gathered([failed_result(graph.ids_of(indices), message)], shelf)
 

@@ -241,7 +241,7 @@ class SerialDvu:
         """Count it and wait, or after too many give the update up (D6)."""
         reason = reason_of(error)
         if is_weather(error):  # the store is away, or full: that fails no values
-            log.warning("dvu put off", reason=reason)
+            log.warning("dvu postponed", reason=reason)
             await self._later(STORE_DELAY)
             return
         failures = self._own.state.head.dvu_failures + 1
@@ -272,7 +272,7 @@ class SerialDvu:
         except Exception as error:
             if ends_the_run(error):
                 raise
-            log.exception("dvu not given up")
+            log.exception("dvu give-up failed")
             return False
         return True
 
