@@ -18,7 +18,7 @@ from tests.helpers.batches import Sum, new_id, put, set_to
 from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved, ulid
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.random_batches import contents
-from tests.integration.test_store import history
+from tests.integration.test_checkpoints import history
 
 BUCKET = "rebaser"
 

@@ -29,7 +29,7 @@ from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, running
 from tests.jetstream.conftest import V2_ACKS
-from tests.jetstream.deaf import DeafProxy
+from tests.jetstream.stalling_proxy import DeafProxy
 from tests.jetstream.steps import STREAM, consumers, durable, numbers
 
 # each refused reconnect through the proxy leaves nats-py a writer that it never closes

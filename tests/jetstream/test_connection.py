@@ -11,7 +11,7 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, Unreachable, conne
 from rebaser_core.jetstream.connection.connection import Link
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, running
-from tests.jetstream.deaf import DeafProxy
+from tests.jetstream.stalling_proxy import DeafProxy
 from tests.jetstream.steps import filled, spied
 
 

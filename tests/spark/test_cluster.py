@@ -10,7 +10,7 @@ from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.files.shared_files import Files
 from tests.spark.servers import HERE, cluster, free_port, listening
-from tests.spark.test_executor import wide
+from tests.spark.test_spark_executor import wide
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

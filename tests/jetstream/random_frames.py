@@ -1,7 +1,7 @@
 """Random frames of a server, with all that clients may put into them, read by a client of ours.
 
 What should come of them is told by a splitter of its own: a regular expression over octets.
-For long: `python -m tests.jetstream.frames --minutes 60`.
+For long: `python -m tests.jetstream.random_frames --minutes 60`.
 """
 
 import argparse

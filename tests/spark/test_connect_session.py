@@ -15,7 +15,7 @@ from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.files.shared_files import Files
 from tests.helpers.graph_builder import eventually, is_running, pids_in
 from tests.spark.servers import connect_server, free_port, listening
-from tests.spark.test_executor import python, wide
+from tests.spark.test_spark_executor import python, wide
 
 pytestmark = pytest.mark.spark
 

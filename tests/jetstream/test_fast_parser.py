@@ -15,7 +15,7 @@ from rebaser_core.jetstream.consumers.ordered_consumers import OrderedConsumer
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.helpers.raw_client import RawClient
-from tests.jetstream import frames
+from tests.jetstream import random_frames
 from tests.jetstream.steps import durable, filled, numbers
 
 BLOCKS = (
@@ -34,13 +34,13 @@ async def stranger(server: NatsServer) -> AsyncIterator[RawClient]:
 
 def test_random_frames_are_heard_as_they_were_sent() -> None:
     for seed in range(150):
-        asyncio.run(frames.check(seed))
+        asyncio.run(random_frames.check(seed))
 
 
 @pytest.mark.parametrize("line", [b"MSG a 1 x", b"MSG\ta 1 0", b"HMSG a 1 2", b"?"])
 async def test_reading_ends_where_the_next_frame_cannot_be_found(line: bytes) -> None:
     """Then the connection is made anew."""
-    client = frames.offline(QuickClient())
+    client = random_frames.offline(QuickClient())
     with pytest.raises(nats.errors.ProtocolError):
         await client._ps.parse(line + b"\r\n")
 
@@ -89,7 +89,10 @@ async def test_whatever_is_stored_is_delivered_and_can_be_settled(
 ) -> None:
     await filled(js)
     await durable(js)
-    subjects = [b"s.\xff\xfe", *(b"s.a" + bytes([octet]) for octet in frames.ODD if octet != 0x2E)]
+    subjects = [
+        b"s.\xff\xfe",
+        *(b"s.a" + bytes([octet]) for octet in random_frames.ODD if octet != 0x2E),
+    ]
     for subject in subjects:
         stranger.publish(subject)
     for block in BLOCKS:
@@ -117,10 +120,9 @@ async def test_an_ordered_reader_reads_past_whatever_is_stored(
     async with OrderedConsumer(js, "S") as reader:
         for number in range(200):
             chance = random.Random(number)
-            stranger.publish(
-                b"s." + frames.odd(chance).replace(b".", b"").replace(b"*", b"").replace(b">", b"")
-                + b"x", b"%d" % number, block=frames.headers(chance),
-            )  # fmt: skip
+            name = random_frames.odd(chance).translate(None, b".*>")
+            block = random_frames.headers(chance)
+            stranger.publish(b"s." + name + b"x", b"%d" % number, block=block)
         await stranger.arrived()
         await js.publish("s.end", b"200")
         found = [await anext(reader)]
