@@ -35,7 +35,7 @@ ENV PATH=/opt/rebaser/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYSPARK_PYTHON=/opt/rebaser/bin/python3 \
     REBASER_STORE__ROOT=/var/lib/rebaser/store \
-    REBASER_SPARK__STATE=/tmp/rebaser-spark
+    REBASER_SPARK__STATE_DIRECTORY=/tmp/rebaser-spark
 USER 10001:10001
 WORKDIR /var/lib/rebaser
 VOLUME /var/lib/rebaser

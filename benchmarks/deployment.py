@@ -59,7 +59,7 @@ def running(url: str, directory: Path) -> Iterator[Daemon]:
     variables = {
         "NATS__URL": url,
         "STORE__ROOT": str(directory / "store"),
-        "SPARK__STATE": str(directory / "spark"),
+        "SPARK__STATE_DIRECTORY": str(directory / "spark"),
         "INSTANCE_ID": INSTANCE,
     }
     daemon = Daemon(INSTANCE, directory, variables)

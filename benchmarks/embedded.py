@@ -18,7 +18,7 @@ from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.service import composition
-from rebaser_server.service.dev_server import embedded
+from rebaser_server.service.dev_server import settings_in_directory
 from rebaser_server.settings.settings import Settings
 from rebaser_server.telemetry import logs
 from rebaser_server.values.graph import Graph
@@ -68,8 +68,8 @@ async def running(directory: Path, url: str) -> AsyncIterator[Rebaser]:
     """What `daemon.run` runs, with a clock around its executor. Spark is cold at first."""
     logs.configure("benchmark", only_warnings=True)
     gc.set_threshold(*_COLLECT_EVERY)
-    settings = embedded(Settings(), directory, url)
-    options = SparkOptions(state_directory=settings.spark.state)
+    settings = settings_in_directory(Settings(), directory, url)
+    options = SparkOptions(state_directory=settings.spark.state_directory)
     executor, trace = SparkExecutor(options), Trace()
     serving = composition.serve(settings, Timed(executor, trace), Shutdown(), slots=options.slots)
     try:

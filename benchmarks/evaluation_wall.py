@@ -22,7 +22,7 @@ from rebaser_server.compute.plan.plan import UNITS_PER_SLOT
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.files.shared_files import Files
+from rebaser_server.files.shared_files import SharedFiles
 
 SLOTS: Final = 2
 ROUNDS: Final = 3
@@ -54,7 +54,7 @@ async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
     executor = SparkExecutor(SparkOptions(directory / "spark", master=f"local[{SLOTS}]"))
     try:
         await executor.start()
-        case = _Case(executor, Files(str(directory / "store")), sizes, say)
+        case = _Case(executor, SharedFiles(str(directory / "store")), sizes, say)
         return [await case.large(), await case.others(directory)]
     finally:
         await executor.close()
@@ -63,7 +63,7 @@ async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
 
 class _Case:
     def __init__(
-        self, executor: SparkExecutor, files: Files, sizes: Sizes, say: Callable[[str], None]
+        self, executor: SparkExecutor, files: SharedFiles, sizes: Sizes, say: Callable[[str], None]
     ) -> None:
         self._executor = executor
         self._files = files

@@ -18,8 +18,8 @@ from benchmarks.tables import MILLI, Cell, Table, median
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.updates import SetValue
 from rebaser_server.compute.plan.plan import plan
-from rebaser_server.store.checkpoints import Checkpoints, changes_of, scanned
-from rebaser_server.store.table_schema import LOADED, graph_in
+from rebaser_server.store.checkpoints import Checkpoints, scan, take_changes
+from rebaser_server.store.table_schema import LOADED, graph_from_batches
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
 
@@ -37,7 +37,7 @@ def _measured(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
     for count in sizes.graphs:
         say(f"graph: {count:,} values")
         checkpoints = Checkpoints(str(directory / str(count)))
-        changes = changes_of(blocks(count), 1, {}, whole=True)
+        changes = take_changes(blocks(count), 1, {}, whole=True)
         began = time.perf_counter()
         checkpoints.save(CHANGE_SET, changes)
         saved = time.perf_counter() - began
@@ -86,10 +86,10 @@ def _loaded(checkpoints: Checkpoints, count: int) -> tuple[Graph, list[Cell]]:
     pa.default_memory_pool().release_unused()
     before = memory(os.getpid())
     began = time.perf_counter()
-    rows = scanned(DeltaTable(checkpoints.uri(CHANGE_SET)), LOADED)
+    rows = scan(DeltaTable(checkpoints.uri(CHANGE_SET)), LOADED)
     read = time.perf_counter() - began
     began = time.process_time()
-    graph = graph_in(*rows)
+    graph = graph_from_batches(*rows)
     made = time.process_time() - began
     most = memory(os.getpid()) - before
     del rows
@@ -108,7 +108,7 @@ def _planned(graph: Graph, rounds: int) -> list[Cell]:
         began = time.process_time()
         rebase(graph, number + 2, [SetValue(value_id=source, value=f"new {number}")])
         edited = time.process_time()
-        changes_of(graph, number + 2, {}, whole=False)
+        take_changes(graph, number + 2, {}, whole=False)
         stored = time.process_time()
         planned = plan(graph, 2)
         done = time.process_time()

@@ -142,7 +142,7 @@ class _Large:
         commit = await self._client.operations.checkpoint(*self._change_set)
 
         async def saved() -> bool:
-            last = await asyncio.to_thread(self._checkpoints.last, self._change_set)
+            last = await asyncio.to_thread(self._checkpoints.last_commit, self._change_set)
             return last >= commit
 
         await eventually(saved, within=600)

@@ -16,7 +16,7 @@ from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.files.shared_files import Files
+from rebaser_server.files.shared_files import SharedFiles
 from tests.helpers.graph_builder import install
 
 FEW = 10
@@ -44,7 +44,7 @@ async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
     try:
         say("runs: start Spark")
         await executor.start()
-        runs = _Runs(executor, Files(str(directory / "store")), say)
+        runs = _Runs(executor, SharedFiles(str(directory / "store")), say)
         return [
             await runs.few(sizes),
             await runs.many(sizes),
@@ -57,7 +57,9 @@ async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
 
 
 class _Runs:
-    def __init__(self, executor: SparkExecutor, files: Files, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, executor: SparkExecutor, files: SharedFiles, say: Callable[[str], None]
+    ) -> None:
         self._executor = executor
         self._files = files
         self._say = say

@@ -125,7 +125,7 @@ async def _daemon(
     variables = {
         "NATS__URL": server.url,
         "STORE__ROOT": str(files / "store"),
-        "SPARK__STATE": str(files / "spark"),
+        "SPARK__STATE_DIRECTORY": str(files / "spark"),
         "SPARK__WARM": "false",
         "INSTANCE_ID": name,
         "CONCURRENCY": str(count),

@@ -99,7 +99,7 @@ def _daemon(server: Broker, files: Path, name: str, share: str) -> Daemon:
     variables = {
         "NATS__URL": server.url,
         "STORE__ROOT": str(files / "store"),
-        "SPARK__STATE": str(files / "spark"),
+        "SPARK__STATE_DIRECTORY": str(files / "spark"),
         "SPARK__WARM": "false",
         "CONCURRENCY": str(SLOTS),
         "FAIRNESS__SHARE": share,

@@ -132,7 +132,7 @@ async def _world(files: Path, count: int) -> AsyncIterator[World]:
             variables = {
                 "NATS__URL": server.url,
                 "STORE__ROOT": str(files / "store"),
-                "SPARK__STATE": str(files / "spark"),
+                "SPARK__STATE_DIRECTORY": str(files / "spark"),
                 "SPARK__WARM": "false",
                 "QUIET_PERIOD": "1",
             }

@@ -191,7 +191,7 @@ class Bench:
                 variables = {
                     "NATS__URL": self._server.url,
                     "STORE__ROOT": str(self._files / "store"),
-                    "SPARK__STATE": str(self._files / "spark"),
+                    "SPARK__STATE_DIRECTORY": str(self._files / "spark"),
                     "SPARK__WARM": "false",
                     "CONCURRENCY": str(SLOTS),
                     "INSTANCE_ID": name,

@@ -146,15 +146,15 @@ async def _world(files: Path, count: int) -> AsyncIterator[World]:
         variables = {
             "NATS__URL": server.url,
             "STORE__ROOT": str(files / "store"),
-            "SPARK__STATE": str(files / "spark"),
+            "SPARK__STATE_DIRECTORY": str(files / "spark"),
             "SPARK__WARM": "false",
-            "SPARK_MIN_AFFECTED": "1000000000",
+            "SPARK__MIN_AFFECTED": "1000000000",
             "CONCURRENCY": str(count + 2),
             "FAIRNESS__SHARE": "1000000",
             "QUIET_PERIOD": "3600",
-            "RECONCILE_EVERY": "3600",
+            "RECONCILE_INTERVAL": "3600",
             "ACK_WAIT": "3600",
-            "PROGRESS_EVERY": "900",  # in one measurement and not in the next they would be noise
+            "PROGRESS_INTERVAL": "900",  # in only one of two measurements they would be noise
             "OPS__PORT": "0",
         }
         daemon = Daemon("daemon", files, variables)

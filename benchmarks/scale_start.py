@@ -128,7 +128,7 @@ def _variables(server: Broker, files: Path) -> dict[str, str]:
     return {
         "NATS__URL": server.url,
         "STORE__ROOT": str(files / "store"),
-        "SPARK__STATE": str(files / "spark"),
+        "SPARK__STATE_DIRECTORY": str(files / "spark"),
         "QUIET_PERIOD": "2",
     }
 

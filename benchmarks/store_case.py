@@ -21,7 +21,7 @@ from rebaser_server.processor.ownership import Ownership
 from rebaser_server.queries.cached_state import archive_of
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
-from rebaser_server.store.compaction import drop_superseded, tidy
+from rebaser_server.store.compaction import compact, drop_superseded
 from rebaser_server.values.rebase.rebase import rebase
 from tests.helpers.scripted_owner import Owner
 
@@ -95,7 +95,9 @@ class Case:
         own = self.owner.own
         start = own.kept[0].commit if own.kept else 0
         archive = self.owner.archive
-        await asyncio.to_thread(tidy, archive.checkpoints, archive.change_set, start, KEEP_REPLACED)
+        await asyncio.to_thread(
+            compact, archive.checkpoints, archive.change_set, start, KEEP_REPLACED
+        )
 
     async def commits_while_tidying(self) -> Busy:
         """Commit one by one for as long as all rows are looked through and written anew."""

@@ -7,7 +7,7 @@ import structlog
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.membership import Members
-from rebaser_server.runtime.periodic import every
+from rebaser_server.runtime.periodic import repeat_every
 
 log: Final = structlog.get_logger()
 
@@ -27,7 +27,7 @@ class Capacity:
 
     async def run(self) -> Never:
         """Look until cancelled."""
-        await every(LOOK_EVERY, self.look, "capacity", first=LISTEN)
+        await repeat_every(LOOK_EVERY, self.look, "capacity", first_delay=LISTEN)
 
     async def look(self) -> int:
         """How many more tasks would be needed in hand than the consumer lets be; warns of any."""

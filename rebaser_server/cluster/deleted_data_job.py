@@ -16,9 +16,9 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Members
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import WorkEnded
-from rebaser_server.files.shared_files import Files
+from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.runtime.containment import contained
-from rebaser_server.runtime.periodic import every
+from rebaser_server.runtime.periodic import repeat_every
 
 log: Final = structlog.get_logger()
 
@@ -32,7 +32,13 @@ class Forgetting:
     """
 
     def __init__(
-        self, js: JetStream, subjects: Subjects, files: Files, members: Members, *, keep: float
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        files: SharedFiles,
+        members: Members,
+        *,
+        keep: float,
     ) -> None:
         """`keep`: seconds from when it was deleted."""
         self._js = js
@@ -46,7 +52,7 @@ class Forgetting:
 
     async def run(self, period: float) -> Never:
         """Look every so many seconds, more or less, until cancelled; what fails is tried again."""
-        await every(period, self._round, "forgetting")
+        await repeat_every(period, self._round, "forgetting")
 
     async def _round(self) -> None:
         if self._members.rank() == 0:
@@ -68,7 +74,7 @@ class Forgetting:
             change_set = ChangeSet(record.workspace_id, record.change_set_id)
             if change_set in pinned or str(record.workspace_id) in self._unreadable:
                 continue
-            with contained("change set", but=(JetStreamError,), change_set=change_set):
+            with contained("change set", passing=(JetStreamError,), change_set=change_set):
                 await self._remove(change_set)
                 if record.kind == Kind.HEAD:
                     await self._registry.forget_workspace(record.workspace_id)

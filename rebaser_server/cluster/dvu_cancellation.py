@@ -22,9 +22,9 @@ async def cancellations(nc: Client, subjects: Subjects, pauses: Pauses) -> Async
             turns = pauses.turns_of(subjects.change_set_of(message.subject))
             if not turns:
                 return
-            in_hand = [turn for turn in turns if turn.cancels.awaited]
+            in_hand = [turn for turn in turns if turn.cancels.has_waiters]
             for turn in in_hand:
-                turn.cancels.ask()
+                turn.cancels.set()
             if message.reply:
                 with suppress(nats.errors.Error, OSError):
                     answer = json.dumps({"cancelled": bool(in_hand)}).encode()

@@ -8,10 +8,10 @@ from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Members
 from rebaser_server.commit_log.garbage_collection import Collector
-from rebaser_server.files.shared_files import Files
-from rebaser_server.runtime.periodic import every
+from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.runtime.periodic import repeat_every
 from rebaser_server.settings.settings import StoreSettings
-from rebaser_server.store.orphan_files import Leftovers
+from rebaser_server.store.orphan_files import OrphanFiles
 
 log: Final = structlog.get_logger()
 
@@ -33,14 +33,14 @@ class Collecting:
         cls, js: JetStream, subjects: Subjects, members: Members, store: StoreSettings
     ) -> "Collecting":
         """As the settings have it."""
-        leftovers = Leftovers(Files(store.root, store.options))
-        grace = store.keep_unreferred.total_seconds()
+        leftovers = OrphanFiles(SharedFiles(store.root, store.options))
+        grace = store.orphan_retention.total_seconds()
         collector = Collector(js, subjects, leftovers, grace)
-        return cls(collector, members, store.collect_every.total_seconds())
+        return cls(collector, members, store.gc_interval.total_seconds())
 
     async def run(self) -> Never:
         """Look once a period, until cancelled. What fails is logged and tried in the next."""
-        await every(self._period, self.collect, "collection")
+        await repeat_every(self._period, self.collect, "collection")
 
     async def collect(self) -> None:
         """Remove what is garbage by now, unless another Rebaser does."""

@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import deadlines
 from rebaser_core.subjects import Subjects
-from rebaser_server.runtime.periodic import every
+from rebaser_server.runtime.periodic import repeat_every
 
 BEAT_EVERY: Final = 0.5  # seconds
 BEAT_MOVING: Final = 0.1
@@ -57,7 +57,9 @@ class Members:
         subscription = await self._nc.subscribe(f"{self._subject}.*", cb=self._hear)
         try:
             # However a beat fails, the next one comes no later: silence is taken for death.
-            await every(BEAT_EVERY, self._beat, "heartbeats", first=0, pause=lambda _: self._rest())
+            await repeat_every(
+                BEAT_EVERY, self._beat, "heartbeats", first_delay=0, pause=lambda _: self._rest()
+            )
         finally:
             with suppress(nats.errors.Error):
                 await subscription.unsubscribe()

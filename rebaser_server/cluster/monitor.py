@@ -10,7 +10,7 @@ from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_server.cluster.provisioning import Assets, report
 from rebaser_server.runtime.containment import printable
-from rebaser_server.runtime.periodic import every
+from rebaser_server.runtime.periodic import repeat_every
 
 log: Final = structlog.get_logger()
 
@@ -36,7 +36,7 @@ class Inspection:
 
     async def run(self) -> Never:
         """Look once a period, somewhat early or late, until cancelled."""
-        await every(self._period, self._inspect, "inspection")
+        await repeat_every(self._period, self._inspect, "inspection")
 
     async def _inspect(self) -> None:
         report(await self._assets.check())

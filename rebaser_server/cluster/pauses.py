@@ -29,7 +29,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.log import DVU_DUE
 from rebaser_server.processor.slot_lease import Turn
 from rebaser_server.runtime.containment import contained
-from rebaser_server.runtime.periodic import every
+from rebaser_server.runtime.periodic import repeat_every
 
 log: Final = structlog.get_logger()
 
@@ -180,7 +180,7 @@ class Pauses:
             await self.look()
 
         try:
-            await every(period, look, "pauses", first=0, pause=bell.wait)
+            await repeat_every(period, look, "pauses", first_delay=0, pause=bell.wait)
         finally:
             await bell.close()
 

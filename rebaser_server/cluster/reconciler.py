@@ -11,7 +11,7 @@ from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.dvu_scanner import Unfinished
 from rebaser_server.runtime.containment import contained
-from rebaser_server.runtime.periodic import every
+from rebaser_server.runtime.periodic import repeat_every
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
@@ -41,7 +41,7 @@ class Reconciler:
 
     async def run(self) -> Never:
         """Look until cancelled. What fails is logged and tried again in the next period."""
-        await every(self._period, self._look, "reconciler", first=0)
+        await repeat_every(self._period, self._look, "reconciler", first_delay=0)
 
     async def _look(self) -> None:
         result = "failed"
@@ -65,7 +65,7 @@ class Reconciler:
         needed = await self._with_requests(tasks) | await self._due(tasks)
         alone = sorted(change_set for change_set in needed if not self._paused(change_set))
         for change_set in alone:
-            with contained("change set", but=(JetStreamError,), change_set=change_set):
+            with contained("change set", passing=(JetStreamError,), change_set=change_set):
                 await publish_task(self._js, self._subjects, change_set)
         return len(alone)
 

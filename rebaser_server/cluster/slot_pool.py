@@ -12,7 +12,7 @@ from rebaser_core.ids import ChangeSet, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.processor.slot_lease import Turn
-from rebaser_server.runtime.periodic import every
+from rebaser_server.runtime.periodic import repeat_every
 
 log: Final = structlog.get_logger()
 
@@ -160,8 +160,8 @@ class Slots:
         async def pause(seconds: float) -> None:
             await asyncio.sleep(min(seconds, LOOK_MOVING) if self._moving() else seconds)
 
-        await every(
-            LOOK_EVERY, self._make_room, "slots", spread=0, longest=LONGEST_LOOK, pause=pause
+        await repeat_every(
+            LOOK_EVERY, self._make_room, "slots", jitter=0, max_backoff=LONGEST_LOOK, pause=pause
         )
 
     async def _make_room(self) -> None:
@@ -191,7 +191,7 @@ class Slots:
     def _ask(self, turns: Iterable[Turn], count: int) -> None:
         idle, tired = [], []
         for turn in turns:
-            if turn.asked:
+            if turn.is_set:
                 count -= 1  # it is about to go, or has a request by now
             elif turn.idle >= SHORTEST_IDLE:
                 idle.append(turn)
@@ -199,7 +199,7 @@ class Slots:
                 tired.append(turn)
         idle.sort(key=lambda turn: turn.idle, reverse=True)
         for turn in idle[: max(0, count)]:
-            turn.ask()
+            turn.set()
         tired.sort(key=lambda turn: (self._held[turn.workspace], turn.age), reverse=True)
         for turn in tired[: max(0, count - len(idle))]:
             turn.over = True

@@ -15,7 +15,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Members
 from rebaser_server.processor.dead_letters import DIED_AT, REASON, SEQUENCE, STORED_AT, carried
 from rebaser_server.runtime.containment import contained, printable
-from rebaser_server.runtime.periodic import every
+from rebaser_server.runtime.periodic import repeat_every
 
 log: Final = structlog.get_logger()
 
@@ -38,7 +38,7 @@ class Strays:
 
     async def run(self, period: float) -> Never:
         """Look once in about `period` seconds, until cancelled."""
-        await every(period, self._round, "strays", first=0)
+        await repeat_every(period, self._round, "strays", first_delay=0)
 
     async def _round(self) -> None:
         if self._members.rank() == 0:
@@ -54,7 +54,9 @@ class Strays:
             ):
                 sequence = message.sequence
                 if self._is_stray(message.subject):
-                    with contained("request", but=(Unreachable, Unavailable), sequence=sequence):
+                    with contained(
+                        "request", passing=(Unreachable, Unavailable), sequence=sequence
+                    ):
                         await self._move(message)
 
     def _is_stray(self, subject: str) -> bool:

@@ -13,9 +13,9 @@ from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.membership import BEAT_EVERY, PRESUMED_DEAD, Members
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import HistoryBroken, LeftForNewer
-from rebaser_server.runtime.concurrency import each
+from rebaser_server.runtime.concurrency import for_each_concurrently
 from rebaser_server.runtime.containment import contained, printable
-from rebaser_server.runtime.periodic import every, survived
+from rebaser_server.runtime.periodic import repeat_every, survived
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
@@ -58,14 +58,14 @@ class Takeover:
         after task, and so would whoever takes them.
         """
         await self._renew_tasks_of_strangers()
-        await every(BEAT_EVERY, self._look, "takeover", spread=0, longest=LONGEST_LOOK)
+        await repeat_every(BEAT_EVERY, self._look, "takeover", jitter=0, max_backoff=LONGEST_LOOK)
 
     async def _look(self) -> None:
         silent = self._members.silent()
         self._done &= silent
         self._presumed = {m: sequence for m, sequence in self._presumed.items() if m in silent}
         for member in silent - self._done:
-            with contained("presumption", but=(JetStreamError,), member=member):
+            with contained("presumption", passing=(JetStreamError,), member=member):
                 await self._replace(member)
 
     async def _replace(self, member: str) -> None:
@@ -123,7 +123,7 @@ class Takeover:
         stream, renewed = self._subjects.tasks_stream, 0
 
         async def renew(subject: str) -> None:
-            with contained("task", but=(JetStreamError,), subject=subject):
+            with contained("task", passing=(JetStreamError,), subject=subject):
                 await renew_one(self._subjects.change_set_of(subject))
 
         async def renew_one(change_set: ChangeSet) -> None:
@@ -142,7 +142,7 @@ class Takeover:
             renewed += 1
             metrics.TAKEN_OVER.inc()
 
-        await each(await self._js.stream_subjects(stream), renew, AT_ONCE)
+        await for_each_concurrently(await self._js.stream_subjects(stream), renew, AT_ONCE)
         return renewed
 
     async def _owner(self, change_set: ChangeSet) -> str:

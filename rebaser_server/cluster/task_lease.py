@@ -11,7 +11,7 @@ import structlog
 from rebaser_client.request_publisher import persistently
 from rebaser_core.jetstream import Delivery, JetStream, JetStreamError, deadlines
 from rebaser_server.errors import HistoryBroken, Interrupted, LeaseLost, Overtaken, RetryLater
-from rebaser_server.runtime.concurrency import alongside
+from rebaser_server.runtime.concurrency import background
 from rebaser_server.runtime.transient_errors import backoff
 from rebaser_server.telemetry import metrics
 
@@ -49,7 +49,7 @@ async def held(js: JetStream, task: Delivery, lease: Lease) -> AsyncIterator[Non
     """
     tenure = _Tenure(task, lease)
     try:
-        async with alongside(tenure.extend()):
+        async with background(tenure.extend()):
             yield
     except (LeaseLost, Overtaken):
         raise

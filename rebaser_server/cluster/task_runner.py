@@ -22,7 +22,7 @@ from rebaser_server.processor.processor import process
 from rebaser_server.processor.slot_lease import Turn
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.runtime.containment import contained, printable
-from rebaser_server.runtime.transient_errors import is_weather
+from rebaser_server.runtime.transient_errors import is_transient
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
@@ -93,7 +93,7 @@ class Crew:
         metrics.TASKS.labels("first" if task.delivered == 1 else "again").inc()
         how, board = "failed", self.shop.announcer.board
         try:
-            with board.holding(change_set), self.pauses.told(change_set, turn):
+            with board.hold(change_set), self.pauses.told(change_set, turn):
                 async with held(self.shop.js, task, self.lease):
                     quiet = await process(self.shop, change_set, self.shutdown, turn)
             await self._look_again(change_set)
@@ -119,7 +119,7 @@ class Crew:
             log.error("history broken", reason=str(error), remedy="see `rebaser doctor`")
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
-            if isinstance(error, OSError | JetStreamError | ClientError) and is_weather(error):
+            if isinstance(error, OSError | JetStreamError | ClientError) and is_transient(error):
                 failed = "store failed" if isinstance(error, OSError) else "NATS failed"
                 board.failure(change_set, failed, str(error))
                 log.warning(failed, error=what)

@@ -67,7 +67,7 @@ async def _until_stored(checkpoints: "Checkpoints", change_set: "ChangeSet", com
 
     delay = _FIRST_DELAY
     while True:
-        stored = await asyncio.to_thread(checkpoints.last, change_set)
+        stored = await asyncio.to_thread(checkpoints.last_commit, change_set)
         if stored >= commit:
             return stored
         await asyncio.sleep(delay)

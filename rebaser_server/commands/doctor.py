@@ -46,11 +46,11 @@ async def examine(settings: "Settings", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.output import show
     from rebaser_server.doctor.checks import Examination, repaired
     from rebaser_server.service.composition import assets_of
-    from rebaser_server.settings.nats_connection import connect_options, jetstream
+    from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 
     async with connected(connect_options(settings)) as nc:
         examination = Examination(
-            assets_of(jetstream(nc, settings.nats), settings),
+            assets_of(open_jetstream(nc, settings.nats), settings),
             settings,
             sample=None if arguments.all else SAMPLE,
             deep=arguments.deep,

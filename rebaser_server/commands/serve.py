@@ -63,11 +63,13 @@ def _exit(*_: object) -> Never:
 
 
 async def _up(settings: "Settings", arguments: argparse.Namespace) -> None:
-    from rebaser_server.service.dev_server import up
+    from rebaser_server.service.dev_server import run_dev_server
     from rebaser_server.telemetry import logs
 
     logs.configure(settings.instance_id, settings.log_format)
-    await up(settings, arguments.data.absolute(), arguments.port, as_json=arguments.json)
+    await run_dev_server(
+        settings, arguments.data.absolute(), arguments.port, as_json=arguments.json
+    )
 
 
 async def _demo(settings: "Settings", arguments: argparse.Namespace) -> None:

@@ -30,7 +30,7 @@ from rebaser_core.messages import (
 )
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.store.batch_files import Results, shelf_in
+from rebaser_server.store.batch_files import BatchFiles, run_of_key
 
 _is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
 
@@ -83,7 +83,7 @@ class Batches:
     """Batches by address. Placing is idempotent, and so is throwing away."""
 
     def __init__(
-        self, bucket: ObjectStore, results: Results, at_most: int = Limits().batch_bytes
+        self, bucket: ObjectStore, results: BatchFiles, at_most: int = Limits().batch_bytes
     ) -> None:
         """`at_most`: bytes of a client's batch."""
         self._at_most = at_most
@@ -248,7 +248,7 @@ class Batches:
             await self.discard(address)
 
     def _shelf_of(self, address: UpdatesAddress) -> RunStore | None:
-        key = shelf_in(address.store) if isinstance(address, InStore) else None
+        key = run_of_key(address.store) if isinstance(address, InStore) else None
         return None if key is None else RunStore(self._results.files, key)
 
     async def _payload(self, address: InObjectStore | InStore, at_most: int | None) -> bytes:

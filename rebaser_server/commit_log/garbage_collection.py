@@ -19,7 +19,7 @@ from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.messages import EnqueueUpdatesRequest, InObjectStore, InStore
 from rebaser_core.subjects import Subjects
 from rebaser_server.runtime.containment import contained
-from rebaser_server.store.orphan_files import Leftover, Leftovers
+from rebaser_server.store.orphan_files import OrphanFile, OrphanFiles
 
 _KEYS: Final = (re.compile(rb"[0-9a-f]{64}"), re.compile(rb"[0-9A-HJKMNP-TV-Z]{26}"))
 """What batches and results go by, digests and ULIDs: so is found what refers to one, wherever in
@@ -50,7 +50,7 @@ class Garbage:
     """What the bucket remembers of objects that were deleted."""
     chunks: list[str] = field(default_factory=list)
     """Parts of objects that were never finished, by what the put named them."""
-    files: list[Leftover] = field(default_factory=list)
+    files: list[OrphanFile] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
         """How many of each; none of those there are none of."""
@@ -67,7 +67,7 @@ class Collector:
     """Finds and removes garbage. It may run anywhere, at any time, also twice at once."""
 
     def __init__(
-        self, js: JetStream, subjects: Subjects, leftovers: Leftovers, grace: float
+        self, js: JetStream, subjects: Subjects, leftovers: OrphanFiles, grace: float
     ) -> None:
         """`grace`: seconds for which what nothing refers to is left alone."""
         self._js = js
@@ -112,7 +112,7 @@ class Collector:
             if not meta.deleted and meta.nuid is not None:
                 await self._drop(meta.nuid)
         for nuid in garbage.chunks:
-            with contained("object", but=(Unreachable, Unavailable), chunks=nuid):
+            with contained("object", passing=(Unreachable, Unavailable), chunks=nuid):
                 await self._drop(nuid)
         await asyncio.to_thread(self._leftovers.remove, garbage.files)
 

@@ -39,7 +39,7 @@ class Retention:
     @classmethod
     def of(cls, history: HistorySettings) -> Self:
         """As the settings have it."""
-        return cls(history.keep.total_seconds(), history.commits, history.batches)
+        return cls(history.retention.total_seconds(), history.max_commits, history.max_batches)
 
     def start(self, kept: Sequence[Kept], batches: Sequence[int], now: float) -> int:
         """The commit at which the past may begin; 0 for the very first.

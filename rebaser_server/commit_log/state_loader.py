@@ -114,8 +114,8 @@ class Archive:
         if checkpoint is None:
             restored = await self._beginning()
         else:
-            state = State.restored(checkpoint.graph, checkpoint.commit, checkpoint.small)
-            kept = Kept.all_in(checkpoint.small)
+            state = State.restored(checkpoint.graph, checkpoint.commit, checkpoint.metadata)
+            kept = Kept.all_in(checkpoint.metadata)
             restored = Restored(state, checkpoint.commit, kept=kept)
         if restored.checkpoint > until:
             raise HistoryBroken(

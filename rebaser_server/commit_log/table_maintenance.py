@@ -8,7 +8,7 @@ import structlog
 from rebaser_core.ids import ChangeSet
 from rebaser_server.runtime.containment import contained
 from rebaser_server.store.checkpoints import Checkpoints
-from rebaser_server.store.compaction import tidy
+from rebaser_server.store.compaction import compact
 
 log: Final = structlog.get_logger()
 
@@ -45,7 +45,7 @@ class Upkeep:
     async def _tidy(self, change_set: ChangeSet, start: int) -> None:
         try:
             done = await asyncio.to_thread(
-                tidy, self._checkpoints, change_set, start, self._keep_replaced
+                compact, self._checkpoints, change_set, start, self._keep_replaced
             )
         except OSError as error:
             log.warning("table compaction failed", change_set=str(change_set), error=str(error))

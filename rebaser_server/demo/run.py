@@ -15,7 +15,7 @@ from rebaser_server.demo.report import Report, histogram
 from rebaser_server.demo.visitor import Visitor, visiting
 from rebaser_server.runtime.concurrency import Shutdown, on_signals
 from rebaser_server.service import daemon
-from rebaser_server.service.dev_server import embedded
+from rebaser_server.service.dev_server import settings_in_directory
 from rebaser_server.service.nats_process import ANY_PORT, nats_server
 from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal import lines
@@ -45,7 +45,7 @@ async def demo(settings: Settings, package: str, *, as_json: bool) -> None:
             packages = _packages(package)
         async with nats_server(Path(data) / "nats", ANY_PORT) as url:
             report = await _beside_daemon(
-                embedded(settings, Path(data), url), packages, package, steps, shutdown
+                settings_in_directory(settings, Path(data), url), packages, package, steps, shutdown
             )
     if as_json:
         lines.say_json(report.as_json())
@@ -71,7 +71,7 @@ async def _beside_daemon(
             async with shutdown.interrupts(), visiting(settings) as visitor:
                 return await _report(visitor, packages, package, steps)
         finally:
-            shutdown.ask()
+            shutdown.set()
 
 
 async def _report(visitor: Visitor, packages: Packages, package: str, steps: "Steps") -> Report:

@@ -15,7 +15,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.state_loader import Archive
 from rebaser_server.queries.cached_state import Reader, archive_of
 from rebaser_server.service.composition import prepare
-from rebaser_server.settings.nats_connection import connect_options, jetstream
+from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import Settings
 from rebaser_server.values.graph import Graph
 
@@ -67,7 +67,7 @@ async def visiting(settings: Settings) -> AsyncIterator[Visitor]:
     change_set = ChangeSet(WorkspaceId(), ChangeSetId())
     subjects = Subjects(settings.nats.prefix)
     async with connected(connect_options(settings)) as nc:
-        js = jetstream(nc, settings.nats)
+        js = open_jetstream(nc, settings.nats)
         await prepare(js, settings)
         async with (
             RebaserClient.on(nc, js, prefix=settings.nats.prefix) as client,

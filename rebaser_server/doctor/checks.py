@@ -12,10 +12,10 @@ from rebaser_server.commit_log.garbage_collection import Collector, Garbage
 from rebaser_server.doctor import queue_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import histories
-from rebaser_server.files.shared_files import Files
+from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.queries.cached_state import archive_of
 from rebaser_server.settings.settings import Settings
-from rebaser_server.store.orphan_files import Leftovers
+from rebaser_server.store.orphan_files import OrphanFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Examination:
         collector = Collector(
             assets.js,
             assets.subjects,
-            Leftovers(Files(store.root, store.options)),
-            store.keep_unreferred.total_seconds(),
+            OrphanFiles(SharedFiles(store.root, store.options)),
+            store.orphan_retention.total_seconds(),
         )
         garbage = await collector.find()
         for part, where in (

@@ -11,7 +11,7 @@ from rebaser_core.errors import RebaserError
 from rebaser_server.commit_log.state_loader import Archive
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.errors import NotRetained
-from rebaser_server.store.rollback import revived
+from rebaser_server.store.rollback import roll_back_to_sound
 from rebaser_server.store.table_schema import rows_of
 from rebaser_server.values.graph import Graph
 
@@ -57,7 +57,12 @@ async def history(archive: Archive, *, deep: bool) -> Finding | None:
         found = None
         with suppress(OSError):
             found = await asyncio.to_thread(
-                revived, archive.checkpoints, archive.change_set, begins, last, dry_run=True
+                roll_back_to_sound,
+                archive.checkpoints,
+                archive.change_set,
+                begins,
+                last,
+                dry_run=True,
             )
         repair = None if found is None else partial(_revive, archive, begins, last)
         return replace(broken, repair=repair)
@@ -75,7 +80,9 @@ def _broken(archive: Archive, error: Exception) -> Finding:
 
 
 async def _revive(archive: Archive, begins: int, last: int) -> None:
-    await asyncio.to_thread(revived, archive.checkpoints, archive.change_set, begins, last)
+    await asyncio.to_thread(
+        roll_back_to_sound, archive.checkpoints, archive.change_set, begins, last
+    )
     await archive.restored()
 
 

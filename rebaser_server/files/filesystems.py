@@ -18,7 +18,7 @@ _S3: Final = {
 """Option of Delta's client for S3, in lower case and with its prefix → parameter of Arrow's."""
 
 
-def filesystem_of(root: str, options: Mapping[str, str]) -> tuple[FileSystem, PurePosixPath]:
+def open_filesystem(root: str, options: Mapping[str, str]) -> tuple[FileSystem, PurePosixPath]:
     """The file system, and the root's path on it.
 
     Of a store that is neither local nor S3 its client learns from the environment, as
@@ -27,16 +27,16 @@ def filesystem_of(root: str, options: Mapping[str, str]) -> tuple[FileSystem, Pu
     Raises:
         ValueError: a root of a kind that there is no file system for.
     """
-    scheme, found, path = root.partition("://")
-    if not found:
+    scheme, has_scheme, path = root.partition("://")
+    if not has_scheme:
         return LocalFileSystem(), PurePosixPath(root)
     if scheme not in ("s3", "s3a"):
         filesystem, place = FileSystem.from_uri(root)
         return filesystem, PurePosixPath(place)
-    known: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for name, value in options.items():
         lower = name.lower()
         parameter = _S3.get(lower if lower.startswith("aws_") else f"aws_{lower}")
         if parameter is not None:
-            known[parameter] = value
-    return S3FileSystem(**known), PurePosixPath(path)
+            parameters[parameter] = value
+    return S3FileSystem(**parameters), PurePosixPath(path)

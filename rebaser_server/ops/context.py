@@ -11,7 +11,7 @@ from rebaser_server.ops.health import Pulse
 from rebaser_server.ops.queues import QueueWatch
 from rebaser_server.ops.status import Status
 from rebaser_server.runtime.concurrency import Shutdown
-from rebaser_server.telemetry.work_stats import Board
+from rebaser_server.telemetry.work_stats import WorkStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Watched:
     nc: Client
     subjects: Subjects
     shutdown: Shutdown
-    board: Board
+    board: WorkStats
     slots: Slots
     members: Members
     queues: QueueWatch

@@ -129,7 +129,7 @@ class Endpoint:
         )
         await response.prepare(request)
         with suppress(ConnectionError):  # the browser left
-            while not self._watched.shutdown.asked:
+            while not self._watched.shutdown.is_set:
                 status = await self._watched.status.of_all(self._peers)
                 await response.write(f"data: {json.dumps(status)}\n\n".encode())
                 await asyncio.sleep(EVENT_EVERY)

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from rebaser_server.cluster.slot_pool import Slots
 from rebaser_server.ops.queues import Queues
-from rebaser_server.telemetry.work_stats import Board
+from rebaser_server.telemetry.work_stats import WorkStats
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -18,7 +18,9 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 class _Now(Collector):
     """Gauges of one moment."""
 
-    def __init__(self, board: Board, slots: Slots, queues: Queues | None, instances: int) -> None:
+    def __init__(
+        self, board: WorkStats, slots: Slots, queues: Queues | None, instances: int
+    ) -> None:
         self._board = board
         self._slots = slots
         self._queues = queues
@@ -49,7 +51,7 @@ class _Now(Collector):
             yield _gauge("dead_letters", "Requests in the dead letters", queues.dead_letters)
 
 
-def exposition(board: Board, slots: Slots, queues: Queues | None, instances: int) -> bytes:
+def exposition(board: WorkStats, slots: Slots, queues: Queues | None, instances: int) -> bytes:
     """All metrics in Prometheus's text format; `queues` is None while NATS does not answer."""
     now = CollectorRegistry()
     now.register(_Now(board, slots, queues, instances))

@@ -60,7 +60,7 @@ class Pulse:
 
     async def ready(self) -> Health:
         """Whether it takes tasks now."""
-        if self._shutdown.asked:
+        if self._shutdown.is_set:
             return Health(ok=False, reasons={"shutdown": "asked for"})
         answers = await self._nats_answers()
         return Health(answers, {"nats": "answers" if answers else "does not answer"})

@@ -3,12 +3,14 @@
 Ends with 0 if so, and else with 1 and the reason on stderr.
 """
 
+import os
 import ssl
 import sys
 import urllib.request
 from typing import Final
 
 from rebaser_server.ops.endpoint import DEFAULT_PORT
+from rebaser_server.settings.renamed_variables import rename_variables
 from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal import lines
 
@@ -17,6 +19,7 @@ _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - where it listens, not
 
 
 def main() -> int:
+    rename_variables(os.environ)  # the daemon itself logs the warnings
     ops = Settings().ops
     if not ops.enabled:
         return 0

@@ -16,7 +16,7 @@ from rebaser_server.ops.name_cache import Names
 from rebaser_server.ops.queues import QueueWatch
 from rebaser_server.ops.status import Status
 from rebaser_server.processor.context import Workshop
-from rebaser_server.runtime.concurrency import Shutdown, alongside
+from rebaser_server.runtime.concurrency import Shutdown, background
 from rebaser_server.settings.settings import Settings
 
 log: Final = structlog.get_logger()
@@ -40,6 +40,6 @@ async def looked_at(
     names = Names(Registry(shop.js, shop.subjects))
     status = Status(shop.instance, nc, board, slots, queues, members, pulse, names)
     watched = Watched(nc, shop.subjects, shutdown, board, slots, members, queues, pulse, status)
-    async with alongside(pulse.beat()), Endpoint(settings, watched).served() as url:
+    async with background(pulse.beat()), Endpoint(settings, watched).served() as url:
         log.info("ops endpoint started", url=url)
         yield url

@@ -19,7 +19,7 @@ from rebaser_server.ops.cluster_status import Peers, Report
 from rebaser_server.ops.health import Pulse
 from rebaser_server.ops.name_cache import Names
 from rebaser_server.ops.queues import Queues, QueueWatch
-from rebaser_server.telemetry.work_stats import Board
+from rebaser_server.telemetry.work_stats import WorkStats
 
 HOLDINGS: Final = 30
 """Change sets that each Rebaser names; of the rest it tells how many."""
@@ -35,7 +35,7 @@ class Status:
         self,
         instance: str,
         nc: Client,
-        board: Board,
+        board: WorkStats,
         slots: Slots,
         queues: QueueWatch,
         members: Members,
@@ -62,7 +62,7 @@ class Status:
             "started": self._board.started.isoformat(timespec="seconds"),
             "slots": {"busy": self._slots.busy, "free": self._slots.free},
             "lagSeconds": round(self._pulse.lag, 4),
-            "holdings": self._board.holdings(HOLDINGS),
+            "holdings": self._board.held_change_sets(HOLDINGS),
             "rates": self._board.rates(),
             "failures": list(self._board.failures),
         }

@@ -11,7 +11,7 @@ from rebaser_server.commit_log.retention import KEPT, Kept, Retention
 from rebaser_server.commit_log.table_maintenance import Upkeep
 from rebaser_server.errors import RetryLater
 from rebaser_server.processor.ownership import Ownership
-from rebaser_server.store.checkpoints import Changes, changes_of, touch_again
+from rebaser_server.store.checkpoints import CheckpointChanges, restore_touched, take_changes
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
@@ -95,7 +95,7 @@ class Checkpointing:
             kept = [*before, Kept(state.commit, time.time(), self._missed + lines)]
             small = {**state.small(), KEPT: kept}
             changes = await asyncio.to_thread(
-                changes_of, state.graph, state.commit, small, whole=own.checkpointed == 0
+                take_changes, state.graph, state.commit, small, whole=own.checkpointed == 0
             )
             own.lines = own.handled = 0
         try:
@@ -114,11 +114,11 @@ class Checkpointing:
         except (OSError, JetStreamError) as error:
             log.warning("log purge failed", change_set=str(archive.change_set), error=str(error))
 
-    async def _not_written(self, changes: Changes, lines: int, handled: int) -> None:
+    async def _not_written(self, changes: CheckpointChanges, lines: int, handled: int) -> None:
         """What it had to say is for the next one to say."""
         own = self._own
         async with own.lock:
-            touch_again(own.state.graph, changes)
+            restore_touched(own.state.graph, changes)
             own.handled += handled
             self._missed += lines  # not to those due: it is tried again after as many more
 

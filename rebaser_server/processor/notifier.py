@@ -14,7 +14,7 @@ from rebaser_core.jetstream.connection.connection import Link
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
 from rebaser_core.subjects import Subjects
 from rebaser_server.processor.replies import cut
-from rebaser_server.telemetry.work_stats import Board
+from rebaser_server.telemetry.work_stats import WorkStats
 
 log: Final = structlog.get_logger()
 
@@ -31,7 +31,7 @@ class Announcer:
     """Publishes without awaiting anybody. What is lost harms nothing: the log has the truth."""
 
     def __init__(self, nc: Client, subjects: Subjects) -> None:
-        self.board = Board()
+        self.board = WorkStats()
         """Where people see it who look later."""
         self._nc = nc
         self._subjects = subjects

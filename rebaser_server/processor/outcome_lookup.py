@@ -63,7 +63,7 @@ class Outcomes:
         The log may go back much further, for the sake of the past.
         """
         try:
-            small = await asyncio.to_thread(self._checkpoints.small, change_set) or {}
+            small = await asyncio.to_thread(self._checkpoints.metadata, change_set) or {}
         except OSError as error:
             log.warning("checkpoint unreadable", change_set=str(change_set), error=str(error))
             small = {}

@@ -24,7 +24,7 @@ from rebaser_server.processor.pending_work import first_head, has_work
 from rebaser_server.processor.request_handler import Handler
 from rebaser_server.processor.request_queue import RequestQueue
 from rebaser_server.processor.slot_lease import Turn
-from rebaser_server.runtime.concurrency import Shutdown, alongside
+from rebaser_server.runtime.concurrency import Shutdown, background
 
 log: Final = structlog.get_logger()
 
@@ -141,10 +141,10 @@ async def _until_quiet(
         await checkpointing.now()
     async with (
         queue,
-        alongside(dvu.run()),
-        alongside(branching.run()),
-        alongside(checkpointing.run()),
-        alongside(_confirm(own, rules.confirm_every)),
+        background(dvu.run()),
+        background(branching.run()),
+        background(checkpointing.run()),
+        background(_confirm(own, rules.confirm_every)),
     ):
         dvu.ask()
         quiet = False
@@ -161,7 +161,9 @@ async def _until_quiet(
                 if turn.over and _may_go(own, queue):
                     break
                 _look_around(own, dvu, checkpointing)
-            elif own.state.head.unfinished and branching.busy and (turn.asked or branching.in_vain):
+            elif (
+                own.state.head.unfinished and branching.busy and (turn.is_set or branching.in_vain)
+            ):
                 break  # head may need the slot to take what this one brings
             else:
                 quiet = not own.state.head.dvu_due and not branching.busy

@@ -24,7 +24,7 @@ from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.rejection import REASON_LENGTH
 from rebaser_server.processor.replies import Settled, response_to, settled
 from rebaser_server.processor.request_queue import RequestQueue
-from rebaser_server.runtime.transient_errors import backoff, is_weather
+from rebaser_server.runtime.transient_errors import backoff, is_transient
 
 log: Final = structlog.get_logger()
 
@@ -122,7 +122,7 @@ class Handler:
         """
         cause = error.__cause__ or error
         refused = next((each for each in requests if not self._is_settled(each)), None)
-        if refused is None or is_weather(cause):
+        if refused is None or is_transient(cause):
             return RetryLater(str(error))
         try:
             return await self._failed(refused, self._attempts_at(refused.stream_sequence), cause)
@@ -163,7 +163,7 @@ class Handler:
             return await self._bury(request, _told(error), before.count + 1)
         except Exception as error:
             self.own.spoil()
-            if is_weather(error):
+            if is_transient(error):
                 raise RetryLater(_told(error)) from error
             raise await self._failed(request, before, error) from error
 

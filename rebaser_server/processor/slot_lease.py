@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 from rebaser_core.ids import WorkspaceId
 from rebaser_server.errors import Cancelled, Resumed, SlotWanted
-from rebaser_server.runtime.concurrency import Wish
+from rebaser_server.runtime.concurrency import Interrupt
 
 
-class Turn(Wish):
+class Turn(Interrupt):
     """A change set's stay in a slot."""
 
     def __init__(self, workspace: WorkspaceId) -> None:
@@ -19,8 +19,8 @@ class Turn(Wish):
         """It had its time and others wait: to go after the request in hand, if more are in line."""
         self.paused = False
         """To go after what is in hand, whatever is in line (P4)."""
-        self.resumes = Wish(Resumed)
-        self.cancels = Wish(Cancelled)
+        self.resumes = Interrupt(Resumed)
+        self.cancels = Interrupt(Cancelled)
         """Of the update in hand."""
         self._clock = asyncio.get_running_loop().time
         self._since = self._clock()
@@ -32,9 +32,9 @@ class Turn(Wish):
         self.paused = paused
         if paused:
             self.resumes.clear()
-            self.ask()
+            self.set()
         else:
-            self.resumes.ask()
+            self.resumes.set()
 
     def handled(self) -> None:
         """Requests were handled. Until then it is the first to go: it was idle elsewhere, too."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of each process; `REBASER_QUESTIONS__…`."""
+    """Of each process; `REBASER_QUERIES__…`."""
 
     waiting: int = 1_000
     """Questions of one kind that wait to be answered; what comes beyond is told to ask again."""

@@ -11,7 +11,7 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import Archive, Restored
 from rebaser_server.errors import HistoryBroken
 from rebaser_server.settings.settings import Settings
-from rebaser_server.store.batch_files import Results
+from rebaser_server.store.batch_files import BatchFiles
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.graph import Graph
 
@@ -24,7 +24,7 @@ def archive_of(js: JetStream, settings: Settings, change_set: ChangeSet) -> Arch
         CommitLog(js, subjects, change_set),
         Batches(
             ObjectStore(js, subjects.batches_bucket),
-            Results(settings.store.root, settings.store.options),
+            BatchFiles(settings.store.root, settings.store.options),
         ),
         Checkpoints(settings.store.root, settings.store.options),
     )

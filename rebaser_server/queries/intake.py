@@ -19,7 +19,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID, MessageType, Versioned, reply_version
 from rebaser_server.queries.bounds import Bounds
 from rebaser_server.queries.replies import Answer
-from rebaser_server.runtime.concurrency import alongside
+from rebaser_server.runtime.concurrency import background
 from rebaser_server.runtime.containment import contained
 from rebaser_server.telemetry import metrics
 
@@ -101,7 +101,7 @@ class Intake(Generic[QueryT, ReplyT]):
         try:
             async with AsyncExitStack() as stack:
                 for _ in range(AT_ONCE):
-                    await stack.enter_async_context(alongside(self._work()))
+                    await stack.enter_async_context(background(self._work()))
                 yield
         finally:
             with suppress(nats.errors.Error):

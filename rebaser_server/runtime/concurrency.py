@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 @asynccontextmanager
-async def alongside(work: Coroutine[Any, Any, Never]) -> AsyncIterator[None]:
+async def background(work: Coroutine[Any, Any, Never]) -> AsyncIterator[None]:
     """Run `work`, which never returns, for exactly as long as the body.
 
     If `work` ends before the body does, the body is cancelled and the error raised in its
@@ -43,98 +43,102 @@ async def alongside(work: Coroutine[Any, Any, Never]) -> AsyncIterator[None]:
 
     try:
         async with asyncio.TaskGroup() as group:
-            background = group.create_task(endless())
+            task = group.create_task(endless())
             try:
                 yield
             finally:
                 is_over = True
-                background.cancel()
+                task.cancel()
     except BaseExceptionGroup as errors:
         # `LeaseLost` and `Overtaken` forbid to settle anything: no other may hide them (W15).
-        raise max(errors.exceptions, key=_forbids) from None
+        raise max(errors.exceptions, key=_is_fencing) from None
     finally:
         work.close()  # cancelled before its first step, it was never awaited
 
 
-async def each(items: Iterable[T], do: Callable[[T], Awaitable[None]], at_once: int) -> None:
+async def for_each_concurrently(
+    items: Iterable[T], do: Callable[[T], Awaitable[None]], at_once: int
+) -> None:
     """Do it with each, with so many at a time; the first error ends all the others.
 
     Raises:
         Whatever `do` raises, bare. Items that nobody had begun with are left.
     """
-    todo = iter(items)
+    remaining = iter(items)
 
-    async def some() -> None:
-        for item in todo:
+    async def work() -> None:
+        for item in remaining:
             await do(item)
 
     try:
         async with asyncio.TaskGroup() as group:
             for _ in range(at_once):
-                group.create_task(some())
+                group.create_task(work())
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
 
 
-def _forbids(error: BaseException) -> bool:
+def _is_fencing(error: BaseException) -> bool:
     return isinstance(error, LeaseLost | Overtaken)
 
 
-class Wish:
+class Interrupt:
     """Something that one part may ask of another, and the means to wait for it."""
 
     def __init__(self, error: type[WorkEnded]) -> None:
         """`error` is what `interrupts` raises."""
         self._error = error
-        self._asked = asyncio.Event()
-        self._bodies: set[_Body] = set()
+        self._event = asyncio.Event()
+        self._scopes: set[_InterruptScope] = set()
 
     @property
-    def asked(self) -> bool:
-        return self._asked.is_set()
+    def is_set(self) -> bool:
+        return self._event.is_set()
 
     @property
-    def awaited(self) -> bool:
+    def has_waiters(self) -> bool:
         """Whether a body runs that the wish would end."""
-        return bool(self._bodies)
+        return bool(self._scopes)
 
-    def ask(self) -> None:
-        self._asked.set()
-        for body in self._bodies:
+    def set(self) -> None:
+        self._event.set()
+        for body in self._scopes:
             body.end()
 
     def clear(self) -> None:
-        self._asked.clear()
+        self._event.clear()
 
     async def wait(self) -> None:
-        await self._asked.wait()
+        await self._event.wait()
 
-    def interrupts(self) -> "_Body":
+    def interrupts(self) -> "_InterruptScope":
         """Cancel the body when the wish is there, and raise the error.
 
         For a body that may be cancelled at any point without losing anything. Without a
         task of its own, since one is entered for each wait for a request.
         """
-        return _Body(self._error, self._asked, self._bodies)
+        return _InterruptScope(self._error, self._event, self._scopes)
 
 
-class _Body:
+class _InterruptScope:
     """What `asyncio.timeout` does without a deadline, at a third of its cost."""
 
-    __slots__ = ("_asked", "_bodies", "_cancelled", "_ended", "_error", "_task")
+    __slots__ = ("_cancelled", "_ended", "_error", "_event", "_scopes", "_task")
 
-    def __init__(self, error: type[WorkEnded], asked: asyncio.Event, bodies: "set[_Body]") -> None:
-        self._error, self._asked, self._bodies = error, asked, bodies
+    def __init__(
+        self, error: type[WorkEnded], event: asyncio.Event, scopes: "set[_InterruptScope]"
+    ) -> None:
+        self._error, self._event, self._scopes = error, event, scopes
         self._ended = False
 
     async def __aenter__(self) -> None:
-        if self._asked.is_set():
+        if self._event.is_set():
             raise self._error
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("only a task can be interrupted")
         self._task, self._cancelled = task, task.cancelling()
-        self._bodies.add(self)
+        self._scopes.add(self)
 
     def end(self) -> None:
         """Cancel the body, once."""
@@ -145,7 +149,7 @@ class _Body:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        self._bodies.discard(self)
+        self._scopes.discard(self)
         if not self._ended:
             return
         cancelled_by_others = self._task.uncancel() > self._cancelled
@@ -153,7 +157,7 @@ class _Body:
             raise self._error from None
 
 
-class Shutdown(Wish):
+class Shutdown(Interrupt):
     """The process is to stop: once asked for, it stays so."""
 
     def __init__(self) -> None:
@@ -167,9 +171,9 @@ def on_signals(shutdown: Shutdown) -> Iterator[None]:
     main = asyncio.current_task()
 
     def stop() -> None:
-        if shutdown.asked and main is not None:
+        if shutdown.is_set and main is not None:
             main.cancel()
-        shutdown.ask()
+        shutdown.set()
 
     signals = (signal.SIGTERM, signal.SIGINT)
     for number in signals:

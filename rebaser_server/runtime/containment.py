@@ -14,43 +14,43 @@ from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
 
-SAME_AGAIN: Final = 3600.0
+REPEAT_AFTER: Final = 3600.0
 """Seconds for which the same item is not logged again; it is counted each time."""
-LINES: Final = 10
+MAX_LINES: Final = 10
 """Lines that one kind of item may write in `SPAN`, however many items of it are bad."""
 SPAN: Final = 60.0  # seconds
 _REMEMBERED: Final = 1000  # items
 
 
 def contained(
-    what: metrics.Item, /, *, but: tuple[type[Exception], ...] = (), **keys: object
+    what: metrics.Item, /, *, passing: tuple[type[Exception], ...] = (), **keys: object
 ) -> AbstractContextManager[None, bool]:
     """Log, count and swallow any `Exception` of the body, which deals with one item of many.
 
     `what` is the kind of item, `keys` say which one it is. Let through are cancellation,
-    `SystemExit`, `KeyboardInterrupt` and the errors in `but`: those that concern every other
+    `SystemExit`, `KeyboardInterrupt` and the errors in `passing`: those that concern every other
     item as well, such as a NATS that does not answer. The body may stop anywhere, so
     it must leave nothing half done that others rely on.
     """
-    return _contained(what, but, keys)  # type: ignore[return-value]  # it may swallow, so bool
+    return _contained(what, passing, keys)  # type: ignore[return-value]  # it may swallow, so bool
 
 
 @contextmanager
 def _contained(
-    what: metrics.Item, but: tuple[type[Exception], ...], keys: dict[str, object]
+    what: metrics.Item, passing: tuple[type[Exception], ...], keys: dict[str, object]
 ) -> Iterator[None]:
     try:
         yield
-    except but:
+    except passing:
         raise
     except Exception as error:
         metrics.ITEMS_SKIPPED.labels(what).inc()
         shown = {key: printable(value) for key, value in keys.items()}
-        if _logbook.admits(what, tuple(shown.items())):
-            told = printable(f"{type(error).__name__}: {error}")
+        if _log_limiter.admits(what, tuple(shown.items())):
+            description = printable(f"{type(error).__name__}: {error}")
             # An error that we raise on purpose says all there is to say.
             trace = not isinstance(error, RebaserError | JetStreamError)
-            log.error("item skipped", what=what, error=told, exc_info=trace, **shown)
+            log.error("item skipped", what=what, error=description, exc_info=trace, **shown)
 
 
 def printable(value: object) -> str:
@@ -59,7 +59,7 @@ def printable(value: object) -> str:
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
-class _Logbook:
+class _LogLimiter:
     """What was logged lately, so that a bad item that stays does not fill the log."""
 
     def __init__(self) -> None:
@@ -69,10 +69,10 @@ class _Logbook:
     def admits(self, what: str, item: tuple[object, ...]) -> bool:
         """Whether to write a line about the item; notes that it was written."""
         now, key = time.monotonic(), (what, item)
-        lines = self._lines.setdefault(what, deque(maxlen=LINES))
-        if now - self._items.get(key, -SAME_AGAIN) < SAME_AGAIN:
+        lines = self._lines.setdefault(what, deque(maxlen=MAX_LINES))
+        if now - self._items.get(key, -REPEAT_AFTER) < REPEAT_AFTER:
             return False
-        if len(lines) == LINES and now - lines[0] < SPAN:
+        if len(lines) == MAX_LINES and now - lines[0] < SPAN:
             return False
         lines.append(now)
         self._items[key] = now
@@ -82,4 +82,4 @@ class _Logbook:
         return True
 
 
-_logbook: Final = _Logbook()
+_log_limiter: Final = _LogLimiter()

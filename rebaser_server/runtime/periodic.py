@@ -15,9 +15,9 @@ from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
 
-LONGEST: Final = 30.0
+MAX_BACKOFF: Final = 30.0
 """Seconds up to which the pause after a failed round grows, where the period is shorter."""
-_DOUBLINGS: Final = 10  # more are not needed for any period of ours to reach `LONGEST`
+_MAX_DOUBLINGS: Final = 10  # more are not needed for any period of ours to reach `LONGEST`
 
 Pause = Callable[[float], Awaitable[object]]
 
@@ -38,21 +38,21 @@ def survived(what: metrics.Round) -> Iterator[Round]:
         yield this
         this.failed = False
     except (JetStreamError, OSError) as error:  # NATS or the store, and not our fault
-        log.warning("round failed", what=what, error=_told(error))
+        log.warning("round failed", what=what, error=_describe(error))
     except Exception as error:
-        log.exception("round failed", what=what, error=_told(error))
+        log.exception("round failed", what=what, error=_describe(error))
     if this.failed:
         metrics.ROUNDS_FAILED.labels(what).inc()
 
 
-async def every(
+async def repeat_every(
     seconds: float,
-    do: Callable[[], Awaitable[object]],
+    action: Callable[[], Awaitable[object]],
     what: metrics.Round,
     *,
-    first: float | None = None,
-    spread: float = 0.25,
-    longest: float = LONGEST,
+    first_delay: float | None = None,
+    jitter: float = 0.25,
+    max_backoff: float = MAX_BACKOFF,
     pause: Pause = asyncio.sleep,
 ) -> Never:
     """Call `do` once in so many seconds until cancelled; a round that fails is not the last.
@@ -64,21 +64,21 @@ async def every(
     `pause` waits for so many seconds, or for less where there is news.
     """
     failures = 0
-    if first is None:
-        first = _jittered(seconds, spread)
-    if first:
-        await pause(first)
+    if first_delay is None:
+        first_delay = _jittered(seconds, jitter)
+    if first_delay:
+        await pause(first_delay)
     while True:
         with survived(what) as this:
-            await do()
+            await action()
         failures = failures + 1 if this.failed else 0
-        longer = min(seconds * 2.0 ** min(failures, _DOUBLINGS), longest)
-        await pause(_jittered(max(seconds, longer), spread))
+        longer = min(seconds * 2.0 ** min(failures, _MAX_DOUBLINGS), max_backoff)
+        await pause(_jittered(max(seconds, longer), jitter))
 
 
 def _jittered(seconds: float, spread: float) -> float:
     return seconds * random.uniform(1 - spread, 1 + spread)  # noqa: S311 - jitter
 
 
-def _told(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return printable(f"{type(error).__name__}: {error}")

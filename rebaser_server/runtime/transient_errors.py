@@ -29,15 +29,15 @@ FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 30.0
 """Seconds between two attempts: the delay doubles from the first to the longest."""
 
-_OUR_FAULT: Final = 500
+_SERVER_ERROR: Final = 500
 """Codes below it refuse what was asked; from it on, the server could not do it."""
 
 
-def _failed_at_the_server(error: BaseException) -> bool:
-    return isinstance(error, ApiError) and error.code >= _OUR_FAULT
+def _is_server_error(error: BaseException) -> bool:
+    return isinstance(error, ApiError) and error.code >= _SERVER_ERROR
 
 
-WEATHER: Final[dict[type[BaseException], bool | Callable[[BaseException], bool]]] = {
+TRANSIENT: Final[dict[type[BaseException], bool | Callable[[BaseException], bool]]] = {
     BaseException: False,
     OSError: True,  # the store: a full disk, a device, a timeout, an endpoint that is away
     JetStreamError: False,
@@ -45,7 +45,7 @@ WEATHER: Final[dict[type[BaseException], bool | Callable[[BaseException], bool]]
     StatusError: True,
     HeartbeatsMissed: True,
     MessagesMissed: True,
-    ApiError: _failed_at_the_server,
+    ApiError: _is_server_error,
     StreamNotFound: True,  # a stream that is gone is no request's fault
     ConsumerNotFound: True,
     WrongLastSequence: True,
@@ -59,10 +59,10 @@ WEATHER: Final[dict[type[BaseException], bool | Callable[[BaseException], bool]]
 """Of an error the entry of its nearest ancestor counts."""
 
 
-def is_weather(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether the same work may succeed later, as far as this error can tell."""
-    verdict = next(WEATHER[kind] for kind in type(error).__mro__ if kind in WEATHER)
-    return verdict if isinstance(verdict, bool) else verdict(error)
+    rule = next(TRANSIENT[kind] for kind in type(error).__mro__ if kind in TRANSIENT)
+    return rule if isinstance(rule, bool) else rule(error)
 
 
 def backoff(attempt: int) -> float:

@@ -42,18 +42,18 @@ from rebaser_server.commit_log.table_maintenance import Upkeep
 from rebaser_server.compute.runs.executor import Executor
 from rebaser_server.compute.units.work_unit import CallLimits
 from rebaser_server.errors import Interrupted, StopOverdue
-from rebaser_server.files.shared_files import Files
+from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.ops.serve import looked_at
 from rebaser_server.processor.context import Rules, Workshop
 from rebaser_server.processor.notifier import Announcer
 from rebaser_server.processor.outcome_lookup import Outcomes
 from rebaser_server.queries.bounds import Bounds
 from rebaser_server.queries.query_service import Answering
-from rebaser_server.runtime.concurrency import Shutdown, alongside
+from rebaser_server.runtime.concurrency import Shutdown, background
 from rebaser_server.runtime.periodic import survived
-from rebaser_server.settings.nats_connection import connect_options, jetstream
+from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import FairnessSettings, Settings
-from rebaser_server.store.batch_files import Results
+from rebaser_server.store.batch_files import BatchFiles
 from rebaser_server.store.checkpoints import Checkpoints
 
 log: Final = structlog.get_logger()
@@ -83,31 +83,31 @@ async def serve(
     options = connect_options(settings)
     async with connected(options) as nc:
         log.info("connected", nats=options.shown)
-        assets = assets_of(jetstream(nc, settings.nats), settings)
+        assets = assets_of(open_jetstream(nc, settings.nats), settings)
         try:
             async with shutdown.interrupts():
                 report(await assets.ready())
         except Interrupted:
             log.info("stopped")
             return
-        shop = _open(nc, assets, settings, executor, slots)
-        period = settings.reconcile_every.total_seconds()
+        shop = _build_services(nc, assets, settings, executor, slots)
+        period = settings.reconcile_interval.total_seconds()
         pauses = Pauses(shop.js, shop.subjects)
         with survived("pauses"):  # seen late is fine
             await pauses.look()
         shop.announcer.board.pauses = pauses.plain
         reconciler = Reconciler(shop.js, shop.subjects, period, pauses.holds)
         inspection = Inspection(assets, settings.alert_after, period, pauses.holds)
-        lease = Lease(settings.ack_wait.total_seconds(), settings.progress_every.total_seconds())
+        lease = Lease(settings.ack_wait.total_seconds(), settings.progress_interval.total_seconds())
         log.info("ready", concurrency=settings.concurrency)
         members = Members(nc, shop.subjects, shop.instance, lambda: work.busy)
         takeover = Takeover(shop.js, shop.subjects, members, shop.announcer.board.held.__contains__)
         forgetting = Forgetting(
             shop.js,
             shop.subjects,
-            Files(settings.store.root, settings.store.options),
+            SharedFiles(settings.store.root, settings.store.options),
             members,
-            keep=settings.change_sets.keep_deleted.total_seconds(),
+            keep=settings.change_sets.deleted_retention.total_seconds(),
         )
         work = Slots(
             shop.js,
@@ -119,27 +119,27 @@ async def serve(
         )
         async with (
             looked_at(shop, settings, work, members, shutdown) as page,
-            alongside(pauses.run(period)),
+            background(pauses.run(period)),
             cancellations(nc, shop.subjects, pauses),
-            alongside(reconciler.run()),
-            alongside(Strays(shop.js, shop.subjects, members).run(period)),
-            alongside(forgetting.run(FORGET_EVERY * period)),
-            alongside(inspection.run()),
-            alongside(members.beat()),
-            alongside(takeover.run()),
-            alongside(
+            background(reconciler.run()),
+            background(Strays(shop.js, shop.subjects, members).run(period)),
+            background(forgetting.run(FORGET_EVERY * period)),
+            background(inspection.run()),
+            background(members.beat()),
+            background(takeover.run()),
+            background(
                 Capacity(shop.js, shop.subjects.tasks_stream, members, settings.concurrency).run()
             ),
-            alongside(shop.upkeep.run()),
-            alongside(Collecting.of(shop.js, shop.subjects, members, settings.store).run()),
-            _answering(shop, settings).answered(nc),
+            background(shop.upkeep.run()),
+            background(Collecting.of(shop.js, shop.subjects, members, settings.store).run()),
+            _query_service(shop, settings).answered(nc),
         ):
             ready(page)
             await _take_tasks(shop, assets, lease, settings, shutdown, work, pauses)
         log.info("stopped")
 
 
-def _open(
+def _build_services(
     nc: Client, assets: Assets, settings: Settings, executor: Executor, slots: int
 ) -> Workshop:
     js, subjects = assets.js, assets.subjects
@@ -152,39 +152,45 @@ def _open(
         subjects,
         Batches(
             bucket,
-            Results(settings.store.root, settings.store.options),
+            BatchFiles(settings.store.root, settings.store.options),
             settings.limits.batch_bytes,
         ),
         checkpoints,
         executor,
         Announcer(nc, subjects),
-        Upkeep(checkpoints, settings.store.keep_replaced.total_seconds()),
+        Upkeep(checkpoints, settings.store.replaced_file_retention.total_seconds()),
         Rules(
             quiet_period=settings.quiet_period.total_seconds(),
             confirm_every=settings.ack_wait.total_seconds() / 2,
-            attempts=settings.attempts,
+            attempts=settings.max_attempts,
             checkpoint_every=settings.checkpoint_every,
             retention=Retention.of(settings.history),
             dvu_deadline=settings.dvu_deadline,
-            dvu_attempts=settings.dvu_attempts,
+            dvu_attempts=settings.dvu_max_attempts,
             slots=slots,
             limits=Limits(**settings.limits.model_dump()),
             call_limits=call_limits(settings),
-            blob_bytes=settings.dvu_blob_bytes,
+            blob_bytes=settings.dvu_work_unit_bytes,
         ),
     )
 
 
-def _answering(shop: Workshop, settings: Settings) -> Answering:
+def _query_service(shop: Workshop, settings: Settings) -> Answering:
     outcomes = Outcomes(shop.js, shop.subjects, shop.checkpoints)
-    bounds = Bounds(**settings.questions.model_dump())
+    queries = settings.queries
+    bounds = Bounds(
+        queries.max_waiting,
+        queries.max_waiting_bytes,
+        queries.max_reply_bytes,
+        queries.cache_bytes,
+    )
     return Answering(shop.subjects, shop.archive, outcomes, bounds)
 
 
 def call_limits(settings: Settings) -> CallLimits:
     """What a call of a function may take and return."""
     return CallLimits(
-        settings.functions.time.total_seconds(),
+        settings.functions.timeout.total_seconds(),
         settings.functions.memory,
         value_bytes=settings.limits.value_bytes,
     )
@@ -192,7 +198,7 @@ def call_limits(settings: Settings) -> CallLimits:
 
 def _fairness(settings: FairnessSettings) -> Fairness:
     weights = {WorkspaceId.from_str(name): weight for name, weight in settings.weights.items()}
-    return Fairness(settings.share, weights, settings.turn.total_seconds())
+    return Fairness(settings.share, weights, settings.max_hold.total_seconds())
 
 
 def assets_of(js: JetStream, settings: Settings) -> Assets:
@@ -227,8 +233,8 @@ async def _take_tasks(
     grace = settings.shutdown_grace.total_seconds()
     async with (
         PullConsumer(shop.js, stream, TASKS_CONSUMER) as tasks,
-        alongside(_overdue(shutdown, grace)),
-        alongside(slots.make_room()),
+        background(_enforce_grace(shutdown, grace)),
+        background(slots.make_room()),
         asyncio.TaskGroup() as group,
     ):
         with suppress(Interrupted):
@@ -258,7 +264,7 @@ async def _next_task(
     return task
 
 
-async def _overdue(shutdown: Shutdown, grace: float) -> Never:
+async def _enforce_grace(shutdown: Shutdown, grace: float) -> Never:
     await shutdown.wait()
     await asyncio.sleep(grace)
     raise StopOverdue(f"not finished {grace:g} s after a stop was asked for")

@@ -15,14 +15,14 @@ from rebaser_server.compute.runs.routing_executor import RoutingExecutor
 from rebaser_server.compute.spark.cds_archive import default_directory
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.runtime.concurrency import Shutdown, alongside
+from rebaser_server.runtime.concurrency import Shutdown, background
 from rebaser_server.service import composition
 from rebaser_server.settings.settings import Settings
 
 log: Final = structlog.get_logger()
 
 WARM_AFTER: Final = 1.0  # seconds from when tasks are taken
-_COLLECT_EVERY: Final = 100_000
+_GC_THRESHOLD: Final = 100_000
 """Allocations between two garbage collections. A graph is a million objects without a cycle
 among them: at the default of 700, looking for one takes half of the time of large batches."""
 
@@ -37,12 +37,12 @@ async def run(
     Raises:
         Unreachable, StopOverdue: as `server.serve`.
     """
-    gc.set_threshold(_COLLECT_EVERY, 20, 20)
+    gc.set_threshold(_GC_THRESHOLD, 20, 20)
     spark = SparkExecutor(spark_options(settings))
     executor = RoutingExecutor(
         ChildProcessExecutor(),
         LevelParallelExecutor(spark, spark.slots),
-        large_from=settings.spark_min_affected,
+        large_from=settings.spark.min_affected,
     )
     begins = asyncio.Event()
 
@@ -51,7 +51,9 @@ async def run(
         begins.set()
 
     try:
-        async with alongside(_warm(executor, begins) if settings.spark.warm else _nothing()):
+        async with background(
+            _warm_up(executor, begins) if settings.spark.warm else _wait_forever()
+        ):
             await composition.serve(settings, executor, shutdown, slots=spark.slots, ready=is_ready)
     finally:
         await executor.close()
@@ -60,17 +62,17 @@ async def run(
 def spark_options(settings: Settings) -> SparkOptions:
     spark = settings.spark
     return SparkOptions(
-        state_directory=spark.state.absolute(),
+        state_directory=spark.state_directory.absolute(),
         master=spark.master,
         remote=spark.remote,
         driver_memory=spark.driver_memory,
         extra=spark.conf,
-        archives=spark.archives or default_directory(),
-        slots_override=spark.slots,
+        archives=spark.class_archives or default_directory(),
+        slots_override=spark.parallelism,
     )
 
 
-async def _warm(executor: Executor, begins: asyncio.Event) -> Never:
+async def _warm_up(executor: Executor, begins: asyncio.Event) -> Never:
     """Start what updates run on; if that fails, the first update will, and say so.
 
     Not before tasks are taken: what it imports would keep that waiting for as long.
@@ -81,9 +83,9 @@ async def _warm(executor: Executor, begins: asyncio.Event) -> Never:
         await executor.start()
     except (DvuError, OSError) as error:
         log.warning("spark warm-up failed", reason=str(error))
-    await _nothing()
+    await _wait_forever()
 
 
-async def _nothing() -> Never:
+async def _wait_forever() -> Never:
     await asyncio.Event().wait()
     raise AssertionError("nobody sets it")

@@ -12,8 +12,8 @@ from typing import Final
 from rebaser_core.errors import RebaserError
 
 _LOCK: Final = "lock"
-_PATIENCE: Final = 5.0  # seconds for the NATS server of a killed `up` to end after it
-_LOOK_EVERY: Final = 0.05  # seconds
+_LOCK_TIMEOUT: Final = 5.0  # seconds for the NATS server of a killed `up` to end after it
+_POLL_INTERVAL: Final = 0.05  # seconds
 
 
 class DirectoryInUse(RebaserError):
@@ -54,26 +54,26 @@ def data_directory(path: Path) -> Iterator[DataDirectory]:
 
 
 def _lock(file: int, path: Path) -> None:
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + _LOCK_TIMEOUT
     while True:
         with suppress(BlockingIOError):
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         holder = _holder(file)
-        if _lives(holder.get("pid")) or time.monotonic() >= end:
-            raise DirectoryInUse(_complaint(path, holder))
-        time.sleep(_LOOK_EVERY)
+        if _is_alive(holder.get("pid")) or time.monotonic() >= end:
+            raise DirectoryInUse(_in_use_message(path, holder))
+        time.sleep(_POLL_INTERVAL)
 
 
 def _holder(file: int) -> dict[str, object]:
     """What its holder wrote; not yet anything, perhaps."""
     with suppress(ValueError):
-        known = json.loads(os.pread(file, 4096, 0))
-        if isinstance(known, dict):
-            return known
+        holder = json.loads(os.pread(file, 4096, 0))
+        if isinstance(holder, dict):
+            return holder
     return {}
 
 
-def _lives(pid: object) -> bool:
+def _is_alive(pid: object) -> bool:
     if not isinstance(pid, int):
         return False
     with suppress(ProcessLookupError, OverflowError):
@@ -85,9 +85,9 @@ def _lives(pid: object) -> bool:
     return False
 
 
-def _complaint(path: Path, holder: dict[str, object]) -> str:
+def _in_use_message(path: Path, holder: dict[str, object]) -> str:
     pid, url = holder.get("pid"), holder.get("nats")
-    who = f"pid {pid}" if _lives(pid) else f"what is left of pid {pid}"
+    who = f"pid {pid}" if _is_alive(pid) else f"what is left of pid {pid}"
     where = f", NATS at {url}" if url else ""
     use = f"use that one (REBASER_NATS__URL={url}), " if url else "use that one, "
     return (

@@ -21,7 +21,9 @@ Enqueue with rebaser_client; Ctrl-C stops it and keeps the data.
 """
 
 
-async def up(settings: Settings, data: Path, port: int, *, as_json: bool = False) -> None:
+async def run_dev_server(
+    settings: Settings, data: Path, port: int, *, as_json: bool = False
+) -> None:
     """Run NATS, a Rebaser and Spark until told to stop; started again it goes on from there.
 
     Where they are it says on stderr for people, or in one line on stdout as JSON.
@@ -31,9 +33,9 @@ async def up(settings: Settings, data: Path, port: int, *, as_json: bool = False
     """
     shutdown = Shutdown()
     with data_directory(data) as directory, on_signals(shutdown):
-        async with nats_server(data / "nats", port, inherits=[directory.file]) as url:
+        async with nats_server(data / "nats", port, inherited_files=[directory.file]) as url:
             directory.describe(url)
-            await deliver_again(url, settings.nats.prefix)
+            await reset_deliveries(url, settings.nats.prefix)
 
             def ready(page: str | None) -> None:
                 facts = {"nats": url, "data": str(data), "spark": settings.spark.master}
@@ -43,10 +45,10 @@ async def up(settings: Settings, data: Path, port: int, *, as_json: bool = False
                     ready = _READY.format(**facts, page=page or "switched off")
                     lines.complain(*ready.splitlines())
 
-            await daemon.run(embedded(settings, data, url), shutdown, ready)
+            await daemon.run(settings_in_directory(settings, data, url), shutdown, ready)
 
 
-async def deliver_again(url: str, prefix: str | None) -> None:
+async def reset_deliveries(url: str, prefix: str | None) -> None:
     """Have every task delivered afresh.
 
     A server that was stopped has forgotten which were given back, and would leave each to
@@ -56,12 +58,12 @@ async def deliver_again(url: str, prefix: str | None) -> None:
         await JetStream(nc).delete_consumer(Subjects(prefix).tasks_stream, TASKS_CONSUMER)
 
 
-def embedded(settings: Settings, data: Path, url: str) -> Settings:
+def settings_in_directory(settings: Settings, data: Path, url: str) -> Settings:
     """`settings` with NATS at `url` and everything else in `data`."""
     return settings.model_copy(
         update={
             "nats": settings.nats.model_copy(update={"url": url}),
             "store": settings.store.model_copy(update={"root": str(data / "store")}),
-            "spark": settings.spark.model_copy(update={"state": data / "spark"}),
+            "spark": settings.spark.model_copy(update={"state_directory": data / "spark"}),
         }
     )

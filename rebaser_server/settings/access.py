@@ -5,10 +5,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, FilePath, SecretStr, model_validator
 
-from rebaser_server.settings.types import Duration, Group, Url
+from rebaser_server.settings.types import Duration, SettingsGroup, Url
 
 
-class NatsTlsSettings(Group):
+class NatsTlsSettings(SettingsGroup):
     """TLS to NATS. With any of these, nothing is said to a server that speaks no TLS."""
 
     ca: FilePath | None = None
@@ -23,13 +23,13 @@ class NatsTlsSettings(Group):
     """Begin with TLS before the server's greeting, as its `handshake_first` wants."""
 
     @model_validator(mode="after")
-    def _a_key_has_a_certificate(self) -> Self:
+    def _key_needs_certificate(self) -> Self:
         if self.key and not self.certificate:
             raise ValueError("a key without a certificate")
         return self
 
 
-class NatsSettings(Group):
+class NatsSettings(SettingsGroup):
     """How to reach NATS, and under which names our streams are there."""
 
     url: Url = "nats://127.0.0.1:4222"
@@ -58,15 +58,20 @@ class NatsSettings(Group):
     if not, no client can wipe what others have put there."""
 
     @model_validator(mode="after")
-    def _one_way_to_the_api(self) -> Self:
+    def _exclusive_api_prefix(self) -> Self:
         if self.api_prefix and self.domain:
             raise ValueError("api_prefix and domain exclude each other")
         return self
 
     @model_validator(mode="after")
-    def _one_way_to_say_who_we_are(self) -> Self:
-        ways = {"creds": self.creds, "nkey": self.nkey, "user": self.user, "token": self.token}
-        given = [name for name, value in ways.items() if value is not None]
+    def _exclusive_credentials(self) -> Self:
+        credentials = {
+            "creds": self.creds,
+            "nkey": self.nkey,
+            "user": self.user,
+            "token": self.token,
+        }
+        given = [name for name, value in credentials.items() if value is not None]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} exclude each other")
         if self.password is not None and self.user is None:
@@ -74,7 +79,7 @@ class NatsSettings(Group):
         return self
 
 
-class OpsSettings(Group):
+class OpsSettings(SettingsGroup):
     """Where each daemon shows health, metrics and its page."""
 
     enabled: bool = True
@@ -88,7 +93,7 @@ class OpsSettings(Group):
     key: FilePath | None = None
 
     @model_validator(mode="after")
-    def _nothing_is_less_than_it_seems(self) -> Self:
+    def _safe_endpoint(self) -> Self:
         if self.key and not self.certificate:
             raise ValueError("a key without a certificate: it would speak plain HTTP")
         if self.token is not None and not self.token.get_secret_value():

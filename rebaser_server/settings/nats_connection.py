@@ -26,9 +26,9 @@ def connect_options(settings: Settings) -> ConnectOptions:
         user=nats.user,
         password=nats.password.get_secret_value() if nats.password else None,
         token=nats.token.get_secret_value() if nats.token else None,
-        nkeys_seed=_seed(nats.nkey) if nats.nkey else None,
+        nkeys_seed=_read_seed(nats.nkey) if nats.nkey else None,
         credentials=nats.creds,
-        tls=_tls(nats.tls),
+        tls=_tls_context(nats.tls),
         tls_hostname=nats.tls.hostname,
         tls_handshake_first=nats.tls.handshake_first,
         inbox_prefix=nats.inbox_prefix,
@@ -36,18 +36,18 @@ def connect_options(settings: Settings) -> ConnectOptions:
     )
 
 
-def jetstream(nc: Client, settings: NatsSettings) -> JetStream:
+def open_jetstream(nc: Client, settings: NatsSettings) -> JetStream:
     return JetStream(nc, api_prefix=settings.api_prefix, domain=settings.domain)
 
 
-def _seed(file: Path) -> str:
+def _read_seed(file: Path) -> str:
     try:
         return file.read_text("ascii")
     except (OSError, ValueError) as error:
         raise Unreachable(f"REBASER_NATS__NKEY: {file}: {type(error).__name__}") from error
 
 
-def _tls(settings: NatsTlsSettings) -> ssl.SSLContext | None:
+def _tls_context(settings: NatsTlsSettings) -> ssl.SSLContext | None:
     if settings == _NO_TLS:
         return None
     try:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from annotated_types import Gt
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
-from rebaser_server.settings.redaction import masked_url, masked_values
+from rebaser_server.settings.redaction import redact_url, redact_values
 
 
 def _seconds(value: Any) -> Any:
@@ -18,21 +18,21 @@ def _seconds(value: Any) -> Any:
         return value
 
 
-def _if_any(mask: Callable[[str], str]) -> Callable[[str | None], str | None]:
+def _unless_none(mask: Callable[[str], str]) -> Callable[[str | None], str | None]:
     return lambda value: None if value is None else mask(value)
 
 
 Duration = Annotated[timedelta, BeforeValidator(_seconds), Gt(timedelta(0))]
 """ISO 8601 (`PT5M`, `PT0.5S`) or plain seconds; more than none."""
 
-Url = Annotated[str, PlainSerializer(_if_any(masked_url), when_used="json")]
+Url = Annotated[str, PlainSerializer(_unless_none(redact_url), when_used="json")]
 """As JSON, that is wherever it is shown, without the secrets that may be in it."""
 
-Options = Annotated[dict[str, str], PlainSerializer(masked_values, when_used="json")]
+Options = Annotated[dict[str, str], PlainSerializer(redact_values, when_used="json")]
 """Likewise."""
 
 
-class Group(BaseModel):
+class SettingsGroup(BaseModel):
     """Settings that belong together."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -4,17 +4,17 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from rebaser_server.files.shared_files import Files
+from rebaser_server.files.shared_files import SharedFiles
 
 RESULTS: Final = "results"
 SUFFIX: Final = ".batch"
 
 
-class Results:
+class BatchFiles:
     """Bytes by key, written once. All calls block; run them in a thread."""
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
-        self.files = Files(root, options)
+        self.files = SharedFiles(root, options)
 
     def put(self, key: str, payload: bytes) -> None:
         """Store the bytes whole or not at all; the same key again replaces them."""
@@ -29,15 +29,15 @@ class Results:
         self.files.delete(_path(key))
 
 
-def shelf_in(key: str) -> str | None:
+def run_of_key(key: str) -> str | None:
     """Of the key of a batch that lies on a shelf with the results that it names, the shelf's."""
-    found = re.fullmatch(r"([0-9a-f]{64})\.[0-9a-f]{64}", key)
-    return found[1] if found else None
+    match = re.fullmatch(r"([0-9a-f]{64})\.[0-9a-f]{64}", key)
+    return match[1] if match else None
 
 
 def _path(key: str) -> str:
     """Never outside of the directory: keys come from clients, and `..` looks like one."""
-    if shelf_in(key):
+    if run_of_key(key):
         return f"{RESULTS}/{key.replace('.', '/')}{SUFFIX}"
     if "/" in key:
         raise ValueError(f"{key!r} is no key")

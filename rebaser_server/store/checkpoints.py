@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.store.graph_loader import InputsNeeded
-from rebaser_server.store.table_schema import LOADED, SCHEMA, graph_in, head_of, parted, rows_of
+from rebaser_server.store.table_schema import (
+    LOADED,
+    SCHEMA,
+    checkpoint_record,
+    graph_from_batches,
+    rows_of,
+    split_rows,
+)
 from rebaser_server.values.graph import Graph
 
 APP_ID: Final = "rebaser"
@@ -28,10 +35,10 @@ APP_ID: Final = "rebaser"
 _PROPERTIES: Final = {"delta.logRetentionDuration": "interval 1 days"}
 """Delta's own versions are not what the past is read from: rows say which commit they are of."""
 
-_AS_NUMBERS: Final = ["kind", "func_id", "status", "arguments"]
+_DICTIONARY_COLUMNS: Final = ["kind", "func_id", "status", "arguments"]
 """Columns that say the same in most rows are read so."""
 
-_TRIES: Final = 10
+_MAX_TRIES: Final = 10
 """Of a save; each is lost to one of somebody else's, and two are already rare."""
 
 
@@ -48,13 +55,13 @@ class Checkpoint:
     """A change set as of one line of its commit log."""
 
     commit: int
-    small: dict[str, Any]
+    metadata: dict[str, Any]
     """All but the graph, as `State.small` has it."""
     graph: Graph
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class CheckpointChanges:
     """What a checkpoint has to write: taken from a graph at one moment, written later."""
 
     commit: int
@@ -66,17 +73,21 @@ class Changes:
     funcs: frozenset[str] = frozenset()
 
 
-def changes_of(graph: Graph, commit: int, small: dict[str, Any], *, whole: bool) -> Changes:
+def take_changes(
+    graph: Graph, commit: int, metadata: dict[str, Any], *, whole: bool
+) -> CheckpointChanges:
     """What changed since the last call, or everything; nothing is touched afterwards."""
-    rows = rows_of(graph, small, commit, whole=whole)
-    changes = Changes(commit, rows, whole, graph.touched.indices(), frozenset(graph.touched_funcs))
+    rows = rows_of(graph, metadata, commit, whole=whole)
+    changes = CheckpointChanges(
+        commit, rows, whole, graph.touched.indices(), frozenset(graph.touched_funcs)
+    )
     graph.touched.clear()
     graph.touched_funcs.clear()
     graph.compact()
     return changes
 
 
-def touch_again(graph: Graph, changes: Changes) -> None:
+def restore_touched(graph: Graph, changes: CheckpointChanges) -> None:
     """Have `graph` tell of these changes once more: they may not have been written."""
     graph.touched.mark_all(changes.values)
     graph.touched_funcs |= changes.funcs
@@ -100,36 +111,36 @@ class Checkpoints:
             StoreDamaged: a file of the table is gone or is not what was written.
             OSError: the store cannot be read now.
         """
-        with translated():
+        with translate_store_errors():
             delta = self.open(change_set)
             if delta is None:
                 return None
-            there = {field.name for field in delta.schema().fields}
+            column_names = {field.name for field in delta.schema().fields}
             try:
-                return _loaded(delta, [name for name in LOADED if name in there], at)
+                return _load(delta, [name for name in LOADED if name in column_names], at)
             except InputsNeeded:
-                return _loaded(delta, sorted(there), at)
+                return _load(delta, sorted(column_names), at)
 
-    def small(self, change_set: ChangeSet) -> dict[str, Any] | None:
+    def metadata(self, change_set: ChangeSet) -> dict[str, Any] | None:
         """Of the last checkpoint all but the graph, for a fraction of the cost."""
-        with translated():
+        with translate_store_errors():
             delta = self.open(change_set)
             if delta is None:
                 return None
             rows = delta.to_pyarrow_table(filters=[("kind", "=", "head")])
-        return head_of(rows)[1] if rows else None
+        return checkpoint_record(rows)[1] if rows else None
 
-    def last(self, change_set: ChangeSet) -> int:
+    def last_commit(self, change_set: ChangeSet) -> int:
         """The commit of the last checkpoint; 0 if there is none.
 
         Raises:
             OSError: the store cannot be read now.
         """
-        with translated():
+        with translate_store_errors():
             delta = self.open(change_set)
             return 0 if delta is None else delta.transaction_version(APP_ID) or 0
 
-    def save(self, change_set: ChangeSet, changes: Changes) -> None:
+    def save(self, change_set: ChangeSet, changes: CheckpointChanges) -> None:
         """Write the changes, once however often it is called.
 
         Afterwards all of it is in the table or, if the process dies, none. A later
@@ -138,17 +149,17 @@ class Checkpoints:
         Raises:
             OSError: the store failed. It may hold the changes or not.
         """
-        with translated():
+        with translate_store_errors():
             self._save(change_set, changes)
 
-    def _save(self, change_set: ChangeSet, changes: Changes) -> None:
+    def _save(self, change_set: ChangeSet, changes: CheckpointChanges) -> None:
         """Delta refuses what was written on the strength of a table that is not the last one."""
         transaction = Transaction(app_id=APP_ID, version=changes.commit)
         tries = 0
         while True:
             tries += 1
-            delta = self.open(change_set) or self._created(change_set)
-            _widened(delta)
+            delta = self.open(change_set) or self._create(change_set)
+            _add_missing_columns(delta)
             if (delta.transaction_version(APP_ID) or 0) >= changes.commit:
                 return
             try:
@@ -159,7 +170,7 @@ class Checkpoints:
                     commit_properties=CommitProperties(app_transactions=[transaction]),
                 )
             except CommitFailedError:
-                if tries == _TRIES:
+                if tries == _MAX_TRIES:
                     raise
             else:
                 return
@@ -179,7 +190,7 @@ class Checkpoints:
         """
         return DeltaTable(self.uri(change_set), version, storage_options=self._options)
 
-    def _created(self, change_set: ChangeSet) -> DeltaTable:
+    def _create(self, change_set: ChangeSet) -> DeltaTable:
         """Without rows, because a first write that also creates the table would not be checked."""
         try:
             return DeltaTable.create(
@@ -193,46 +204,46 @@ class Checkpoints:
             return DeltaTable(self.uri(change_set), storage_options=self._options)
 
 
-def _widened(delta: DeltaTable) -> None:
+def _add_missing_columns(delta: DeltaTable) -> None:
     """Add the columns that a table of ours from before lacks."""
-    there = {field.name for field in delta.schema().fields}
+    existing = {field.name for field in delta.schema().fields}
     wanted = Schema.from_arrow(SCHEMA).fields
-    if there < {field.name for field in wanted}:
-        delta.alter.add_columns([field for field in wanted if field.name not in there])
+    if existing < {field.name for field in wanted}:
+        delta.alter.add_columns([field for field in wanted if field.name not in existing])
 
 
-def _loaded(delta: DeltaTable, columns: list[str], at: int | None) -> Checkpoint | None:
-    values, others = scanned(delta, columns, at)
+def _load(delta: DeltaTable, columns: list[str], at: int | None) -> Checkpoint | None:
+    values, others = scan(delta, columns, at)
     if not pc.any(pc.equal(others["kind"], "head")).as_py():
         return None
-    commit, small = head_of(others)
-    return Checkpoint(commit, small, graph_in(values, others))
+    commit, metadata = checkpoint_record(others)
+    return Checkpoint(commit, metadata, graph_from_batches(values, others))
 
 
-def scanned(
+def scan(
     delta: DeltaTable, columns: list[str], at: int | None = None
 ) -> tuple[list[pa.RecordBatch], pa.Table]:
     """The rows up to commit `at`, or all, as `rows.parted` gives them."""
     # This imports pandas, which takes as long as half of a start: not before it is needed.
     from pyarrow.dataset import ParquetReadOptions  # noqa: PLC0415
 
-    how = ParquetReadOptions(dictionary_columns=_AS_NUMBERS)
-    dataset = delta.to_pyarrow_dataset(parquet_read_options=how)
+    options = ParquetReadOptions(dictionary_columns=_DICTIONARY_COLUMNS)
+    dataset = delta.to_pyarrow_dataset(parquet_read_options=options)
     wanted = None if at is None else pc.field("commit") <= at
-    return parted(dataset.to_batches(columns=columns, filter=wanted))
+    return split_rows(dataset.to_batches(columns=columns, filter=wanted))
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_store_errors() -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, pa.ArrowInvalid) as error:
-        raise StoreDamaged(_briefly(error)) from error
+        raise StoreDamaged(_first_line(error)) from error
     except (DeltaError, OSError) as error:
         damaged = re.search("corrupt|json error", str(error), re.IGNORECASE)
-        raise (StoreDamaged if damaged else StoreFailed)(_briefly(error)) from error
+        raise (StoreDamaged if damaged else StoreFailed)(_first_line(error)) from error
 
 
-def _briefly(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """Without the stack that Delta's come with."""
     return str(error).partition("\n")[0]

@@ -16,34 +16,34 @@ from deltalake.exceptions import CommitFailedError
 from numpy.typing import NDArray
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.store.checkpoints import APP_ID, Checkpoints, translated
+from rebaser_server.store.checkpoints import APP_ID, Checkpoints, translate_store_errors
 from rebaser_server.values.graph.hash_index import HashIndex, hashes_of
 from rebaser_server.values.graph.ids import padded_ids
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset  # which imports pandas: see `checkpoints.scanned`
 
-MOST_FILES: Final = 40
+MAX_FILES: Final = 40
 """Appending gets slow with live files, by about a millisecond each (measured: 70 at 1,000)."""
 
-_MERGED: Final = 8 * 1024 * 1024
+_MERGED_BYTES: Final = 8 * 1024 * 1024
 """Octets up to which a file is merged with others: what is written anew stays little."""
 
-_NEW_ROWS: Final = 1_000
+_MIN_SUPERSEDED_ROWS: Final = 1_000
 """More rows than the largest file has, and this many, are looked through for superseded ones."""
 
 _ONE_FILE: Final = 2**40  # octets, more than there will be
 
 _KEYS: Final = ["kind", "id", "commit", "removed"]
 
-_AT_ONCE: Final = 1 << 16
+_CHUNK: Final = 1 << 16
 """Rows that are in memory as they are while a table is written anew."""
 
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
-def tidy(
-    checkpoints: Checkpoints, change_set: ChangeSet, start: int, keep_replaced: float
+def compact(
+    checkpoints: Checkpoints, change_set: ChangeSet, start: int, replaced_retention: float
 ) -> str | None:
     """Do what is worth its cost, if anything; what it was.
 
@@ -53,27 +53,27 @@ def tidy(
     Raises:
         OSError: the store failed. All states are in it as before.
     """
-    with translated():
+    with translate_store_errors():
         delta = checkpoints.open(change_set)
         if delta is None:
             return None
         try:
-            done = _tidied(delta, start)
+            step = _compact(delta, start)
         except CommitFailedError:  # a checkpoint came in between; the next one asks again
             return None
-        if done:
-            clean(delta, keep_replaced)
-        return done
+        if step:
+            vacuum(delta, replaced_retention)
+        return step
 
 
-def _tidied(delta: DeltaTable, start: int) -> str | None:
+def _compact(delta: DeltaTable, start: int) -> str | None:
     files = pa.table(delta.get_add_actions(flatten=True))
     old = files.filter(pc.less_equal(files["max.commit"], start))["num_records"].to_pylist()
-    if old and sum(old) - max(old) > max(old) + _NEW_ROWS:
+    if old and sum(old) - max(old) > max(old) + _MIN_SUPERSEDED_ROWS:
         drop_superseded(delta, start)
         return "superseded rows dropped"
-    if len(files) > MOST_FILES:
-        delta.optimize.compact(target_size=_MERGED)
+    if len(files) > MAX_FILES:
+        delta.optimize.compact(target_size=_MERGED_BYTES)
         return "small files merged"
     return None
 
@@ -85,17 +85,17 @@ def drop_superseded(delta: DeltaTable, start: int) -> None:
         CommitFailedError: somebody else wrote at the same time.
     """
     dataset = delta.to_pyarrow_dataset()
-    counts = _counting(pa.Table.from_batches(_batches(dataset, start, _KEYS)))
-    known = delta.transaction_version(APP_ID)
+    is_live = _live_rows(pa.Table.from_batches(_batches(dataset, start, _KEYS)))
+    version = delta.transaction_version(APP_ID)
     write_deltalake(
         delta,
-        _packed(dataset.schema, _batches(dataset, start), counts),
+        _compress_live_rows(dataset.schema, _batches(dataset, start), is_live),
         mode="overwrite",
         predicate=f"commit <= {start}",
         target_file_size=_ONE_FILE,
         # The one there is: no checkpoint is claimed, but one that comes in between is noticed.
         commit_properties=CommitProperties(
-            app_transactions=[Transaction(app_id=APP_ID, version=known or 0)]
+            app_transactions=[Transaction(app_id=APP_ID, version=version or 0)]
         ),
     )
 
@@ -106,24 +106,24 @@ def _batches(
     """The rows up to commit `start`, always in the same order."""
     wanted = pc.field("commit") <= start
     for fragment in dataset.get_fragments(wanted):
-        yield from fragment.to_batches(dataset.schema, columns, wanted, batch_size=_AT_ONCE)
+        yield from fragment.to_batches(dataset.schema, columns, wanted, batch_size=_CHUNK)
 
 
-def _counting(rows: pa.Table) -> NDArray[np.bool_]:
+def _live_rows(rows: pa.Table) -> NDArray[np.bool_]:
     """Whether each row is the one of the greatest commit of its kind and id, and says more."""
-    counts: NDArray[np.bool_] = ~rows["removed"].to_numpy()
+    is_live: NDArray[np.bool_] = ~rows["removed"].to_numpy()
     commits, kinds = rows["commit"].to_numpy(), rows["kind"]
     for kind in kinds.unique().to_pylist():
         of_kind = np.flatnonzero(pc.equal(kinds, kind).to_numpy())
         ids = padded_ids(rows["id"].take(of_kind))
-        counts[of_kind[_superseded(ids, commits[of_kind])]] = False
-    return counts
+        is_live[of_kind[_superseded(ids, commits[of_kind])]] = False
+    return is_live
 
 
 def _superseded(ids: NDArray[Any], commits: NDArray[np.int64]) -> NDArray[np.int64]:
     order = np.argsort(commits, kind="stable")
-    slots = HashIndex(len(ids))
-    dropped, _ = slots.insert_unique(
+    hash_index = HashIndex(len(ids))
+    dropped, _ = hash_index.insert_unique(
         hashes_of(ids)[order],
         order.astype(np.int32),
         lambda rows, met: ids[order[rows]] == ids[met],
@@ -131,26 +131,26 @@ def _superseded(ids: NDArray[Any], commits: NDArray[np.int64]) -> NDArray[np.int
     return order[dropped]
 
 
-def _packed(
-    schema: pa.Schema, batches: Iterator[pa.RecordBatch], counts: NDArray[np.bool_]
+def _compress_live_rows(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], is_live: NDArray[np.bool_]
 ) -> pa.RecordBatchReader:
     """The rows that count, compressed: Delta's writer must not read Delta's files as it goes."""
     sink, end = pa.BufferOutputStream(), 0
     with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as writer:
         for batch in batches:
             start, end = end, end + len(batch)
-            writer.write_batch(batch.filter(pa.array(counts[start:end])))
+            writer.write_batch(batch.filter(pa.array(is_live[start:end])))
     return pa.ipc.open_stream(sink.getvalue())
 
 
-def clean(delta: DeltaTable, keep_replaced: float) -> list[str]:
+def vacuum(delta: DeltaTable, replaced_retention: float) -> list[str]:
     """Delete the files that no version refers to, once old enough; their names.
 
     Those of writers that were killed are among them.
     """
-    hours = math.ceil(keep_replaced / 3600)
-    gone = delta.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
-    if gone:
+    hours = math.ceil(replaced_retention / 3600)
+    deleted = delta.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
+    if deleted:
         delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
     delta.cleanup_metadata()
-    return gone
+    return deleted

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rebaser_server.store.input_columns import hashes_in, shape_of
+from rebaser_server.store.input_columns import hashes_in, signature_from_json
 from rebaser_server.values.graph import STATUSES, Func, Graph, ValueStatus, ids_in
 from rebaser_server.values.graph.columns import BLOCKED, FAILED, Columns, GrowableArray
 from rebaser_server.values.graph.csr import gather_rows
@@ -26,7 +26,7 @@ class _Collision(Exception):
     """Two ids have one hash: one pair of 2^64, unless somebody looks for them."""
 
 
-def graph_from(rows: dict[str, pa.ChunkedArray], funcs: Iterable[Func]) -> Graph:
+def load_graph(rows: dict[str, pa.ChunkedArray], funcs: Iterable[Func]) -> Graph:
     """The graph of `value` rows: for each id the row of the greatest commit, less the removed.
 
     Values come in the order in which their ids were first met, commit by commit. Columns are
@@ -36,41 +36,41 @@ def graph_from(rows: dict[str, pa.ChunkedArray], funcs: Iterable[Func]) -> Graph
         InputsNeeded: and they are not in `rows`.
     """
     ids = padded_ids(rows.pop("id"))
-    chosen, hashes, slots, is_unique = _latest(rows, ids)
-    ids = np.array(ids) if chosen.is_all else ids[chosen.rows]
-    shapes = Signatures()
-    func_ids, funcs_of = _coded(rows.pop("func_id"))
-    funcs_of = chosen.of(funcs_of)
+    live, hashes, hash_index, is_unique = _find_live_rows(rows, ids)
+    ids = np.array(ids) if live.is_all else ids[live.rows]
+    signatures = Signatures()
+    func_ids, funcs_of = _dictionary_codes(rows.pop("func_id"))
+    funcs_of = live.take(funcs_of)
     try:
         if not is_unique:
             raise _Collision
-        shape, refs = _wired(rows, chosen, shapes, funcs_of, hashes, slots)
+        signature, refs = _refs_from_hashes(rows, live, signatures, funcs_of, hashes, hash_index)
     except (_Collision, KeyError):
-        shape, refs = _parsed(rows, chosen, shapes, ids)
+        signature, refs = _refs_from_json(rows, live, signatures, ids)
     statuses = _statuses(rows.pop("status"))
     root = _array(rows.pop("root").fill_null(0), np.int64)
-    names = chosen.column(rows.pop("name"))
+    names = live.column(rows.pop("name"))
     is_named = names.is_valid().to_numpy()
     columns = Columns(
         len(ids),
         ids=ids,
-        status=chosen.of(statuses),
+        status=live.take(statuses),
         flags=np.zeros(len(ids), np.uint8),
         func=funcs_of,
-        text=chosen.places(),
-        name=np.where(is_named, np.cumsum(is_named) - 1, -1).astype(np.int32)[chosen.places()],
-        signature=shape,
-        root=chosen.of(root),
+        text=live.positions(),
+        name=np.where(is_named, np.cumsum(is_named) - 1, -1).astype(np.int32)[live.positions()],
+        signature=signature,
+        root=live.take(root),
     )
-    names = _one(names.drop_null(), pa.large_string())
-    texts = _texts(rows, chosen, statuses)
+    names = _single_array(names.drop_null(), pa.large_string())
+    texts = _texts(rows, live, statuses)
     return Graph(
-        columns, shapes, refs,
-        func_ids=func_ids, funcs=funcs, texts=texts, names=names, hash_index=slots,
+        columns, signatures, refs,
+        func_ids=func_ids, funcs=funcs, texts=texts, names=names, hash_index=hash_index,
     )  # fmt: skip
 
 
-class _Chosen:
+class _LiveRows:
     """The rows that count, in the order of the graph."""
 
     def __init__(self, count: int, rows: NDArray[np.int64] | None = None) -> None:
@@ -83,7 +83,7 @@ class _Chosen:
             self._mask = np.zeros(count, np.bool_)
             self._mask[rows] = True
 
-    def of(self, array: NDArray[Any]) -> NDArray[Any]:
+    def take(self, array: NDArray[Any]) -> NDArray[Any]:
         """Of all rows those that count, in their order."""
         return array if self.is_all else array[self.rows]
 
@@ -91,18 +91,18 @@ class _Chosen:
         """Likewise, but in the order of the table: see `places`."""
         return column if self.is_all else column.filter(pa.array(self._mask))
 
-    def places(self) -> NDArray[np.int32]:
+    def positions(self) -> NDArray[np.int32]:
         """Where in such a column each of the rows is."""
         if self.is_all:
             return np.arange(self._count, dtype=np.int32)
-        places = np.cumsum(self._mask, dtype=np.int32)[self.rows]
-        places -= 1
-        return places
+        positions = np.cumsum(self._mask, dtype=np.int32)[self.rows]
+        positions -= 1
+        return positions
 
 
-def _latest(
+def _find_live_rows(
     rows: dict[str, pa.ChunkedArray], ids: NDArray[Any]
-) -> tuple[_Chosen, Hashes, HashIndex, bool]:
+) -> tuple[_LiveRows, Hashes, HashIndex, bool]:
     """Which rows count; hashes and slots of these; whether hashes are unique."""
     count = len(ids)
     commits, removed = rows.pop("commit").to_numpy(), rows.pop("removed").to_numpy()
@@ -120,108 +120,112 @@ def _latest(
         is_unique &= not different.any()
         return same & ~different
 
-    slots = HashIndex(count)
-    dropped, kept = slots.insert_unique(by_order, order.astype(np.int32), is_same)
+    hash_index = HashIndex(count)
+    dropped, kept = hash_index.insert_unique(by_order, order.astype(np.int32), is_same)
     if is_sorted and not len(dropped) and not removed.any():
-        return _Chosen(count), hashes, slots, is_unique
+        return _LiveRows(count), hashes, hash_index, is_unique
     first = np.empty(count, np.int64)
     first[order] = np.arange(count)
     np.minimum.at(first, kept, dropped)
-    is_chosen = ~removed
-    is_chosen[order[dropped]] = False
-    found = np.flatnonzero(is_chosen)
-    found = found[np.argsort(first[found], kind="stable")]
-    hashes = hashes[found]
-    if len(found) + len(dropped) == count:
-        slots.renumber(found, count)
+    is_live = ~removed
+    is_live[order[dropped]] = False
+    live = np.flatnonzero(is_live)
+    live = live[np.argsort(first[live], kind="stable")]
+    hashes = hashes[live]
+    if len(live) + len(dropped) == count:
+        hash_index.renumber(live, count)
     else:
-        slots = HashIndex(len(found))
-        slots.insert(hashes, np.arange(len(found), dtype=np.int32))
-    return _Chosen(count, found), hashes, slots, is_unique
+        hash_index = HashIndex(len(live))
+        hash_index.insert(hashes, np.arange(len(live), dtype=np.int32))
+    return _LiveRows(count, live), hashes, hash_index, is_unique
 
 
-def _wired(
+def _refs_from_hashes(
     rows: dict[str, pa.ChunkedArray],
-    chosen: _Chosen,
-    shapes: Signatures,
+    live: _LiveRows,
+    signatures: Signatures,
     funcs: NDArray[np.int32],
     hashes: Hashes,
-    slots: HashIndex,
+    hash_index: HashIndex,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Shapes and refs by the columns made for it. Raises `KeyError` if they are not enough."""
-    texts, coded = _coded(rows.pop("arguments"))
-    places = np.array([NO_INPUTS, *(shapes.intern(shape_of(text)) for text in texts)], np.int32)
-    shape = places[chosen.of(coded) + 1]
+    texts, codes = _dictionary_codes(rows.pop("arguments"))
+    indices = np.array(
+        [NO_INPUTS, *(signatures.intern(signature_from_json(text)) for text in texts)], np.int32
+    )
+    signature = indices[live.take(codes) + 1]
     column = rows.pop("input_hashes")
-    is_known = chosen.of(column.is_valid().to_numpy())
+    is_known = live.take(column.is_valid().to_numpy())
     wanted, widths = hashes_in(column)
-    if not chosen.is_all:
-        starts = (np.cumsum(widths) - widths)[chosen.rows]
-        widths = widths[chosen.rows]
+    if not live.is_all:
+        starts = (np.cumsum(widths) - widths)[live.rows]
+        widths = widths[live.rows]
         wanted = gather_rows(wanted, starts, widths)
-    refs = slots.find(wanted, lambda some, met: hashes[met] == wanted[some])
+    refs = hash_index.find(wanted, lambda some, met: hashes[met] == wanted[some])
     if (
         not (is_known == (funcs >= 0)).all()
-        or not (widths == shapes.widths_of(shape)).all()
+        or not (widths == signatures.widths_of(signature)).all()
         or (refs < 0).any()
     ):
         raise KeyError("input_hashes")
-    return shape, refs
+    return signature, refs
 
 
-def _parsed(
-    rows: dict[str, pa.ChunkedArray], chosen: _Chosen, shapes: Signatures, ids: NDArray[Any]
+def _refs_from_json(
+    rows: dict[str, pa.ChunkedArray], live: _LiveRows, signatures: Signatures, ids: NDArray[Any]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Shapes and refs by the inputs themselves: tables from before, and hashes that collide."""
     if "inputs" not in rows:
         raise InputsNeeded("read the rows with their inputs")
-    known = {raw.decode(): place for place, raw in enumerate(ids.tolist())}
-    texts = chosen.column(rows.pop("inputs")).to_pylist()
-    shape, refs = GrowableArray(np.int32), GrowableArray(np.int32)
-    for place in chosen.places().tolist():
-        inputs = {} if texts[place] is None else json.loads(texts[place])
-        shape.append(shapes.index_for(inputs))
-        refs.extend([known[value_id] for value_id in ids_in(inputs)])
-    return shape.all, refs.all
+    index_of = {raw.decode(): position for position, raw in enumerate(ids.tolist())}
+    texts = live.column(rows.pop("inputs")).to_pylist()
+    signature, refs = GrowableArray(np.int32), GrowableArray(np.int32)
+    for position in live.positions().tolist():
+        inputs = {} if texts[position] is None else json.loads(texts[position])
+        signature.append(signatures.index_for(inputs))
+        refs.extend([index_of[value_id] for value_id in ids_in(inputs)])
+    return signature.all, refs.all
 
 
 def _statuses(column: pa.ChunkedArray) -> NDArray[np.uint8]:
-    words, coded = _coded(column)
-    return np.array([STATUSES.index(ValueStatus(word)) for word in words], np.uint8)[coded]
+    words, codes = _dictionary_codes(column)
+    return np.array([STATUSES.index(ValueStatus(word)) for word in words], np.uint8)[codes]
 
 
 def _texts(
-    rows: dict[str, pa.ChunkedArray], chosen: _Chosen, statuses: NDArray[np.uint8]
+    rows: dict[str, pa.ChunkedArray], live: _LiveRows, statuses: NDArray[np.uint8]
 ) -> pa.Array:
     """In the order of `chosen.column`."""
-    texts, messages = chosen.column(rows.pop("value")), rows.pop("message")
+    texts, messages = live.column(rows.pop("value")), rows.pop("message")
     is_without = (statuses == FAILED) | (statuses == BLOCKED)
     if is_without.any():
-        without = chosen.column(pa.chunked_array([pa.array(is_without)]))
-        texts = pc.if_else(without, chosen.column(messages), texts)
-    return _one(texts, pa.large_string())
+        without = live.column(pa.chunked_array([pa.array(is_without)]))
+        texts = pc.if_else(without, live.column(messages), texts)
+    return _single_array(texts, pa.large_string())
 
 
-def _coded(column: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
+def _dictionary_codes(column: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
     """The different texts, and for each row which it is, or -1 for null."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
-    known: dict[str, int] = {}
-    found = [np.empty(0, np.int32)]
+    word_codes: dict[str, int] = {}
+    codes = [np.empty(0, np.int32)]
     for chunk in column.chunks:  # Arrow's own way to unify them refuses one with a null
         words = chunk.dictionary.to_pylist()
-        places = [-1 if word is None else known.setdefault(word, len(known)) for word in words]
-        found.append(
-            np.array([*places, -1], np.int32)[_array(chunk.indices.fill_null(-1), np.int32)]
+        chunk_codes = [
+            -1 if word is None else word_codes.setdefault(word, len(word_codes)) for word in words
+        ]
+        codes.append(
+            np.array([*chunk_codes, -1], np.int32)[_array(chunk.indices.fill_null(-1), np.int32)]
         )
-    return list(known), np.concatenate(found)
+    return list(word_codes), np.concatenate(codes)
 
 
 def _array(column: Any, dtype: Any) -> NDArray[Any]:
     return np.array(column.to_numpy(), dtype)
 
 
-def _one(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+def _single_array(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     """One array of this type."""
     if column.type != kind:
         column = column.cast(kind)

@@ -15,17 +15,17 @@ from rebaser_server.values.graph.hash_index import Hashes, hashes_of
 from rebaser_server.values.graph.signatures import InputSignature, Signatures
 
 HASH_BYTES: Final = 8
-_PLACE: Final = b"?" * ID_BYTES
+_PLACEHOLDER: Final = b"?" * ID_BYTES
 
 
 def arguments_texts(
-    shapes: Signatures, places: NDArray[np.int32], is_source: NDArray[np.bool_]
+    signatures: Signatures, indices: NDArray[np.int32], is_source: NDArray[np.bool_]
 ) -> pa.StringArray:
     """The shape of each value's inputs as JSON; of a source null."""
-    met = sorted_unique(places)
-    which = np.searchsorted(met, places)
-    texts = [to_json(shapes.all[place]).decode() for place in met.tolist()]
-    return pa.array(texts, pa.string()).take(pa.array(which, mask=is_source))
+    used = sorted_unique(indices)
+    positions = np.searchsorted(used, indices)
+    texts = [to_json(signatures.all[place]).decode() for place in used.tolist()]
+    return pa.array(texts, pa.string()).take(pa.array(positions, mask=is_source))
 
 
 def hashes_column(
@@ -51,62 +51,62 @@ def hashes_in(column: pa.ChunkedArray) -> tuple[Hashes, NDArray[np.int64]]:
     return np.frombuffer(data, "<u8", count, int(ends[0])), np.diff(ends) // HASH_BYTES
 
 
-def shape_of(text: str) -> InputSignature:
+def signature_from_json(text: str) -> InputSignature:
     return tuple((argument, count) for argument, count in json.loads(text))
 
 
 def inputs_texts(
-    shapes: Signatures, places: NDArray[np.int32], ids: NDArray[Any], widths: NDArray[np.int64]
+    signatures: Signatures, indices: NDArray[np.int32], ids: NDArray[Any], widths: NDArray[np.int64]
 ) -> pa.StringArray:
     """Inputs of these shapes, which take `ids` one after another, as JSON; null for none."""
-    if not len(places):
+    if not len(indices):
         return pa.array([], pa.string())
     starts = np.cumsum(widths) - widths
-    order = np.argsort(places, kind="stable")
-    met = sorted_unique(places)
-    firsts = np.searchsorted(places[order], met)
+    order = np.argsort(indices, kind="stable")
+    used = sorted_unique(indices)
+    firsts = np.searchsorted(indices[order], used)
     all_padded = not len(ids) or ids.view(np.uint8)[ID_BYTES - 1 :: ID_BYTES].all()
-    texts = _filled if all_padded else _written
+    texts = _fill_template if all_padded else _write_each
     parts = []
-    for place, rows in zip(met.tolist(), np.split(order, firsts[1:]), strict=True):
-        if shapes.all[place]:
-            taken = starts[rows][:, None] + np.arange(shapes.widths[place])
-            parts.append(texts(shapes, place, ids[taken]))
+    for place, rows in zip(used.tolist(), np.split(order, firsts[1:]), strict=True):
+        if signatures.all[place]:
+            id_positions = starts[rows][:, None] + np.arange(signatures.widths[place])
+            parts.append(texts(signatures, place, ids[id_positions]))
         else:
             parts.append(pa.nulls(len(rows), pa.string()))
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    return pa.concat_arrays(parts).take(pa.array(back))
+    order_back = np.empty(len(order), np.int64)
+    order_back[order] = np.arange(len(order))
+    return pa.concat_arrays(parts).take(pa.array(order_back))
 
 
-def _written(shapes: Signatures, place: int, ids: NDArray[Any]) -> pa.StringArray:
+def _write_each(signatures: Signatures, index: int, ids: NDArray[Any]) -> pa.StringArray:
     rows = ([raw.decode() for raw in row] for row in ids.tolist())
-    return pa.array([to_json(shapes.build_inputs(place, row)) for row in rows], pa.string())
+    return pa.array([to_json(signatures.build_inputs(index, row)) for row in rows], pa.string())
 
 
-def _filled(shapes: Signatures, place: int, ids: NDArray[Any]) -> pa.StringArray:
+def _fill_template(signatures: Signatures, index: int, ids: NDArray[Any]) -> pa.StringArray:
     """All of the same length: one text, with other ids in it."""
-    template, places = _template(shapes.all[place])
+    template, offsets_of_ids = _template(signatures.all[index])
     count = len(ids)
     block = np.empty((count, len(template)), np.uint8)
     block[:] = np.frombuffer(template, np.uint8)
     raw = np.ascontiguousarray(ids).view(np.uint8).reshape(count, -1)
-    for number, start in enumerate(places):
+    for number, start in enumerate(offsets_of_ids):
         block[:, start : start + ID_BYTES] = raw[:, number * ID_BYTES : (number + 1) * ID_BYTES]
     offsets = np.arange(count + 1, dtype=np.int32) * len(template)
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(block))
 
 
-def _template(shape: InputSignature) -> tuple[bytes, list[int]]:
+def _template(signature: InputSignature) -> tuple[bytes, list[int]]:
     """The JSON text of inputs, with places for ids, and where those are."""
     text = bytearray(b"{")
-    places = []
+    offsets = []
 
     def add_id() -> None:
-        places.append(len(text) + 1)
-        text.extend(b'"%s"' % _PLACE)
+        offsets.append(len(text) + 1)
+        text.extend(b'"%s"' % _PLACEHOLDER)
 
-    for argument, count in shape:
+    for argument, count in signature:
         text.extend(b",%s:" % to_json(argument) if len(text) > 1 else b"%s:" % to_json(argument))
         if count is None:
             add_id()
@@ -117,4 +117,4 @@ def _template(shape: InputSignature) -> tuple[bytes, list[int]]:
             add_id()
         text.extend(b"]")
     text.extend(b"}")
-    return bytes(text), places
+    return bytes(text), offsets

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from pyarrow.fs import FileType
 
-from rebaser_server.files.shared_files import UNFINISHED, Files
+from rebaser_server.files.shared_files import TEMP_DIR, SharedFiles
 from rebaser_server.store.batch_files import RESULTS, SUFFIX
 
 
-class Leftover(NamedTuple):
+class OrphanFile(NamedTuple):
     """A file or directory that may be nobody's."""
 
     path: str
@@ -21,31 +21,31 @@ class Leftover(NamedTuple):
     is_directory: bool = False
 
 
-class Leftovers:
+class OrphanFiles:
     """Looks through the store. All calls block; run them in a thread."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: SharedFiles) -> None:
         self._files = files
 
-    def older_than(self, before: float) -> list[Leftover]:
+    def older_than(self, before: float) -> list[OrphanFile]:
         """What was written before that time."""
-        found = [*self._in(UNFINISHED), *self._in(RESULTS)]
-        return [leftover for leftover in found if leftover.time < before]
+        orphans = [*self._files_in(TEMP_DIR), *self._files_in(RESULTS)]
+        return [leftover for leftover in orphans if leftover.time < before]
 
-    def _in(self, directory: str) -> Iterable[Leftover]:
-        for info in self._files.listing(directory):
+    def _files_in(self, directory: str) -> Iterable[OrphanFile]:
+        for info in self._files.list_infos(directory):
             path, name = f"{directory}/{info.base_name}", info.base_name
-            key = None if directory == UNFINISHED else name.removesuffix(SUFFIX)
+            key = None if directory == TEMP_DIR else name.removesuffix(SUFFIX)
             if info.type is FileType.Directory:
-                inside = [inner.mtime_ns for inner in self._files.listing(path)]
+                inside = [inner.mtime_ns for inner in self._files.list_infos(path)]
                 newest = max((time for time in inside if time), default=info.mtime_ns or 0)
-                yield Leftover(path, key, newest / 1e9, is_directory=True)
+                yield OrphanFile(path, key, newest / 1e9, is_directory=True)
             else:
-                yield Leftover(path, key, (info.mtime_ns or 0) / 1e9)
+                yield OrphanFile(path, key, (info.mtime_ns or 0) / 1e9)
 
-    def remove(self, leftovers: Iterable[Leftover]) -> None:
+    def remove(self, orphans: Iterable[OrphanFile]) -> None:
         """Have them gone; that one is gone already is success."""
-        for leftover in leftovers:
+        for leftover in orphans:
             if leftover.is_directory:
                 self._files.delete_directory(leftover.path)
             else:

@@ -8,17 +8,17 @@ from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import DeltaError
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.store.checkpoints import APP_ID, Checkpoints, translated
-from rebaser_server.store.table_schema import head_of
+from rebaser_server.store.checkpoints import APP_ID, Checkpoints, translate_store_errors
+from rebaser_server.store.table_schema import checkpoint_record
 
-_LOOKED_AT: Final = 200
+_MAX_VERSIONS: Final = 200
 """Versions, from the last one back."""
 
 
-def revived(
+def roll_back_to_sound(
     checkpoints: Checkpoints,
     change_set: ChangeSet,
-    begins: int,
+    earliest: int,
     last: int,
     *,
     dry_run: bool = False,
@@ -33,15 +33,19 @@ def revived(
         OSError: the store failed.
     """
     ahead = False
-    with translated():
+    with translate_store_errors():
         for version in _versions(checkpoints, change_set):
             commit = _commit_of(checkpoints, change_set, version)
             ahead |= commit is not None and commit > last
-            if commit is not None and max(begins, ahead) <= commit <= last:
+            if commit is not None and max(earliest, ahead) <= commit <= last:
                 if not dry_run:
                     # Or what was written for later commits of another past would go on to count.
-                    of = CommitProperties(app_transactions=[Transaction(APP_ID, commit)])
-                    checkpoints.table(change_set).restore(version, commit_properties=of)
+                    commit_properties = CommitProperties(
+                        app_transactions=[Transaction(APP_ID, commit)]
+                    )
+                    checkpoints.table(change_set).restore(
+                        version, commit_properties=commit_properties
+                    )
                 return version
     return None
 
@@ -49,7 +53,7 @@ def revived(
 def _versions(checkpoints: Checkpoints, change_set: ChangeSet) -> range:
     table = checkpoints.open(change_set)
     last = -1 if table is None else table.version()
-    return range(last, max(-1, last - _LOOKED_AT), -1)
+    return range(last, max(-1, last - _MAX_VERSIONS), -1)
 
 
 def _commit_of(checkpoints: Checkpoints, change_set: ChangeSet, version: int) -> int | None:
@@ -60,4 +64,4 @@ def _commit_of(checkpoints: Checkpoints, change_set: ChangeSet, version: int) ->
         return None
     if not pc.any(pc.equal(rows["kind"], "head")).as_py():
         return 0
-    return head_of(rows)[0]
+    return checkpoint_record(rows)[0]

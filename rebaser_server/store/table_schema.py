@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
-from rebaser_server.store.graph_loader import graph_from
+from rebaser_server.store.graph_loader import load_graph
 from rebaser_server.store.input_columns import arguments_texts, hashes_column, inputs_texts
 from rebaser_server.values.graph import STATUSES, Func, Graph, ValueStatus
 from rebaser_server.values.graph.columns import REMOVED
@@ -43,15 +43,15 @@ SCHEMA: Final = pa.schema(
 LOADED: Final = [name for name in SCHEMA.names if name != "inputs"]
 """What `graph_of` needs to see first."""
 
-_AT_ONCE: Final = 1 << 19
+_CHUNK: Final = 1 << 19
 """Rows a chunk, at most."""
-_MOST_BYTES: Final = 1 << 30
+_MAX_COLUMN_BYTES: Final = 1 << 30
 """Of a column of a chunk, about: Arrow's strings have 2 GiB."""
 _REF_BYTES: Final = 64
 """Of an input as JSON, about: longer names of arguments are rare."""
 
 
-def rows_of(graph: Graph, small: dict[str, Any], commit: int, *, whole: bool) -> pa.Table:
+def rows_of(graph: Graph, metadata: dict[str, Any], commit: int, *, whole: bool) -> pa.Table:
     """Rows of all that was touched, or of everything, as it is now, and one for all the rest."""
     indices: NDArray[Any]
     if whole:
@@ -63,35 +63,38 @@ def rows_of(graph: Graph, small: dict[str, Any], commit: int, *, whole: bool) ->
     removed = [func_id for func_id in funcs if func_id not in graph.funcs]
     chunks = [
         chunk
-        for start in range(0, len(indices), _AT_ONCE)
-        for chunk in _value_rows(graph, indices[start : start + _AT_ONCE], commit)
+        for start in range(0, len(indices), _CHUNK)
+        for chunk in _value_rows(graph, indices[start : start + _CHUNK], commit)
     ]
     chunks += [
         _func_rows(defined, commit),
-        _removals("func", _array(removed), commit),
-        _rows("head", pa.array([""]), commit, value=_array([to_json(small)])),
+        _removed_rows("func", _array(removed), commit),
+        _rows("head", pa.array([""]), commit, value=_array([to_json(metadata)])),
     ]
     return pa.Table.from_batches(chunks, SCHEMA)
 
 
 def _value_rows(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.RecordBatch]:
     statuses = graph.columns.status.buffer[indices]
-    is_gone = statuses == REMOVED
-    if not is_gone.any():
-        return _there(graph, indices, commit)
-    gone = graph.ids_of(indices[is_gone])
-    return [*_there(graph, indices[~is_gone], commit), _removals("value", gone, commit)]
+    is_removed = statuses == REMOVED
+    if not is_removed.any():
+        return _present_rows(graph, indices, commit)
+    removed = graph.ids_of(indices[is_removed])
+    return [
+        *_present_rows(graph, indices[~is_removed], commit),
+        _removed_rows("value", removed, commit),
+    ]
 
 
-def _there(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.RecordBatch]:
+def _present_rows(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.RecordBatch]:
     columns, count = graph.columns, len(indices)
     texts = graph.texts_of(indices)
     refs, widths = graph.adjacency.inputs_of(indices)
-    if count > 1 and max(texts.nbytes, len(refs) * _REF_BYTES) > _MOST_BYTES:
+    if count > 1 and max(texts.nbytes, len(refs) * _REF_BYTES) > _MAX_COLUMN_BYTES:
         halves = indices[: count // 2], indices[count // 2 :]
-        return [chunk for half in halves for chunk in _there(graph, half, commit)]
+        return [chunk for half in halves for chunk in _present_rows(graph, half, commit)]
     statuses, funcs = columns.status.buffer[indices], columns.func.buffer[indices]
-    roots, shapes = columns.root.buffer[indices], columns.signature.buffer[indices]
+    roots, signatures = columns.root.buffer[indices], columns.signature.buffer[indices]
     is_source = funcs < 0
     texts = texts.cast(pa.string())
     is_without = pa.array((statuses == _FAILED) | (statuses == _BLOCKED))
@@ -103,12 +106,12 @@ def _there(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.RecordBa
         pa.repeat(False, count),  # noqa: FBT003
         _names(graph, columns.name.buffer[indices]),
         pc.if_else(is_without, "null", texts),
-        _taken(graph.func_ids, funcs),
-        inputs_texts(graph.signatures, shapes, ids, widths),
-        _taken([status.value for status in STATUSES], statuses),
+        _words_at(graph.func_ids, funcs),
+        inputs_texts(graph.signatures, signatures, ids, widths),
+        _words_at([status.value for status in STATUSES], statuses),
         pc.if_else(is_without, texts, pa.scalar(None, pa.string())),
         pa.array(roots, mask=roots == 0),
-        arguments_texts(graph.signatures, shapes, is_source),
+        arguments_texts(graph.signatures, signatures, is_source),
         hashes_column(ids, widths, is_source),
     ]
     return [pa.record_batch(arrays, schema=SCHEMA)]
@@ -120,11 +123,11 @@ def _names(graph: Graph, rows: NDArray[np.int32]) -> pa.Array:
     return names.take(pa.array(np.cumsum(is_named) - 1, mask=~is_named))
 
 
-def _taken(words: list[str], places: NDArray[Any]) -> pa.Array:
+def _words_at(words: list[str], codes: NDArray[Any]) -> pa.Array:
     """The word at each place; null for -1."""
     if not words:
-        return pa.nulls(len(places), pa.string())
-    return pa.array(words, pa.string()).take(pa.array(places, mask=places.astype(np.int32) < 0))
+        return pa.nulls(len(codes), pa.string())
+    return pa.array(words, pa.string()).take(pa.array(codes, mask=codes.astype(np.int32) < 0))
 
 
 def _func_rows(funcs: list[Func], commit: int) -> pa.RecordBatch:
@@ -137,7 +140,7 @@ def _func_rows(funcs: list[Func], commit: int) -> pa.RecordBatch:
     )
 
 
-def _removals(kind: str, ids: pa.Array, commit: int) -> pa.RecordBatch:
+def _removed_rows(kind: str, ids: pa.Array, commit: int) -> pa.RecordBatch:
     return _rows(kind, ids, commit, removed=pa.repeat(True, len(ids)))  # noqa: FBT003
 
 
@@ -164,13 +167,13 @@ _FAILED: Final = STATUSES.index(ValueStatus.FAILED)
 _BLOCKED: Final = STATUSES.index(ValueStatus.BLOCKED)
 
 
-def head_of(rows: pa.Table) -> tuple[int, dict[str, Any]]:
+def checkpoint_record(rows: pa.Table) -> tuple[int, dict[str, Any]]:
     """The commit of the last checkpoint among `rows`, and all but its graph."""
     heads = rows.filter(pc.equal(rows["kind"], "head")).sort_by("commit")
     return heads["commit"][-1].as_py(), json.loads(heads["value"][-1].as_py())
 
 
-def parted(batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], pa.Table]:
+def split_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], pa.Table]:
     """The rows of values without their kind, and all others."""
     values, others = [], []
     for batch in batches:
@@ -178,11 +181,11 @@ def parted(batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], pa.
         of_values = batch if pc.all(is_value).as_py() else batch.filter(is_value)
         values.append(of_values.drop_columns(["kind"]))
         if len(of_values) < len(batch):
-            others.append(_plain(batch.filter(pc.invert(is_value))))
+            others.append(_without_dictionaries(batch.filter(pc.invert(is_value))))
     return values, pa.Table.from_batches(others, None if others else SCHEMA)
 
 
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Without dictionaries."""
     fields = [
         field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
@@ -191,7 +194,7 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.cast(pa.schema(fields))
 
 
-def graph_in(values: list[pa.RecordBatch], others: pa.Table) -> Graph:
+def graph_from_batches(values: list[pa.RecordBatch], others: pa.Table) -> Graph:
     """The graph that the rows make, in whichever order they are. Uses `values` up.
 
     `inputs` may be missing from them.
@@ -204,12 +207,12 @@ def graph_in(values: list[pa.RecordBatch], others: pa.Table) -> Graph:
     values.clear()
     columns = dict(zip(table.column_names, table.columns, strict=True))
     del table
-    return graph_from(columns, funcs)
+    return load_graph(columns, funcs)
 
 
-def graph_of(rows: pa.Table) -> Graph:
+def graph_from_table(rows: pa.Table) -> Graph:
     """As `graph_in`, of rows that are all there."""
-    return graph_in(*parted(rows.to_batches()))
+    return graph_from_batches(*split_rows(rows.to_batches()))
 
 
 def _latest_funcs(rows: pa.Table) -> list[Func]:

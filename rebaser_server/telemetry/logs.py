@@ -11,14 +11,14 @@ from structlog.typing import ExcInfo
 from rebaser_core import trace_context
 from rebaser_server.terminal.lines import visible
 
-Form = Literal["auto", "json", "pretty"]
+LogFormat = Literal["auto", "json", "pretty"]
 """`auto`: pretty in a terminal, JSON elsewhere."""
 
 _TRACEBACK: Final = "exc_info"
 """Key of an event's traceback, which is shown as lines of its own."""
 
 
-def configure(instance_id: str, form: Form = "auto", *, only_warnings: bool = False) -> None:
+def configure(instance_id: str, form: LogFormat = "auto", *, only_warnings: bool = False) -> None:
     """Set logging up for the process. stdout stays free for results."""
     terminal = sys.stderr.isatty()
     pretty = terminal if form == "auto" else form == "pretty"
@@ -27,7 +27,7 @@ def configure(instance_id: str, form: Form = "auto", *, only_warnings: bool = Fa
             structlog.contextvars.merge_contextvars,
             _with_trace,
             structlog.processors.add_log_level,
-            *(_for_people(colors=terminal) if pretty else _for_programs()),
+            *(_console_processors(colors=terminal) if pretty else _json_processors()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.WARNING if only_warnings else logging.INFO
@@ -48,7 +48,7 @@ def _with_trace(
     return event
 
 
-def _for_programs() -> list[structlog.typing.Processor]:
+def _json_processors() -> list[structlog.typing.Processor]:
     return [
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
@@ -56,7 +56,7 @@ def _for_programs() -> list[structlog.typing.Processor]:
     ]
 
 
-def _for_people(*, colors: bool) -> list[structlog.typing.Processor]:
+def _console_processors(*, colors: bool) -> list[structlog.typing.Processor]:
     """By this machine's clock; an event is one line, and a traceback's lines are indented."""
     return [
         structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 SERVICE: Final = "rebaser"
 """`service.name`, unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` say another."""
 PROTOCOL: Final = "http/protobuf"
-LAST_WORDS: Final = 3.0  # seconds for spans that are not sent yet when a process ends
+FLUSH_TIMEOUT: Final = 3.0  # seconds for spans that are not sent yet when a process ends
 
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 
-def is_wanted(environment: Mapping[str, str]) -> bool:
+def is_enabled(environment: Mapping[str, str]) -> bool:
     """Whether the variables say to send traces: they name an exporter or an endpoint."""
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
@@ -36,7 +36,7 @@ def exported(environment: Mapping[str, str], instance: str) -> Iterator[None]:
     A collector that does not answer costs spans and never the work: they wait in a queue of
     bounded length, and a thread of its own sends them.
     """
-    provider = _provider(environment, instance) if is_wanted(environment) else None
+    provider = _provider(environment, instance) if is_enabled(environment) else None
     if provider is None:
         yield
         return
@@ -46,7 +46,7 @@ def exported(environment: Mapping[str, str], instance: str) -> Iterator[None]:
     finally:
         ending = Thread(target=provider.shutdown, daemon=True)
         ending.start()
-        ending.join(LAST_WORDS)
+        ending.join(FLUSH_TIMEOUT)
 
 
 def _provider(environment: Mapping[str, str], instance: str) -> "TracerProvider | None":

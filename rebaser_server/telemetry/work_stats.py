@@ -15,17 +15,17 @@ from rebaser_server.telemetry import metrics
 
 SECONDS: Final = 300
 """How far back the rates go."""
-FAILURES: Final = 50
+MAX_FAILURES: Final = 50
 """How many of the latest are kept."""
-SKETCHES: Final = 200
+MAX_SKETCHES: Final = 200
 """How many of the latest are kept, one of a change set."""
 _SETTLED: Final = {outcome.value: metrics.REQUESTS.labels(outcome) for outcome in Outcome}
-_WAITS_KEPT: Final = 500
+_MAX_WAITS: Final = 500
 """Latencies kept of each second; more would tell nothing else."""
 
 
 @dataclass(slots=True)
-class Update:
+class RunningDvu:
     """A dependent values update on its way."""
 
     affected: int
@@ -34,20 +34,20 @@ class Update:
 
 
 @dataclass(slots=True)
-class Holding:
+class HeldChangeSet:
     """A change set in one of our slots."""
 
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
     requests: int = 0
     """Settled since it was taken."""
-    last: float = field(default_factory=time.monotonic)
-    update: Update | None = None
-    drawn: datetime | None = None
+    last_request: float = field(default_factory=time.monotonic)
+    update: RunningDvu | None = None
+    sketch_time: datetime | None = None
     """When the latest update that there is a sketch of began."""
 
 
 @dataclass(slots=True)
-class Second:
+class SecondBucket:
     """One second's requests, and how long some of them had waited."""
 
     at: int
@@ -55,23 +55,23 @@ class Second:
     waits: list[float] = field(default_factory=list)
 
 
-class Board:
+class WorkStats:
     """Written by whoever does the work, read by the ops endpoint."""
 
     def __init__(self) -> None:
         self.started = datetime.now(UTC)
-        self.held: dict[ChangeSet, Holding] = {}
-        self.seconds: deque[Second] = deque(maxlen=SECONDS)
-        self.failures: deque[dict[str, Any]] = deque(maxlen=FAILURES)
+        self.held: dict[ChangeSet, HeldChangeSet] = {}
+        self.seconds: deque[SecondBucket] = deque(maxlen=SECONDS)
+        self.failures: deque[dict[str, Any]] = deque(maxlen=MAX_FAILURES)
         self._sketches: OrderedDict[ChangeSet, tuple[datetime, Any]] = OrderedDict()
         """Latest last."""
         self.pauses: Callable[[], list[dict[str, Any]]] = list
         """What operators have paused in the whole deployment, the oldest pause first."""
 
     @contextmanager
-    def holding(self, change_set: ChangeSet) -> Iterator[None]:
+    def hold(self, change_set: ChangeSet) -> Iterator[None]:
         """The change set has a slot for as long as the body runs."""
-        holding = self.held[change_set] = Holding()
+        holding = self.held[change_set] = HeldChangeSet()
         try:
             yield
         finally:
@@ -89,15 +89,15 @@ class Board:
             metrics.CORRECTIONS.inc(corrected)
         now = int(time.time())
         if not self.seconds or self.seconds[-1].at != now:
-            self.seconds.append(Second(now))
+            self.seconds.append(SecondBucket(now))
         second = self.seconds[-1]
         second.requests += 1
-        if len(second.waits) < _WAITS_KEPT:
+        if len(second.waits) < _MAX_WAITS:
             second.waits.append(waited)
         holding = self.held.get(change_set)
         if holding is not None:
             holding.requests += 1
-            holding.last = time.monotonic()
+            holding.last_request = time.monotonic()
 
     def activity(
         self,
@@ -110,7 +110,7 @@ class Board:
         holding = self.held.get(change_set)
         match kind:
             case ActivityKind.DVU_STARTED if holding:
-                holding.update = Update(details["affected"])
+                holding.update = RunningDvu(details["affected"])
             case ActivityKind.DVU_PROGRESS if holding and holding.update:
                 holding.update.done = details["done"]
             case ActivityKind.DVU_FINISHED:
@@ -132,16 +132,16 @@ class Board:
             case _:
                 pass
 
-    def sketched(self, change_set: ChangeSet, sketch: Any) -> None:
+    def set_sketch(self, change_set: ChangeSet, sketch: Any) -> None:
         """An update begins; `sketch`, a dataclass of plain data, shows some of its values."""
         now = datetime.now(UTC)
         self._sketches[change_set] = now, sketch
         self._sketches.move_to_end(change_set)
-        if len(self._sketches) > SKETCHES:
+        if len(self._sketches) > MAX_SKETCHES:
             self._sketches.popitem(last=False)
         holding = self.held.get(change_set)
         if holding is not None:
-            holding.drawn = now
+            holding.sketch_time = now
 
     def sketch(self, change_set: ChangeSet) -> dict[str, Any] | None:
         """The sketch of its latest update here, as plain data, and when that began."""
@@ -174,11 +174,11 @@ class Board:
             if now - SECONDS < second.at < now
         ]
 
-    def holdings(self, most: int) -> list[dict[str, Any]]:
+    def held_change_sets(self, most: int) -> list[dict[str, Any]]:
         """What is in our slots, the busiest first; at most so many."""
         now = time.monotonic()
         by_idleness = sorted(
-            self.held.items(), key=lambda item: (item[1].update is None, now - item[1].last)
+            self.held.items(), key=lambda item: (item[1].update is None, now - item[1].last_request)
         )
         return [
             {
@@ -186,8 +186,8 @@ class Board:
                 "changeSet": str(change_set.change_set_id),
                 "since": _iso(holding.since),
                 "requests": holding.requests,
-                "idleSeconds": round(now - holding.last, 1),
-                "drawn": holding.drawn and _iso(holding.drawn),
+                "idleSeconds": round(now - holding.last_request, 1),
+                "drawn": holding.sketch_time and _iso(holding.sketch_time),
                 "update": holding.update
                 and {
                     "affected": holding.update.affected,

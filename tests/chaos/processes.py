@@ -60,7 +60,7 @@ class Seat:
             "NATS__URL": urls,
             "INSTANCE_ID": self.instance,
             "STORE__ROOT": str(self._directory / "store"),
-            "SPARK__STATE": str(self._directory / "spark"),
+            "SPARK__STATE_DIRECTORY": str(self._directory / "spark"),
         }
         with _environment(PYTHONPATH=str(self._path), **self.clock.variables):
             self.daemon = Daemon(self.instance, self._directory, {**SCALED, **variables, **own})

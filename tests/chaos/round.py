@@ -79,16 +79,16 @@ class Size:
     def variables(self) -> dict[str, str]:
         """Settings of the daemons, without their prefix, beyond those of every test."""
         variables = {
-            "ATTEMPTS": "3",
-            "DVU_ATTEMPTS": "1000",  # what is given up has failed, and the judge knows of no such
+            "MAX_ATTEMPTS": "3",
+            "DVU_MAX_ATTEMPTS": "1000",  # the checker does not know of values given up
             "CHECKPOINT_EVERY": "40",
-            "HISTORY__COMMITS": "0",  # the log is purged as far as it may be
+            "HISTORY__MAX_COMMITS": "0",  # the log is purged as far as it may be
             "ACK_WAIT": str(self.lease),
-            "PROGRESS_EVERY": str(self.progress),
+            "PROGRESS_INTERVAL": str(self.progress),
             "NATS__REPLICAS": str(self.replicas),
         }
         if self.spark:
-            variables |= {"SPARK_MIN_AFFECTED": "0", "SPARK__MASTER": "local[2]"}
+            variables |= {"SPARK__MIN_AFFECTED": "0", "SPARK__MASTER": "local[2]"}
         if self.slots is not None:
             variables["CONCURRENCY"] = str(self.slots)
         if self.queue is not None:

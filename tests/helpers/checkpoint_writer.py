@@ -4,7 +4,7 @@ import sys
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.updates import PutFunc, PutValue
-from rebaser_server.store.checkpoints import Changes, Checkpoints, changes_of
+from rebaser_server.store.checkpoints import CheckpointChanges, Checkpoints, take_changes
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
 
@@ -27,8 +27,10 @@ def graph_of(commit: int) -> Graph:
     return graph
 
 
-def saved(checkpoints: Checkpoints, graph: Graph, commit: int, *, whole: bool = False) -> Changes:
-    changes = changes_of(graph, commit, {"n": commit}, whole=whole)
+def saved(
+    checkpoints: Checkpoints, graph: Graph, commit: int, *, whole: bool = False
+) -> CheckpointChanges:
+    changes = take_changes(graph, commit, {"n": commit}, whole=whole)
     checkpoints.save(CHANGE_SET, changes)
     return changes
 

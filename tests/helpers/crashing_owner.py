@@ -75,7 +75,7 @@ async def one_round(owner: Owner, number: int) -> None:
     await owner.checkpoint()
     archive = owner.archive
     await asyncio.to_thread(
-        compaction.tidy, archive.checkpoints, archive.change_set, owner.own.kept[0].commit, 7200
+        compaction.compact, archive.checkpoints, archive.change_set, owner.own.kept[0].commit, 7200
     )
 
 

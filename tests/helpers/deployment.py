@@ -39,11 +39,11 @@ from tests.helpers.nats_process import NatsServer
 # The product's times scaled down, in seconds; what evaluates is the same code without Spark.
 SCALED = {
     "ACK_WAIT": "2",
-    "PROGRESS_EVERY": "0.4",
+    "PROGRESS_INTERVAL": "0.4",
     "QUIET_PERIOD": "0.6",
-    "RECONCILE_EVERY": "1",
+    "RECONCILE_INTERVAL": "1",
     "SHUTDOWN_GRACE": "5",
-    "SPARK_MIN_AFFECTED": "1000000000",
+    "SPARK__MIN_AFFECTED": "1000000000",
     "SPARK__WARM": "false",
 }
 
@@ -141,7 +141,7 @@ class Deployment:
             | {
                 "NATS__URL": self.nats.url,
                 "STORE__ROOT": self.settings.store.root,
-                "SPARK__STATE": str(self.directory / "spark"),
+                "SPARK__STATE_DIRECTORY": str(self.directory / "spark"),
                 "INSTANCE_ID": name or f"daemon-{len(self.daemons)}",
             }
             | ({"NATS__PREFIX": self.subjects.prefix} if self.subjects.prefix else {})

@@ -18,8 +18,8 @@ from rebaser_server.compute.functions.builtin import BUILTINS
 from rebaser_server.compute.json_values import read_only
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.unit_result import decode_result
-from rebaser_server.store.checkpoints import changes_of
-from rebaser_server.store.table_schema import graph_of, head_of
+from rebaser_server.store.checkpoints import take_changes
+from rebaser_server.store.table_schema import checkpoint_record, graph_from_table
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
 from rebaser_server.values.rebase.result import RebaseResult
@@ -71,7 +71,7 @@ class ChangeSet:
     def checkpoint(self) -> None:
         """Store what changed since the last one."""
         whole = self._table is None
-        rows = changes_of(self.graph, self.state.commit, self.state.small(), whole=whole).rows
+        rows = take_changes(self.graph, self.state.commit, self.state.small(), whole=whole).rows
         self._table = rows if whole else pa.concat_tables([rows, self._table])
         self._lines.clear()
 
@@ -81,8 +81,8 @@ class ChangeSet:
         if self._table is None:
             self.state = State()
         else:
-            commit, small = head_of(self._table)
-            self.state = State.restored(graph_of(self._table), commit, small)
+            commit, small = checkpoint_record(self._table)
+            self.state = State.restored(graph_from_table(self._table), commit, small)
         for line in self._lines:
             handled = line.handled
             if handled is not None and isinstance(handled.updates, Inline):

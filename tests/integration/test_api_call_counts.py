@@ -47,7 +47,7 @@ async def test_a_life_takes_a_bounded_number_of_calls_however_many_lived_before(
     deployment: Deployment,
 ) -> None:
     change_sets, values = new_change_sets(8), Sum()
-    await deployment.start(RECONCILE_EVERY="3600", HISTORY__KEEP="1")
+    await deployment.start(RECONCILE_INTERVAL="3600", HISTORY__RETENTION="1")
     for change_set in change_sets:
         await deployment.client.enqueue_updates(*change_set, values.define())
     await deployment.at_rest()

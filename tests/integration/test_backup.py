@@ -84,7 +84,7 @@ async def everything_is_there(
 async def saved(deployment: Deployment, change_set: ChangeSet) -> None:
     """Return once it has a checkpoint: those are written beside the requests."""
     checkpoints = deployment.archive(change_set).checkpoints
-    await eventually(lambda: checkpoints.small(change_set) is not None, within=30)
+    await eventually(lambda: checkpoints.metadata(change_set) is not None, within=30)
 
 
 async def newer_than(archive: Archive, commit: int) -> None:

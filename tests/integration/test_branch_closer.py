@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.runtime.concurrency import alongside
+from rebaser_server.runtime.concurrency import background
 from tests.helpers.batches import set_to
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
@@ -80,7 +80,7 @@ async def test_who_waits_for_head_sees_that_head_has_a_task(deployment: Deployme
     assert stored is not None
     await js.delete_message(subjects.tasks_stream, stored.sequence)
 
-    async with alongside(owner.deliver()):
+    async with background(owner.deliver()):
 
         async def there_is_one() -> bool:
             return subjects.task(team.head) in await js.stream_subjects(subjects.tasks_stream)

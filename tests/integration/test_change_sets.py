@@ -68,7 +68,7 @@ async def test_it_reaches_a_branch_that_slept_when_it_is_taken_up_again(team: Te
 async def test_it_reaches_it_also_where_heads_log_does_not_go_back_so_far(
     deployment: Deployment,
 ) -> None:
-    await deployment.start(CHECKPOINT_EVERY="2", HISTORY__KEEP="0.001")
+    await deployment.start(CHECKPOINT_EVERY="2", HISTORY__RETENTION="0.001")
     team = await Team(deployment).begin()
     branch = await team.fork()
     await team.send(branch, [set_to(team.sum.one, 40)])
@@ -259,7 +259,7 @@ async def test_they_are_listed_found_by_name_and_renamed(team: Team) -> None:
 async def test_the_data_of_a_deleted_branch_is_gone_after_the_retention_time(
     deployment: Deployment,
 ) -> None:
-    await deployment.start(RECONCILE_EVERY="0.05", CHANGE_SETS__KEEP_DELETED="0.1")
+    await deployment.start(RECONCILE_INTERVAL="0.05", CHANGE_SETS__DELETED_RETENTION="0.1")
     team = await Team(deployment).begin()
     branch = await team.fork()
     await team.send(branch, [set_to(team.sum.one, 40)])

@@ -11,8 +11,8 @@ import pytest
 
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.processor import checkpointer
-from rebaser_server.runtime.concurrency import alongside
-from rebaser_server.store.checkpoints import Changes, Checkpoints
+from rebaser_server.runtime.concurrency import background
+from rebaser_server.store.checkpoints import CheckpointChanges, Checkpoints
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -61,7 +61,7 @@ async def test_what_a_failed_checkpoint_had_to_say_is_in_the_next(
     await owner.checkpoint()
     real, keeps = Checkpoints.save, [False, True]
 
-    def failing(self: Checkpoints, change_set: Any, changes: Changes) -> None:
+    def failing(self: Checkpoints, change_set: Any, changes: CheckpointChanges) -> None:
         if keeps.pop():
             real(self, change_set, changes)
         raise OSError("the store is away")
@@ -111,7 +111,7 @@ async def test_few_large_batches_are_reason_for_a_checkpoint_as_are_many_small_o
     monkeypatch.setattr(checkpointer, "MANY", 100)
     [change_set] = new_change_sets(1)
     owner = await Owner.of(deployment, change_set)
-    async with alongside(owner.checkpointing.run()):
+    async with background(owner.checkpointing.run()):
         await owner.commit([put(new_id(), 0) for _ in range(99)])
         owner.checkpointing.when_long()
         assert not owner.own.checkpointed
@@ -125,7 +125,7 @@ async def test_few_large_batches_are_reason_for_a_checkpoint_as_are_many_small_o
 async def test_a_daemon_writes_and_tidies_while_requests_come(deployment: Deployment) -> None:
     """Here there is a checkpoint after nearly each request, and soon too many files."""
     [change_set], value = new_change_sets(1), new_id()
-    daemon = await deployment.start(CHECKPOINT_EVERY="1", HISTORY__COMMITS="5")
+    daemon = await deployment.start(CHECKPOINT_EVERY="1", HISTORY__MAX_COMMITS="5")
     numbers = itertools.count()
 
     async def tidied_after_another() -> bool:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rebaser_core.codecs import MAX_DEPTH
 from rebaser_core.updates import PutValue, RemoveFunc, RemoveValue, SetComputed, SetValue
-from rebaser_server.store.checkpoints import Checkpoints, StoreDamaged, StoreFailed, changes_of
+from rebaser_server.store.checkpoints import Checkpoints, StoreDamaged, StoreFailed, take_changes
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
 from tests.helpers.checkpoint_writer import CHANGE_SET, function, graph_of, saved, ulid
@@ -101,7 +101,7 @@ def test_what_is_loaded_is_what_was_saved(tmp_path_factory, first, later):
 def test_nothing_is_loaded_where_nothing_was_saved(checkpoints):
     assert checkpoints.load(CHANGE_SET) is None
 
-    checkpoints._created(CHANGE_SET)  # as by one who died right after
+    checkpoints._create(CHANGE_SET)  # as by one who died right after
 
     assert checkpoints.load(CHANGE_SET) is None
     saved(checkpoints, graph_of(3), 3)
@@ -142,7 +142,7 @@ def test_a_table_from_before_is_loaded_and_written_on(checkpoints, whole):
     graph = Graph()
     puts = [PutValue(value_id=A, value=1), PutValue(value_id=B, func_id=C, inputs={"a": [A, A]})]
     rebase(graph, 1, puts)
-    rows = changes_of(graph, 1, {"n": 1}, whole=True).rows
+    rows = take_changes(graph, 1, {"n": 1}, whole=True).rows
     old = rows.drop_columns(["arguments", "input_hashes"])
     DeltaTable.create(checkpoints.uri(CHANGE_SET), old.schema)
     write_deltalake(table_of(checkpoints), old, mode="append")
@@ -169,7 +169,7 @@ def test_saving_twice_writes_once(checkpoints):
 @pytest.mark.parametrize("whole", [False, True], ids=["appended", "whole"])
 def test_an_older_writer_cannot_turn_the_table_back(checkpoints, whole):
     """A Rebaser that was overtaken may still be about to save what it knew."""
-    old = changes_of(graph_of(5), 5, {"n": 5}, whole=whole)
+    old = take_changes(graph_of(5), 5, {"n": 5}, whole=whole)
     graph = graph_of(5)
     rebase(graph, 6, [RemoveValue(value_id=A)])
     saved(checkpoints, graph, 6, whole=True)
@@ -204,7 +204,7 @@ def test_a_save_that_another_came_before_is_not_lost(tmp_path, whole, other_whol
         if not first:
             saved(Checkpoints(str(tmp_path)), one, 1, whole=True)
         rebase(one, 2, [RemoveValue(value_id=A)])
-    earlier = changes_of(other, 2, {"n": 2}, whole=other_whole)
+    earlier = take_changes(other, 2, {"n": 2}, whole=other_whole)
     rebase(graph, 3, [SetValue(value_id=B, value=3)])
 
     saved(Interrupted(str(tmp_path), earlier), graph, 3, whole=whole)
@@ -217,7 +217,7 @@ def test_a_save_that_a_later_one_came_before_changes_nothing(tmp_path, whole):
     """Least of all does it bring back what was removed."""
     graph, stale = graph_of(1), graph_of(1)
     rebase(graph, 2, [RemoveValue(value_id=A)])
-    later = changes_of(graph, 2, {"n": 2}, whole=True)
+    later = take_changes(graph, 2, {"n": 2}, whole=True)
 
     saved(Interrupted(str(tmp_path), later), stale, 1, whole=whole)
 
@@ -236,7 +236,7 @@ def history():
         removed = [RemoveValue(value_id=ulid(chance.randrange(9)))] if commit % 3 == 0 else []
         puts = [PutValue(value_id=ulid(chance.randrange(9)), value=commit) for _ in range(3)]
         rebase(graph, commit, [*puts, *removed])
-        changes = changes_of(graph, commit, {"n": commit}, whole=commit % 7 == 1)
+        changes = take_changes(graph, commit, {"n": commit}, whole=commit % 7 == 1)
         known.append((changes, contents(graph)))
     return known
 

@@ -15,8 +15,8 @@ import pytest
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.garbage_collection import Collector
 from rebaser_server.doctor.history_checks import history
-from rebaser_server.files.shared_files import Files
-from rebaser_server.store.orphan_files import Leftovers
+from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.store.orphan_files import OrphanFiles
 from tests.helpers.crashing_owner import KEPT, STEPS, VALUE, one_round
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.paths import ROOT
@@ -89,7 +89,7 @@ async def test_who_comes_next_finds_everything(
     collector = Collector(
         deployment.js,
         deployment.subjects,
-        Leftovers(Files(deployment.settings.store.root)),
+        OrphanFiles(SharedFiles(deployment.settings.store.root)),
         0,
     )
     await collector.remove(await collector.find())

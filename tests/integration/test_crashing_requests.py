@@ -37,8 +37,8 @@ async def test_those_before_and_after_it_are_applied(deployment: Deployment) -> 
     variables = SCALED | {
         "NATS__URL": deployment.nats.url,
         "STORE__ROOT": deployment.settings.store.root,
-        "SPARK__STATE": str(deployment.directory / "spark"),
-        "ATTEMPTS": "1",
+        "SPARK__STATE_DIRECTORY": str(deployment.directory / "spark"),
+        "MAX_ATTEMPTS": "1",
     }
     environment = os.environ | {f"REBASER_{name}": text for name, text in variables.items()}
     deaths = 0

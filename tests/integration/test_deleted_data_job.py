@@ -5,7 +5,7 @@ import pytest
 from rebaser_client.errors import NoSuchChangeSet, Refused
 from rebaser_server.cluster.deleted_data_job import Forgetting
 from rebaser_server.cluster.membership import Members
-from rebaser_server.files.shared_files import Files
+from rebaser_server.files.shared_files import SharedFiles
 from tests.helpers.batches import set_to
 from tests.helpers.deployment import Deployment
 from tests.helpers.workspace import Team
@@ -19,7 +19,7 @@ async def begun(deployment: Deployment) -> Team:
 async def forget(deployment: Deployment) -> None:
     """What a Rebaser does once the retention time is over."""
     js, subjects = deployment.js, deployment.subjects
-    files = Files(deployment.settings.store.root)
+    files = SharedFiles(deployment.settings.store.root)
     await Forgetting(js, subjects, files, Members(deployment.nc, subjects, "me"), keep=0).forget()
 
 

@@ -42,7 +42,7 @@ async def test_each_package_fixed_in_turn_changes_what_it_should(deployment: Dep
     packages = load()
     # a lease of the size that goes with such a batch; the daemon makes the consumer with it
     await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
-    await deployment.start(SPARK_MIN_AFFECTED="0", ACK_WAIT="60", PROGRESS_EVERY="10")
+    await deployment.start(SPARK__MIN_AFFECTED="0", ACK_WAIT="60", PROGRESS_INTERVAL="10")
     async with visiting(deployment.settings) as visitor:
         await (await visitor.enqueue(packages.updates()))
         await visitor.dvu_finished(lambda _: None)

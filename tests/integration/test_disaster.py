@@ -23,7 +23,7 @@ from tests.integration.test_backup import (
 async def asked_and_stopped(deployment: Deployment, *, purged: bool = False) -> Asked:
     """A change set with checkpoints, a log that was purged or not, and requests that wait."""
     asked = Asked(deployment)
-    await deployment.start(CHECKPOINT_EVERY="3", HISTORY__COMMITS="0" if purged else "10000")
+    await deployment.start(CHECKPOINT_EVERY="3", HISTORY__MAX_COMMITS="0" if purged else "10000")
     await asked.ask(COMMITTED)
     await saved(deployment, asked.change_set)
     async with asyncio.timeout(60):

@@ -161,7 +161,7 @@ async def test_a_checkpoint_that_says_other_than_the_log_is_found(
 
 async def test_what_nobody_finished_is_repaired(deployment: Deployment, capsys: Any) -> None:
     store = deployment.settings.store
-    soon = store.model_copy(update={"keep_unreferred": timedelta(milliseconds=10)})
+    soon = store.model_copy(update={"orphan_retention": timedelta(milliseconds=10)})
     deployment.settings = deployment.settings.model_copy(update={"store": soon})
     await deployment.js.publish(f"$O.{deployment.subjects.batches_bucket}.C.x", b"half")
 

@@ -35,7 +35,7 @@ async def outcome_of(deployment: Deployment, change_set: ChangeSet, value_id: st
 async def test_one_of_which_any_step_fails_is_counted_and_given_up(
     deployment: Deployment, step: str, reason: str
 ) -> None:
-    daemon = await deployment.start(command=failing(step), DVU_ATTEMPTS="2")
+    daemon = await deployment.start(command=failing(step), DVU_MAX_ATTEMPTS="2")
     [change_set], values = new_change_sets(1), Sum()
     await deployment.client.enqueue_updates(*change_set, values.define())
     await eventually(lambda: is_there(daemon.said("dvu failed")), within=60)
@@ -83,8 +83,8 @@ def start(deployment: Deployment, name: str) -> Daemon:
     variables = SCALED | {
         "NATS__URL": deployment.nats.url,
         "STORE__ROOT": deployment.settings.store.root,
-        "SPARK__STATE": str(deployment.directory / "spark"),
-        "DVU_ATTEMPTS": "1",
+        "SPARK__STATE_DIRECTORY": str(deployment.directory / "spark"),
+        "DVU_MAX_ATTEMPTS": "1",
     }
     daemon = Daemon(name, deployment.directory, variables, failing(DYING))
     deployment.daemons.append(daemon)

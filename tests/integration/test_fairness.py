@@ -41,7 +41,9 @@ async def test_a_change_set_that_never_rests_gives_its_slot_up_after_a_turn(
         return request
 
     async with recording(deployment) as recorder:
-        daemon = await deployment.start(CONCURRENCY="1", FAIRNESS__TURN="0.2", QUIET_PERIOD="60")
+        daemon = await deployment.start(
+            CONCURRENCY="1", FAIRNESS__MAX_HOLD="0.2", QUIET_PERIOD="60"
+        )
         await eventually(lambda: _handled(recorder, [busy]) == 1)
         await _send(deployment, other, [values.define()])
 

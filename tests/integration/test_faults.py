@@ -237,7 +237,7 @@ async def test_a_stopped_daemon_hands_its_change_sets_over_at_once(deployment: D
 async def test_what_a_checkpoint_holds_is_not_replayed(deployment: Deployment) -> None:
     """The log is purged behind the checkpoint before the last, and what is left suffices."""
     [change_set], values = new_change_sets(1), Sum()
-    await deployment.start(CHECKPOINT_EVERY="5", HISTORY__COMMITS="0")
+    await deployment.start(CHECKPOINT_EVERY="5", HISTORY__MAX_COMMITS="0")
 
     await _enqueue(deployment, [change_set], values, range(40), first=True)
     await deployment.at_rest()
@@ -274,7 +274,7 @@ async def test_a_request_at_which_processes_die_is_buried_in_the_end(
     line = CommitV1(id=RequestId(), previous=0, head=Head(epoch=1, owner="x/y", attempts=died))
     await deployment.archive(change_set).log.append([line])
 
-    await deployment.start(ATTEMPTS="1")
+    await deployment.start(MAX_ATTEMPTS="1")
     await deployment.at_rest()
 
     [letter] = await deployment.dead_letters(change_set)
@@ -296,7 +296,7 @@ async def test_a_request_whose_batch_is_missing_is_tried_again_and_then_buried(
     await deployment.js.publish(subject, payload, headers=headers)
     await deployment.client.enqueue_updates(*change_set, values.define(3, 4))
 
-    await deployment.start(ATTEMPTS="3")
+    await deployment.start(MAX_ATTEMPTS="3")
     await deployment.at_rest()
 
     [letter] = await deployment.dead_letters(change_set)
@@ -309,7 +309,7 @@ async def test_the_tasks_of_a_killed_daemon_are_taken_over_long_before_the_lease
     deployment: Deployment,
 ) -> None:
     change_sets, values = new_change_sets(3), Sum()
-    lease = {"ACK_WAIT": "120", "PROGRESS_EVERY": "10", "QUIET_PERIOD": "60"}
+    lease = {"ACK_WAIT": "120", "PROGRESS_INTERVAL": "10", "QUIET_PERIOD": "60"}
     await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
     async with recording(deployment) as recorder:
         first = await deployment.start("first", **lease)
@@ -334,7 +334,7 @@ async def test_a_dvu_that_is_due_without_request_or_task_is_found_at_the_next_st
 ) -> None:
     """What a zombie and two deaths can leave behind: only the log remembers (X2)."""
     [change_set], values = new_change_sets(1), Sum()
-    first = await deployment.start(SPARK_MIN_AFFECTED="0", SPARK__MASTER="nonsense")
+    first = await deployment.start(SPARK__MIN_AFFECTED="0", SPARK__MASTER="nonsense")
     await deployment.client.enqueue_updates(*change_set, values.define(20, 22))
 
     async def dvu_failed() -> bool:

@@ -67,7 +67,7 @@ async def test_a_request_that_names_anothers_batch_is_buried_and_the_other_one_i
     await request(deployment, change_set, thief, address)
     await request(deployment, change_set, owner, address)
 
-    await deployment.start(ATTEMPTS="1")
+    await deployment.start(MAX_ATTEMPTS="1")
     await deployment.at_rest()
 
     [letter] = await deployment.dead_letters(change_set)
@@ -135,7 +135,7 @@ async def test_a_batch_whose_description_cannot_be_read_is_buried(deployment: De
         await deployment.js.publish(meta_subject(address.object), description)
         await request(deployment, change_set, damaged, address)
 
-    daemon = await deployment.start(ATTEMPTS="1")
+    daemon = await deployment.start(MAX_ATTEMPTS="1")
     await deployment.at_rest()
 
     for change_set, description in zip(change_sets, descriptions, strict=True):
@@ -154,7 +154,7 @@ async def test_a_batch_of_which_a_part_is_lost_is_buried_and_the_change_set_goes
     await request(deployment, change_set, damaged, address)
     await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
 
-    await deployment.start(ATTEMPTS="2")
+    await deployment.start(MAX_ATTEMPTS="2")
     await deployment.at_rest()
 
     [letter] = await deployment.dead_letters(change_set)

@@ -15,8 +15,8 @@ from rebaser_core.updates import PutValue
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.batch_store import MissingBatch
 from rebaser_server.commit_log.garbage_collection import Collector
-from rebaser_server.files.shared_files import UNFINISHED, Files
-from rebaser_server.store.orphan_files import Leftovers
+from rebaser_server.files.shared_files import TEMP_DIR, SharedFiles
+from rebaser_server.store.orphan_files import OrphanFiles
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -24,7 +24,7 @@ from tests.helpers.scripted_owner import NOTHING, Owner
 
 
 def collector(deployment: Deployment, grace: float = 0) -> Collector:
-    leftovers = Leftovers(Files(deployment.settings.store.root))
+    leftovers = OrphanFiles(SharedFiles(deployment.settings.store.root))
     return Collector(deployment.js, deployment.subjects, leftovers, grace)
 
 
@@ -93,7 +93,7 @@ async def test_what_a_request_a_dead_letter_or_a_line_refers_to_stays(
 async def test_what_is_young_is_left_alone(deployment: Deployment) -> None:
     """A client has placed its batch and is about to ask."""
     await placed(deployment, RequestId())
-    unfinished = Path(deployment.settings.store.root) / UNFINISHED / "mine"
+    unfinished = Path(deployment.settings.store.root) / TEMP_DIR / "mine"
     unfinished.parent.mkdir(parents=True)
     unfinished.write_bytes(b"half")
 
@@ -104,9 +104,9 @@ async def test_files_and_objects_that_were_never_finished_are_removed(
     deployment: Deployment,
 ) -> None:
     root = Path(deployment.settings.store.root)
-    (root / UNFINISHED).mkdir(parents=True)
-    (root / UNFINISHED / "old").write_bytes(b"half")
-    os.utime(root / UNFINISHED / "old", (1, 1))
+    (root / TEMP_DIR).mkdir(parents=True)
+    (root / TEMP_DIR / "old").write_bytes(b"half")
+    os.utime(root / TEMP_DIR / "old", (1, 1))
     bucket = deployment.subjects.batches_bucket
     await deployment.js.publish(f"$O.{bucket}.C.{'a' * 32}", b"half")
     collecting = collector(deployment)
@@ -115,7 +115,7 @@ async def test_files_and_objects_that_were_never_finished_are_removed(
     await collecting.remove(garbage)
 
     assert garbage.counts() == {"chunks": 1, "files": 1}
-    assert not (root / UNFINISHED / "old").exists()
+    assert not (root / TEMP_DIR / "old").exists()
     assert not await deployment.js.stream_subjects(f"OBJ_{bucket}")
 
 
@@ -154,7 +154,7 @@ async def test_a_batch_that_is_placed_again_long_after_its_request_was_handled_s
 async def test_daemons_collect_by_themselves(deployment: Deployment) -> None:
     lost = await placed(deployment, RequestId())
     for _ in range(2):
-        await deployment.start(STORE__COLLECT_EVERY="0.3", STORE__KEEP_UNREFERRED="0.1")
+        await deployment.start(STORE__GC_INTERVAL="0.3", STORE__ORPHAN_RETENTION="0.1")
 
     bucket = ObjectStore(deployment.js, deployment.subjects.batches_bucket)
 

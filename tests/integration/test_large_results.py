@@ -13,8 +13,8 @@ from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import InStore
-from rebaser_server.runtime.concurrency import alongside
-from rebaser_server.store.batch_files import shelf_in
+from rebaser_server.runtime.concurrency import background
+from rebaser_server.store.batch_files import run_of_key
 from tests.helpers.batches import Batch, new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually
@@ -70,9 +70,9 @@ async def test_many_results_are_folded_from_files(deployment: Deployment) -> Non
         addresses = [line.handled.updates for line in log.lines[change_set] if _is_result(line)]
     assert {graph.values[value].value for value in dependents} == {2}
     assert not graph.roots
-    assert [isinstance(address, InStore) and shelf_in(address.store) for address in addresses] == [
-        shelf.name for shelf in shelves(deployment)
-    ]
+    assert [
+        isinstance(address, InStore) and run_of_key(address.store) for address in addresses
+    ] == [shelf.name for shelf in shelves(deployment)]
     [shelf] = shelves(deployment)
     [handled] = [line.handled for line in log.lines[change_set] if _is_result(line)]
     batch = await deployment.archive(change_set).batches.fetch(handled.updates, handled.id)
@@ -143,7 +143,7 @@ async def _progress(
 
     async with (
         watching(deployment.js, deployment.subjects, change_set) as activities,
-        alongside(listen()),
+        background(listen()),
     ):
         yield progress
     progress += [each.details for each in told if each.kind is ActivityKind.DVU_PROGRESS]

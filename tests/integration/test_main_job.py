@@ -39,7 +39,7 @@ async def test_a_large_batch_travels_by_address_and_is_gone_once_no_line_needs_i
     deployment: Deployment,
 ) -> None:
     [change_set] = new_change_sets(1)
-    await deployment.start(HISTORY__COMMITS="0")
+    await deployment.start(HISTORY__MAX_COMMITS="0")
     ids = [new_id() for _ in range(2_000)]
 
     await deployment.client.enqueue_updates(*change_set, [put(i, n) for n, i in enumerate(ids)])
@@ -206,7 +206,7 @@ async def test_asked_again_with_the_same_id_a_handled_request_is_answered_again(
 
 async def test_the_outcome_is_known_after_its_line_was_purged(deployment: Deployment) -> None:
     [change_set], values = new_change_sets(1), Sum()
-    await deployment.start(HISTORY__COMMITS="0")
+    await deployment.start(HISTORY__MAX_COMMITS="0")
     first = await deployment.client.enqueue_updates(*change_set, values.define())
     await deployment.at_rest()
     for number in range(2):  # checkpoints beyond the one that covers it

@@ -8,11 +8,11 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from rebaser_core.updates import PutValue, RemoveValue, SetValue
-from rebaser_server.files.shared_files import Files
+from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.store import compaction
-from rebaser_server.store.batch_files import Results
+from rebaser_server.store.batch_files import BatchFiles
 from rebaser_server.store.checkpoints import Checkpoints
-from rebaser_server.store.orphan_files import Leftovers
+from rebaser_server.store.orphan_files import OrphanFiles
 from rebaser_server.values.rebase.rebase import rebase
 from tests.helpers.batches import Sum, new_id, put, set_to
 from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved, ulid
@@ -66,7 +66,7 @@ def test_checkpoints_are_kept_tidied_and_read_back(root, options, monkeypatch):
         rebase(graph, commit, [PutValue(value_id=ulid(3), value=commit)])
         saved(checkpoints, graph, commit)
 
-    done = compaction.tidy(checkpoints, CHANGE_SET, 0, 0)
+    done = compaction.compact(checkpoints, CHANGE_SET, 0, 0)
 
     assert done == "small files merged"
     assert contents(checkpoints.load(CHANGE_SET).graph) == contents(graph)
@@ -88,11 +88,11 @@ def test_of_two_writers_the_later_state_wins(root, options):
 
 
 def test_results_lie_there_until_they_are_deleted(root, options):
-    results = Results(root, options)
+    results = BatchFiles(root, options)
     results.put("key", b"one")
     results.put("key", b"two")
     assert results.get("key") == b"two"
-    leftovers = Leftovers(Files(root, options))
+    leftovers = OrphanFiles(SharedFiles(root, options))
     assert [found.key for found in leftovers.older_than(4e9)] == ["key"]
 
     results.delete("key")

@@ -154,7 +154,7 @@ async def test_what_was_given_up_is_computed_again_once_there_is_something_to_ru
     deployment: Deployment, operator: Commands, gate: Gate, change_set: ChangeSet
 ) -> None:
     """D6: after too many updates that failed its values are, until somebody asks."""
-    hasty = await deployment.start(DVU_DEADLINE="0.01", DVU_ATTEMPTS="1")
+    hasty = await deployment.start(DVU_DEADLINE="0.01", DVU_MAX_ATTEMPTS="1")
     await deployment.client.enqueue_updates(*change_set, gate.define(5))
     await deployment.at_rest()
     hasty.kill()

@@ -5,7 +5,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
 from rebaser_server.commit_log.state import State
 from rebaser_server.processor.outcome_lookup import Outcomes
-from rebaser_server.store.checkpoints import changes_of
+from rebaser_server.store.checkpoints import take_changes
 from tests.helpers.deployment import Deployment, new_change_sets
 
 
@@ -32,7 +32,7 @@ async def test_the_line_of_a_duplicate_is_not_taken_for_the_one_that_settled_the
     commit, settled = await line(deployment, change_set, 0, applied)
     state.advance(commit, settled)
     archive.checkpoints.save(
-        change_set, changes_of(state.graph, settled, state.small(), whole=True)
+        change_set, take_changes(state.graph, settled, state.small(), whole=True)
     )
     again = Handled(id=request_id, sequence=2, outcome=Outcome.DUPLICATE)
     await line(deployment, change_set, settled, again)

@@ -109,7 +109,7 @@ async def test_values_up_to_the_limit_are_read_back(deployment: Deployment) -> N
 
 async def test_what_is_too_much_for_an_answer_is_refused(deployment: Deployment) -> None:
     [change_set] = new_change_sets(1)
-    await deployment.start(QUESTIONS__ANSWER_BYTES=str(MIB))
+    await deployment.start(QUERIES__MAX_REPLY_BYTES=str(MIB))
     ids = [new_id() for _ in range(3)]
     await committed(deployment, change_set, [put(i, "x" * 400_000) for i in ids])
     reader = deployment.client.reader(*change_set)

@@ -37,7 +37,7 @@ async def test_of_lines_sent_ahead_only_the_refused_one_is_not_applied(
 
     await deployment.nc.subscribe(deployment.subjects.commits(change_set), cb=see)
     async with recording(deployment) as recorder:
-        daemon = await deployment.start(ATTEMPTS="2")
+        daemon = await deployment.start(MAX_ATTEMPTS="2")
         await deployment.at_rest()
 
     refused = [at for at, line in enumerate(sent) if len(line.data) > LARGEST_LINE]

@@ -12,7 +12,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.registry_records import Standing
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import NotRetained
-from rebaser_server.store.compaction import drop_superseded, tidy
+from rebaser_server.store.compaction import compact, drop_superseded
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.random_batches import contents
@@ -73,7 +73,7 @@ async def test_a_tidied_table_still_has_the_past_that_is_kept(deployment: Deploy
         for number in (first, first + 1, 45, 59):
             assert await value_at(owner, ids[0], commits[number]) == number
 
-    merged = tidy(checkpoints, change_set, 0, 0)
+    merged = compact(checkpoints, change_set, 0, 0)
     assert merged == "small files merged"
     assert len(checkpoints.open(change_set).file_uris()) == 1
     await require_past(1)
@@ -96,7 +96,7 @@ async def test_rows_are_dropped_when_that_is_worth_it(deployment: Deployment) ->
     for number in range(12):
         commit = await owner.commit([put(i, number) for i in ids])
         await owner.checkpoint()
-        done.append(tidy(owner.archive.checkpoints, change_set, commit, 0))
+        done.append(compact(owner.archive.checkpoints, change_set, commit, 0))
 
     assert done.count("superseded rows dropped") == 3
     assert await value_at(owner, ids[5], commit) == 11

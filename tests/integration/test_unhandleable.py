@@ -134,7 +134,7 @@ async def test_a_store_that_fails_for_longer_than_all_attempts_buries_nothing(
     wall = Path(deployment.settings.store.root) / "results"
     wall.parent.mkdir(parents=True, exist_ok=True)
     wall.write_text("")
-    daemon = await deployment.start(ATTEMPTS="1")
+    daemon = await deployment.start(MAX_ATTEMPTS="1")
     await deployment.client.enqueue_updates(
         *change_set, [*values.define(3, 4), *a_correction_and_600_more(values)]
     )

@@ -51,7 +51,7 @@ class Lead(Asker):
         self._leading = leading
         with suppress(ClientError, TimeoutError):
             async with asyncio.timeout(DEFINED_WITHIN):
-                await self._created(leading)
+                await self._create(leading)
                 await leading.define(self._client)
             for act in self._acts:
                 await asyncio.sleep(act.pause)
@@ -59,7 +59,7 @@ class Lead(Asker):
                 with suppress(ClientError, JetStreamError):
                     await leading.do(self._client, act.what, act.branch)
 
-    async def _created(self, leading: Leading) -> None:
+    async def _create(self, leading: Leading) -> None:
         while True:  # the registry is asked once each time
             with suppress(JetStreamError):
                 return await leading.create(self._client)

@@ -134,7 +134,7 @@ class Rebaser(Person):
         """As SIGTERM."""
         self._leaving = True
         if self.shutdown is not None:
-            self._loop.call_soon(self.shutdown.ask, context=self.process.context)
+            self._loop.call_soon(self.shutdown.set, context=self.process.context)
 
     def cancel(self) -> None:
         """As the second signal."""

@@ -18,7 +18,7 @@ from rebaser_server.commit_log.batch_store import Batches
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import Archive
-from rebaser_server.store.batch_files import Results
+from rebaser_server.store.batch_files import BatchFiles
 from rebaser_server.store.checkpoints import Checkpoints
 from tests.chaos.checker import judge
 from tests.chaos.history import Kind
@@ -213,7 +213,7 @@ class World:
 
     async def _state(self, js: JetStream, change_set: ChangeSet) -> State:
         root = str(self._store or "/nowhere")
-        batches = Batches(ObjectStore(js, self._subjects.batches_bucket), Results(root))
+        batches = Batches(ObjectStore(js, self._subjects.batches_bucket), BatchFiles(root))
         log = CommitLog(js, self._subjects, change_set)
         until, last = await log.last()
         if last is None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_server.settings.redaction import masked_url
+from rebaser_server.settings.redaction import redact_url
 from rebaser_server.settings.settings import Settings
 
 SECRET = "hush-hush"
@@ -46,4 +46,4 @@ def test_what_is_in_force_is_not_what_is_shown() -> None:
 
 @pytest.mark.parametrize("url", ["127.0.0.1:4222", "nats://a:1,nats://b:2", "/some/where", ""])
 def test_a_url_without_secrets_stays_as_it_is(url: str) -> None:
-    assert masked_url(url) == url
+    assert redact_url(url) == url

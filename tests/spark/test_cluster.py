@@ -8,7 +8,7 @@ from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
-from rebaser_server.files.shared_files import Files
+from rebaser_server.files.shared_files import SharedFiles
 from tests.spark.servers import HERE, cluster, free_port, listening
 from tests.spark.test_spark_executor import wide
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 async def test_a_cluster_evaluates_and_leaves_large_results_in_the_store(tmp_path: Path) -> None:
     port = free_port()
-    store = RunStore(Files(str(tmp_path / "store")), "ab" * 32)
+    store = RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
     with cluster(tmp_path, port, workers=2) as url:
         await listening(port)
         options = SparkOptions(

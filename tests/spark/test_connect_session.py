@@ -12,7 +12,7 @@ from rebaser_server.compute.spark import connect_session
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
-from rebaser_server.files.shared_files import Files
+from rebaser_server.files.shared_files import SharedFiles
 from tests.helpers.graph_builder import eventually, is_running, pids_in
 from tests.spark.servers import connect_server, free_port, listening
 from tests.spark.test_spark_executor import python, wide
@@ -38,7 +38,7 @@ def executor_at(port: int, directory: Path) -> SparkExecutor:
 async def test_a_connect_server_does_what_a_jvm_of_ours_does(port: int, tmp_path: Path) -> None:
     """Large results in the run store; a run is cancelled by itself; a crash fails its run alone."""
     executor = executor_at(port, tmp_path)
-    store = RunStore(Files(str(tmp_path / "store")), "ab" * 32)
+    store = RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
     try:
         units = plan(wide(20_000).graph, slots=2).units
         outcomes = await executor.run(units, store=store)

@@ -18,7 +18,7 @@ from rebaser_server.compute.runs.bisection import run_isolated
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.compute.units.unit_result import decode_result
-from rebaser_server.files.shared_files import Files
+from rebaser_server.files.shared_files import SharedFiles
 from tests.helpers.graph_builder import Builder, eventually, is_running, pids_in
 from tests.helpers.paths import ROOT
 
@@ -176,7 +176,7 @@ async def test_a_small_run_does_not_wait_for_a_large_one(
     large = asyncio.create_task(
         executor.run(
             units,
-            store=RunStore(Files(str(tmp_path / "store")), "ab" * 32),
+            store=RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32),
             on_progress=lambda done, _of: progress.append(done),
         )
     )

@@ -13,9 +13,9 @@ from rebaser_core.jetstream import JetStream, ObjectStore, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.commands.support.permissions import PermissionWatch
 from rebaser_server.commit_log.batch_store import Batches
-from rebaser_server.settings.nats_connection import connect_options, jetstream
+from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import Settings
-from rebaser_server.store.batch_files import Results
+from rebaser_server.store.batch_files import BatchFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,11 @@ async def open_deployment(settings: Settings) -> AsyncIterator[Deployment]:
     prefix = settings.nats.prefix
     watch = PermissionWatch(settings.nats.user)
     async with connected(connect_options(settings), on_error=watch.on_error) as nc:
-        js = jetstream(nc, settings.nats)
+        js = open_jetstream(nc, settings.nats)
         async with RebaserClient.on(nc, js, prefix=prefix, author=settings.author) as client:
             subjects = Subjects(prefix)
             bucket = ObjectStore(js, subjects.batches_bucket)
-            results = Results(settings.store.root, settings.store.options)
+            results = BatchFiles(settings.store.root, settings.store.options)
             batches = Batches(bucket, results)
             with watch.enforced():
                 yield Deployment(js, subjects, client, batches, settings)

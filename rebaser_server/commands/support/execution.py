@@ -11,6 +11,7 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import JetStreamError, Unreachable
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.hints import hint_for
+from rebaser_server.settings.renamed_variables import BothNamesGiven, rename_variables
 from rebaser_server.settings.settings import Settings, unknown_variables
 from rebaser_server.telemetry import tracing
 from rebaser_server.terminal.lines import complain
@@ -45,6 +46,11 @@ class _BadSettings(Exception):
 
 
 def _settings() -> Settings:
+    try:
+        warnings = rename_variables(os.environ)
+    except BothNamesGiven as error:
+        raise _BadSettings(f"rebaser: {error}") from error
+    complain(*(f"rebaser: {warning}" for warning in warnings))
     unknown = unknown_variables(dict(os.environ))
     if unknown:
         raise _BadSettings(

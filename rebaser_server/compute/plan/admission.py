@@ -56,7 +56,7 @@ def refused_unit(graph: Graph, indices: NDArray[np.int32], needed: float, most: 
     count = len(indices)
     message = (
         f"not computed: values that depend on each other need {needed / _MIB:,.4g} MiB of text "
-        f"together; at most {most / _MIB:,.4g} are allowed (REBASER_DVU_BLOB_BYTES)"
+        f"together; at most {most / _MIB:,.4g} are allowed (REBASER_DVU_WORK_UNIT_BYTES)"
     )
     return WorkUnit(
         [(FAILED_RUNTIME, message)],

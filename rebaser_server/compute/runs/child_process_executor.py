@@ -14,7 +14,7 @@ from rebaser_server.compute.runs.worker_process import WorkerProcess
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.compute.units.work_unit import WorkUnit
-from rebaser_server.runtime.concurrency import alongside
+from rebaser_server.runtime.concurrency import background
 
 
 class ChildProcessExecutor:
@@ -40,7 +40,7 @@ class ChildProcessExecutor:
         on_progress: OnProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
         run = DvuRun(f"beside-{uuid4()}", units, store)
-        async with alongside(_report(run, on_progress)):
+        async with background(_report(run, on_progress)):
             while tasks := await asyncio.to_thread(run.next_tasks):
                 for number, task in tasks.items():
                     async with self._lock:

@@ -26,7 +26,7 @@ from rebaser_server.compute.units.unit_result import (
     decode_result,
     write_result,
 )
-from rebaser_server.files.shared_files import Files
+from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.values.canonical_json import dumps, loads
 
 _COSTS: Final = "costs"
@@ -69,7 +69,7 @@ class StoredResult:
 class RunStore:
     """All methods block."""
 
-    files: Files
+    files: SharedFiles
     key: str
     """64 hexadecimal digits."""
 
@@ -103,7 +103,7 @@ class RunStore:
         return {(runtime, code): cost for runtime, code, cost in rows}
 
     def names(self) -> list[str]:
-        return self.files.names(self._path(""))
+        return self.files.list_names(self._path(""))
 
     def put_progress(self, run: str, digest: str, done: int) -> None:
         self.files.put(self._path(f"{_PROGRESS}/{run}-{digest}"), str(done).encode())
@@ -111,7 +111,7 @@ class RunStore:
     def progress(self, run: str) -> dict[str, int]:
         """Values done of each of the run's units that take long enough to tell."""
         done = {}
-        for name in self.files.names(self._path(_PROGRESS)):
+        for name in self.files.list_names(self._path(_PROGRESS)):
             if name.startswith(f"{run}-"):
                 with suppress(FileNotFoundError):
                     told = self.files.get(self._path(f"{_PROGRESS}/{name}"))

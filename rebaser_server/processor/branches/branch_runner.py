@@ -14,7 +14,7 @@ from rebaser_server.processor.checkpointer import Checkpointing
 from rebaser_server.processor.outcome_lookup import Outcomes
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.rejection import REASON_LENGTH
-from rebaser_server.runtime.concurrency import alongside
+from rebaser_server.runtime.concurrency import background
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks whether what keeps a branch from being quiet is done."""
@@ -69,7 +69,7 @@ class Branching:
 
     async def run(self) -> Never:
         """Follow and finish until cancelled."""
-        async with alongside(self._closer.run()):
+        async with background(self._closer.run()):
             await self._following.run()
         raise AssertionError("it follows until it is cancelled")
 

@@ -14,7 +14,7 @@ from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.errors import RetryLater, Unwritten, WorkEnded
 from rebaser_server.processor.dvu.results import Findings
 from rebaser_server.processor.ownership import Ownership
-from rebaser_server.runtime.transient_errors import is_weather
+from rebaser_server.runtime.transient_errors import is_transient
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
@@ -82,7 +82,7 @@ class Settling:
             raise
         except Exception as error:
             why = error.__cause__ if isinstance(error, Unwritten) and error.__cause__ else error
-            if is_weather(why):
+            if is_transient(why):
                 reason = f"an update's result was not committed: {why}"
                 raise RetryLater(reason) from error
             raise await self._failed(error, settled) from error

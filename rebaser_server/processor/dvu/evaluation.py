@@ -14,7 +14,7 @@ from rebaser_server.compute.runs.progress_deadline import ProgressDeadline
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.processor.notifier import Announcer
-from rebaser_server.runtime.concurrency import alongside
+from rebaser_server.runtime.concurrency import background
 
 REPORT_EVERY: Final = 1.0  # seconds
 SHORTEST_LIMIT: Final = 5.0
@@ -50,7 +50,7 @@ class Evaluating:
             progress.append((done, in_all))
             deadline.record(done, in_all)
 
-        async with deadline.limiting(), alongside(self._report(progress, claim)):
+        async with deadline.limiting(), background(self._report(progress, claim)):
             if not is_suspect:
                 return await self.executor.run(planned.units, store=shelf, on_progress=told)
             return await run_isolated(

@@ -6,7 +6,7 @@ from typing import Final
 from rebaser_server.compute.errors import DvuError
 from rebaser_server.compute.failure_text import MAX_MESSAGE, describe
 from rebaser_server.errors import WorkEnded
-from rebaser_server.runtime.transient_errors import is_weather
+from rebaser_server.runtime.transient_errors import is_transient
 
 FIRST_DELAY: Final = 1.0  # seconds until a failed update is tried again, doubled up to
 LONGEST_DELAY: Final = 60.0
@@ -19,7 +19,7 @@ _DOUBLED: Final = 10
 
 def ends_the_run(error: Exception) -> bool:
     """Whether it is no fault of the update: the change set is another's, or NATS is away."""
-    is_of_nats = is_weather(error) and not isinstance(error, OSError)
+    is_of_nats = is_transient(error) and not isinstance(error, OSError)
     return is_of_nats or isinstance(error, WorkEnded)
 
 

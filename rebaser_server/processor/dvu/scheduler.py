@@ -34,8 +34,8 @@ from rebaser_server.processor.dvu.failures import (
 from rebaser_server.processor.dvu.results import gathered, given_up, unplanned
 from rebaser_server.processor.notifier import Announcer
 from rebaser_server.processor.ownership import Ownership
-from rebaser_server.runtime.concurrency import Wish
-from rebaser_server.runtime.transient_errors import is_weather
+from rebaser_server.runtime.concurrency import Interrupt
+from rebaser_server.runtime.transient_errors import is_transient
 
 log: Final = structlog.get_logger()
 
@@ -71,7 +71,7 @@ class SerialDvu:
         attempts: int,
         limits: CallLimits,
         blob_bytes: int,
-        cancels: Wish,
+        cancels: Interrupt,
     ) -> None:
         """`cancels` raises `Cancelled` while an update is evaluated; it stays due.
 
@@ -166,7 +166,7 @@ class SerialDvu:
         if update.error is not None:
             raise update.error
         claim, planned, shelf = update.claim, update.planned, update.shelf
-        self._announcer.board.sketched(self._change_set, planned.preview)
+        self._announcer.board.set_sketch(self._change_set, planned.preview)
         await self._tell(ActivityKind.DVU_STARTED, claim, affected=planned.affected)
         started = asyncio.get_running_loop().time()
         self._cancels.clear()
@@ -240,7 +240,7 @@ class SerialDvu:
     async def _failed(self, update: _Update, error: Exception) -> None:
         """Count it and wait, or after too many give the update up (D6)."""
         reason = reason_of(error)
-        if is_weather(error):  # the store is away, or full: that fails no values
+        if is_transient(error):  # the store is away, or full: that fails no values
             log.warning("dvu postponed", reason=reason)
             await self._later(STORE_DELAY)
             return

@@ -8,7 +8,7 @@ import pytest
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_server.cluster.slot_pool import LONGEST_PUT_OFF, RETURNS, Fairness, Slots
 from rebaser_server.errors import SlotWanted
-from rebaser_server.runtime.concurrency import alongside
+from rebaser_server.runtime.concurrency import background
 from tests.helpers.eventually import eventually
 
 BUSY, OTHER, NEWCOMER = WorkspaceId(), WorkspaceId(), WorkspaceId()
@@ -105,7 +105,7 @@ async def test_in_a_workspace_the_idle_give_way_and_then_those_whose_turn_is_ove
     process.put_off(one_of(BUSY))
     process.put_off(one_of(BUSY))
 
-    async with alongside(process.make_room()):
+    async with background(process.make_room()):
         with pytest.raises(SlotWanted):
             async with idle.waiting(lambda: False):
                 await asyncio.sleep(10)
@@ -124,12 +124,12 @@ async def test_however_often_it_looks_it_asks_one_to_go_for_each_task_that_was_p
     for change_set in refused * 2:  # they came again before anybody had gone
         process.put_off(change_set)
 
-    async with alongside(process.make_room()):
-        await eventually(lambda: any(turn.asked for turn in idle))
+    async with background(process.make_room()):
+        await eventually(lambda: any(turn.is_set for turn in idle))
         seen = len(looks)
         await eventually(lambda: len(looks) >= seen + 3)
 
-    assert sum(turn.asked for turn in idle) == 3
+    assert sum(turn.is_set for turn in idle) == 3
     for wait in waits:
         wait.cancel()
     await asyncio.wait(waits)

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from rebaser_server.errors import BackgroundEnded, Interrupted, LeaseLost, Overtaken, RetryLater
-from rebaser_server.runtime.concurrency import Shutdown, alongside, each
+from rebaser_server.runtime.concurrency import Shutdown, background, for_each_concurrently
 
 FORBIDDING = [LeaseLost("lease"), Overtaken("overtaken")]
 OTHERS = [RetryLater("later", 1.0), Interrupted("stop"), ValueError("unforeseen")]
@@ -29,7 +29,7 @@ async def test_no_error_hides_that_nothing_may_be_settled(forbidding, other, in_
     body, beside = (forbidding, other) if in_body else (other, forbidding)
 
     async def both():
-        async with alongside(raising(beside)):
+        async with background(raising(beside)):
             await asyncio.sleep(0)
             raise body
 
@@ -44,7 +44,7 @@ async def test_an_error_beside_the_body_ends_it_and_leaves_bare():
         raise ValueError("beside")
 
     with pytest.raises(ValueError, match="beside"):
-        async with alongside(fails()):
+        async with background(fails()):
             await asyncio.Event().wait()
 
 
@@ -53,7 +53,7 @@ async def test_work_that_returns_before_the_body_ends_it():
         await asyncio.sleep(0)
 
     with pytest.raises(BackgroundEnded, match="returns"):
-        async with alongside(returns()):
+        async with background(returns()):
             await asyncio.Event().wait()
 
 
@@ -65,7 +65,7 @@ async def test_work_that_is_cancelled_before_the_body_ends_it():
         await asyncio.sleep(0)
 
     with pytest.raises(BackgroundEnded, match="gives_up"):
-        async with alongside(gives_up()):
+        async with background(gives_up()):
             await asyncio.Event().wait()
 
 
@@ -76,7 +76,7 @@ async def test_work_ends_with_the_body_in_silence(steps):
             await asyncio.Event().wait()
 
     for work in (asyncio.Event().wait, swallows):
-        async with alongside(work()):
+        async with background(work()):
             for _ in range(steps):
                 await asyncio.sleep(0)
     gc.collect()  # what was never awaited would warn
@@ -92,7 +92,7 @@ async def test_work_ends_with_a_body_that_is_cancelled():
             ended.set()
 
     async def body():
-        async with alongside(works()):
+        async with background(works()):
             await asyncio.Event().wait()
 
     task = asyncio.create_task(body())
@@ -106,7 +106,7 @@ async def test_work_ends_with_a_body_that_is_cancelled():
 
 async def test_a_wait_is_over_at_once_when_a_stop_was_asked_for_before():
     shutdown = Shutdown()
-    shutdown.ask()
+    shutdown.set()
 
     with pytest.raises(Interrupted):
         async with shutdown.interrupts():
@@ -125,8 +125,8 @@ async def test_whoever_waits_is_interrupted_and_nobody_else_is():
     ends.cancel()
     await asyncio.wait([ends])
 
-    shutdown.ask()
-    shutdown.ask()
+    shutdown.set()
+    shutdown.set()
 
     with pytest.raises(Interrupted):
         await waits
@@ -141,7 +141,7 @@ async def test_who_is_cancelled_and_interrupted_at_once_is_cancelled():
         await asyncio.sleep(0)
 
         for each_one in (first, second):
-            (shutdown.ask if each_one == "ask" else task.cancel)()
+            (shutdown.set if each_one == "ask" else task.cancel)()
 
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -158,7 +158,7 @@ async def test_each_is_done_so_many_at_a_time():
         at_work -= 1
         done.append(item)
 
-    await each(range(10), do, 3)
+    await for_each_concurrently(range(10), do, 3)
 
     assert (sorted(done), most) == (list(range(10)), 3)
 
@@ -173,6 +173,6 @@ async def test_the_first_error_ends_the_others_and_is_raised_as_it_is():
         await asyncio.Event().wait()
 
     with pytest.raises(LookupError):
-        await each(range(10), do, 3)
+        await for_each_concurrently(range(10), do, 3)
 
     assert begun == [0, 1, 2]

@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from rebaser_core.errors import MalformedMessage
-from rebaser_server.runtime.containment import LINES, contained
+from rebaser_server.runtime.containment import MAX_LINES, contained
 
 
 def skipped(what):
@@ -32,7 +32,7 @@ def test_what_ends_the_process_is_let_through(error):
 
 
 def test_what_concerns_all_items_is_let_through():
-    with pytest.raises(BrokenPipeError), contained("record", but=(OSError,)):
+    with pytest.raises(BrokenPipeError), contained("record", passing=(OSError,)):
         raise BrokenPipeError
 
 
@@ -51,11 +51,11 @@ def test_the_same_item_is_logged_once_and_counted_each_time():
 
 def test_a_crowd_of_bad_items_does_not_fill_the_log():
     with capture_logs() as logs:
-        for number in range(10 * LINES):
+        for number in range(10 * MAX_LINES):
             with contained("object", number=number):
                 raise ValueError
 
-    assert len(logs) == LINES
+    assert len(logs) == MAX_LINES
 
 
 def test_what_a_terminal_would_not_just_show_is_escaped():

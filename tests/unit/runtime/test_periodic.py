@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from rebaser_core.jetstream import Unreachable
-from rebaser_server.runtime.periodic import LONGEST, every
+from rebaser_server.runtime.periodic import MAX_BACKOFF, repeat_every
 
 
 class Enough(BaseException):
@@ -28,7 +28,7 @@ async def pauses_of(errors, seconds):
             raise Enough
 
     with pytest.raises(Enough):
-        await every(seconds, do, "takeover", first=0, spread=0, pause=pause)
+        await repeat_every(seconds, do, "takeover", first_delay=0, jitter=0, pause=pause)
     return pauses
 
 
@@ -40,7 +40,7 @@ async def test_failures_in_a_row_come_ever_more_seldom():
     failing = [Unreachable("gone")] * 9
 
     assert await pauses_of([*failing, None], 0.5) == [
-        1, 2, 4, 8, 16, LONGEST, LONGEST, LONGEST, LONGEST, 0.5,
+        1, 2, 4, 8, 16, MAX_BACKOFF, MAX_BACKOFF, MAX_BACKOFF, MAX_BACKOFF, 0.5,
     ]  # fmt: skip
 
 
@@ -49,7 +49,7 @@ async def test_cancellation_ends_it():
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await every(1, do, "takeover", first=0)
+        await repeat_every(1, do, "takeover", first_delay=0)
 
 
 async def test_an_error_that_is_ours_is_logged_with_its_trace_and_one_of_nats_without():

@@ -10,7 +10,7 @@ import rebaser_server
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import ApiError, JetStreamError, Unreachable
 from rebaser_server.errors import Unwritten, WorkEnded
-from rebaser_server.runtime.transient_errors import LONGEST_DELAY, backoff, is_weather
+from rebaser_server.runtime.transient_errors import LONGEST_DELAY, backoff, is_transient
 
 WAITED_FOR = {
     "ConsumerGone",
@@ -51,7 +51,7 @@ def every_kind() -> list[type[Exception]]:
 def test_each_error_is_either_waited_for_or_counted(kind: type[Exception]) -> None:
     error = kind(400, 10060, "refused") if issubclass(kind, ApiError) else made(kind)
 
-    assert is_weather(error) is (kind.__name__ in WAITED_FOR)
+    assert is_transient(error) is (kind.__name__ in WAITED_FOR)
 
 
 def made(kind: type[Exception]) -> Exception:
@@ -61,18 +61,18 @@ def made(kind: type[Exception]) -> Exception:
 
 
 def test_what_the_server_could_not_do_is_waited_for_and_what_it_refused_is_counted() -> None:
-    assert is_weather(ApiError(503, 10077, "disk"))
-    assert not is_weather(ApiError(400, 10060, "expected stream does not match"))
+    assert is_transient(ApiError(503, 10077, "disk"))
+    assert not is_transient(ApiError(400, 10060, "expected stream does not match"))
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.ETIMEDOUT, errno.EACCES])
 def test_a_store_that_fails_is_waited_for(number: int) -> None:
-    assert is_weather(OSError(number, "no"))
-    assert is_weather(TimeoutError())
+    assert is_transient(OSError(number, "no"))
+    assert is_transient(TimeoutError())
 
 
 def test_any_other_error_is_counted() -> None:
-    assert not any(map(is_weather, (ValueError(), MemoryError(), KeyError("x"))))
+    assert not any(map(is_transient, (ValueError(), MemoryError(), KeyError("x"))))
 
 
 def test_the_delay_doubles_up_to_the_longest_with_jitter() -> None:

@@ -6,12 +6,12 @@ import pytest
 from pydantic import ValidationError
 
 from rebaser_core.messages import InStore
-from rebaser_server.store.batch_files import Results
+from rebaser_server.store.batch_files import BatchFiles
 
 
 @pytest.fixture
 def results(tmp_path):
-    return Results(str(tmp_path / "store"))
+    return BatchFiles(str(tmp_path / "store"))
 
 
 def test_what_was_put_is_got_until_it_is_deleted(results):

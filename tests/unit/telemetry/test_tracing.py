@@ -13,7 +13,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.trace_context import MOST_LINKS, context_of, injected, is_on, named_in
 from rebaser_server.processor.pending_dvu import Owed
 from rebaser_server.telemetry import logs
-from rebaser_server.telemetry.tracing import exported, is_wanted
+from rebaser_server.telemetry.tracing import exported, is_enabled
 from tests.helpers.deployment import new_change_sets
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
@@ -36,7 +36,7 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 def test_traces_are_sent_only_where_the_variables_say_so(
     environment: dict[str, str], wanted: bool
 ) -> None:
-    assert is_wanted(environment) is wanted
+    assert is_enabled(environment) is wanted
 
 
 def test_a_protocol_that_is_not_there_is_told_of_and_the_work_goes_on(

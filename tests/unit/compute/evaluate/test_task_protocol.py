@@ -12,13 +12,13 @@ from rebaser_server.compute.units.culprits import prefix
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.compute.units.unit_result import UnitResult, decode_result
 from rebaser_server.compute.units.work_unit import WorkUnit, digest_of
-from rebaser_server.files.shared_files import Files
+from rebaser_server.files.shared_files import SharedFiles
 from tests.helpers.graph_builder import Builder, install
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> RunStore:
-    return RunStore(Files(str(tmp_path / "store")), "ab" * 32)
+    return RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
 
 
 def chain(count: int) -> bytes:

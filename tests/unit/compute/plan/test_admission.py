@@ -52,7 +52,7 @@ def test_values_that_need_too_much_together_fail_with_the_name_of_the_setting() 
     assert found["fine"] == ("ok", 1)
     for value_id in ("large", "after"):
         assert found[value_id][0] == "failed"
-        assert "(REBASER_DVU_BLOB_BYTES)" in found[value_id][1]
+        assert "(REBASER_DVU_WORK_UNIT_BYTES)" in found[value_id][1]
 
 
 def test_what_many_take_counts_once() -> None:

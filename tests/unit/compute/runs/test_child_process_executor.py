@@ -14,7 +14,7 @@ from rebaser_server.compute.runs.child_process_executor import ChildProcessExecu
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.compute.units.unit_result import decode_result
 from rebaser_server.compute.units.work_unit import WorkUnit
-from rebaser_server.files.shared_files import Files
+from rebaser_server.files.shared_files import SharedFiles
 from tests.helpers.graph_builder import Builder, eventually, install, is_running, pids_in
 
 FUNCTIONS = """
@@ -104,7 +104,7 @@ async def test_a_small_run_does_not_wait_for_a_large_one(
     build.source("value", 1)
     for n in range(6_000):
         build.dependent(f"{n}", "slow", {"value": f"{n - 1}" if n else "value"}, "python")
-    store = RunStore(Files(str(tmp_path / "store")), "ab" * 32)
+    store = RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
     large = asyncio.create_task(executor.run(plan(build.graph, slots=1).units, store=store))
     await eventually(lambda: "progress" in store.names())
 

@@ -12,7 +12,7 @@ from rebaser_server.compute.runs.run import DvuRun
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.compute.units.work_unit import WorkUnit
-from rebaser_server.files.shared_files import Files
+from rebaser_server.files.shared_files import SharedFiles
 from tests.helpers.graph_builder import install
 
 LEVELS, WIDTH = 3, 400
@@ -73,7 +73,7 @@ def above(level: int, n: int) -> int:
 
 async def test_levels_that_are_done_are_not_computed_again(tmp_path: Path, log: Path) -> None:
     """The second attempt knows nothing of costs but what the first has left, and learns others."""
-    unit, store = layers().encode(), RunStore(Files(str(tmp_path / "store")), "ab" * 32)
+    unit, store = layers().encode(), RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
     first = LevelParallelExecutor(Here(sound=2), 2, costs=CostModel({FUNCTION: 0.01}))
     with pytest.raises(RunFailed):
         await first.run([unit], store=store)

@@ -21,7 +21,7 @@ from rebaser_server.compute.plan import affected as closures
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.work_unit import WorkUnit
 from rebaser_server.store import graph_loader, table_schema
-from rebaser_server.store.table_schema import graph_of, rows_of
+from rebaser_server.store.table_schema import graph_from_table, rows_of
 from rebaser_server.values.graph import (
     Graph,
     ValueStatus,
@@ -60,8 +60,8 @@ THRESHOLDS = [
     (adjacency, "_CHUNK", 1),
     (toposort, "_NARROW", 0),
     (closures, "_NARROW", 0),
-    (table_schema, "_AT_ONCE", 3),
-    (table_schema, "_MOST_BYTES", 100),
+    (table_schema, "_CHUNK", 3),
+    (table_schema, "_MAX_COLUMN_BYTES", 100),
 ]
 
 
@@ -100,7 +100,7 @@ def test_compaction_changes_nothing_that_can_be_seen(history, when):
 def test_what_was_saved_and_loaded_goes_on_as_what_was_not(history, batch):
     """Also the names, ids and roots that are looked up in columns from then on."""
     live = after(history)
-    loaded = graph_of(rows_of(live, {}, 1, whole=True))
+    loaded = graph_from_table(rows_of(live, {}, 1, whole=True))
     assert contents(loaded) == contents(live)
 
     assert bytes_of(rebase(loaded, 99, batch)) == bytes_of(rebase(live, 99, batch))
@@ -126,7 +126,7 @@ def test_rows_of_what_was_touched_bring_a_table_to_the_present(history):
             graph.compact()
     table = pa.concat_tables(reversed(tables))
 
-    assert contents(graph_of(table)) == contents(graph)
+    assert contents(graph_from_table(table)) == contents(graph)
 
 
 def planned(graph):
@@ -202,13 +202,15 @@ def test_a_table_from_before_is_loaded_by_its_inputs():
     table = rows_of(graph, {}, 2, whole=True)
     without = table.drop_columns(["arguments", "input_hashes"])
 
-    assert contents(graph_of(without)) == contents(graph)
+    assert contents(graph_from_table(without)) == contents(graph)
     with pytest.raises(graph_loader.InputsNeeded):
-        graph_of(without.drop_columns("inputs"))
+        graph_from_table(without.drop_columns("inputs"))
 
     place = table.schema.get_field_index("input_hashes")
     wrong = pa.array([None if h is None else b"x" * len(h) for h in table[place].to_pylist()])
-    assert contents(graph_of(table.set_column(place, table.field(place), wrong))) == contents(graph)
+    assert contents(
+        graph_from_table(table.set_column(place, table.field(place), wrong))
+    ) == contents(graph)
 
 
 def test_ids_whose_hashes_collide_are_told_apart():
@@ -223,12 +225,12 @@ def test_ids_whose_hashes_collide_are_told_apart():
     ):
         rebase(graph, 1, [*puts, dependent])
         table = rows_of(graph, {}, 1, whole=True)
-        loaded = graph_of(table)
+        loaded = graph_from_table(table)
 
         assert contents(loaded) == contents(graph)
         assert loaded.values[ulid(13)].value == 13
         with pytest.raises(graph_loader.InputsNeeded):
-            graph_of(table.drop_columns("inputs"))
+            graph_from_table(table.drop_columns("inputs"))
 
 
 @given(st.lists(st.text("0123456789ABCZ.", min_size=1, max_size=26), unique=True, max_size=20))
@@ -278,7 +280,7 @@ def test_names_lead_to_who_has_them(steps, loaded_after):
         graph.add(str(number))
     for count, (index, name) in enumerate(steps):
         if count == loaded_after:
-            graph = graph_of(rows_of(graph, {}, 1, whole=True))
+            graph = graph_from_table(rows_of(graph, {}, 1, whole=True))
         if name is not None and name in model.values():
             assert graph.names[name] == str(next(i for i in model if model[i] == name))
             continue

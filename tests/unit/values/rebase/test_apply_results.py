@@ -10,7 +10,7 @@ from rebaser_core.updates import PutValue, RemoveValue, SetComputed
 from rebaser_server.commit_log.batch_store import Batches, MissingBatch
 from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult
 from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK
-from rebaser_server.store.batch_files import Results
+from rebaser_server.store.batch_files import BatchFiles
 from rebaser_server.values.canonical_json import dumps
 from rebaser_server.values.rebase.apply_results import apply_result_table
 from rebaser_server.values.rebase.rebase import rebase
@@ -68,7 +68,7 @@ def test_what_is_stale_is_dropped_and_told_of_once(edit):
 
 @pytest.fixture
 def store(tmp_path):
-    return Batches(None, Results(str(tmp_path / "store")))
+    return Batches(None, BatchFiles(str(tmp_path / "store")))
 
 
 async def placed(store, request_id):

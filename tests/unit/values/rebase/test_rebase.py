@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from rebaser_core.updates import PutValue
-from rebaser_server.store.table_schema import graph_of, rows_of
+from rebaser_server.store.table_schema import graph_from_table, rows_of
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
 from tests.helpers.checkpoint_writer import ulid
@@ -68,7 +68,7 @@ def loaded(graph):
     rows = rows_of(graph, {}, 1, whole=True)
     order = list(range(len(rows)))
     random.Random(1).shuffle(order)
-    return graph_of(rows.take(order))
+    return graph_from_table(rows.take(order))
 
 
 @given(histories, batches)
