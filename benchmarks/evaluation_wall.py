@@ -156,7 +156,7 @@ class _Case:
         self._shelves += 1
         shelf = RunStore(self._files, f"{self._shelves:064x}")
         started = time.perf_counter()
-        outcomes = await self._executor.run(blobs, shelf=shelf)
+        outcomes = await self._executor.run(blobs, store=shelf)
         took = time.perf_counter() - started
         if not all(outcome.recomputed for outcome in outcomes):
             raise RuntimeError("nothing was computed")

@@ -72,7 +72,7 @@ class _Runs:
 
     async def _seconds(self, blobs: Sequence[bytes], shelf: RunStore) -> float:
         began = time.perf_counter()
-        await self._executor.run(blobs, shelf=shelf)
+        await self._executor.run(blobs, store=shelf)
         return time.perf_counter() - began
 
     async def few(self, sizes: Sizes) -> Table:
@@ -183,7 +183,7 @@ class _Runs:
         taken = []
         for _ in range(sizes.rounds):
             shelf = self._shelf()
-            going = asyncio.create_task(self._executor.run(blobs, shelf=shelf))
+            going = asyncio.create_task(self._executor.run(blobs, store=shelf))
             await asyncio.sleep(0.5)
             began = time.perf_counter()
             going.cancel()

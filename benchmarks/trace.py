@@ -107,7 +107,7 @@ class Timed:
         on_progress: OnProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
         self._trace.mark("run began")
-        outcomes = await self._executor.run(blobs, shelf=shelf, on_progress=on_progress)
+        outcomes = await self._executor.run(blobs, store=shelf, on_progress=on_progress)
         self._trace.mark("run ended")
         return outcomes
 

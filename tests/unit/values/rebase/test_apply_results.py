@@ -74,7 +74,7 @@ def store(tmp_path):
 async def placed(store, request_id):
     shelf = store.shelf("ws.cs.0")
     table = table_of([SetComputed(value_id=FIRST, value=5)])
-    name = shelf.save("0", 0, 1, UnitResult(1, table))
+    name = shelf.put_part("0", 0, 1, UnitResult(1, table))
     files = [ResultFile(name=name, values=1)]
     return shelf, await store.place_results(request_id, COMPUTED, shelf, files)
 
