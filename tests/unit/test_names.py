@@ -19,7 +19,6 @@ SHARED_CLASS_NAMES = {
     "Status",
     "TooLarge",
     "Unreachable",
-    "Wish",
 }
 """Names of public classes that more than one module defines."""
 
