@@ -24,8 +24,8 @@ class Worker:
         self._nc = nc
         self._js = nc.jetstream()
         self._stream = subjects.requests_stream
-        self._requests = subjects.subject("rebaser", "requests", *change_set)
-        self._commits = subjects.subject("rebaser", "commits", *change_set)
+        self._requests = subjects.join("rebaser", "requests", *change_set)
+        self._commits = subjects.join("rebaser", "commits", *change_set)
         self._commit = bytes(size)
         self._last = 0
 

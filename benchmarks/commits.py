@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rebaser_core.jetstream import Delivery, JetStream, OrderedConsumer
+from rebaser_core.jetstream import Delivery, JetStream, OrderedPushConsumer
 
 
 class Commits:
@@ -18,7 +18,7 @@ class Commits:
         self.last: dict[str, Delivery] = {}
         self._came: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
-    async def follow(self, reader: OrderedConsumer) -> None:
+    async def follow(self, reader: OrderedPushConsumer) -> None:
         async for delivery in reader:
             subject = delivery.subject
             self.times[subject].append(time.perf_counter())
@@ -41,7 +41,7 @@ class Commits:
 async def following(js: JetStream, stream: str) -> AsyncIterator[Commits]:
     """Follow all logs of a stream for as long as the body runs."""
     commits = Commits()
-    async with OrderedConsumer(js, stream) as reader:
+    async with OrderedPushConsumer(js, stream) as reader:
         task = asyncio.create_task(commits.follow(reader))
         try:
             yield commits

@@ -21,7 +21,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.tables import Cell, Table
-from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedConsumer, connected
+from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedPushConsumer, connected
 from tests.helpers.nats_process import NatsServer, running
 
 STREAM: Final = {"name": "S", "subjects": ["s.>"]}
@@ -35,7 +35,7 @@ async def fill(js: JetStream, number: int, body: bytes = BODY) -> None:
     await js.delete_stream("S")
     await js.create_stream(STREAM)
     for _ in range(number - 1):
-        await js.link.publish("s.a", body)
+        await js.connection.publish("s.a", body)
     await js.publish("s.a", body, timeout=60)
 
 
@@ -44,7 +44,7 @@ def rate(number: int, started: float) -> float:
 
 
 async def ordered_ours(nc: Client, number: int) -> float:
-    async with OrderedConsumer(JetStream(nc), "S", "s.a") as reader:
+    async with OrderedPushConsumer(JetStream(nc), "S", "s.a") as reader:
         started = time.perf_counter()
         for _ in range(number):
             await reader.next()
@@ -111,8 +111,8 @@ async def published_theirs(nc: Client, number: int) -> float:
 
 
 async def latency_ours(nc: Client, number: int) -> float:
-    async with OrderedConsumer(js := JetStream(nc), "S", "s.l", deliver_policy="new") as reader:
-        return await latency(lambda: js.link.publish("s.l", BODY), reader.next, number)
+    async with OrderedPushConsumer(js := JetStream(nc), "S", "s.l", deliver_policy="new") as reader:
+        return await latency(lambda: js.connection.publish("s.l", BODY), reader.next, number)
 
 
 async def latency_theirs(nc: Client, number: int) -> float:
@@ -140,7 +140,7 @@ async def latency(
 
 async def recovery_ours(nc: Client, server: NatsServer) -> float:
     js = JetStream(nc)
-    async with OrderedConsumer(js, "S", "s.r", deliver_policy="new") as reader:
+    async with OrderedPushConsumer(js, "S", "s.r", deliver_policy="new") as reader:
         await js.publish("s.r")
         await reader.next()
         return await recovery(server, reader.next)
@@ -184,10 +184,10 @@ async def stalled(url: str, megabytes: int, *, ours: bool) -> tuple[float, int]:
         await fill(JetStream(nc), number, bytes(10_000))
     async with connected(ConnectOptions(servers=(url,))) as nc:
         if ours:
-            async with OrderedConsumer(JetStream(nc), "S", "s.a") as reader:
+            async with OrderedPushConsumer(JetStream(nc), "S", "s.a") as reader:
                 await reader.next()
                 held, found = await held_by(nc), 1
-                while await reader.next(quiet=1) is not None:
+                while await reader.next(idle_timeout=1) is not None:
                     found += 1
                 return held, number - found
         found, standing = 0, asyncio.Event()

@@ -11,7 +11,12 @@ from benchmarks.commits import following
 from benchmarks.deployment import Deployment
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStream
-from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, Inline, Updates
+from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesRequestV1,
+    Inline,
+    InlineBatch,
+)
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import SetValue
 from rebaser_server.service.composition import prepare
@@ -77,7 +82,9 @@ def _request(update: dict[str, dict[str, object]]) -> Request:
         id=RequestId(),
         workspace_id=change_set.workspace_id,
         change_set_id=change_set.change_set_id,
-        updates_address=Inline(inline=Updates(updates=[SetValue.from_wire(update["setValue"])])),
+        updates_address=Inline(
+            inline=InlineBatch(updates=[SetValue.from_wire(update["setValue"])])
+        ),
     )
     return EnqueueUpdatesRequest.encode(message)
 

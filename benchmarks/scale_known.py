@@ -16,7 +16,7 @@ from benchmarks.processes import Meter, memory
 from benchmarks.tables import Cell, Table, median
 from rebaser_client.client import RebaserClient
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedConsumer, connected
+from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedPushConsumer, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.service.composition import prepare
@@ -86,8 +86,8 @@ async def _reconcile(world: World) -> None:
     started = time.perf_counter()
     stream = Subjects().commits_stream
     options: dict[str, Any] = {"deliver_policy": "last_per_subject", "headers_only": True}
-    async with OrderedConsumer(world.js, stream, **options) as reader:
-        while await reader.next(quiet=0) is not None and reader.pending:
+    async with OrderedPushConsumer(world.js, stream, **options) as reader:
+        while await reader.next(idle_timeout=0) is not None and reader.pending:
             pass
     world.add("all heads", time.perf_counter() - started)
 

@@ -213,13 +213,13 @@ async def _bench(server: Broker, files: Path) -> AsyncIterator[Bench]:
     async def told(message: Msg) -> None:
         activity = Activity.decode(message.headers or {}, message.data)
         if activity.kind is ActivityKind.TAKEN:
-            takings.add(subjects.change_set_of(message.subject), activity.details["instance"])
+            takings.add(subjects.parse_change_set(message.subject), activity.details["instance"])
 
     async with AsyncExitStack() as stack:
         options = ConnectOptions(servers=(server.url,), name="client")
         nc = await stack.enter_async_context(connected(options))
         js = JetStream(nc)
         await prepare(js, Settings())
-        await nc.subscribe(subjects.subject("rebaser.activities.>"), cb=told)
+        await nc.subscribe(subjects.join("rebaser.activities.>"), cb=told)
         client = await stack.enter_async_context(RebaserClient.on(nc, js))
         yield Bench(server, files, client, js, takings)

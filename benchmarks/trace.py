@@ -9,11 +9,11 @@ from typing import Any
 
 from nats.aio.client import Client
 
-from rebaser_client.activity_feed import Activities, watching
+from rebaser_client.activity_feed import ActivityFeed, watching
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, OrderedConsumer
+from rebaser_core.jetstream import JetStream, OrderedPushConsumer
 from rebaser_core.subjects import Subjects
 from rebaser_server.compute.runs.executor import Executor, OnProgress
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
@@ -64,7 +64,7 @@ class Trace:
     def phase(self, name: str) -> float:
         return self.phases()[PHASES.index(name)]
 
-    async def follow_log(self, reader: OrderedConsumer) -> None:
+    async def follow_log(self, reader: OrderedPushConsumer) -> None:
         async for delivery in reader:
             came = time.perf_counter()
             line = Commit.decode(delivery.headers, delivery.payload)
@@ -76,7 +76,7 @@ class Trace:
                     "result committed" if is_result else "request committed", came
                 )
 
-    async def follow_activities(self, activities: Activities) -> None:
+    async def follow_activities(self, activities: ActivityFeed) -> None:
         async for activity in activities:
             self._hear(activity)
 
@@ -121,7 +121,7 @@ async def tracing(
 ) -> AsyncIterator[None]:
     """Follow the change set for as long as the body runs; an error of the trace ends the body."""
     js = JetStream(nc)
-    log = OrderedConsumer(js, subjects.commits_stream, subjects.commits(change_set))
+    log = OrderedPushConsumer(js, subjects.commits_stream, subjects.commits(change_set))
     async with log, watching(js, subjects, change_set) as activities, asyncio.TaskGroup() as group:
         following = [
             group.create_task(trace.follow_log(log)),

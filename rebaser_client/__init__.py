@@ -1,6 +1,6 @@
 """Asking: enqueue updates and await their outcome."""
 
 from rebaser_client.client import RebaserClient, connect
-from rebaser_client.errors import ClientError, NotStored, Unreachable
+from rebaser_client.errors import ClientError, NotConfirmed, Unreachable
 
-__all__ = ["ClientError", "NotStored", "RebaserClient", "Unreachable", "connect"]
+__all__ = ["ClientError", "NotConfirmed", "RebaserClient", "Unreachable", "connect"]

@@ -14,40 +14,40 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 
-KNOWN_WITHIN: Final = 5.0
+SUBSCRIBE_TIMEOUT: Final = 5.0
 """Seconds for the server to hear of a watch; without an answer it begins all the same."""
 
 
-class Activities:
+class ActivityFeed:
     """What was told since the watch began, in the order it came. One task may read it."""
 
     def __init__(self) -> None:
-        self._told: asyncio.Queue[ActivityV1] = asyncio.Queue()
+        self._queue: asyncio.Queue[ActivityV1] = asyncio.Queue()
 
     def __aiter__(self) -> AsyncIterator[ActivityV1]:
         return self
 
     async def __anext__(self) -> ActivityV1:
         """The next one. Never ends by itself; may be cancelled without losing any."""
-        return await self._told.get()
+        return await self._queue.get()
 
     async def receive(self, message: Msg) -> None:
         """Take what came, unless it is of a newer version or nonsense."""
         with suppress(MessageError):
-            self._told.put_nowait(Activity.decode(message.headers or {}, message.data))
+            self._queue.put_nowait(Activity.decode(message.headers or {}, message.data))
 
 
 @asynccontextmanager
 async def watching(
     js: JetStream, subjects: Subjects, change_set: ChangeSet
-) -> AsyncIterator[Activities]:
+) -> AsyncIterator[ActivityFeed]:
     """Watch a change set for as long as the body runs.
 
     Plain NATS: what is told while the connection is down is lost, and nothing harmed.
     """
-    activities = Activities()
+    activities = ActivityFeed()
     subscription = await js.nc.subscribe(subjects.activities(change_set), cb=activities.receive)
-    await js.link.round_trip(KNOWN_WITHIN)  # nothing that is told from now on is missed
+    await js.connection.ping(SUBSCRIBE_TIMEOUT)  # nothing that is told from now on is missed
     try:
         yield activities
     finally:

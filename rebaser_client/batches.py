@@ -7,9 +7,9 @@ from typing import Any, Final
 from blake3 import blake3
 from pydantic import TypeAdapter, ValidationError
 
-from rebaser_client.errors import NotStored, TooLarge
-from rebaser_client.request_publisher import queue_full
-from rebaser_core.batch_limits import Limits, oversize
+from rebaser_client.errors import NotConfirmed, TooLarge
+from rebaser_client.request_publisher import queue_full_error
+from rebaser_core.batch_limits import BatchLimits, size_violation
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_core.jetstream import Full, JetStreamError, ObjectStore
@@ -17,14 +17,14 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     Inline,
-    InObjectStore,
+    ObjectRef,
     UpdatesAddress,
     UpdatesBatch,
     UpdatesBatchV2,
 )
-from rebaser_core.messages import Updates as Shipped
+from rebaser_core.messages import InlineBatch as Shipped
 from rebaser_core.updates import AnyUpdate, UpdateList
-from rebaser_core.wire_model import brief
+from rebaser_core.wire_model import first_error
 
 Updates = Sequence[AnyUpdate | dict[str, Any]]
 """Updates as classes of `rebaser_core.updates`, or as the wire has them."""
@@ -45,7 +45,7 @@ async def encode_request(
     origin: ChangeSetId | None,
     updates: Updates,
     content_type: str,
-    limits: Limits,
+    limits: BatchLimits,
 ) -> tuple[dict[str, str], bytes]:
     """Headers and payload of the request to apply `updates`, stored first if they are many.
 
@@ -55,10 +55,10 @@ async def encode_request(
         NotStored, QueueFull: the batch is not stored, perhaps, or surely.
     """
     if len(updates) <= INLINE_UPDATES:
-        batch = _read(updates)
+        batch = _validate(updates)
     else:  # in a thread, since it would hold up the connection, too
-        batch = await asyncio.to_thread(_read, updates)
-    complaint = limits.complaint(batch, len(batch))
+        batch = await asyncio.to_thread(_validate, updates)
+    complaint = limits.violation(batch, len(batch))
     if complaint is not None:
         raise TooLarge(f"request {request_id}: {complaint}")
     request = EnqueueUpdatesRequestV1(
@@ -73,28 +73,28 @@ async def encode_request(
         if len(encoded[1]) <= INLINE_BYTES:  # so is the batch in it: most need no second look
             return encoded
     try:
-        address = await place_batch(bucket, request_id, batch, content_type, limits.batch_bytes)
+        address = await store_batch(bucket, request_id, batch, content_type, limits.batch_bytes)
     except Full as error:
-        raise queue_full(f"the batch of request {request_id}", error) from error
+        raise queue_full_error(f"the batch of request {request_id}", error) from error
     except JetStreamError as error:
-        raise NotStored(f"the batch of request {request_id}: {error}") from error
+        raise NotConfirmed(f"the batch of request {request_id}: {error}") from error
     request = request.model_copy(update={"updates_address": address})
     return EnqueueUpdatesRequest.encode(request, content_type)
 
 
-def _read(updates: Updates) -> list[AnyUpdate]:
+def _validate(updates: Updates) -> list[AnyUpdate]:
     try:
         return _UPDATES.validate_python(updates)
     except ValidationError as error:
-        raise MalformedMessage(f"updates: {brief(error)}") from error
+        raise MalformedMessage(f"updates: {first_error(error)}") from error
 
 
-async def place_batch(
+async def store_batch(
     bucket: ObjectStore,
     request_id: RequestId,
     updates: Sequence[AnyUpdate],
     content_type: str,
-    at_most: int = Limits().batch_bytes,
+    max_bytes: int = BatchLimits().batch_bytes,
 ) -> UpdatesAddress:
     """Store the batch if it is large; its address either way. May be repeated.
 
@@ -111,8 +111,8 @@ async def place_batch(
             return Inline(inline=Shipped(updates=batch.updates))
     else:  # in a thread, since it would hold up the connection, too
         payload = (await asyncio.to_thread(UpdatesBatch.encode, batch, content_type))[1]
-    if len(payload) > at_most:
-        raise TooLarge(f"request {request_id}: {oversize(len(payload), at_most)}")
+    if len(payload) > max_bytes:
+        raise TooLarge(f"request {request_id}: {size_violation(len(payload), max_bytes)}")
     name = blake3(payload).hexdigest()
     await bucket.put_once(name, payload)
-    return InObjectStore(object=name)
+    return ObjectRef(object=name)

@@ -7,18 +7,18 @@ from typing import Any, Final, Self
 from nats.aio.client import Client
 
 from rebaser_client.batches import Updates, encode_request
-from rebaser_client.correction_reader import all_of
+from rebaser_client.correction_reader import read_all
 from rebaser_client.errors import Unreachable
 from rebaser_client.operations import Operations
 from rebaser_client.registry import Registry
-from rebaser_client.reply_inbox import Replies, receiving
+from rebaser_client.reply_inbox import ReplyInbox, receiving_replies
 from rebaser_client.request_publisher import RETRY_FOR
-from rebaser_client.request_sender import Reply, Requests
-from rebaser_client.value_reader import Reader
-from rebaser_client.workspace_check import Pairs
+from rebaser_client.request_sender import Reply, RequestSender
+from rebaser_client.value_reader import ChangeSetReader
+from rebaser_client.workspace_check import WorkspaceCheck
 from rebaser_client.workspaces import Workspaces
 from rebaser_core import codecs
-from rebaser_core.batch_limits import Limits
+from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.commits import AUTHOR_LENGTH
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
@@ -35,7 +35,7 @@ from rebaser_core.versioning import AUTHOR
 
 _LOCAL: Final = ("nats://127.0.0.1:4222",)
 
-_LIMITS: Final = Limits()
+_LIMITS: Final = BatchLimits()
 
 
 class RebaserClient:
@@ -44,12 +44,12 @@ class RebaserClient:
     def __init__(
         self,
         js: JetStream,
-        replies: Replies,
+        replies: ReplyInbox,
         *,
         prefix: str | None = None,
         content_type: str = codecs.CBOR,
         retry_for: float = RETRY_FOR,
-        limits: Limits = _LIMITS,
+        limits: BatchLimits = _LIMITS,
         author: str | None = None,
     ) -> None:
         """`author`: who asks, for the log and the registry; 200 characters of it are kept."""
@@ -64,21 +64,23 @@ class RebaserClient:
         if author is not None and not author.isprintable():
             raise ValueError(f"author {author!r}: characters that cannot be printed")
         self._author = (author or "")[:AUTHOR_LENGTH] or None
-        self.pairs = Pairs(Registry(js, self._subjects))
+        self.workspace_check = WorkspaceCheck(Registry(js, self._subjects))
         """Which workspaces and change sets belong together."""
-        self._requests = requests = Requests(
-            js, self._subjects, replies, content_type, retry_for, self._author, self.pairs
+        self._sender = requests = RequestSender(
+            js, self._subjects, replies, content_type, retry_for, self._author, self.workspace_check
         )
-        self.workspaces = Workspaces(js, self._subjects, limits, self._author, requests.ask)
+        self.workspaces = Workspaces(
+            js, self._subjects, limits, self._author, requests.send_command
+        )
         """Workspaces and their change sets: create, fork, apply and so on."""
-        self.operations = Operations(requests.ask)
+        self.operations = Operations(requests.send_command)
         """What is asked of one change set by an operator."""
 
     @classmethod
     @asynccontextmanager
     async def on(cls, nc: Client, js: JetStream, **options: Any) -> AsyncIterator[Self]:
         """A client on an open connection; `options` are the constructor's."""
-        async with receiving(nc) as replies:
+        async with receiving_replies(nc) as replies:
             yield cls(js, replies, **options)
 
     async def enqueue_updates(
@@ -149,12 +151,12 @@ class RebaserClient:
         change_set = ChangeSet(workspace_id, change_set_id)
         return await self._enqueue_with_reply(change_set, from_change_set_id, updates, request_id)
 
-    async def corrections(self, told: Sequence[Correction]) -> Sequence[Correction]:
+    async def corrections(self, corrections: Sequence[Correction]) -> Sequence[Correction]:
         """All corrections, where a response or a log entry tells the first of many; `NotReadable`.
 
         For who may read the bucket of batches, for as long as the line of the log is there.
         """
-        return await all_of(self._batches, told)
+        return await read_all(self._batches, corrections)
 
     async def outcome(
         self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, request_id: RequestId
@@ -166,12 +168,12 @@ class RebaserClient:
         Raises:
             Unreachable: no Rebaser answered.
         """
-        return await self._requests.outcome(ChangeSet(workspace_id, change_set_id), request_id)
+        return await self._sender.outcome(ChangeSet(workspace_id, change_set_id), request_id)
 
-    def reader(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> Reader:
+    def reader(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> ChangeSetReader:
         """Who reads the change set's values and history; nothing is asked yet."""
         change_set = ChangeSet(workspace_id, change_set_id)
-        return Reader(self._js, self._subjects, change_set, self._content_type)
+        return ChangeSetReader(self._js, self._subjects, change_set, self._content_type)
 
     async def _enqueue(
         self,
@@ -182,7 +184,7 @@ class RebaserClient:
     ) -> RequestId:
         request_id = request_id or RequestId()
         headers, payload = await self._encode(change_set, origin, updates, request_id)
-        await self._requests.store(change_set, headers, payload)
+        await self._sender.send(change_set, headers, payload)
         return request_id
 
     async def _enqueue_with_reply(
@@ -194,7 +196,7 @@ class RebaserClient:
     ) -> tuple[RequestId, Reply]:
         request_id = request_id or RequestId()
         headers, payload = await self._encode(change_set, origin, updates, request_id)
-        reply = await self._requests.store_with_reply(change_set, request_id, headers, payload)
+        reply = await self._sender.send_with_reply(change_set, request_id, headers, payload)
         return request_id, reply
 
     async def _encode(
@@ -204,7 +206,7 @@ class RebaserClient:
         updates: Updates,
         request_id: RequestId,
     ) -> tuple[dict[str, str], bytes]:
-        await self.pairs.require(change_set)
+        await self.workspace_check.check(change_set)
         headers, payload = await encode_request(
             self._batches,
             request_id,

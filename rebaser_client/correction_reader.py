@@ -3,23 +3,23 @@
 import asyncio
 from collections.abc import Sequence
 
-from rebaser_client.errors import NotReadable
-from rebaser_core.corrections import Corrections, more_in
+from rebaser_client.errors import ReadRefused
+from rebaser_core.corrections import Corrections, omitted
 from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore
 from rebaser_core.messages import Correction
 
 
-async def all_of(bucket: ObjectStore, told: Sequence[Correction]) -> Sequence[Correction]:
+async def read_all(bucket: ObjectStore, corrections: Sequence[Correction]) -> Sequence[Correction]:
     """All corrections, where `told` may be the first of them and an entry for the others.
 
     Raises:
         NotReadable: the others are not there any more.
     """
-    more = more_in(told)
+    more = omitted(corrections)
     if more is None:
-        return told
+        return corrections
     try:
         payload = await bucket.get(more.object)
     except (NotFound, ObjectDamaged) as error:
-        raise NotReadable(f"corrections in object {more.object}: {error}") from error
-    return (await asyncio.to_thread(Corrections.decode_at_rest, payload)).corrections
+        raise ReadRefused(f"corrections in object {more.object}: {error}") from error
+    return (await asyncio.to_thread(Corrections.decode_stored, payload)).corrections

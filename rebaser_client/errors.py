@@ -22,7 +22,7 @@ class ClientError(RebaserError):
     """Asking failed."""
 
 
-class NotStored(ClientError):
+class NotConfirmed(ClientError):
     """The server did not confirm the request, or its task, in time. It may be stored all the same.
 
     Enqueue again with the same `request_id`: it will take effect once.
@@ -45,11 +45,11 @@ class Unreachable(ClientError):
     """NATS was not reached in time; nothing was sent."""
 
 
-class NotReadable(ClientError):
+class ReadRefused(ClientError):
     """A Rebaser answered, and said why it does not tell. Asking the same again is no use."""
 
 
-class AlreadyThere(ClientError):
+class AlreadyRegistered(ClientError):
     """There is another one of that id; nothing was done."""
 
 
@@ -61,7 +61,7 @@ class NotInWorkspace(ClientError):
     """The registry knows the change set elsewhere, or not as one; nothing was sent."""
 
 
-class Refused(ClientError):
+class RequestRefused(ClientError):
     """The change set takes no such request, for instance because it is closed. Final."""
 
 
@@ -69,5 +69,5 @@ class TooLarge(ClientError):
     """What was to be sent is beyond a limit; nothing was. The message says which and where."""
 
 
-class TooMany(ClientError):
+class QuotaExceeded(ClientError):
     """The workspace has as many change sets as it may have; nothing was done."""

@@ -7,17 +7,17 @@ from typing import Final, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from rebaser_core.commits import Base
+from rebaser_core.commits import ForkPoint
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.registry_records import (
+    ChangeSetKind,
     ChangeSetRecordV1,
-    Kind,
     RecordName,
     WorkspaceRecordV1,
     now,
 )
-from rebaser_core.wire_model import brief
+from rebaser_core.wire_model import first_error
 
 _NAME: Final = TypeAdapter(RecordName)
 
@@ -29,7 +29,7 @@ class Workspace(NamedTuple):
     head: ChangeSetRecordV1
 
 
-def named(name: str) -> str:
+def validated_name(name: str) -> str:
     """The name, if it may be one.
 
     Raises:
@@ -38,7 +38,7 @@ def named(name: str) -> str:
     try:
         return _NAME.validate_python(name)
     except ValidationError as error:
-        raise MalformedMessage(f"name: {brief(error)}") from error
+        raise MalformedMessage(f"name: {first_error(error)}") from error
 
 
 def new_workspace(
@@ -48,7 +48,7 @@ def new_workspace(
     record = WorkspaceRecordV1(
         id=RequestId.from_bytes(head.bytes),
         workspace_id=workspace_id,
-        name=named(name),
+        name=validated_name(name),
         head=head,
         created_at=now(),
         by=by,
@@ -58,7 +58,7 @@ def new_workspace(
         workspace_id=workspace_id,
         change_set_id=head,
         name="head",
-        kind=Kind.HEAD,
+        kind=ChangeSetKind.HEAD,
         head=head,
         created_at=record.created_at,
         by=by,
@@ -67,15 +67,15 @@ def new_workspace(
 
 
 def new_branch(
-    name: str, workspace: WorkspaceRecordV1, branch: ChangeSetId, base: Base, by: str | None
+    name: str, workspace: WorkspaceRecordV1, branch: ChangeSetId, base: ForkPoint, by: str | None
 ) -> ChangeSetRecordV1:
     """Raises as `named`."""
     return ChangeSetRecordV1(
         id=RequestId.from_bytes(branch.bytes),
         workspace_id=workspace.workspace_id,
         change_set_id=branch,
-        name=named(name),
-        kind=Kind.BRANCH,
+        name=validated_name(name),
+        kind=ChangeSetKind.BRANCH,
         head=workspace.head,
         base=base,
         created_at=now(),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rebaser_core.commits import Commit, CommitV1, Outcome
+from rebaser_core.commits import Commit, CommitV1, RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
@@ -14,7 +14,7 @@ from rebaser_core.subjects import Subjects
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """A request that was settled, by one line of the log."""
 
     commit: int
@@ -22,7 +22,7 @@ class Entry:
     time: datetime
     """When the line was stored, by the server's clock."""
     request: RequestId
-    outcome: Outcome
+    outcome: RequestOutcome
     author: str | None
     """Who asked, as the client said it."""
     by: str
@@ -37,7 +37,7 @@ class Entry:
     message: str | None
     """Why it is dead or refused."""
 
-    def plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As plain data, for programs."""
         return {
             "commit": self.commit,
@@ -49,32 +49,32 @@ class Entry:
             "computed": self.computed,
             "recomputes": self.recomputes,
             "updates": self.updates,
-            "corrections": [correction.wire() for correction in self.corrections],
+            "corrections": [correction.to_wire() for correction in self.corrections],
             "message": self.message,
         }
 
 
-async def history(
-    js: JetStream, subjects: Subjects, change_set: ChangeSet, *, after: int = 0, most: int | None
-) -> list[Entry]:
+async def read_log(
+    js: JetStream, subjects: Subjects, change_set: ChangeSet, *, after: int = 0, limit: int | None
+) -> list[LogEntry]:
     """The last `most` requests settled behind commit `after`, or all, oldest first.
 
     As of a moment after the call. Lines that settle no request (a change of owner, a
     claim) are left out.
     """
-    found: deque[Entry] = deque(maxlen=most)
+    found: deque[LogEntry] = deque(maxlen=limit)
     reader = ordered_reader(js)(
         js, subjects.commits_stream, subjects.commits(change_set), start_sequence=after + 1
     )
     async with reader:
-        while (line := await reader.next(quiet=0)) is not None:
+        while (line := await reader.next(idle_timeout=0)) is not None:
             commit = Commit.decode(line.headers, line.payload)
             if commit.handled is not None:
-                found.append(_entry(line.stream_sequence, line.timestamp, commit))
+                found.append(_log_entry(line.stream_sequence, line.timestamp, commit))
     return list(found)
 
 
-def _entry(sequence: int, time: datetime, line: CommitV1) -> Entry:
+def _log_entry(sequence: int, time: datetime, line: CommitV1) -> LogEntry:
     handled = line.handled
     assert handled is not None  # noqa: S101 - looked at by the caller
     updates: dict[str, int] | None = None
@@ -82,7 +82,7 @@ def _entry(sequence: int, time: datetime, line: CommitV1) -> Entry:
         updates = {}
         for update in handled.updates.inline.updates:
             updates[update.KIND] = updates.get(update.KIND, 0) + 1
-    return Entry(
+    return LogEntry(
         commit=sequence,
         time=time,
         request=handled.id,

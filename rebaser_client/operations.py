@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from rebaser_client.errors import Refused
-from rebaser_client.workspaces import Ask
+from rebaser_client.errors import RequestRefused
+from rebaser_client.workspaces import SendCommand
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.registry_records import ChangeSetRequestV2
@@ -12,8 +12,8 @@ from rebaser_core.registry_records import ChangeSetRequestV2
 class Operations:
     """Each waits for its turn in line; giving up waiting does not take the request back."""
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(self, ask: SendCommand) -> None:
+        self._send = ask
 
     async def checkpoint(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> int:
         """Have the state saved by whoever has the change set; the commit that will be in it.
@@ -30,7 +30,7 @@ class Operations:
             change_set_id=change_set_id,
             action="checkpoint",
         )
-        return _commit(await self._ask(request))
+        return _commit(await self._send(request))
 
     async def recompute(
         self,
@@ -52,10 +52,10 @@ class Operations:
             action="recompute",
             values=None if values is None else list(values),
         )
-        return _commit(await self._ask(request))
+        return _commit(await self._send(request))
 
 
 def _commit(response: EnqueueUpdatesResponseV2) -> int:
     if isinstance(response.status, ErrorStatus):
-        raise Refused(response.status.error.message.removeprefix("refused: "))
+        raise RequestRefused(response.status.error.message.removeprefix("refused: "))
     return response.status.success.commit or 0

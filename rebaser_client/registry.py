@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from rebaser_client.errors import AlreadyThere, NoSuchChangeSet, TooMany
+from rebaser_client.errors import AlreadyRegistered, NoSuchChangeSet, QuotaExceeded
 from rebaser_core.codecs import JSON
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
@@ -16,7 +16,7 @@ from rebaser_core.jetstream import (
     StreamNotFound,
     WrongLastSequence,
 )
-from rebaser_core.jetstream.stores.key_value_entry import Entry
+from rebaser_core.jetstream.stores.key_value_entry import KeyValueEntry
 from rebaser_core.registry_records import (
     ChangeSetRecord,
     ChangeSetRecordV1,
@@ -38,14 +38,14 @@ class Registry:
         self,
         js: JetStream,
         subjects: Subjects,
-        skipped: Callable[[str, MessageError], None] = lambda _, __: None,
+        on_skipped: Callable[[str, MessageError], None] = lambda _, __: None,
     ) -> None:
         """`skipped` is told the key of each record that lists leave out, and why.
 
         That is one that this release cannot read, such as one of a newer release.
         """
         self._js = js
-        self._skipped = skipped
+        self._on_skipped = on_skipped
         self._name = subjects.change_sets_bucket
         self._bucket = KeyValue(js, self._name)
 
@@ -85,14 +85,14 @@ class Registry:
 
     async def workspaces(self) -> AsyncIterator[WorkspaceRecordV1]:
         """All workspaces, oldest first."""
-        async for record in self._all(WorkspaceRecord, "*"):
+        async for record in self._list(WorkspaceRecord, "*"):
             yield record
 
     async def change_sets(
         self, workspace_id: WorkspaceId | None
     ) -> AsyncIterator[ChangeSetRecordV1]:
         """All change sets of the workspace, or of all, in the order of their last change."""
-        async for record in self._all(ChangeSetRecord, f"{workspace_id or '*'}.*"):
+        async for record in self._list(ChangeSetRecord, f"{workspace_id or '*'}.*"):
             yield record
 
     async def create_workspace(self, record: WorkspaceRecordV1) -> None:
@@ -108,8 +108,8 @@ class Registry:
         key = f"{record.workspace_id}.{record.change_set_id}"
         await self._create(ChangeSetRecord, key, record)
 
-    async def change(
-        self, change_set: ChangeSet, how: Callable[[ChangeSetRecordV1], ChangeSetRecordV1]
+    async def update(
+        self, change_set: ChangeSet, edit: Callable[[ChangeSetRecordV1], ChangeSetRecordV1]
     ) -> ChangeSetRecordV1:
         """The record as `how` makes it, of whatever it is by then; once stored, if it differs.
 
@@ -118,7 +118,7 @@ class Registry:
         """
         while True:
             record, revision = await self._read(ChangeSetRecord, str(change_set))
-            changed = how(record)
+            changed = edit(record)
             if changed == record:
                 return record
             changed = changed.model_copy(update={"id": RequestId()})
@@ -127,15 +127,15 @@ class Registry:
                 await self._bucket.update(str(change_set), payload, revision)
                 return changed
 
-    async def forget(self, change_set: ChangeSet) -> None:
+    async def delete(self, change_set: ChangeSet) -> None:
         """Have no record."""
         await self._bucket.purge(str(change_set))
 
-    async def forget_workspace(self, workspace_id: WorkspaceId) -> None:
+    async def delete_workspace(self, workspace_id: WorkspaceId) -> None:
         """Likewise."""
         await self._bucket.purge(str(workspace_id))
 
-    async def require_room(self, workspace_id: WorkspaceId, most: int) -> None:
+    async def check_quota(self, workspace_id: WorkspaceId, quota: int) -> None:
         """Raise `TooMany` if the workspace has that many change sets, the closed ones included."""
         config = {
             "filter_subject": f"$KV.{self._name}.{workspace_id}.*",
@@ -148,8 +148,8 @@ class Registry:
         stream = f"KV_{self._name}"
         info = await self._js.create_consumer(stream, config)
         await self._js.delete_consumer(stream, info["name"])
-        if info["num_pending"] >= most:
-            raise TooMany(f"workspace {workspace_id} has {most} change sets already")
+        if info["num_pending"] >= quota:
+            raise QuotaExceeded(f"workspace {workspace_id} has {quota} change sets already")
 
     async def _create(self, kind: MessageType[T], key: str, record: T) -> None:
         try:
@@ -157,28 +157,28 @@ class Registry:
         except WrongLastSequence:
             there, _ = await self._read(kind, key)
             if there.id != record.id:
-                raise AlreadyThere(f"{key} is there already") from None
+                raise AlreadyRegistered(f"{key} is there already") from None
 
     async def _read(self, kind: MessageType[T], key: str) -> tuple[T, int]:
         try:
             entry = await self._bucket.get(key)
         except (KeyNotFound, StreamNotFound):
             raise NoSuchChangeSet(f"{key} is not registered") from None
-        return kind.decode_at_rest(entry.value), entry.revision
+        return kind.decode_stored(entry.value), entry.revision
 
-    async def _all(self, kind: MessageType[T], pattern: str) -> AsyncIterator[T]:
+    async def _list(self, kind: MessageType[T], pattern: str) -> AsyncIterator[T]:
         try:
             async with self._bucket.watch(pattern) as watch:
                 while (entry := await watch.next()) is not None:
-                    record = None if entry.gone else self._readable(kind, entry)
+                    record = None if entry.is_deleted else self._decode(kind, entry)
                     if record is not None:
                         yield record
         except StreamNotFound:
             return
 
-    def _readable(self, kind: MessageType[T], entry: Entry) -> T | None:
+    def _decode(self, kind: MessageType[T], entry: KeyValueEntry) -> T | None:
         try:
-            return kind.decode_at_rest(entry.value)
+            return kind.decode_stored(entry.value)
         except MessageError as error:
-            self._skipped(entry.key, error)
+            self._on_skipped(entry.key, error)
             return None

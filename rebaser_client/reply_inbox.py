@@ -15,12 +15,12 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
 
 
-class Replies:
+class ReplyInbox:
     """Hands each response to the one who waits for that request."""
 
     def __init__(self, inbox: str) -> None:
         self.inbox_root = inbox
-        self._waiting: dict[RequestId, list[asyncio.Future[EnqueueUpdatesResponseV2]]] = {}
+        self._pending: dict[RequestId, list[asyncio.Future[EnqueueUpdatesResponseV2]]] = {}
 
     def expect(self, request_id: RequestId) -> asyncio.Future[EnqueueUpdatesResponseV2]:
         """The future response. Ask before the request is sent; cancel it to stop waiting.
@@ -29,19 +29,19 @@ class Replies:
         """
         future: asyncio.Future[EnqueueUpdatesResponseV2]
         future = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(request_id, []).append(future)
+        self._pending.setdefault(request_id, []).append(future)
         future.add_done_callback(lambda done: self._forget(request_id, done))
         return future
 
     def _forget(
         self, request_id: RequestId, future: asyncio.Future[EnqueueUpdatesResponseV2]
     ) -> None:
-        waiting = self._waiting[request_id]
+        waiting = self._pending[request_id]
         waiting.remove(future)
         if not waiting:
-            del self._waiting[request_id]
+            del self._pending[request_id]
 
-    def inbox(self, request_id: RequestId) -> str:
+    def address(self, request_id: RequestId) -> str:
         return f"{self.inbox_root}.{request_id}"
 
     async def receive(self, message: Msg) -> None:
@@ -50,15 +50,15 @@ class Replies:
             headers = message.headers or {}
             response = EnqueueUpdatesResponse.decode(headers, message.data)
             if trace_context.is_on():
-                _note(headers, response)
-            for future in self._waiting.get(response.id, ()):
+                _trace_reply(headers, response)
+            for future in self._pending.get(response.id, ()):
                 if not future.done():
                     future.set_result(response)
 
 
-def _note(headers: Mapping[str, str], response: EnqueueUpdatesResponseV2) -> None:
+def _trace_reply(headers: Mapping[str, str], response: EnqueueUpdatesResponseV2) -> None:
     """That it came, in the trace that it belongs to."""
-    trace_context.begun(
+    trace_context.start_span(
         "rebaser reply received",
         ChangeSet(response.workspace_id, response.change_set_id),
         SpanKind.CONSUMER,
@@ -68,9 +68,9 @@ def _note(headers: Mapping[str, str], response: EnqueueUpdatesResponseV2) -> Non
 
 
 @asynccontextmanager
-async def receiving(nc: Client) -> AsyncIterator[Replies]:
+async def receiving_replies(nc: Client) -> AsyncIterator[ReplyInbox]:
     """Answers arrive for as long as the body runs."""
-    replies = Replies(nc.new_inbox())
+    replies = ReplyInbox(nc.new_inbox())
     subscription = await nc.subscribe(f"{replies.inbox_root}.*", cb=replies.receive)
     try:
         yield replies

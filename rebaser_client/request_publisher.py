@@ -12,16 +12,16 @@ from typing import Final, Self, TypeVar
 from blake3 import blake3
 from opentelemetry.trace import SpanKind
 
-from rebaser_client.errors import NotStored, QueueFull, TooLarge
+from rebaser_client.errors import NotConfirmed, QueueFull, TooLarge
 from rebaser_core import trace_context
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import (
     Full,
     JetStream,
     JetStreamError,
+    NatsUnreachable,
     SubjectFull,
     Unavailable,
-    Unreachable,
     Unsendable,
 )
 from rebaser_core.subjects import Subjects
@@ -33,7 +33,7 @@ RETRY_FOR: Final = 60.0
 _FIRST_DELAY: Final = 0.05  # seconds, doubled up to
 _LONGEST_DELAY: Final = 2.0
 
-_DIGEST: Final = 16  # octets
+_DIGEST_BYTES: Final = 16  # octets
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ async def publish_request(
     payload: bytes,
     *,
     retry_for: float = RETRY_FOR,
-    tasks: "Tasks | None" = None,
+    tasks: "TaskPublisher | None" = None,
 ) -> int:
     """Store a request and see to it that a task for it exists; its stream sequence.
 
@@ -62,9 +62,9 @@ async def publish_request(
     """
     request_id = announced_id(headers) or ""
     with trace_context.span("rebaser enqueue", change_set, SpanKind.PRODUCER, request=request_id):
-        headers = trace_context.injected(headers)
-        tasks = tasks or Tasks.on(js, subjects, retry_for)
-        return await _publish(
+        headers = trace_context.inject(headers)
+        tasks = tasks or TaskPublisher.using(js, subjects, retry_for)
+        return await _publish_both(
             js, subjects, change_set, request_id, headers, payload, retry_for, tasks
         )
 
@@ -76,11 +76,11 @@ def message_id(request_id: object, change_set: ChangeSet, payload: bytes) -> str
     another's is taken for a repetition, also where it is of another change set. Nobody
     knows this one who does not know the request.
     """
-    digest = blake3(f"{change_set}:".encode() + payload).hexdigest(_DIGEST)
+    digest = blake3(f"{change_set}:".encode() + payload).hexdigest(_DIGEST_BYTES)
     return f"{request_id}.{digest}"
 
 
-async def _publish(
+async def _publish_both(
     js: JetStream,
     subjects: Subjects,
     change_set: ChangeSet,
@@ -88,7 +88,7 @@ async def _publish(
     headers: Mapping[str, str],
     payload: bytes,
     retry_for: float,
-    tasks: "Tasks",
+    tasks: "TaskPublisher",
 ) -> int:
     async def store() -> int:
         subject = subjects.requests(change_set)
@@ -101,21 +101,21 @@ async def _publish(
         return ack.sequence
 
     try:
-        sequence = await persistently(store, retry_for)
+        sequence = await retry(store, retry_for)
     except Full as error:  # the server looks for the id first
-        raise queue_full(f"request {request_id} of {change_set}", error) from error
+        raise queue_full_error(f"request {request_id} of {change_set}", error) from error
     except Unsendable as error:
         raise TooLarge(f"request {request_id}: {error}") from error
     except JetStreamError as error:
         # Stored or not, a task harms nothing and the request may need it (C2).
-        await publish_task(js, subjects, change_set, retry_for=_LONGEST_DELAY)
-        raise NotStored(f"request {request_id}: {error}") from error
-    if not await tasks.see_to(change_set):
-        raise NotStored(f"request {request_id} is stored, but its task is not confirmed")
+        await ensure_task(js, subjects, change_set, retry_for=_LONGEST_DELAY)
+        raise NotConfirmed(f"request {request_id}: {error}") from error
+    if not await tasks.ensure(change_set):
+        raise NotConfirmed(f"request {request_id} is stored, but its task is not confirmed")
     return sequence
 
 
-def queue_full(what: str, error: Full) -> QueueFull:
+def queue_full_error(what: str, error: Full) -> QueueFull:
     """What a caller is told of a refusal for want of room."""
     whose = "its change set has" if isinstance(error, SubjectFull) else "all change sets have"
     return QueueFull(
@@ -124,7 +124,7 @@ def queue_full(what: str, error: Full) -> QueueFull:
     )
 
 
-async def publish_task(
+async def ensure_task(
     js: JetStream, subjects: Subjects, change_set: ChangeSet, *, retry_for: float = 10.0
 ) -> bool:
     """See to it that the change set has a task; False if that is not certain.
@@ -139,12 +139,12 @@ async def publish_task(
         return True
 
     try:
-        return await persistently(poke, retry_for)
+        return await retry(poke, retry_for)
     except JetStreamError:
         return False
 
 
-class Tasks:
+class TaskPublisher:
     """Sees to the tasks of change sets; those who ask for the same one at a time share a publish.
 
     Each is answered by one that began after he asked (C2), so while one is under way all
@@ -153,63 +153,65 @@ class Tasks:
 
     def __init__(self, publish: Callable[[ChangeSet], Awaitable[bool]]) -> None:
         self._publish = publish
-        self._rounds: dict[ChangeSet, _Rounds] = {}
+        self._flights: dict[ChangeSet, _SingleFlight] = {}
 
     @classmethod
-    def on(cls, js: JetStream, subjects: Subjects, retry_for: float) -> Self:
+    def using(cls, js: JetStream, subjects: Subjects, retry_for: float) -> Self:
         """By `publish_task`."""
 
         async def publish(change_set: ChangeSet) -> bool:
-            return await publish_task(js, subjects, change_set, retry_for=retry_for)
+            return await ensure_task(js, subjects, change_set, retry_for=retry_for)
 
         return cls(publish)
 
-    async def see_to(self, change_set: ChangeSet) -> bool:
+    async def ensure(self, change_set: ChangeSet) -> bool:
         """Have one published; its answer. May be cancelled, which is nobody else's concern."""
-        rounds = self._rounds.setdefault(change_set, _Rounds())
-        rounds.askers += 1
-        needed = rounds.begun + 1
+        rounds = self._flights.setdefault(change_set, _SingleFlight())
+        rounds.waiters += 1
+        needed = rounds.started + 1
         try:
-            while rounds.ended < needed:
-                if rounds.end is None:
+            while rounds.finished < needed:
+                if rounds.done is None:
                     await self._begin(change_set, rounds)
                 else:
-                    await rounds.end.wait()
-            return rounds.answer
+                    await rounds.done.wait()
+            return rounds.confirmed
         finally:
-            rounds.askers -= 1
-            if not rounds.askers:
-                del self._rounds[change_set]
+            rounds.waiters -= 1
+            if not rounds.waiters:
+                del self._flights[change_set]
 
-    async def _begin(self, change_set: ChangeSet, rounds: "_Rounds") -> None:
-        rounds.begun += 1
-        rounds.end = end = asyncio.Event()
+    async def _begin(self, change_set: ChangeSet, rounds: "_SingleFlight") -> None:
+        rounds.started += 1
+        rounds.done = end = asyncio.Event()
         try:
-            rounds.answer = await self._publish(change_set)
-            rounds.ended = rounds.begun  # else it was cancelled: another of those who wait begins
+            rounds.confirmed = await self._publish(change_set)
+            rounds.finished = (
+                rounds.started
+            )  # else it was cancelled: another of those who wait begins
         finally:
-            rounds.end = None
+            rounds.done = None
             end.set()
 
 
 @dataclass(slots=True)
-class _Rounds:
+class _SingleFlight:
     """The publishes of one change set's task, one after the other, while anybody waits for one."""
 
-    askers: int = 0
-    begun: int = 0
-    ended: int = 0
+    waiters: int = 0
+    started: int = 0
+    finished: int = 0
     """The last that was answered."""
-    answer: bool = False
-    end: asyncio.Event | None = None
+    confirmed: bool = False
+    done: asyncio.Event | None = None
     """Of the one under way."""
 
 
-async def persistently(call: Callable[[], Awaitable[T]], retry_for: float) -> T:
+async def retry(call: Callable[[], Awaitable[T]], retry_for: float) -> T:
     """What `call`, which may be repeated, returns once the server is well.
 
     Raises:
-        Unreachable, Unavailable: still so, `retry_for` seconds after the start.
+        NatsUnreachable, Unavailable: still so, `retry_for` seconds after the start.
         JetStreamError: any other, at once, since waiting cannot help.
     """
     clock = asyncio.get_running_loop().time
@@ -217,7 +219,7 @@ async def persistently(call: Callable[[], Awaitable[T]], retry_for: float) -> T:
     while True:
         try:
             return await call()
-        except (Unreachable, Unavailable):
+        except (NatsUnreachable, Unavailable):
             if clock() >= end:
                 raise
         await asyncio.sleep(delay)

@@ -6,10 +6,10 @@ from contextlib import suppress
 from itertools import chain, repeat
 from typing import Final
 
-from rebaser_client.errors import NotReadable, OutcomeUnknown, Unreachable
-from rebaser_client.reply_inbox import Replies
-from rebaser_client.request_publisher import Tasks, message_id, publish_request, publish_task
-from rebaser_client.workspace_check import Pairs
+from rebaser_client.errors import OutcomeUnknown, ReadRefused, Unreachable
+from rebaser_client.reply_inbox import ReplyInbox
+from rebaser_client.request_publisher import TaskPublisher, ensure_task, message_id, publish_request
+from rebaser_client.workspace_check import WorkspaceCheck
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.messages import EnqueueUpdatesResponseV2
@@ -20,33 +20,33 @@ from rebaser_core.outcome_query import (
     OutcomeReplyV2,
     RequestState,
 )
-from rebaser_core.query_protocol import ASK_AGAIN, PATIENCE
+from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
 from rebaser_core.registry_records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID, REPLY_INBOX, REPLY_VERSION
 
 Reply = Awaitable[EnqueueUpdatesResponseV2]
 
-ASKS: Final = (1.0, 10.0, 20.0, 40.0)
-ASK_EVERY: Final = 60.0
+OUTCOME_POLLS: Final = (1.0, 10.0, 20.0, 40.0)
+OUTCOME_POLL_INTERVAL: Final = 60.0
 """Seconds without a reply after which the task is looked after (C3) and the outcome asked for:
 ever more, since a request behind many others waits for long, and so do those who asked."""
 
 OUTCOME_TIMEOUT: Final = 10.0  # seconds
 
 
-class Requests:
+class RequestSender:
     """The requests of one client, encoded already."""
 
     def __init__(
         self,
         js: JetStream,
         subjects: Subjects,
-        replies: Replies,
+        replies: ReplyInbox,
         content_type: str,
         retry_for: float,
         author: str | None,
-        pairs: Pairs,
+        pairs: WorkspaceCheck,
     ) -> None:
         """`retry_for`: seconds; `author`: who asks what is asked of a change set as a whole."""
         self._js = js
@@ -55,10 +55,10 @@ class Requests:
         self._content_type = content_type
         self._retry_for = retry_for
         self._author = author
-        self._pairs = pairs
-        self._tasks = Tasks.on(js, subjects, retry_for)
+        self._workspace_check = pairs
+        self._tasks = TaskPublisher.using(js, subjects, retry_for)
 
-    async def store(self, change_set: ChangeSet, headers: dict[str, str], payload: bytes) -> None:
+    async def send(self, change_set: ChangeSet, headers: dict[str, str], payload: bytes) -> None:
         """As `publish_request`."""
         await publish_request(
             self._js,
@@ -70,7 +70,7 @@ class Requests:
             tasks=self._tasks,
         )
 
-    async def store_with_reply(
+    async def send_with_reply(
         self,
         change_set: ChangeSet,
         request_id: RequestId,
@@ -84,24 +84,24 @@ class Requests:
         """
         answer = self._replies.expect(request_id)
         try:
-            inbox = self._replies.inbox(request_id)
-            await self.store(change_set, {**headers, REPLY_INBOX: inbox}, payload)
+            inbox = self._replies.address(request_id)
+            await self.send(change_set, {**headers, REPLY_INBOX: inbox}, payload)
         except BaseException:
             answer.cancel()
             raise
-        return self._answered(change_set, request_id, answer)
+        return self._await_reply(change_set, request_id, answer)
 
-    async def ask(self, request: ChangeSetRequestV2) -> EnqueueUpdatesResponseV2:
+    async def send_command(self, request: ChangeSetRequestV2) -> EnqueueUpdatesResponseV2:
         """Ask something of a change set as a whole; its final answer.
 
         Raises:
             NotInWorkspace: it is another workspace's; nothing was sent.
         """
         change_set = ChangeSet(request.workspace_id, request.change_set_id)
-        await self._pairs.require(change_set)
+        await self._workspace_check.check(change_set)
         request = request.model_copy(update={"by": self._author})
         headers, payload = ChangeSetRequest.encode(request, self._content_type)
-        return await (await self.store_with_reply(change_set, request.id, headers, payload))
+        return await (await self.send_with_reply(change_set, request.id, headers, payload))
 
     async def outcome(self, change_set: ChangeSet, request_id: RequestId) -> OutcomeReplyV2:
         """What became of a request; changes nothing.
@@ -117,9 +117,9 @@ class Requests:
         )
         headers, payload = OutcomeQuery.encode(query, self._content_type)
         headers[REPLY_VERSION] = str(OutcomeReply.current.VERSION)
-        headers[PATIENCE] = str(OUTCOME_TIMEOUT)
+        headers[REPLY_TIMEOUT] = str(OUTCOME_TIMEOUT)
         try:
-            answer = await self._js.link.request(
+            answer = await self._js.connection.request(
                 self._subjects.outcomes(change_set),
                 payload,
                 headers=headers,
@@ -130,11 +130,11 @@ class Requests:
         reply = OutcomeReply.decode(answer.headers or {}, answer.data)
         if reply.error is None:
             return reply
-        if ASK_AGAIN in (answer.headers or {}):
+        if RETRY_AFTER in (answer.headers or {}):
             raise Unreachable(f"no Rebaser answered: {reply.error}")
-        raise NotReadable(reply.error)
+        raise ReadRefused(reply.error)
 
-    async def _answered(
+    async def _await_reply(
         self,
         change_set: ChangeSet,
         request_id: RequestId,
@@ -146,11 +146,11 @@ class Requests:
         """
         unknown = 0
         try:
-            for patience in chain(ASKS, repeat(ASK_EVERY)):
+            for patience in chain(OUTCOME_POLLS, repeat(OUTCOME_POLL_INTERVAL)):
                 done, _ = await asyncio.wait([answer], timeout=patience)
                 if done:
                     return answer.result()
-                await publish_task(self._js, self._subjects, change_set)
+                await ensure_task(self._js, self._subjects, change_set)
                 with suppress(Unreachable):
                     known = await self.outcome(change_set, request_id)
                     if known.response is not None:

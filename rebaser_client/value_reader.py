@@ -9,16 +9,16 @@ from typing import Final
 import nats.errors
 from nats.aio.subscription import Subscription
 
-from rebaser_client.errors import NotReadable, TooLarge, Unreachable
-from rebaser_client.log_reader import Entry, history
+from rebaser_client.errors import ReadRefused, TooLarge, Unreachable
+from rebaser_client.log_reader import LogEntry, read_log
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, Oversized, deadlines
-from rebaser_core.query_protocol import ASK_AGAIN, READS_PIECES, Assembly, seconds_in
-from rebaser_core.query_protocol import PATIENCE as PATIENCE_HEADER
+from rebaser_core.query_protocol import ACCEPTS_PIECES, RETRY_AFTER, ReplyAssembly, parse_seconds
+from rebaser_core.query_protocol import REPLY_TIMEOUT as PATIENCE_HEADER
 from rebaser_core.subjects import Subjects
 from rebaser_core.value_query import (
-    ReadValue,
+    ValueSnapshot,
     ValuesQuery,
     ValuesQueryV1,
     ValuesReply,
@@ -26,18 +26,18 @@ from rebaser_core.value_query import (
 )
 from rebaser_core.versioning import REPLY_VERSION
 
-PATIENCE: Final = (3.0, 10.0, 60.0)
+FIRST_PART_TIMEOUTS: Final = (3.0, 10.0, 60.0)
 """Seconds until the first part of an answer, each time that it is asked for: who was asked may
 have died, and a large change set has to be loaded first."""
-PART_PATIENCE: Final = 60.0
+NEXT_PART_TIMEOUT: Final = 60.0
 """Seconds from one part to the next."""
 
 _NO_RESPONDERS: Final = "503"
-_MUCH: Final = 512 * 1024
+_DECODE_IN_THREAD: Final = 512 * 1024
 """Octets of a reply from which it is decoded in a thread."""
 
 
-class Busy(RebaserError):
+class RebaserBusy(RebaserError):
     """A Rebaser did not look at the question, since too many wait there."""
 
     def __init__(self, message: str, seconds: float) -> None:
@@ -46,14 +46,19 @@ class Busy(RebaserError):
         self.seconds: Final = seconds
 
 
-class Values(Mapping[str, ReadValue]):
+class ValueSet(Mapping[str, ValueSnapshot]):
     """Values by id and by name, all of them as of `commit`. Iterating gives ids."""
 
     def __init__(
-        self, commit: int, values: list[ReadValue], missing: list[str], *, due: bool | None
+        self,
+        commit: int,
+        values: list[ValueSnapshot],
+        missing: list[str],
+        *,
+        may_be_stale: bool | None,
     ) -> None:
         self.commit = commit
-        self.due = due
+        self.may_be_stale = may_be_stale
         """Whether an update of the change set's computed values was due or running by then: what
         they are may be of earlier inputs. None: a Rebaser of an older release does not say."""
         self.missing = missing
@@ -61,7 +66,7 @@ class Values(Mapping[str, ReadValue]):
         self._by_id = {str(value.id): value for value in values}
         self._by_name = {value.name: value for value in values if value.name is not None}
 
-    def __getitem__(self, key: str) -> ReadValue:
+    def __getitem__(self, key: str) -> ValueSnapshot:
         found = self._by_id.get(key)
         return self._by_name[key] if found is None else found
 
@@ -72,7 +77,7 @@ class Values(Mapping[str, ReadValue]):
         return len(self._by_id)
 
 
-class Reader:
+class ChangeSetReader:
     """Reads one change set. Every call may be cancelled and repeated; none changes anything."""
 
     def __init__(
@@ -84,8 +89,8 @@ class Reader:
         self._content_type = content_type
 
     async def values(
-        self, *which: str, inputs: int = 0, dependents: int = 0, at: int | None = None
-    ) -> Values:
+        self, *names: str, inputs: int = 0, dependents: int = 0, at: int | None = None
+    ) -> ValueSet:
         """The values of these names or ids, or all, and so many levels of what is around them.
 
         All are as of one commit: `at`, or the last there was when a Rebaser was asked, so
@@ -101,52 +106,52 @@ class Reader:
             id=RequestId(),
             workspace_id=self._change_set.workspace_id,
             change_set_id=self._change_set.change_set_id,
-            which=list(which),
+            which=list(names),
             inputs=inputs,
             dependents=dependents,
             at=at,
         )
-        replies = await self._ask(query)
+        replies = await self._query(query)
         values = [value for reply in replies for value in reply.values]
         last = replies[-1]
-        return Values(last.commit, values, last.missing, due=last.due)
+        return ValueSet(last.commit, values, last.missing, may_be_stale=last.due)
 
-    async def log(self, *, after: int = 0, last: int | None = None) -> list[Entry]:
+    async def log(self, *, after: int = 0, last: int | None = None) -> list[LogEntry]:
         """The requests settled behind commit `after`, or the `last` so many, oldest first."""
-        return await history(self._js, self._subjects, self._change_set, after=after, most=last)
+        return await read_log(self._js, self._subjects, self._change_set, after=after, limit=last)
 
-    async def _ask(self, query: ValuesQueryV1) -> list[ValuesReplyV2]:
+    async def _query(self, query: ValuesQueryV1) -> list[ValuesReplyV2]:
         """All parts of the answer, of whoever gives it in time."""
         loop = asyncio.get_running_loop()
-        end, busy = loop.time() + sum(PATIENCE), 0
-        patience = iter(PATIENCE)
+        end, busy = loop.time() + sum(FIRST_PART_TIMEOUTS), 0
+        patience = iter(FIRST_PART_TIMEOUTS)
         wait = next(patience)
         while True:
             try:
-                return await self._ask_once(query, wait)
+                return await self._query_once(query, wait)
             except TimeoutError:
                 wait = next(patience, 0.0)
                 if not wait:
                     raise Unreachable("no Rebaser answered: not in time") from None
-            except Busy as error:
+            except RebaserBusy as error:
                 pause = error.seconds * 2 ** min(busy, 4) * (0.5 + random.random())  # noqa: S311
                 busy += 1
                 if loop.time() + pause > end:
                     raise Unreachable(f"no Rebaser answered: {error}") from error
                 await asyncio.sleep(pause)
 
-    async def _ask_once(self, query: ValuesQueryV1, patience: float) -> list[ValuesReplyV2]:
+    async def _query_once(self, query: ValuesQueryV1, patience: float) -> list[ValuesReplyV2]:
         headers, payload = ValuesQuery.encode(query, self._content_type)
         headers[REPLY_VERSION] = str(ValuesReply.current.VERSION)
-        headers[READS_PIECES], headers[PATIENCE_HEADER] = "1", str(patience)
+        headers[ACCEPTS_PIECES], headers[PATIENCE_HEADER] = "1", str(patience)
         nc, subject = self._js.nc, self._subjects.values(self._change_set)
         inbox = nc.new_inbox()
         try:
-            self._js.room.check(subject, payload, headers, inbox)
+            self._js.message_limits.check(subject, payload, headers, inbox)
             subscription = await nc.subscribe(inbox)
             try:
                 await nc.publish(subject, payload, reply=inbox, headers=headers)
-                return await _received(subscription, patience)
+                return await _receive(subscription, patience)
             finally:
                 with suppress(nats.errors.Error):
                     await subscription.unsubscribe()
@@ -158,29 +163,29 @@ class Reader:
             raise Unreachable(f"no Rebaser answered: {error}") from error
 
 
-async def _received(subscription: Subscription, patience: float) -> list[ValuesReplyV2]:
+async def _receive(subscription: Subscription, patience: float) -> list[ValuesReplyV2]:
     replies: list[ValuesReplyV2] = []
-    assembly, waits = Assembly(), patience
+    assembly, waits = ReplyAssembly(), patience
     while not replies or replies[-1].more:
         async with deadlines.within(waits):
             message = await subscription.next_msg(timeout=None)
-        waits = PART_PATIENCE
+        waits = NEXT_PART_TIMEOUT
         headers = message.headers or {}
         if headers.get("Status") == _NO_RESPONDERS:
             raise Unreachable("no Rebaser is there to answer")
         whole = assembly.add(headers, message.data)
         if whole is None:
             continue
-        reply = await _decoded(*whole)
-        if reply.error is not None and ASK_AGAIN in headers:
-            raise Busy(reply.error, seconds_in(headers, ASK_AGAIN, 1.0))
+        reply = await _decode(*whole)
+        if reply.error is not None and RETRY_AFTER in headers:
+            raise RebaserBusy(reply.error, parse_seconds(headers, RETRY_AFTER, 1.0))
         if reply.error is not None:
-            raise NotReadable(reply.error)
+            raise ReadRefused(reply.error)
         replies.append(reply)
     return replies
 
 
-async def _decoded(headers: Mapping[str, str], payload: bytes) -> ValuesReplyV2:
-    if len(payload) < _MUCH:
+async def _decode(headers: Mapping[str, str], payload: bytes) -> ValuesReplyV2:
+    if len(payload) < _DECODE_IN_THREAD:
         return ValuesReply.decode(headers, payload)
     return await asyncio.to_thread(ValuesReply.decode, headers, payload)

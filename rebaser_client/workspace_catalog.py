@@ -6,23 +6,32 @@ Nothing here asks a Rebaser: records are an index that Rebasers keep up to date.
 from typing import Final
 
 from rebaser_client.errors import NoSuchChangeSet
-from rebaser_client.initial_records import Workspace, named, new_branch, new_workspace
+from rebaser_client.initial_records import Workspace, new_branch, new_workspace, validated_name
 from rebaser_client.registry import Registry
-from rebaser_core.batch_limits import Limits
-from rebaser_core.commits import Base
+from rebaser_core.batch_limits import BatchLimits
+from rebaser_core.commits import ForkPoint
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStream
-from rebaser_core.registry_records import ChangeSetRecordV1, Kind, Standing, WorkspaceRecordV1
+from rebaser_core.registry_records import (
+    ChangeSetKind,
+    ChangeSetRecordV1,
+    ChangeSetStatus,
+    WorkspaceRecordV1,
+)
 from rebaser_core.subjects import Subjects
 
-CLOSED: Final = (Standing.APPLIED, Standing.ABANDONED, Standing.DELETED)
+CLOSED_STATUSES: Final = (
+    ChangeSetStatus.APPLIED,
+    ChangeSetStatus.ABANDONED,
+    ChangeSetStatus.DELETED,
+)
 
 
-class Directory:
+class WorkspaceCatalog:
     """Each coroutine may be cancelled, and asked again: see what it says of that."""
 
     def __init__(
-        self, js: JetStream, subjects: Subjects, limits: Limits, author: str | None
+        self, js: JetStream, subjects: Subjects, limits: BatchLimits, author: str | None
     ) -> None:
         self._js = js
         self._author = author
@@ -62,8 +71,10 @@ class Directory:
         found = {  # one that changes meanwhile comes twice
             record.change_set_id: record async for record in self.registry.change_sets(workspace_id)
         }
-        wanted = (r for r in found.values() if closed or r.standing not in CLOSED)
-        return sorted(wanted, key=lambda record: (record.kind != Kind.HEAD, record.created_at))
+        wanted = (r for r in found.values() if closed or r.standing not in CLOSED_STATUSES)
+        return sorted(
+            wanted, key=lambda record: (record.kind != ChangeSetKind.HEAD, record.created_at)
+        )
 
     async def describe(
         self, workspace_id: WorkspaceId, change_set_id: ChangeSetId
@@ -103,7 +114,7 @@ class Directory:
         """Register a branch of head, or of another change set, as it is or was at a commit.
 
         Costs the same however large that is; the branch becomes a state of its own with
-        its first request, or by `ready`. From then on head's changes reach it. It begins
+        its first request, or by `refresh`. From then on head's changes reach it. It begins
         with what `base` had edited itself, if that is a branch.
 
         Raises:
@@ -112,7 +123,7 @@ class Directory:
             AlreadyThere: `change_set_id` is taken by another.
         """
         workspace = await self.registry.workspace(workspace_id)
-        await self.registry.require_room(workspace_id, self._limits.change_sets)
+        await self.registry.check_quota(workspace_id, self._limits.change_sets)
         parent = await self.describe(workspace_id, base or workspace.head)
         record = new_branch(
             name,
@@ -124,7 +135,7 @@ class Directory:
         await self.registry.create_change_set(record)
         return record
 
-    async def _base(self, parent: ChangeSetRecordV1, commit: int | None) -> Base:
+    async def _base(self, parent: ChangeSetRecordV1, commit: int | None) -> ForkPoint:
         if commit is None:
             subject = self._subjects.commits(ChangeSet(parent.workspace_id, parent.change_set_id))
             stream = self._subjects.commits_stream
@@ -132,13 +143,13 @@ class Directory:
             if last is None and parent.base is not None:
                 return parent.base  # itself not more than a record yet
             commit = 0 if last is None else last.sequence
-        return Base(change_set_id=parent.change_set_id, commit=commit)
+        return ForkPoint(change_set_id=parent.change_set_id, commit=commit)
 
     async def rename(
         self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, name: str
     ) -> ChangeSetRecordV1:
         """The record, which now has the name. Names need not be unique."""
         change_set = ChangeSet(workspace_id, change_set_id)
-        return await self.registry.change(
-            change_set, lambda record: record.model_copy(update={"name": named(name)})
+        return await self.registry.update(
+            change_set, lambda record: record.model_copy(update={"name": validated_name(name)})
         )

@@ -11,22 +11,22 @@ from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
 
 LOOKUP_TIMEOUT: Final = 2.0  # seconds
-REST: Final = 60.0
+RETRY_AFTER_FAILURE: Final = 60.0
 """Seconds without a lookup after one that failed: the registry may not be permitted."""
 
-_MOST: Final = 10_000
+_MAX_KNOWN: Final = 10_000
 """Pairs that are remembered."""
 
 
-class Pairs:
+class WorkspaceCheck:
     """Looks a pair up once: one read if it is registered, two if it is not."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._known: OrderedDict[ChangeSet, None] = OrderedDict()
-        self._resting_until = float("-inf")
+        self._suspended_until = float("-inf")
 
-    async def require(self, change_set: ChangeSet) -> None:
+    async def check(self, change_set: ChangeSet) -> None:
         """Return unless the pair is known not to belong together. May be cancelled and repeated.
 
         A pair of which the registry knows nothing may be in use all the same. Where the
@@ -38,21 +38,21 @@ class Pairs:
         if change_set in self._known:
             return
         clock = asyncio.get_running_loop().time
-        if clock() < self._resting_until:
+        if clock() < self._suspended_until:
             return
         try:
             async with within(LOOKUP_TIMEOUT):
-                objection = await self._objection(change_set)
+                objection = await self._mismatch(change_set)
         except (JetStreamError, TimeoutError, ValueError):  # a key may be anything
-            self._resting_until = clock() + REST
+            self._suspended_until = clock() + RETRY_AFTER_FAILURE
             return
         if objection is not None:
             raise NotInWorkspace(objection)
         self._known[change_set] = None
-        if len(self._known) > _MOST:
+        if len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
 
-    async def _objection(self, change_set: ChangeSet) -> str | None:
+    async def _mismatch(self, change_set: ChangeSet) -> str | None:
         workspace_id, change_set_id = change_set
         home = await self._registry.workspace_of(change_set_id)
         if home == workspace_id:

@@ -8,42 +8,50 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal
 
-from rebaser_client.errors import Refused
-from rebaser_client.workspace_catalog import CLOSED, Directory
-from rebaser_core.batch_limits import Limits
+from rebaser_client.errors import RequestRefused
+from rebaser_client.workspace_catalog import CLOSED_STATUSES, WorkspaceCatalog
+from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
-from rebaser_core.registry_records import ChangeSetRecordV1, ChangeSetRequestV2, Kind, Standing
+from rebaser_core.registry_records import (
+    ChangeSetKind,
+    ChangeSetRecordV1,
+    ChangeSetRequestV2,
+    ChangeSetStatus,
+)
 from rebaser_core.subjects import Subjects
 
-Ask = Callable[[ChangeSetRequestV2], Awaitable[EnqueueUpdatesResponseV2]]
+SendCommand = Callable[[ChangeSetRequestV2], Awaitable[EnqueueUpdatesResponseV2]]
 """Sends the request; its final answer."""
 
 Action = Literal["refresh", "apply", "abandon", "delete"]
 
-_FIRST_LOOK: Final = 0.02  # seconds between two looks at a record, doubled up to
-_LAST_LOOK: Final = 1.0
+_FIRST_POLL: Final = 0.02  # seconds between two looks at a record, doubled up to
+_SLOWEST_POLL: Final = 1.0
 
 
-class Workspaces(Directory):
+class Workspaces(WorkspaceCatalog):
     """What is registered, and what is asked of it; coroutines may be cancelled, and asked again."""
 
     def __init__(
-        self, js: JetStream, subjects: Subjects, limits: Limits, author: str | None, ask: Ask
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        limits: BatchLimits,
+        author: str | None,
+        ask: SendCommand,
     ) -> None:
         super().__init__(js, subjects, limits, author)
-        self._ask = ask
+        self._send = ask
 
-    async def ready(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> None:
-        """Have the branch a state of its own, with all that head has changed by now.
+    async def refresh(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> None:
+        """Materialise the branch and merge every change that head has by now.
 
         Raises:
             Refused: its base is not kept any more, or it is closed.
         """
-        await self._act(workspace_id, change_set_id, "refresh")
-
-    refresh = ready
+        await self._command(workspace_id, change_set_id, "refresh")
 
     async def apply(
         self,
@@ -61,18 +69,18 @@ class Workspaces(Directory):
             Refused: it is no branch, closed, changed since it was reviewed, or head would
                 not have it; unless it was closed before, it is open as it was.
         """
-        request = await self._act(workspace_id, change_set_id, "apply", reviewed=reviewed)
-        record = await self._registered(
+        request = await self._command(workspace_id, change_set_id, "apply", reviewed=reviewed)
+        record = await self._await_record(
             workspace_id,
             change_set_id,
             lambda r: (
                 r.application is not None
                 and r.application.request == request
-                and r.standing != Standing.APPLYING
+                and r.standing != ChangeSetStatus.APPLYING
             ),
         )
-        if record.standing == Standing.OPEN:
-            raise Refused(record.problem or "head would not have it")
+        if record.standing == ChangeSetStatus.OPEN:
+            raise RequestRefused(record.problem or "head would not have it")
         return record
 
     async def abandon(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> None:
@@ -81,8 +89,10 @@ class Workspaces(Directory):
         Raises:
             Refused: it is no branch, or closed.
         """
-        await self._act(workspace_id, change_set_id, "abandon")
-        await self._registered(workspace_id, change_set_id, lambda r: r.standing in CLOSED)
+        await self._command(workspace_id, change_set_id, "abandon")
+        await self._await_record(
+            workspace_id, change_set_id, lambda r: r.standing in CLOSED_STATUSES
+        )
 
     async def delete(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> None:
         """Have the branch closed for good, and its data gone after the retention time.
@@ -93,8 +103,8 @@ class Workspaces(Directory):
             NoSuchChangeSet: it is not registered.
             Refused: it is a head, on its way to head, or deleted already.
         """
-        if (await self.describe(workspace_id, change_set_id)).kind == Kind.HEAD:
-            raise Refused("a head is deleted with its workspace only")
+        if (await self.describe(workspace_id, change_set_id)).kind == ChangeSetKind.HEAD:
+            raise RequestRefused("a head is deleted with its workspace only")
         await self._delete(workspace_id, change_set_id)
 
     async def delete_workspace(self, workspace_id: WorkspaceId) -> None:
@@ -109,31 +119,31 @@ class Workspaces(Directory):
         """
         head = (await self.registry.workspace(workspace_id)).head
         for record in reversed(await self.change_sets(workspace_id, closed=True)):
-            if record.standing != Standing.DELETED and record.change_set_id != head:
+            if record.standing != ChangeSetStatus.DELETED and record.change_set_id != head:
                 await self._delete(workspace_id, record.change_set_id)
-        if (await self.describe(workspace_id, head)).standing != Standing.DELETED:
+        if (await self.describe(workspace_id, head)).standing != ChangeSetStatus.DELETED:
             await self._delete(workspace_id, head)
 
     async def _delete(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> None:
-        await self._act(workspace_id, change_set_id, "delete")
-        await self._registered(
-            workspace_id, change_set_id, lambda r: r.standing == Standing.DELETED
+        await self._command(workspace_id, change_set_id, "delete")
+        await self._await_record(
+            workspace_id, change_set_id, lambda r: r.standing == ChangeSetStatus.DELETED
         )
 
-    async def _registered(
+    async def _await_record(
         self,
         workspace_id: WorkspaceId,
         change_set_id: ChangeSetId,
         until: Callable[[ChangeSetRecordV1], bool],
     ) -> ChangeSetRecordV1:
         """The record once it says so: it follows the log of the change set."""
-        delay = _FIRST_LOOK
+        delay = _FIRST_POLL
         while not until(record := await self.describe(workspace_id, change_set_id)):
             await asyncio.sleep(delay)
-            delay = min(2 * delay, _LAST_LOOK)
+            delay = min(2 * delay, _SLOWEST_POLL)
         return record
 
-    async def _act(
+    async def _command(
         self,
         workspace_id: WorkspaceId,
         change_set_id: ChangeSetId,
@@ -148,7 +158,7 @@ class Workspaces(Directory):
             action=action,
             reviewed=reviewed,
         )
-        response = await self._ask(request)
+        response = await self._send(request)
         if isinstance(response.status, ErrorStatus):
-            raise Refused(response.status.error.message.removeprefix("refused: "))
+            raise RequestRefused(response.status.error.message.removeprefix("refused: "))
         return request.id

@@ -8,7 +8,7 @@ from pydantic import Field
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.versioning import MESSAGE_ID, ContentInfo, MessageType, Versioned
-from rebaser_core.wire_model import Plain, Read
+from rebaser_core.wire_model import JsonValue, ParseFromJson
 
 
 class ActivityKind(StrEnum):
@@ -32,9 +32,9 @@ class ActivityV1(Versioned):
     VERSION: ClassVar = 1
     workspace_id: WorkspaceId
     change_set_id: ChangeSetId
-    kind: Annotated[ActivityKind, Read]
+    kind: Annotated[ActivityKind, ParseFromJson]
     request_id: RequestId | None = None
-    details: dict[str, Plain] = Field(default_factory=dict)
+    details: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 Activity: Final = MessageType("Activity", current=ActivityV1)
@@ -42,7 +42,7 @@ Activity: Final = MessageType("Activity", current=ActivityV1)
 _HEADERS: Final = ContentInfo(codecs.CBOR, Activity.name, ActivityV1.VERSION).headers()
 
 
-def told(
+def encode_activity(
     change_set: ChangeSet, kind: ActivityKind, request_id: RequestId | None, details: dict[str, Any]
 ) -> tuple[dict[str, str], bytes]:
     """As `Activity.encode` of a new one, which is not made: there is one for each request.

@@ -8,13 +8,13 @@ from pydantic_core import to_json
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, SetInputs, SetValue
 
 
-def oversize(size: int, at_most: int) -> str:
+def size_violation(size: int, at_most: int) -> str:
     """What is said of a batch of so many bytes."""
     return f"a batch of {size} bytes; at most {at_most} are allowed"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """The deployment's; `REBASER_LIMITS__…` at the server, an argument at the client."""
 
     batch_updates: int = 2_000_000
@@ -30,17 +30,17 @@ class Limits:
     change_sets: int = 100_000
     """Change sets of a workspace, the closed ones included until they are deleted."""
 
-    def complaint(self, updates: Iterable[AnyUpdate], count: int) -> str | None:
+    def violation(self, updates: Iterable[AnyUpdate], count: int) -> str | None:
         """What is too large about a batch of `count` updates; None if nothing is."""
         if count > self.batch_updates:
             return f"a batch of {count} updates; at most {self.batch_updates} are allowed"
         for index, update in enumerate(updates):
-            what = self._of(update)
+            what = self._violation(update)
             if what is not None:
                 return f"update {index}: {what}"
         return None
 
-    def _of(self, update: AnyUpdate) -> str | None:
+    def _violation(self, update: AnyUpdate) -> str | None:
         if isinstance(update, PutValue | PutFunc) and update.name is not None:
             depth = update.name.count("/") + 1
             if depth > self.name_depth:

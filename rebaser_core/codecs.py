@@ -37,7 +37,7 @@ def dumps(content_type: str, data: Any) -> bytes:
     try:
         return _ENCODERS[content_type](data)
     except (ValueError, TypeError, RecursionError, cbor2.CBOREncodeError) as error:
-        raise MalformedMessage(f"not to be written as {content_type}: {_brief(error)}") from error
+        raise MalformedMessage(f"not to be written as {content_type}: {_cause(error)}") from error
 
 
 def loads(content_type: str, payload: bytes) -> Any:
@@ -50,12 +50,12 @@ def loads(content_type: str, payload: bytes) -> Any:
     try:
         data = _DECODERS[content_type](payload)
     except (ValueError, RecursionError, EOFError, cbor2.CBORDecodeError) as error:
-        raise MalformedMessage(f"not {content_type}: {_brief(error)}") from error
-    require_plain(data, MAX_MESSAGE_DEPTH)
+        raise MalformedMessage(f"not {content_type}: {_cause(error)}") from error
+    validate_json(data, MAX_MESSAGE_DEPTH)
     return data
 
 
-def require_plain(data: Any, max_depth: int = MAX_DEPTH) -> None:
+def validate_json(data: Any, max_depth: int = MAX_DEPTH) -> None:
     """Raise `MalformedMessage` if `data` holds what JSON cannot say, or is nested too deep."""
     # Depth first, with one iterator for each level: what is looked at is not copied.
     stack: list[Iterator[Any]] = [iter((data,))]
@@ -121,7 +121,7 @@ _REQUIRE: Final[dict[type, Callable[[Any], None]]] = {
 }
 
 
-def same(one: Any, other: Any) -> bool:
+def json_equal(one: Any, other: Any) -> bool:
     """Whether two plain values are the same JSON: 1, 1.0 and true are three values."""
     return one is other or _canonical(one) == _canonical(other)
 
@@ -179,7 +179,7 @@ def _load_cbor(payload: bytes) -> Any:
     return data
 
 
-def _brief(error: BaseException) -> str:
+def _cause(error: BaseException) -> str:
     cause = error.__cause__ or error
     return str(cause)[:200]
 
@@ -190,6 +190,6 @@ _DECODERS: Final[dict[str, Callable[[bytes], Any]]] = {CBOR: _load_cbor, JSON: _
 CONTENT_TYPES: Final = frozenset(_DECODERS)
 
 
-def or_default(content_type: str | None) -> str:
+def content_type_or_default(content_type: str | None) -> str:
     """`content_type` if it is one of ours, else the default."""
     return content_type if content_type in CONTENT_TYPES else CBOR

@@ -13,7 +13,7 @@ from pydantic import StringConstraints
 from rebaser_core.ids import ChangeSetId, RequestId
 from rebaser_core.messages import Correction, UpdatesAddress
 from rebaser_core.versioning import MessageType, Versioned
-from rebaser_core.wire_model import Read, Shape
+from rebaser_core.wire_model import ParseFromJson, WireModel
 
 AUTHOR_LENGTH: Final = 200
 """Characters of an author that are kept."""
@@ -22,7 +22,7 @@ NO_REQUEST: Final = 0
 """The sequence in a line that settles no request but holds what an update computed (D4)."""
 
 
-class Outcome(StrEnum):
+class RequestOutcome(StrEnum):
     """What became of a request."""
 
     APPLIED = "applied"
@@ -32,14 +32,14 @@ class Outcome(StrEnum):
     REFUSED = "refused"  # the change set takes no such request; nothing is wrong with it
 
 
-class Claim(Shape):
+class DvuClaim(WireModel):
     """The one dependent values update that may commit (D2)."""
 
     id: RequestId
     covers: int
 
 
-class Attempts(Shape):
+class FailedAttempts(WireModel):
     """What went wrong so far at the request that is first in line (L1)."""
 
     sequence: int
@@ -49,7 +49,7 @@ class Attempts(Shape):
     """Runs that ended without a word while it was first in line."""
 
 
-class Base(Shape):
+class ForkPoint(WireModel):
     """What a change set was forked from."""
 
     change_set_id: ChangeSetId
@@ -57,16 +57,16 @@ class Base(Shape):
     """Sequence of a line of its log; 0 for an empty change set."""
 
 
-class Branch(Shape):
+class BranchState(WireModel):
     """What makes a change set a branch: where it began, and how far head has reached it."""
 
-    base: Base
+    base: ForkPoint
     head: ChangeSetId
     cursor: int | None = None
     """Last line of head's log that is in here; None until the base was taken over."""
 
 
-class Closing(Shape):
+class ClosedState(WireModel):
     """Why a change set takes no more requests."""
 
     standing: str
@@ -82,7 +82,7 @@ class Closing(Shape):
     """Once it is applied: the line of head's log."""
 
 
-class Head(Shape):
+class ControlState(WireModel):
     """The small record of a change set that decides who may do what."""
 
     epoch: int = 0
@@ -95,13 +95,13 @@ class Head(Shape):
     """Sequence of the last request applied that left roots."""
     clean_sequence: int = 0
     """Highest dirty sequence that a committed DVU covers."""
-    claim: Claim | None = None
+    claim: DvuClaim | None = None
     dvu_failures: int = 0
     """DVU runs in a row that came to nothing."""
-    attempts: Attempts | None = None
-    branch: Branch | None = None
+    attempts: FailedAttempts | None = None
+    branch: BranchState | None = None
     """Of a branch."""
-    closing: Closing | None = None
+    closing: ClosedState | None = None
 
     @property
     def dvu_due(self) -> bool:
@@ -119,16 +119,16 @@ class Head(Shape):
         return self.dvu_due or (self.closing is not None and self.closing.standing == "applying")
 
 
-class Handled(Shape):
+class SettledRequest(WireModel):
     """The request that a commit settles, or the result of an update under its claim's id."""
 
     id: RequestId
     sequence: int
     """The request's in its stream; `NO_REQUEST` for an update's result."""
-    outcome: Annotated[Outcome, Read]
+    outcome: Annotated[RequestOutcome, ParseFromJson]
     updates: UpdatesAddress | None = None
     """As performed, that is after corrections; None if nothing was."""
-    corrections: Annotated[tuple[Correction, ...], Read] = ()
+    corrections: Annotated[tuple[Correction, ...], ParseFromJson] = ()
     covers: int | None = None
     """Of an applied DVU result: the roots up to here that it settles (D5)."""
     message: str | None = None
@@ -143,8 +143,8 @@ class CommitV1(Versioned):
     VERSION: ClassVar = 1
     previous: int
     """Sequence of the line before this one; 0 before the first. A reader finds a hole by it."""
-    head: Head
-    handled: Handled | None = None
+    head: ControlState
+    handled: SettledRequest | None = None
 
 
 Commit: Final = MessageType("Commit", current=CommitV1)

@@ -8,9 +8,9 @@ from pydantic import ValidationError
 
 from rebaser_core.messages import Blake3, Correction
 from rebaser_core.versioning import MessageType, Versioned
-from rebaser_core.wire_model import Shape
+from rebaser_core.wire_model import WireModel
 
-MOST_TOLD: Final = 100
+MAX_INLINE_CORRECTIONS: Final = 100
 """Corrections that a line of the log and a reply have."""
 
 DETAIL_LENGTH: Final = 400
@@ -33,7 +33,7 @@ class CorrectionsV1(Versioned):
 Corrections: Final = MessageType("Corrections", current=CorrectionsV1)
 
 
-class More(Shape):
+class OmittedCorrections(WireModel):
     """What the detail of an entry with the code `MORE` says, as JSON."""
 
     counts: dict[str, int]
@@ -42,30 +42,33 @@ class More(Shape):
     """Where they are: an encoded `Corrections`, by its BLAKE3 in the bucket of batches."""
 
 
-def first_of(corrections: Sequence[Correction], name: str) -> tuple[Correction, ...]:
+def abbreviate(corrections: Sequence[Correction], name: str) -> tuple[Correction, ...]:
     """The first corrections, and an entry for the others, which lie in the object `name`."""
     counts = dict(Counter(correction.code for correction in corrections))
-    detail = More(counts=counts, object=name).model_dump_json(by_alias=True)
-    following = corrections[MOST_TOLD].index
-    return (*corrections[:MOST_TOLD], Correction(index=following, code=MORE, detail=detail))
+    detail = OmittedCorrections(counts=counts, object=name).model_dump_json(by_alias=True)
+    following = corrections[MAX_INLINE_CORRECTIONS].index
+    return (
+        *corrections[:MAX_INLINE_CORRECTIONS],
+        Correction(index=following, code=MORE, detail=detail),
+    )
 
 
-def more_in(corrections: Sequence[Correction]) -> More | None:
+def omitted(corrections: Sequence[Correction]) -> OmittedCorrections | None:
     """What the last entry says of those that are left out; None if all are there."""
     if not corrections or corrections[-1].code != MORE:
         return None
     try:
-        return More.model_validate_json(corrections[-1].detail)
+        return OmittedCorrections.model_validate_json(corrections[-1].detail)
     except ValidationError:
         return None
 
 
-def count_of(corrections: Sequence[Correction]) -> int:
+def total_count(corrections: Sequence[Correction]) -> int:
     """How many there are, those included that are left out."""
-    more = more_in(corrections)
+    more = omitted(corrections)
     return len(corrections) if more is None else sum(more.counts.values())
 
 
-def shortened(detail: str) -> str:
+def truncate_detail(detail: str) -> str:
     """A detail that has names in it, no longer than it may be."""
     return detail if len(detail) <= DETAIL_LENGTH else detail[: DETAIL_LENGTH - 1] + "…"

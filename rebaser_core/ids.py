@@ -20,7 +20,7 @@ _SHIFTS: Final = range(120, -1, -10)
 """Bits below each pair of digits, the first pair's first."""
 
 
-class _Id(ULID):
+class _Ulid(ULID):
     """A ULID with one text alone: as `str` writes it. Subjects and message ids rely on it.
 
     The text is made once, since the library takes many times as long as a lookup.
@@ -58,15 +58,15 @@ class _Id(ULID):
         )
 
 
-class WorkspaceId(_Id):
+class WorkspaceId(_Ulid):
     """Names a workspace."""
 
 
-class ChangeSetId(_Id):
+class ChangeSetId(_Ulid):
     """Names a change set; unique beyond its workspace."""
 
 
-class RequestId(_Id):
+class RequestId(_Ulid):
     """Names a request for good: every retry carries it again."""
 
 

@@ -12,13 +12,13 @@ from pydantic import Discriminator, Field, StringConstraints, Tag
 
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.updates import Update, UpdateList
-from rebaser_core.versioning import MessageType, Versioned, narrowed
-from rebaser_core.wire_model import Read, Shape
+from rebaser_core.versioning import MessageType, Versioned, downgrade_to
+from rebaser_core.wire_model import ParseFromJson, WireModel
 
 Blake3 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Computed(Shape):
+class DvuResultInfo(WireModel):
     """Marks a batch as the result of a dependent values update."""
 
     claim: RequestId
@@ -29,11 +29,11 @@ class Computed(Shape):
     """The commit that it was computed from."""
 
 
-class Updates(Shape):
+class InlineBatch(WireModel):
     """A batch where it travels inside its request."""
 
     updates: UpdateList
-    computed: Computed | None = None
+    computed: DvuResultInfo | None = None
     under: list[Update] | None = None
     """In the log of a branch, where head reaches it: what head now has where the branch differs."""
 
@@ -43,7 +43,7 @@ class UpdatesBatchV1(Versioned):
 
     VERSION: ClassVar = 1
     updates: UpdateList
-    computed: Computed | None = None
+    computed: DvuResultInfo | None = None
 
     def upgrade(self) -> "UpdatesBatchV2":
         return UpdatesBatchV2.model_construct(
@@ -51,7 +51,7 @@ class UpdatesBatchV1(Versioned):
         )
 
 
-class ResultFile(Shape):
+class ResultFile(WireModel):
     """Results of a dependent values update, in a file beside the batch: too many for a message."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[0-9a-f-]{1,200}$")]
@@ -64,36 +64,36 @@ class UpdatesBatchV2(Versioned):
 
     VERSION: ClassVar = 2
     updates: UpdateList
-    computed: Computed | None = None
+    computed: DvuResultInfo | None = None
     under: list[Update] | None = None
-    results: Annotated[tuple[ResultFile, ...], Read] | None = None
+    results: Annotated[tuple[ResultFile, ...], ParseFromJson] | None = None
     """Of a batch with `computed`: what it sets besides `updates`. Not for clients."""
 
-    def oldest(self) -> "UpdatesBatchV1 | UpdatesBatchV2":
+    def to_oldest_version(self) -> "UpdatesBatchV1 | UpdatesBatchV2":
         if self.under is not None or self.results is not None:
             return self
-        return narrowed(self, UpdatesBatchV1)
+        return downgrade_to(self, UpdatesBatchV1)
 
 
-class Inline(Shape):
+class Inline(WireModel):
     """The batch itself: for small ones."""
 
-    inline: Updates
+    inline: InlineBatch
 
 
-class InObjectStore(Shape):
+class ObjectRef(WireModel):
     """The BLAKE3 of an encoded `UpdatesBatch`, which is its name in the bucket of batches."""
 
     object: Blake3
 
 
-class InStore(Shape):
+class StoreRef(WireModel):
     """The key of an encoded `UpdatesBatch` in the store that all Rebasers share."""
 
     store: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,200}$")]
 
 
-def _tag_of(**shapes: type[Shape]) -> Callable[[Any], str | None]:
+def _tag_of(**shapes: type[WireModel]) -> Callable[[Any], str | None]:
     """How pydantic tells externally tagged shapes apart, on the wire and as classes."""
     tags = {shape: tag for tag, shape in shapes.items()}
 
@@ -107,10 +107,10 @@ def _tag_of(**shapes: type[Shape]) -> Callable[[Any], str | None]:
 
 UpdatesAddress = Annotated[
     Annotated[Inline, Tag("inline")]
-    | Annotated[InObjectStore, Tag("object")]
-    | Annotated[InStore, Tag("store")],
+    | Annotated[ObjectRef, Tag("object")]
+    | Annotated[StoreRef, Tag("store")],
     Discriminator(
-        _tag_of(inline=Inline, object=InObjectStore, store=InStore),
+        _tag_of(inline=Inline, object=ObjectRef, store=StoreRef),
         custom_error_type="updates_address",
         custom_error_message="an address is an object with one key: inline, object or store",
     ),
@@ -128,22 +128,22 @@ class EnqueueUpdatesRequestV1(Versioned):
     """The change set that the batch was taken from, if it comes from another one."""
 
 
-class SuccessV1(Shape):
+class SuccessV1(WireModel):
     updates_performed: UpdatesAddress
 
 
-class Failure(Shape):
+class ErrorDetail(WireModel):
     message: str
 
 
-class ErrorStatus(Shape):
-    error: Failure
+class ErrorStatus(WireModel):
+    error: ErrorDetail
 
 
 _STATUS_MESSAGE: Final = "a status is an object with one key: success or error"
 
 
-class SuccessStatusV1(Shape):
+class SuccessStatusV1(WireModel):
     success: SuccessV1
 
 
@@ -180,7 +180,7 @@ class EnqueueUpdatesResponseV1(Versioned):
         )
 
 
-class Correction(Shape):
+class Correction(WireModel):
     """How a batch was changed so that it fits the change set; the same for the same state."""
 
     index: Annotated[int, Field(ge=0)]
@@ -191,14 +191,14 @@ class Correction(Shape):
     """For people."""
 
 
-class SuccessV2(Shape):
+class SuccessV2(WireModel):
     updates_performed: UpdatesAddress
     commit: Annotated[int, Field(ge=0)] | None = None
     """The commit's sequence in the log; None where a version 1 server answered."""
-    corrections: Annotated[tuple[Correction, ...], Read] = ()
+    corrections: Annotated[tuple[Correction, ...], ParseFromJson] = ()
 
 
-class SuccessStatusV2(Shape):
+class SuccessStatusV2(WireModel):
     success: SuccessV2
 
 

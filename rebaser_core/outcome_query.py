@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar, Final
 
 from rebaser_core.ids import ChangeSetId, WorkspaceId
 from rebaser_core.messages import EnqueueUpdatesResponseV2
-from rebaser_core.versioning import MessageType, Versioned, narrowed
-from rebaser_core.wire_model import Read
+from rebaser_core.versioning import MessageType, Versioned, downgrade_to
+from rebaser_core.wire_model import ParseFromJson
 
 
 class RequestState(StrEnum):
@@ -29,7 +29,7 @@ class OutcomeReplyV1(Versioned):
     """Where the request is and, if it is handled, its response."""
 
     VERSION: ClassVar = 1
-    state: Annotated[RequestState, Read]
+    state: Annotated[RequestState, ParseFromJson]
     response: EnqueueUpdatesResponseV2 | None = None
 
     def upgrade(self) -> "OutcomeReplyV2":
@@ -40,14 +40,14 @@ class OutcomeReplyV2(Versioned):
     """Version 1, or why there is no answer."""
 
     VERSION: ClassVar = 2
-    state: Annotated[RequestState | None, Read] = None
+    state: Annotated[RequestState | None, ParseFromJson] = None
     """None: see `error`."""
     response: EnqueueUpdatesResponseV2 | None = None
     error: str | None = None
     """Why there is no answer; then there is neither state nor response."""
 
-    def oldest(self) -> "OutcomeReplyV1 | OutcomeReplyV2":
-        return self if self.state is None else narrowed(self, OutcomeReplyV1)
+    def to_oldest_version(self) -> "OutcomeReplyV1 | OutcomeReplyV2":
+        return self if self.state is None else downgrade_to(self, OutcomeReplyV1)
 
 
 OutcomeQuery: Final = MessageType("OutcomeQuery", current=OutcomeQueryV1, from_clients=True)

@@ -8,13 +8,13 @@ from typing import ClassVar, Final, NamedTuple, Self
 
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.registry_records import Moment
+from rebaser_core.registry_records import Timestamp
 from rebaser_core.versioning import MessageType, Versioned
 
 ALL: Final = "all"
 
 
-class Scope(NamedTuple):
+class PauseScope(NamedTuple):
     """What a pause is of: a change set, with None for it a workspace, with None for both all."""
 
     workspace_id: WorkspaceId | None = None
@@ -35,9 +35,9 @@ class Scope(NamedTuple):
         )
 
 
-def scopes_of(change_set: ChangeSet) -> tuple[Scope, ...]:
+def enclosing_scopes(change_set: ChangeSet) -> tuple[PauseScope, ...]:
     """Each of them is enough to pause the change set; the narrowest first."""
-    return Scope(*change_set), Scope(change_set.workspace_id), Scope()
+    return PauseScope(*change_set), PauseScope(change_set.workspace_id), PauseScope()
 
 
 class PauseRecordV1(Versioned):
@@ -46,13 +46,13 @@ class PauseRecordV1(Versioned):
     VERSION: ClassVar = 1
     workspace_id: WorkspaceId | None = None
     change_set_id: ChangeSetId | None = None
-    since: Moment
+    since: Timestamp
     by: str | None = None
     reason: str | None = None
 
     @property
-    def scope(self) -> Scope:
-        return Scope(self.workspace_id, self.change_set_id)
+    def scope(self) -> PauseScope:
+        return PauseScope(self.workspace_id, self.change_set_id)
 
 
 PauseRecord: Final = MessageType("PauseRecord", current=PauseRecordV1)
@@ -60,7 +60,7 @@ PauseRecord: Final = MessageType("PauseRecord", current=PauseRecordV1)
 _UNREADABLE: Final = "this release cannot read the record of the pause"
 
 
-def read_pause(key: str, payload: bytes, stored: datetime) -> PauseRecordV1:
+def decode_pause(key: str, payload: bytes, stored: datetime) -> PauseRecordV1:
     """The pause that lies under the key, which alone says what it is of.
 
     A record that cannot be read, one of a newer release for example, pauses as well: to
@@ -69,9 +69,9 @@ def read_pause(key: str, payload: bytes, stored: datetime) -> PauseRecordV1:
     Raises:
         ValueError: the key is of nothing that can be paused.
     """
-    scope = Scope.of_key(key)
+    scope = PauseScope.of_key(key)
     try:
-        record = PauseRecord.decode_at_rest(payload)
+        record = PauseRecord.decode_stored(payload)
         if record.scope == scope:
             return record
     except MessageError:

@@ -6,39 +6,39 @@ from typing import Final
 
 from rebaser_core.errors import MalformedMessage
 
-READS_PIECES: Final = "X-Reply-Pieces"
+ACCEPTS_PIECES: Final = "X-Reply-Pieces"
 """Of a question: `1` says that the asker puts an answer together that comes in pieces."""
 
-PATIENCE: Final = "X-Patience"
+REPLY_TIMEOUT: Final = "X-Patience"
 """Of a question: seconds for which the asker waits for the first message of the answer."""
 
 PIECE: Final = "X-Piece"
 """Of a message: `2/9` says that it is the second of nine pieces of one message."""
 
-ASK_AGAIN: Final = "X-Ask-Again"
+RETRY_AFTER: Final = "X-Ask-Again"
 """Of an answer: the question was not looked at; ask it again after so many seconds."""
 
-DEFAULT_PATIENCE: Final = 60.0
+DEFAULT_REPLY_TIMEOUT: Final = 60.0
 """Seconds for which an asker is taken to wait who does not say how long."""
 
 _SECONDS: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?")
 _NUMBERS: Final = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
 
 
-def seconds_in(headers: Mapping[str, str], name: str, default: float) -> float:
+def parse_seconds(headers: Mapping[str, str], name: str, default: float) -> float:
     """The seconds that the header says; `default` if it is missing or no such number."""
     text = headers.get(name, "")
     return float(text) if _SECONDS.fullmatch(text) else default
 
 
-def cut(payload: bytes, room: int) -> Iterator[tuple[str, bytes]]:
+def split_reply(payload: bytes, room: int) -> Iterator[tuple[str, bytes]]:
     """The payload in pieces of at most `room` octets, which is positive, each with its number."""
     count = -(-len(payload) // room)
     for number in range(count):
         yield f"{number + 1}/{count}", payload[number * room : (number + 1) * room]
 
 
-class Assembly:
+class ReplyAssembly:
     """Puts messages together that come in pieces, one after the other and in order."""
 
     def __init__(self) -> None:

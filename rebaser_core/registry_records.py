@@ -11,10 +11,10 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, StringConstraints
 
-from rebaser_core.commits import Base
+from rebaser_core.commits import ForkPoint
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.versioning import MessageType, Versioned, narrowed
-from rebaser_core.wire_model import Read, Shape
+from rebaser_core.versioning import MessageType, Versioned, downgrade_to
+from rebaser_core.wire_model import ParseFromJson, WireModel
 
 RecordName = Annotated[
     str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")
@@ -22,22 +22,24 @@ RecordName = Annotated[
 """For people; need not be unique."""
 
 
-Moment = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z$")]
+Timestamp = Annotated[
+    str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z$")
+]
 """UTC, in ISO 8601."""
 
 
-def now() -> Moment:
+def now() -> Timestamp:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class Kind(StrEnum):
+class ChangeSetKind(StrEnum):
     """What a change set is to its workspace."""
 
     HEAD = "head"
     BRANCH = "branch"
 
 
-class Standing(StrEnum):
+class ChangeSetStatus(StrEnum):
     """Whether a change set takes requests."""
 
     OPEN = "open"
@@ -54,11 +56,11 @@ class WorkspaceRecordV1(Versioned):
     workspace_id: WorkspaceId
     name: RecordName
     head: ChangeSetId
-    created_at: Moment
+    created_at: Timestamp
     by: str | None = None
 
 
-class Application(Shape):
+class ApplyAttempt(WireModel):
     """An attempt to apply a branch."""
 
     request: RequestId
@@ -76,16 +78,16 @@ class ChangeSetRecordV1(Versioned):
     workspace_id: WorkspaceId
     change_set_id: ChangeSetId
     name: RecordName
-    kind: Annotated[Kind, Read]
-    standing: Annotated[Standing, Read] = Standing.OPEN
+    kind: Annotated[ChangeSetKind, ParseFromJson]
+    standing: Annotated[ChangeSetStatus, ParseFromJson] = ChangeSetStatus.OPEN
     head: ChangeSetId
     """The workspace's head: itself, if it is that."""
-    base: Base | None = None
+    base: ForkPoint | None = None
     """Of a branch: what it was forked from."""
-    created_at: Moment
+    created_at: Timestamp
     by: str | None = None
-    closed_at: Moment | None = None
-    application: Application | None = None
+    closed_at: Timestamp | None = None
+    application: ApplyAttempt | None = None
     """The last one."""
     problem: str | None = None
     """Why that came to nothing, or why it is closed."""
@@ -126,10 +128,10 @@ class ChangeSetRequestV2(Versioned):
     values: list[str] | None = None
     """Of `recompute`: names or ids; None: all that failed."""
 
-    def oldest(self) -> "ChangeSetRequestV1 | ChangeSetRequestV2":
+    def to_oldest_version(self) -> "ChangeSetRequestV1 | ChangeSetRequestV2":
         if self.action in ("checkpoint", "recompute") or self.values is not None:
             return self
-        return narrowed(self, ChangeSetRequestV1)
+        return downgrade_to(self, ChangeSetRequestV1)
 
 
 WorkspaceRecord: Final = MessageType("WorkspaceRecord", current=WorkspaceRecordV1)

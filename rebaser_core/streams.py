@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 
-Config = dict[str, Any]
+StreamConfig = dict[str, Any]
 
 DUPLICATE_WINDOW: Final = timedelta(minutes=10)
 """How long a request id is remembered; at least twice the clients' retry horizon (S-1)."""
@@ -14,7 +14,7 @@ DUPLICATE_WINDOW: Final = timedelta(minutes=10)
 _NANOSECONDS: Final = 1_000_000_000
 
 
-READERS: Final = 100_000
+MAX_CONSUMERS: Final = 100_000
 """Consumers that a stream may have. Said because a server of 2.15 or newer allows 1,000 where
 nothing is said: each change set that is being worked on has one."""
 
@@ -38,25 +38,25 @@ def nanoseconds(duration: timedelta) -> int:
     return round(duration.total_seconds() * _NANOSECONDS)
 
 
-def streams(subjects: Subjects, options: StreamOptions) -> list[Config]:
+def stream_configs(subjects: Subjects, options: StreamOptions) -> list[StreamConfig]:
     """Every stream. None has a maximum age: a message that vanishes by itself is lost (S-2).
 
     One that is full refuses what is new, for the same reason.
     """
-    common: Config = {
+    common: StreamConfig = {
         "storage": "file",
         "num_replicas": options.replicas,
         "discard": "new",
         "max_age": 0,
         "max_msgs": -1,
         "max_bytes": -1,
-        "max_consumers": READERS,
+        "max_consumers": MAX_CONSUMERS,
     }
     return [
         {
             **common,
             "name": subjects.requests_stream,
-            "subjects": [subjects.subject("rebaser.requests.>")],
+            "subjects": [subjects.join("rebaser.requests.>")],
             "retention": "limits",
             "allow_direct": True,
             "max_msgs": options.requests or -1,
@@ -68,7 +68,7 @@ def streams(subjects: Subjects, options: StreamOptions) -> list[Config]:
         {
             **common,
             "name": subjects.tasks_stream,
-            "subjects": [subjects.subject("rebaser.tasks.>")],
+            "subjects": [subjects.join("rebaser.tasks.>")],
             "retention": "workqueue",
             "allow_direct": True,
             "max_msgs_per_subject": 1,
@@ -77,21 +77,21 @@ def streams(subjects: Subjects, options: StreamOptions) -> list[Config]:
         {
             **common,
             "name": subjects.commits_stream,
-            "subjects": [subjects.subject("rebaser.commits.>")],
+            "subjects": [subjects.join("rebaser.commits.>")],
             "retention": "limits",
             "allow_direct": True,
         },
         {
             **common,
             "name": subjects.dead_letters_stream,
-            "subjects": [subjects.subject("rebaser.dead-letters.>")],
+            "subjects": [subjects.join("rebaser.dead-letters.>")],
             "retention": "limits",
             "allow_direct": True,
         },
     ]
 
 
-def tasks_consumer(subjects: Subjects, ack_wait: timedelta) -> Config:
+def tasks_consumer_config(subjects: Subjects, ack_wait: timedelta) -> StreamConfig:
     """The one consumer that all Rebasers share (S-3).
 
     No `max_deliver`: it would leave a task undeliverable that still refuses its
@@ -104,5 +104,5 @@ def tasks_consumer(subjects: Subjects, ack_wait: timedelta) -> Config:
         "ack_wait": nanoseconds(ack_wait),
         "max_deliver": -1,
         "max_ack_pending": -1,
-        "filter_subject": subjects.subject("rebaser.tasks.*.*.*"),
+        "filter_subject": subjects.join("rebaser.tasks.*.*.*"),
     }

@@ -10,7 +10,7 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 TASKS_CONSUMER: Final = "rebaser-tasks"
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_ENDS: Final[dict[str, list[str]]] = {
+_SUFFIXES: Final[dict[str, list[str]]] = {
     "requests": [],
     "tasks": ["process"],
     "commits": [],
@@ -33,76 +33,76 @@ class Subjects:
         if self.prefix and not _PREFIX.fullmatch(self.prefix):
             raise ValueError(f"prefix {self.prefix[:80]!r} is not {_PREFIX.pattern}")
 
-    def stream(self, name: str) -> str:
+    def prefixed(self, name: str) -> str:
         return f"{self.prefix}_{name}" if self.prefix else name
 
-    def subject(self, *tokens: object) -> str:
+    def join(self, *tokens: object) -> str:
         return ".".join(map(str, ((self.prefix,) if self.prefix else ()) + tokens))
 
     @property
     def requests_stream(self) -> str:
-        return self.stream("REBASER_REQUESTS")
+        return self.prefixed("REBASER_REQUESTS")
 
     @property
     def tasks_stream(self) -> str:
-        return self.stream("REBASER_TASKS")
+        return self.prefixed("REBASER_TASKS")
 
     @property
     def commits_stream(self) -> str:
-        return self.stream("REBASER_COMMITS")
+        return self.prefixed("REBASER_COMMITS")
 
     @property
     def dead_letters_stream(self) -> str:
-        return self.stream("REBASER_DEAD_LETTERS")
+        return self.prefixed("REBASER_DEAD_LETTERS")
 
     @property
     def batches_bucket(self) -> str:
-        return self.stream("REBASER_BATCHES")
+        return self.prefixed("REBASER_BATCHES")
 
     @property
     def change_sets_bucket(self) -> str:
-        return self.stream("REBASER_CHANGE_SETS")
+        return self.prefixed("REBASER_CHANGE_SETS")
 
     @property
     def pauses_bucket(self) -> str:
-        return self.stream("REBASER_PAUSES")
+        return self.prefixed("REBASER_PAUSES")
 
     def requests(self, change_set: ChangeSet) -> str:
-        return self.subject("rebaser", "requests", *change_set)
+        return self.join("rebaser", "requests", *change_set)
 
     def task(self, change_set: ChangeSet) -> str:
-        return self.subject("rebaser", "tasks", *change_set, "process")
+        return self.join("rebaser", "tasks", *change_set, "process")
 
     def commits(self, change_set: ChangeSet) -> str:
-        return self.subject("rebaser", "commits", *change_set)
+        return self.join("rebaser", "commits", *change_set)
 
     def dead_letters(self, change_set: ChangeSet) -> str:
-        return self.subject("rebaser", "dead-letters", *change_set)
+        return self.join("rebaser", "dead-letters", *change_set)
 
     def outcomes(self, change_set: ChangeSet) -> str:
-        return self.subject("rebaser", "outcomes", *change_set)
+        return self.join("rebaser", "outcomes", *change_set)
 
     def values(self, change_set: ChangeSet) -> str:
-        return self.subject("rebaser", "values", *change_set)
+        return self.join("rebaser", "values", *change_set)
 
     def cancellations(self, change_set: ChangeSet) -> str:
-        return self.subject("rebaser", "cancellations", *change_set)
+        return self.join("rebaser", "cancellations", *change_set)
 
     def activities(self, change_set: ChangeSet) -> str:
-        return self.subject("rebaser", "activities", *change_set)
+        return self.join("rebaser", "activities", *change_set)
 
-    def change_set_of(self, subject: str) -> ChangeSet:
+    def parse_change_set(self, subject: str) -> ChangeSet:
         """The change set that a subject of any of our kinds names.
 
         Raises:
             UnknownSubject: not as we write it, behind our prefix and with canonical ULIDs.
         """
         try:
-            ours = self.subject("rebaser.")
+            ours = self.join("rebaser.")
             if not subject.startswith(ours):
                 raise ValueError(f"it does not start with {ours}")
             kind, workspace_id, change_set_id, *end = subject.removeprefix(ours).split(".", 4)
-            if end != _ENDS.get(kind):
+            if end != _SUFFIXES.get(kind):
                 raise ValueError("no such kind")
             return ChangeSet(
                 WorkspaceId.from_str(workspace_id), ChangeSetId.from_str(change_set_id)

@@ -14,7 +14,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from rebaser_core.ids import ChangeSet
 
-MOST_LINKS: Final = 32
+MAX_LINKS: Final = 32
 """Of one span, to others that it has to do with."""
 
 _TRACER: Final = trace.get_tracer("rebaser")
@@ -43,11 +43,11 @@ def span(
         parent,
         kind,
         _attributes(change_set, attributes),
-        [Link(each) for each in links[:MOST_LINKS]],
+        [Link(each) for each in links[:MAX_LINKS]],
     )
 
 
-def begun(
+def start_span(
     name: str,
     change_set: ChangeSet,
     kind: SpanKind = SpanKind.INTERNAL,
@@ -61,7 +61,7 @@ def begun(
     return _TRACER.start_span(name, parent, kind, told, start_time=since)
 
 
-def under(parent: Span | SpanContext) -> Context:
+def child_context(parent: Span | SpanContext) -> Context:
     """A context whose spans are children of that one."""
     if isinstance(parent, SpanContext):
         parent = trace.NonRecordingSpan(parent)
@@ -73,13 +73,13 @@ def context_of(headers: Mapping[str, str]) -> Context:
     return _W3C.extract({name.lower(): value for name, value in headers.items()}, Context())
 
 
-def named_in(headers: Mapping[str, str]) -> SpanContext | None:
+def span_context_in(headers: Mapping[str, str]) -> SpanContext | None:
     """The span that the headers of a message say it belongs to, if any."""
     named = trace.get_current_span(context_of(headers)).get_span_context()
     return named if named.is_valid else None
 
 
-def injected(headers: Mapping[str, str]) -> Mapping[str, str]:
+def inject(headers: Mapping[str, str]) -> Mapping[str, str]:
     """The headers, with those that say which span is current, if one is."""
     if not is_on():
         return headers
@@ -88,14 +88,14 @@ def injected(headers: Mapping[str, str]) -> Mapping[str, str]:
     return carrier
 
 
-def naming(span: SpanContext) -> dict[str, str]:
+def trace_headers(span: SpanContext) -> dict[str, str]:
     """Headers that say that a message belongs to that span."""
     carrier: dict[str, str] = {}
-    _W3C.inject(carrier, under(span))
+    _W3C.inject(carrier, child_context(span))
     return carrier
 
 
-def current() -> dict[str, str]:
+def current_ids() -> dict[str, str]:
     """The current span in hexadecimal digits, by OpenTelemetry's names; empty without one."""
     span = trace.get_current_span().get_span_context()
     if not span.is_valid:

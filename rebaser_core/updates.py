@@ -13,7 +13,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from rebaser_core.ids import FuncId, ValueId
-from rebaser_core.wire_model import Plain, Shape
+from rebaser_core.wire_model import JsonValue, WireModel
 
 _ONE_OR_MANY: Final = GetPydanticSchema(
     lambda source, handler: {
@@ -33,13 +33,13 @@ Inputs = dict[
 Name = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 
 
-class _Tagged(Shape):
+class _Tagged(WireModel):
     """Externally tagged: `{"<kind>": {…}}`."""
 
     KIND: ClassVar[str]
 
-    def wire(self) -> dict[str, Any]:
-        return {self.KIND: super().wire()}
+    def to_wire(self) -> dict[str, Any]:
+        return {self.KIND: super().to_wire()}
 
 
 class PutFunc(_Tagged):
@@ -66,7 +66,7 @@ class PutValue(_Tagged):
     KIND: ClassVar = "putValue"
     value_id: ValueId
     name: Name | None = None
-    value: Plain = None
+    value: JsonValue = None
     func_id: FuncId | None = None
     inputs: Inputs | None = None
 
@@ -76,7 +76,7 @@ class SetValue(_Tagged):
 
     KIND: ClassVar = "setValue"
     value_id: ValueId
-    value: Plain
+    value: JsonValue
 
 
 class SetInputs(_Tagged):
@@ -99,7 +99,7 @@ class SetComputed(_Tagged):
 
     KIND: ClassVar = "setComputed"
     value_id: ValueId
-    value: Plain = None
+    value: JsonValue = None
     failed: str | None = None
     blocked_by: ValueId | None = None
 
@@ -132,7 +132,7 @@ def _untag(data: Any) -> AnyUpdate:
 Update = Annotated[
     AnyUpdate,
     PlainValidator(_untag),
-    PlainSerializer(_Tagged.wire),
+    PlainSerializer(_Tagged.to_wire),
     WithJsonSchema({"type": "object"}),
 ]
 

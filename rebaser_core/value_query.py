@@ -6,8 +6,8 @@ from pydantic import Field
 
 from rebaser_core.ids import ChangeSetId, FuncId, ValueId, WorkspaceId
 from rebaser_core.updates import Inputs
-from rebaser_core.versioning import MessageType, Versioned, narrowed
-from rebaser_core.wire_model import Plain, Shape
+from rebaser_core.versioning import MessageType, Versioned, downgrade_to
+from rebaser_core.wire_model import JsonValue, WireModel
 
 _Levels = Annotated[int, Field(ge=0, le=1_000_000)]
 
@@ -28,11 +28,11 @@ class ValuesQueryV1(Versioned):
     """As of this commit; None for the last."""
 
 
-class ReadValue(Shape):
+class ValueSnapshot(WireModel):
     """A value as of the commit that the reply names."""
 
     id: ValueId
-    value: Plain
+    value: JsonValue
     status: str
     """`ok`, `failed`, `blocked` or `pending`."""
     name: str | None = None
@@ -47,7 +47,7 @@ class ValuesReplyV1(Versioned):
 
     VERSION: ClassVar = 1
     commit: Annotated[int, Field(ge=0)]
-    values: list[ReadValue]
+    values: list[ValueSnapshot]
     missing: list[str] = Field(default_factory=list)
     """Of what was asked for, the names and ids that there are not. In the last reply."""
     more: bool = False
@@ -64,7 +64,7 @@ class ValuesReplyV2(Versioned):
 
     VERSION: ClassVar = 2
     commit: Annotated[int, Field(ge=0)]
-    values: list[ReadValue]
+    values: list[ValueSnapshot]
     missing: list[str] = Field(default_factory=list)
     more: bool = False
     error: str | None = None
@@ -72,10 +72,10 @@ class ValuesReplyV2(Versioned):
     """Whether an update of computed values was due or running as of the commit: what they are may
     be of earlier inputs then. None: a Rebaser of an older release does not say."""
 
-    def oldest(self) -> "ValuesReplyV1 | ValuesReplyV2":
+    def to_oldest_version(self) -> "ValuesReplyV1 | ValuesReplyV2":
         if self.due is not None:
             return self
-        return narrowed(self, ValuesReplyV1)
+        return downgrade_to(self, ValuesReplyV1)
 
 
 ValuesQuery: Final = MessageType("ValuesQuery", current=ValuesQueryV1, from_clients=True)

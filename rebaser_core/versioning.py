@@ -16,7 +16,7 @@ from rebaser_core import codecs
 from rebaser_core.decode_cost import require_affordable
 from rebaser_core.errors import MalformedMessage, NewerVersion, UnsupportedMessage
 from rebaser_core.ids import RequestId
-from rebaser_core.wire_model import Shape, brief
+from rebaser_core.wire_model import WireModel, first_error
 
 CONTENT_TYPE: Final = "X-CONTENT-TYPE"
 MESSAGE_TYPE: Final = "X-MESSAGE-TYPE"
@@ -33,7 +33,7 @@ _is_version: Final = re.compile("v[1-9][0-9]{0,8}").fullmatch
 _DIGITS: Final = 10  # of a version; `int` of text without bounds is slow
 
 
-class Versioned(Shape):
+class Versioned(WireModel):
     """One shape of a message. Once released it never changes: a new field is a new version."""
 
     VERSION: ClassVar[int]
@@ -43,7 +43,7 @@ class Versioned(Shape):
         """The same message one version newer. The newest version has none."""
         raise NotImplementedError(f"{type(self).__name__} does not upgrade")
 
-    def oldest(self) -> "Versioned":
+    def to_oldest_version(self) -> "Versioned":
         """The same message in the oldest version that can say all of it: what is written."""
         return self
 
@@ -51,7 +51,7 @@ class Versioned(Shape):
 VersionedT = TypeVar("VersionedT", bound=Versioned)
 
 
-def narrowed(message: Versioned, older: type[VersionedT]) -> VersionedT:
+def downgrade_to(message: Versioned, older: type[VersionedT]) -> VersionedT:
     """What `older`, an earlier version, has of the message's fields."""
     fields = {name: getattr(message, name) for name in older.model_fields}
     return older.model_construct(**fields)  # type: ignore[return-value]  # the plugin has it so
@@ -71,7 +71,7 @@ class ContentInfo:
         missing = [h for h in (CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION) if not headers.get(h)]
         if missing:
             raise MalformedMessage(f"headers missing: {', '.join(missing)}")
-        version = _positive(headers[MESSAGE_VERSION])
+        version = _parse_version(headers[MESSAGE_VERSION])
         if not version:
             said = headers[MESSAGE_VERSION][:40]
             raise MalformedMessage(f"{MESSAGE_VERSION} is no positive integer: {said!r}")
@@ -85,7 +85,7 @@ class ContentInfo:
         }
 
 
-def _positive(text: str) -> int:
+def _parse_version(text: str) -> int:
     """0 if it is no positive integer in digits."""
     plain = text.isascii() and text.isdigit() and len(text) < _DIGITS
     return int(text) if plain else 0
@@ -101,9 +101,9 @@ def announced_id(headers: Mapping[str, str]) -> str | None:
     return None if message_id is None else message_id.partition(".")[0]
 
 
-def reply_version(headers: Mapping[str, str]) -> int:
+def accepted_version(headers: Mapping[str, str]) -> int:
     """The newest version of the answer that whoever asked with these headers reads."""
-    return _positive(headers.get(REPLY_VERSION, "")) or 1
+    return _parse_version(headers.get(REPLY_VERSION, "")) or 1
 
 
 class MessageType(Generic[VersionedT]):
@@ -126,8 +126,8 @@ class MessageType(Generic[VersionedT]):
         self._from_clients = from_clients
         self.current = current
         shapes: tuple[type[Versioned], ...] = (*older, current)
-        self._shapes = {shape.VERSION: shape for shape in shapes}
-        if list(self._shapes) != list(range(1, len(shapes) + 1)):
+        self._versions = {shape.VERSION: shape for shape in shapes}
+        if list(self._versions) != list(range(1, len(shapes) + 1)):
             raise TypeError(f"{name}: versions must run 1, 2, … without a gap")
 
     def encode(
@@ -138,9 +138,9 @@ class MessageType(Generic[VersionedT]):
         Raises:
             MalformedMessage: a text in it is none that UTF-8 can say.
         """
-        written = message.oldest()
+        written = message.to_oldest_version()
         version = written.VERSION
-        body = {f"v{version}": written.wire()}
+        body = {f"v{version}": written.to_wire()}
         headers = ContentInfo(content_type, self.name, version).headers()
         headers[MESSAGE_ID] = str(message.id)
         return headers, codecs.dumps(content_type, body)
@@ -179,18 +179,18 @@ class MessageType(Generic[VersionedT]):
         info = self.negotiate(headers)
         if self._from_clients:
             require_affordable(info.content_type, payload)
-        version, body = self._read(info.content_type, payload)
+        version, body = self._open_envelope(info.content_type, payload)
         if version != info.message_version:
             raise MalformedMessage(
                 f"{self.name}: headers say version {info.message_version}, the body {version}"
             )
-        message = self._current(version, body)
+        message = self._upgrade(version, body)
         announced = announced_id(headers)
         if announced is not None and announced != str(message.id):
             raise MalformedMessage(f"{MESSAGE_ID} is {announced[:40]!r}, the id is {message.id}")
         return message
 
-    def decode_at_rest(self, payload: bytes, *, from_client: bool = False) -> VersionedT:
+    def decode_stored(self, payload: bytes, *, from_client: bool = False) -> VersionedT:
         """Read bytes that lie somewhere without headers: they tell their encoding and version.
 
         `from_client`: what would take too much memory for its size is not decoded. What was
@@ -203,12 +203,12 @@ class MessageType(Generic[VersionedT]):
         content_type = codecs.JSON if payload[:1].isascii() else codecs.CBOR
         if from_client:
             require_affordable(content_type, payload)
-        version, body = self._read(content_type, payload)
-        if version not in self._shapes:
+        version, body = self._open_envelope(content_type, payload)
+        if version not in self._versions:
             raise NewerVersion(f"{self.name}: the body is of version {version}")
-        return self._current(version, body)
+        return self._upgrade(version, body)
 
-    def _read(self, content_type: str, payload: bytes) -> tuple[int, Any]:
+    def _open_envelope(self, content_type: str, payload: bytes) -> tuple[int, Any]:
         """The version that the body says it is of, and what it says."""
         body = codecs.loads(content_type, payload)
         tags = list(body) if isinstance(body, dict) else []
@@ -218,12 +218,12 @@ class MessageType(Generic[VersionedT]):
             )
         return int(tags[0][1:]), body[tags[0]]
 
-    def _current(self, version: int, data: Any) -> VersionedT:
-        shape = self._shapes[version]
+    def _upgrade(self, version: int, data: Any) -> VersionedT:
+        shape = self._versions[version]
         try:
             message: Versioned = shape.from_wire(data)
         except ValidationError as error:
-            raise MalformedMessage(f"{shape.__name__}: {brief(error)}") from error
+            raise MalformedMessage(f"{shape.__name__}: {first_error(error)}") from error
         while not isinstance(message, self.current):
             message = message.upgrade()
         return message

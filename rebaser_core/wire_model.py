@@ -12,22 +12,22 @@ from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import CANONICAL
 
 
-def _plain(value: Any) -> Any:
+def _validated_json(value: Any) -> Any:
     try:
-        codecs.require_plain(value)
+        codecs.validate_json(value)
     except MalformedMessage as error:
         raise PydanticCustomError("plain", "{why}", {"why": str(error)}) from None
     return value
 
 
-Plain = Annotated[Any, AfterValidator(_plain)]
+JsonValue = Annotated[Any, AfterValidator(_validated_json)]
 """What JSON can say, nested as deep as a value may be: checked before it is ever written."""
 
-Read = Field(strict=False)
+ParseFromJson = Field(strict=False)
 """For what is no JSON of its own, an enumeration or a tuple: it may be made from its JSON."""
 
 
-class Shape(BaseModel):
+class WireModel(BaseModel):
     """Part of a message: fields in camelCase on the wire, no unknown ones, never changed.
 
     Strict: `"1"`, `1.0` and `true` are no integers.
@@ -46,7 +46,7 @@ class Shape(BaseModel):
         """
         return cls.model_validate(data, by_alias=True, by_name=False)
 
-    def wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, Any]:
         """As plain data: what is None and need not be said is left out.
 
         By hand, since a large batch is most of what is ever written; shares what is
@@ -57,30 +57,30 @@ class Shape(BaseModel):
         for name, alias, required in _fields(type(self)):
             value = values[name]
             if required or value is not None:
-                said[alias] = value if type(value) in _AS_IT_IS else _wire(value)
+                said[alias] = value if type(value) in _AS_IT_IS else _value_to_wire(value)
         return said
 
 
 @cache
-def _fields(shape: type[Shape]) -> list[tuple[str, str, bool]]:
+def _fields(shape: type[WireModel]) -> list[tuple[str, str, bool]]:
     fields = shape.model_fields.items()
     return [(name, info.alias or name, info.is_required()) for name, info in fields]
 
 
-def _wire(value: Any) -> Any:
+def _value_to_wire(value: Any) -> Any:
     if type(value) in _AS_IT_IS:
         return value
-    if isinstance(value, Shape):
-        return value.wire()
+    if isinstance(value, WireModel):
+        return value.to_wire()
     if isinstance(value, list | tuple):
-        return [_wire(item) for item in value]
+        return [_value_to_wire(item) for item in value]
     return str(value)  # an id or an enumeration
 
 
 _AS_IT_IS: Final = frozenset({str, int, float, bool, type(None), dict})
 
 
-def brief(error: ValidationError) -> str:
+def first_error(error: ValidationError) -> str:
     """Where the first mistake is, what it is, and how many more there are. Shows no data."""
     first = error.errors(include_url=False, include_input=False)[0]
     where: list[str] = []
@@ -88,10 +88,10 @@ def brief(error: ValidationError) -> str:
         if where[-1:] != [part]:  # a tagged part comes twice: as the tag, and as the field
             where.append(part)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{'.'.join(where)[:200] or 'the body'}: {_said(first)}{more}"
+    return f"{'.'.join(where)[:200] or 'the body'}: {_problem_text(first)}{more}"
 
 
-def _said(problem: Any) -> str:
+def _problem_text(problem: Any) -> str:
     if problem.get("ctx", {}).get("pattern") == CANONICAL:
         return "Input should be a ULID in its canonical text, in upper case"
     return str(problem["msg"])

@@ -8,21 +8,24 @@ from rebaser_core.jetstream.api import JetStream
 from rebaser_core.jetstream.config_diff import Drift
 from rebaser_core.jetstream.connection.connect import ConnectOptions, connected
 from rebaser_core.jetstream.connection.headers import is_sendable
-from rebaser_core.jetstream.connection.message_limits import Room
-from rebaser_core.jetstream.connection.pending_reply import Asked
-from rebaser_core.jetstream.consumers.consume import Buffering, Messages
+from rebaser_core.jetstream.connection.message_limits import MessageLimits
+from rebaser_core.jetstream.connection.pending_reply import PendingReply
+from rebaser_core.jetstream.consumers.consume import ConsumeOptions, Messages
 from rebaser_core.jetstream.consumers.handles import Consumer, Stream
-from rebaser_core.jetstream.consumers.ordered_consumers import OrderedConsumer, OrderedPullConsumer
+from rebaser_core.jetstream.consumers.ordered_consumers import (
+    OrderedPullConsumer,
+    OrderedPushConsumer,
+)
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
 from rebaser_core.jetstream.consumers.pull_consumer import PullConsumer
 from rebaser_core.jetstream.consumers.push_subscription import PushSubscription
 from rebaser_core.jetstream.consumers.subscribe import pull_subscribe, subscribe
 from rebaser_core.jetstream.errors import (
     AlreadyExists,
-    AnswersMissed,
     ApiError,
     ConsumerGone,
     ConsumerNotFound,
+    FlowControlIgnored,
     Full,
     HeartbeatsMissed,
     JetStreamError,
@@ -30,6 +33,7 @@ from rebaser_core.jetstream.errors import (
     MessageNotFound,
     MessagesMissed,
     Misconfigured,
+    NatsUnreachable,
     NotFound,
     NotJetStream,
     ObjectDamaged,
@@ -41,42 +45,43 @@ from rebaser_core.jetstream.errors import (
     StreamNotFound,
     SubjectFull,
     Unavailable,
-    Unreachable,
     Unsendable,
     WrongLastSequence,
 )
 from rebaser_core.jetstream.messages.ack_subject import AckSubject
 from rebaser_core.jetstream.messages.delivery import Delivery
 from rebaser_core.jetstream.messages.stored_message import PubAck, StoredMessage
-from rebaser_core.jetstream.stores.key_value import KeyValue, Watch
-from rebaser_core.jetstream.stores.key_value_entry import Entry
+from rebaser_core.jetstream.stores.key_value import KeyValue, KeyValueWatch
+from rebaser_core.jetstream.stores.key_value_entry import KeyValueEntry
 from rebaser_core.jetstream.stores.object_info import ObjectInfo
 from rebaser_core.jetstream.stores.object_store import ObjectStore
 
 __all__ = [
     "AckSubject",
     "AlreadyExists",
-    "AnswersMissed",
     "ApiError",
-    "Asked",
-    "Buffering",
     "ConnectOptions",
+    "ConsumeOptions",
     "Consumer",
     "ConsumerGone",
     "ConsumerNotFound",
     "Delivery",
     "Drift",
-    "Entry",
+    "FlowControlIgnored",
     "Full",
     "HeartbeatsMissed",
     "JetStream",
     "JetStreamError",
     "KeyNotFound",
     "KeyValue",
+    "KeyValueEntry",
+    "KeyValueWatch",
+    "MessageLimits",
     "MessageNotFound",
     "Messages",
     "MessagesMissed",
     "Misconfigured",
+    "NatsUnreachable",
     "NotFound",
     "NotJetStream",
     "ObjectDamaged",
@@ -84,14 +89,14 @@ __all__ = [
     "ObjectNotFound",
     "ObjectStore",
     "ObjectTooLarge",
-    "OrderedConsumer",
     "OrderedPullConsumer",
+    "OrderedPushConsumer",
     "OrderedReader",
     "Oversized",
+    "PendingReply",
     "PubAck",
     "PullConsumer",
     "PushSubscription",
-    "Room",
     "StatusError",
     "StoredMessage",
     "Stream",
@@ -99,9 +104,7 @@ __all__ = [
     "StreamNotFound",
     "SubjectFull",
     "Unavailable",
-    "Unreachable",
     "Unsendable",
-    "Watch",
     "WrongLastSequence",
     "connected",
     "is_sendable",

@@ -5,8 +5,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rebaser_core.jetstream.api_base import Api
-from rebaser_core.jetstream.config_diff import Drift, drifts
+from rebaser_core.jetstream.api_base import JetStreamRequests
+from rebaser_core.jetstream.config_diff import Drift, diff_config
 from rebaser_core.jetstream.consumers.handles import Stream
 from rebaser_core.jetstream.errors import (
     AlreadyExists,
@@ -21,7 +21,7 @@ Config = Mapping[str, Any]
 """A configuration as the server has it in JSON; durations in nanoseconds."""
 
 
-class JetStream(Api):
+class JetStream(JetStreamRequests):
     """All that is asked of a JetStream, except for reading continuously.
 
     Each coroutine may be cancelled; whether the server did it is then unknown.
@@ -55,7 +55,7 @@ class JetStream(Api):
         `erase` overwrites it on disk, too, which is a hundred times slower.
 
         Raises:
-            Unreachable: it may be gone or not.
+            NatsUnreachable: it may be gone or not.
         """
         body = {"seq": sequence, "no_erase": not erase}
         try:
@@ -150,7 +150,7 @@ class JetStream(Api):
                 info = await self.create_stream(config)
             except AlreadyExists:  # somebody was faster
                 info = await self.stream_info(config["name"])
-        return drifts(f"stream {config['name']}", config, info["config"])
+        return diff_config(f"stream {config['name']}", config, info["config"])
 
     async def create_consumer(self, stream: str, config: Config) -> dict[str, Any]:
         """Return the consumer's info. Creating the same again changes nothing.
@@ -187,7 +187,7 @@ class JetStream(Api):
                 info = await self.create_consumer(stream, config)
             except AlreadyExists:  # somebody was faster
                 info = await self.consumer_info(stream, name)
-        return drifts(f"consumer {stream}/{name}", config, info["config"])
+        return diff_config(f"consumer {stream}/{name}", config, info["config"])
 
     def stream(self, name: str) -> Stream:
         """Return a handle; nothing is asked of the server."""

@@ -9,9 +9,9 @@ import orjson
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from rebaser_core.jetstream.connection.connection import Link
-from rebaser_core.jetstream.connection.message_limits import Room
-from rebaser_core.jetstream.connection.pending_reply import Asked
+from rebaser_core.jetstream.connection.connection import Connection
+from rebaser_core.jetstream.connection.message_limits import MessageLimits
+from rebaser_core.jetstream.connection.pending_reply import PendingReply
 from rebaser_core.jetstream.errors import ApiError, NotJetStream
 from rebaser_core.jetstream.messages.stored_message import PubAck
 
@@ -23,7 +23,7 @@ EXPECTED_LAST_SUBJECT_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_LAST_MESSAGE_ID: Final = "Nats-Expected-Last-Msg-Id"
 
 
-class Api:
+class JetStreamRequests:
     """One JetStream: the account's own, or another's under a prefix, or a domain's (ADR-19).
 
     Args:
@@ -44,37 +44,37 @@ class Api:
         *,
         api_prefix: str | None = None,
         domain: str | None = None,
-        single_answers: bool | None = None,
+        single_reply: bool | None = None,
         timeout: float = 5.0,
     ) -> None:
         if api_prefix and domain:
             raise ValueError("either a prefix or a domain")
-        self.link = Link.of(nc)
+        self.connection = Connection.of(nc)
         self.timeout = timeout
         self.prefix = f"$JS.{domain}.API" if domain else (api_prefix or DEFAULT_PREFIX).rstrip(".")
-        imported = self.foreign and domain is None
-        self.single_answers = imported if single_answers is None else single_answers
+        imported = self.is_remote and domain is None
+        self.single_reply = imported if single_reply is None else single_reply
 
     @property
     def nc(self) -> Client:
-        return self.link.nc
+        return self.connection.nc
 
     @property
-    def room(self) -> Room:
+    def message_limits(self) -> MessageLimits:
         """What fits into one message."""
-        return self.link.room
+        return self.connection.message_limits
 
     @property
-    def foreign(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether it may be another account's or domain's."""
         return self.prefix != DEFAULT_PREFIX
 
-    def view_subject(self, subject: str) -> str:
+    def prefixed_subject(self, subject: str) -> str:
         """Where to publish to a view's `subject` (`$KV.…`, `$O.…`) so that it gets to this one.
 
         Under a prefix it cannot fall into a local bucket of the same name.
         """
-        return f"{self.prefix}.{subject}" if self.foreign else subject
+        return f"{self.prefix}.{subject}" if self.is_remote else subject
 
     async def request(
         self, verb: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None
@@ -85,13 +85,13 @@ class Api:
 
         Raises:
             ApiError: the server refused; see its subclasses. Nothing was done.
-            Unreachable: no answer; it may have been done.
+            NatsUnreachable: no answer; it may have been done.
         """
         payload = b"" if body is None else orjson.dumps(body)
-        message = await self.link.request(
+        message = await self.connection.request(
             f"{self.prefix}.{verb}", payload, timeout=timeout or self.timeout
         )
-        return _decoded(message.data)
+        return _decode_reply(message.data)
 
     async def publish(
         self,
@@ -117,7 +117,7 @@ class Api:
             Unavailable: not stored as far as this try goes; try again.
             Oversized: it does not fit into a message; not stored.
             Unsendable: a subject or header that no message may have; not stored.
-            Unreachable: no receipt; it may be stored. Also if no stream has the subject.
+            NatsUnreachable: no receipt; it may be stored. Also if no stream has the subject.
         """
         given = {
             MESSAGE_ID: message_id,
@@ -126,12 +126,15 @@ class Api:
             EXPECTED_LAST_SUBJECT_SEQUENCE: expected_last_subject_sequence,
             EXPECTED_LAST_MESSAGE_ID: expected_last_message_id,
         }
-        message = await self.link.request(
-            subject, payload, headers=_with(headers, given), timeout=timeout or self.timeout
+        message = await self.connection.request(
+            subject,
+            payload,
+            headers=_merge_headers(headers, given),
+            timeout=timeout or self.timeout,
         )
-        return PubAck.of(_decoded(message.data))
+        return PubAck.of(_decode_reply(message.data))
 
-    async def publish_ahead(
+    async def publish_async(
         self,
         subject: str,
         payload: bytes = b"",
@@ -140,7 +143,7 @@ class Api:
         message_id: str | None = None,
         expected_last_subject_sequence: int | None = None,
         expected_last_message_id: str | None = None,
-    ) -> Asked[PubAck]:
+    ) -> PendingReply[PubAck]:
         """As `publish`, but return before the receipt, which is awaited later.
 
         What is published first on one connection reaches a stream first.
@@ -150,30 +153,36 @@ class Api:
             EXPECTED_LAST_SUBJECT_SEQUENCE: expected_last_subject_sequence,
             EXPECTED_LAST_MESSAGE_ID: expected_last_message_id,
         }
-        future = await self.link.asked(subject, payload, headers=_with(headers, given))
-        return Asked(subject, future, _receipt)
+        future = await self.connection.send_request(
+            subject, payload, headers=_merge_headers(headers, given)
+        )
+        return PendingReply(subject, future, _parse_ack)
 
-    async def request_ahead(self, verb: str, body: Mapping[str, Any]) -> Asked[dict[str, Any]]:
+    async def request_async(
+        self, verb: str, body: Mapping[str, Any]
+    ) -> PendingReply[dict[str, Any]]:
         """As `request`, but return before the answer, which is awaited later."""
         subject = f"{self.prefix}.{verb}"
-        future = await self.link.asked(subject, orjson.dumps(body))
-        return Asked(subject, future, _reply)
+        future = await self.connection.send_request(subject, orjson.dumps(body))
+        return PendingReply(subject, future, _parse_reply)
 
 
-def _with(headers: Mapping[str, str] | None, given: Mapping[str, object]) -> dict[str, str]:
+def _merge_headers(
+    headers: Mapping[str, str] | None, given: Mapping[str, object]
+) -> dict[str, str]:
     said = {name: str(value) for name, value in given.items() if value is not None}
     return {**(headers or {}), **said}
 
 
-def _receipt(message: Msg) -> PubAck:
-    return PubAck.of(_decoded(message.data))
+def _parse_ack(message: Msg) -> PubAck:
+    return PubAck.of(_decode_reply(message.data))
 
 
-def _reply(message: Msg) -> dict[str, Any]:
-    return _decoded(message.data)
+def _parse_reply(message: Msg) -> dict[str, Any]:
+    return _decode_reply(message.data)
 
 
-def _decoded(answer: bytes) -> dict[str, Any]:
+def _decode_reply(answer: bytes) -> dict[str, Any]:
     try:
         reply = orjson.loads(answer)
     except ValueError:
@@ -182,10 +191,10 @@ def _decoded(answer: bytes) -> dict[str, Any]:
         raise NotJetStream(f"not an answer of JetStream: {answer[:100]!r}")
     if error := reply.get("error"):
         raise ApiError.of(error if isinstance(error, dict) else {"description": error})
-    return _Answer(reply)
+    return _Reply(reply)
 
 
-class _Answer(dict[str, Any]):
+class _Reply(dict[str, Any]):
     """What must be in an answer of JetStream is there, or somebody else gave it."""
 
     def __missing__(self, key: str) -> Any:

@@ -19,7 +19,7 @@ class Drift(NamedTuple):
         return f"{self.name}: {self.field} is {self.actual!r}, not {self.expected!r}"
 
 
-def drifts(name: str, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[Drift]:
+def diff_config(name: str, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[Drift]:
     """Compare the fields of `expected`, and no others: what we leave open may be anything.
 
     The server leaves out what is false, zero or empty and writes -1 for "no limit";
@@ -35,25 +35,25 @@ def _differences(
         found = actual.get(field)
         if isinstance(wanted, Mapping) and isinstance(found, Mapping):
             yield from _differences(f"{path}{field}.", wanted, found)
-        elif not _same(wanted, found):
+        elif not _equal(wanted, found):
             yield path + field, wanted, found
 
 
-def _same(wanted: Any, found: Any) -> bool:
-    if wanted == found or (_unset(wanted) and _unset(found)):
+def _equal(wanted: Any, found: Any) -> bool:
+    if wanted == found or (_is_unset(wanted) and _is_unset(found)):
         return True
     if isinstance(wanted, str) and isinstance(found, str):
-        return _same_time(wanted, found)
+        return _equal_time(wanted, found)
     if isinstance(wanted, Sequence) and isinstance(found, Sequence):
         return sorted(map(repr, wanted)) == sorted(map(repr, found))
     return False
 
 
-def _unset(value: Any) -> bool:
+def _is_unset(value: Any) -> bool:
     return value in _UNSET or value in ([], {}, ())
 
 
-def _same_time(wanted: str, found: str) -> bool:
+def _equal_time(wanted: str, found: str) -> bool:
     try:
         return datetime.fromisoformat(wanted) == datetime.fromisoformat(found)
     except (ValueError, TypeError):

@@ -1,7 +1,7 @@
 """What can go wrong between us and JetStream, cut by what the caller must do next.
 
 JetStreamError
-├── Unreachable            no answer: whether the server did it is unknown
+├── NatsUnreachable            no answer: whether the server did it is unknown
 ├── Unsendable             never left us and never will: subject or header not allowed
 │   └── Oversized          the same: it does not fit into a message
 ├── NotJetStream           a message that JetStream did not deliver
@@ -39,7 +39,7 @@ class JetStreamError(Exception):
     """Whatever this package raises, apart from `ValueError` for arguments."""
 
 
-class Unreachable(JetStreamError):
+class NatsUnreachable(JetStreamError):
     """No answer came: not connected, connection lost, no responders, or too late."""
 
 
@@ -82,7 +82,7 @@ class MessagesMissed(JetStreamError):
     """There is a gap in the consumer's sequence; the messages may be delivered again."""
 
 
-class AnswersMissed(JetStreamError):
+class FlowControlIgnored(JetStreamError):
     """The server goes on waiting for an answer to its flow control, and sends nothing meanwhile."""
 
 
@@ -113,7 +113,7 @@ class ApiError(JetStreamError):
         code = int(error.get("code", 500))
         err_code = error.get("err_code")
         description = str(error.get("description", ""))
-        return _kind(code, err_code, description)(code, err_code, description)
+        return _error_class(code, err_code, description)(code, err_code, description)
 
 
 class NotFound(ApiError):
@@ -167,7 +167,7 @@ class Unavailable(ApiError):
     """The cluster cannot answer now. Ask again; a publish with the same message id is safe."""
 
 
-_KINDS: Final[dict[int | None, type[ApiError]]] = {
+_ERROR_CLASSES: Final[dict[int | None, type[ApiError]]] = {
     10059: StreamNotFound,
     10014: ConsumerNotFound,
     NO_MESSAGE_FOUND: MessageNotFound,
@@ -184,9 +184,9 @@ _KINDS: Final[dict[int | None, type[ApiError]]] = {
 }
 
 
-def _kind(code: int, err_code: int | None, description: str) -> type[ApiError]:
-    if err_code in _KINDS:
-        return _KINDS[err_code]
+def _error_class(code: int, err_code: int | None, description: str) -> type[ApiError]:
+    if err_code in _ERROR_CLASSES:
+        return _ERROR_CLASSES[err_code]
     if err_code == STORE_FAILED:
         if "per subject" in description:
             return SubjectFull

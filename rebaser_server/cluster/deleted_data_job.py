@@ -11,7 +11,7 @@ from rebaser_client.registry import Registry
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
-from rebaser_core.registry_records import ChangeSetRecordV1, Kind, Standing
+from rebaser_core.registry_records import ChangeSetKind, ChangeSetRecordV1, ChangeSetStatus
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Members
 from rebaser_server.commit_log.log import CommitLog
@@ -76,9 +76,9 @@ class Forgetting:
                 continue
             with contained("change set", passing=(JetStreamError,), change_set=change_set):
                 await self._remove(change_set)
-                if record.kind == Kind.HEAD:
-                    await self._registry.forget_workspace(record.workspace_id)
-                await self._registry.forget(change_set)
+                if record.kind == ChangeSetKind.HEAD:
+                    await self._registry.delete_workspace(record.workspace_id)
+                await self._registry.delete(change_set)
                 gone.append(change_set)
         return gone
 
@@ -88,7 +88,7 @@ class Forgetting:
             raise error
 
     def _is_due(self, record: ChangeSetRecordV1) -> bool:
-        if record.standing != Standing.DELETED or record.closed_at is None:
+        if record.standing != ChangeSetStatus.DELETED or record.closed_at is None:
             return False
         age = datetime.now(UTC) - datetime.fromisoformat(record.closed_at)
         return age.total_seconds() >= self._keep
@@ -97,7 +97,7 @@ class Forgetting:
         """Those that a branch was forked from which nobody has taken up yet."""
         pinned = set()
         for record in records:
-            if record.base is None or record.standing != Standing.OPEN:
+            if record.base is None or record.standing != ChangeSetStatus.OPEN:
                 continue
             branch = ChangeSet(record.workspace_id, record.change_set_id)
             try:

@@ -19,7 +19,7 @@ async def cancellations(nc: Client, subjects: Subjects, pauses: Pauses) -> Async
 
     async def heed(message: Msg) -> None:
         with suppress(UnknownSubject):
-            turns = pauses.turns_of(subjects.change_set_of(message.subject))
+            turns = pauses.turns_of(subjects.parse_change_set(message.subject))
             if not turns:
                 return
             in_hand = [turn for turn in turns if turn.cancels.has_waiters]
@@ -30,7 +30,7 @@ async def cancellations(nc: Client, subjects: Subjects, pauses: Pauses) -> Async
                     answer = json.dumps({"cancelled": bool(in_hand)}).encode()
                     await nc.publish(message.reply, answer)
 
-    every = subjects.subject("rebaser.cancellations.*.*")
+    every = subjects.join("rebaser.cancellations.*.*")
     subscription = await nc.subscribe(every, cb=heed)
     try:
         yield

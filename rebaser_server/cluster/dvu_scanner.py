@@ -3,7 +3,7 @@
 import random
 from typing import Final
 
-from rebaser_core.jetstream import JetStream, OrderedConsumer
+from rebaser_core.jetstream import JetStream, OrderedPushConsumer
 from rebaser_server.commit_log.log import DVU_DUE
 
 LINES: Final = 10_000
@@ -45,12 +45,12 @@ class Unfinished:
         due = set[str]()
         if self._next > last:
             return due, lines
-        reader = OrderedConsumer(
+        reader = OrderedPushConsumer(
             self._js, self._stream, start_sequence=self._next, headers_only=True
         )
         async with reader:
             while lines and self._next <= last:
-                line = await reader.next(quiet=0)
+                line = await reader.next(idle_timeout=0)
                 if line is None:
                     self._next = last + 1
                     break

@@ -43,7 +43,7 @@ class Members:
         `busy` counts the tasks that this one has in hand, for the others to know.
         """
         self._nc = nc
-        self._subject = subjects.subject("rebaser.members")
+        self._subject = subjects.join("rebaser.members")
         self._instance = instance
         self._clock = asyncio.get_running_loop().time
         self._heard: dict[str, float] = {}

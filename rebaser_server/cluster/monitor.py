@@ -68,6 +68,6 @@ class Inspection:
 
     def _is_paused(self, subject: str) -> bool:
         try:
-            return self._paused(self._assets.subjects.change_set_of(subject))
+            return self._paused(self._assets.subjects.parse_change_set(subject))
         except UnknownSubject:
             return False

@@ -10,7 +10,7 @@ from typing import Any, Final, Never
 
 import structlog
 
-from rebaser_client.request_publisher import publish_task
+from rebaser_client.request_publisher import ensure_task
 from rebaser_core.codecs import JSON
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet, RequestId
@@ -23,7 +23,13 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
-from rebaser_core.pause_record import PauseRecord, PauseRecordV1, Scope, read_pause, scopes_of
+from rebaser_core.pause_record import (
+    PauseRecord,
+    PauseRecordV1,
+    PauseScope,
+    decode_pause,
+    enclosing_scopes,
+)
 from rebaser_core.registry_records import now
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.log import DVU_DUE
@@ -36,7 +42,7 @@ log: Final = structlog.get_logger()
 UNHEARD: Final = 5.0
 """Seconds between two looks where nothing is heard of the bucket: it is another account's."""
 
-Paused = dict[Scope, PauseRecordV1]
+Paused = dict[PauseScope, PauseRecordV1]
 
 
 class PauseBook:
@@ -57,24 +63,24 @@ class PauseBook:
         try:
             async with self._bucket.watch() as watch:
                 while (entry := await watch.next()) is not None:
-                    if not entry.gone:
+                    if not entry.is_deleted:
                         with contained("pause", key=entry.key):
-                            record = read_pause(entry.key, entry.value, entry.created)
+                            record = decode_pause(entry.key, entry.value, entry.created)
                             found[record.scope] = record
         except StreamNotFound:
             return {}
         return found
 
-    async def of(self, scope: Scope) -> PauseRecordV1 | None:
+    async def of(self, scope: PauseScope) -> PauseRecordV1 | None:
         """The pause of just this scope, as the bucket's leader has it."""
         try:
             entry = await self._bucket.get(scope.key)
         except (KeyNotFound, StreamNotFound):
             return None
-        return read_pause(entry.key, entry.value, entry.created)
+        return decode_pause(entry.key, entry.value, entry.created)
 
     async def pause(
-        self, scope: Scope, *, by: str | None = None, reason: str | None = None
+        self, scope: PauseScope, *, by: str | None = None, reason: str | None = None
     ) -> PauseRecordV1:
         """Have it paused. What is in hand is finished; requests queue; nothing is lost."""
         record = PauseRecordV1(
@@ -88,7 +94,7 @@ class PauseBook:
         await self._bucket.put(scope.key, PauseRecord.encode(record, JSON)[1])
         return record
 
-    async def resume(self, scope: Scope) -> int:
+    async def resume(self, scope: PauseScope) -> int:
         """Take the pause away, then poke for all under it that has work (P5); how many that are.
 
         Whoever dies in between leaves the rest to the reconcilers.
@@ -96,30 +102,30 @@ class PauseBook:
         await self._bucket.purge(scope.key)
         waiting = await self._with_work(scope)
         for change_set in sorted(waiting):
-            await publish_task(self._js, self._subjects, change_set)
+            await ensure_task(self._js, self._subjects, change_set)
         return len(waiting)
 
-    async def _with_work(self, scope: Scope) -> set[ChangeSet]:
+    async def _with_work(self, scope: PauseScope) -> set[ChangeSet]:
         """Change sets under `scope` that have requests, or whose head is unfinished."""
         subjects = self._subjects
         end = [each or "*" for each in scope]
-        requests = subjects.subject("rebaser", "requests", *end)
+        requests = subjects.join("rebaser", "requests", *end)
         found = set(await self._js.stream_subjects(subjects.requests_stream, requests))
         heads = ordered_reader(self._js)(
             self._js,
             subjects.commits_stream,
-            subjects.subject("rebaser", "commits", *end),
+            subjects.join("rebaser", "commits", *end),
             deliver_policy="last_per_subject",
             headers_only=True,
         )
         async with heads:
-            while (line := await heads.next(quiet=0)) is not None:
+            while (line := await heads.next(idle_timeout=0)) is not None:
                 if DVU_DUE in line.headers:
                     found.add(line.subject)
         waiting = set()
         for subject in found:
             with suppress(UnknownSubject):  # the reconciler says so
-                waiting.add(subjects.change_set_of(subject))
+                waiting.add(subjects.parse_change_set(subject))
         return waiting
 
 
@@ -135,7 +141,7 @@ class Pauses:
 
     def of(self, change_set: ChangeSet) -> PauseRecordV1 | None:
         """The pause that the change set is under, as far as is known here; seen late is fine."""
-        for scope in scopes_of(change_set) if self.known else ():
+        for scope in enclosing_scopes(change_set) if self.known else ():
             if scope in self.known:
                 return self.known[scope]
         return None
@@ -148,7 +154,7 @@ class Pauses:
 
         A resume that is not known here yet is learned by that.
         """
-        for scope in scopes_of(change_set):
+        for scope in enclosing_scopes(change_set):
             if scope in self.known:
                 if await self._book.of(scope) is not None:
                     return True
@@ -167,14 +173,14 @@ class Pauses:
 
     async def run(self, period: float) -> Never:
         """Look whenever something is heard of the bucket, and once in `period` seconds."""
-        bell, heard = Inbox(self._js.link), False
-        if self._js.foreign:
+        bell, heard = Inbox(self._js.connection), False
+        if self._js.is_remote:
             period = min(period, UNHEARD)
 
         async def look() -> None:
             nonlocal heard
             bell.queue.clear()
-            if not heard and not self._js.foreign:
+            if not heard and not self._js.is_remote:
                 await bell.open(self._subject)
                 heard = True
             await self.look()
@@ -221,4 +227,4 @@ def plain(records: Iterable[PauseRecordV1]) -> list[dict[str, Any]]:
 
 def paused_since(paused: Paused, change_set: ChangeSet) -> str | None:
     """Since when the change set has been, by the narrowest pause that holds it."""
-    return next((paused[s].since for s in scopes_of(change_set) if s in paused), None)
+    return next((paused[s].since for s in enclosing_scopes(change_set) if s in paused), None)

@@ -14,14 +14,14 @@ from rebaser_core.jetstream import (
     Drift,
     JetStream,
     JetStreamError,
+    NatsUnreachable,
     NotFound,
     ObjectStore,
     StreamNotFound,
     Unavailable,
-    Unreachable,
 )
-from rebaser_core.jetstream.config_diff import drifts
-from rebaser_core.streams import StreamOptions, streams, tasks_consumer
+from rebaser_core.jetstream.config_diff import diff_config
+from rebaser_core.streams import StreamOptions, stream_configs, tasks_consumer_config
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.pauses import PauseBook
 
@@ -49,7 +49,7 @@ class Assets:
         """`make`, as soon as JetStream can, which it may not for as long as it has no leader.
 
         Raises:
-            Unreachable: it could not in all the time that it was given.
+            NatsUnreachable: it could not in all the time that it was given.
         """
         clock = asyncio.get_running_loop().time
         end = clock() + READY_WITHIN
@@ -60,7 +60,7 @@ class Assets:
                 if not _passes(error):
                     raise
                 if clock() >= end:
-                    raise Unreachable(f"JetStream is not ready: {error}") from error
+                    raise NatsUnreachable(f"JetStream is not ready: {error}") from error
                 log.warning("waiting for JetStream", error=str(error), left=round(end - clock()))
             await asyncio.sleep(_PAUSE)
 
@@ -81,7 +81,7 @@ class Assets:
             except StreamNotFound:
                 found.append(GONE._replace(name=f"stream {config['name']}"))
             else:
-                found += drifts(f"stream {config['name']}", config, info["config"])
+                found += diff_config(f"stream {config['name']}", config, info["config"])
         return found + await self._make_bucket()
 
     async def differences(self) -> list[Drift]:
@@ -95,7 +95,7 @@ class Assets:
             info = await self.js.consumer_info(stream, TASKS_CONSUMER)
         except NotFound:
             return [*found, GONE._replace(name=f"consumer {stream}/{TASKS_CONSUMER}")]
-        return found + drifts(f"consumer {stream}/{TASKS_CONSUMER}", wanted, info["config"])
+        return found + diff_config(f"consumer {stream}/{TASKS_CONSUMER}", wanted, info["config"])
 
     async def _difference(self, config: dict[str, Any]) -> list[Drift]:
         name = f"stream {config['name']}"
@@ -103,7 +103,7 @@ class Assets:
             info = await self.js.stream_info(config["name"])
         except StreamNotFound:
             return [GONE._replace(name=name)]
-        return drifts(name, config, info["config"])
+        return diff_config(name, config, info["config"])
 
     async def make_tasks(self) -> list[Drift]:
         """Have the tasks' stream and its consumer, also if somebody deleted them; how they differ.
@@ -144,15 +144,15 @@ class Assets:
         return {"num_replicas": options.replicas, "allow_rollup_hdrs": options.batches_rollup}
 
     def _streams(self) -> list[dict[str, Any]]:
-        return streams(self.subjects, self.options)
+        return stream_configs(self.subjects, self.options)
 
     def _consumer(self) -> dict[str, Any]:
-        return tasks_consumer(self.subjects, self.ack_wait)
+        return tasks_consumer_config(self.subjects, self.ack_wait)
 
 
 def _passes(error: JetStreamError) -> bool:
     """Whether it may be otherwise a moment later."""
-    if isinstance(error, Unreachable | Unavailable):
+    if isinstance(error, NatsUnreachable | Unavailable):
         return True
     return isinstance(error, ApiError) and error.err_code == NO_PLACEMENT
 

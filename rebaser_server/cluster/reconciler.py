@@ -5,7 +5,7 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_client.request_publisher import publish_task
+from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import Subjects
@@ -66,7 +66,7 @@ class Reconciler:
         alone = sorted(change_set for change_set in needed if not self._paused(change_set))
         for change_set in alone:
             with contained("change set", passing=(JetStreamError,), change_set=change_set):
-                await publish_task(self._js, self._subjects, change_set)
+                await ensure_task(self._js, self._subjects, change_set)
         return len(alone)
 
     async def _with_requests(self, tasks: Collection[str]) -> set[ChangeSet]:
@@ -75,7 +75,7 @@ class Reconciler:
         Compared as text: of a hundred thousand in hand not one is looked at more closely.
         """
         stream, subjects = self._subjects.requests_stream, self._subjects
-        ours, theirs = subjects.subject("rebaser.requests."), subjects.subject("rebaser.tasks.")
+        ours, theirs = subjects.join("rebaser.requests."), subjects.join("rebaser.tasks.")
         found = await self._js.stream_subjects(stream)
         alone = (s for s in found if f"{theirs}{s.removeprefix(ours)}.process" not in tasks)
         return self._change_sets(alone, stream)
@@ -84,7 +84,7 @@ class Reconciler:
         found = set()
         for subject in subjects:
             with contained("subject", stream=stream, subject=subject):
-                found.add(self._subjects.change_set_of(subject))
+                found.add(self._subjects.parse_change_set(subject))
         return found
 
     async def _due(self, tasks: Collection[str]) -> set[ChangeSet]:

@@ -10,7 +10,7 @@ from typing import Final, Never
 import structlog
 
 from rebaser_core.errors import UnknownSubject
-from rebaser_core.jetstream import JetStream, StoredMessage, Unavailable, Unreachable
+from rebaser_core.jetstream import JetStream, NatsUnreachable, StoredMessage, Unavailable
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Members
 from rebaser_server.processor.dead_letters import DIED_AT, REASON, SEQUENCE, STORED_AT, carried
@@ -24,7 +24,7 @@ _is_plain: Final = re.compile("[0-9A-Za-z_-]+").fullmatch
 
 def strays_of(subjects: Subjects) -> str:
     """The subject of their dead letters, which name no change set either."""
-    return subjects.subject("rebaser", "dead-letters", "stray", "requests")
+    return subjects.join("rebaser", "dead-letters", "stray", "requests")
 
 
 class Strays:
@@ -55,13 +55,13 @@ class Strays:
                 sequence = message.sequence
                 if self._is_stray(message.subject):
                     with contained(
-                        "request", passing=(Unreachable, Unavailable), sequence=sequence
+                        "request", passing=(NatsUnreachable, Unavailable), sequence=sequence
                     ):
                         await self._move(message)
 
     def _is_stray(self, subject: str) -> bool:
         try:
-            self._subjects.change_set_of(subject)
+            self._subjects.parse_change_set(subject)
         except UnknownSubject:
             return True
         return False
@@ -75,7 +75,7 @@ class Strays:
             DIED_AT: datetime.now(UTC).isoformat(),
             STORED_AT: message.time.isoformat(),
         }
-        room = self._js.room.for_payload(subject, {**headers, "Nats-Msg-Id": its_id})
+        room = self._js.message_limits.max_payload_for(subject, {**headers, "Nats-Msg-Id": its_id})
         payload = message.payload[: max(0, room)]
         await self._js.publish(subject, payload, headers=headers, message_id=its_id)
         await self._js.delete_message(self._stream, message.sequence)

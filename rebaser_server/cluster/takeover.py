@@ -6,7 +6,7 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_client.request_publisher import publish_task
+from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
@@ -124,7 +124,7 @@ class Takeover:
 
         async def renew(subject: str) -> None:
             with contained("task", passing=(JetStreamError,), subject=subject):
-                await renew_one(self._subjects.change_set_of(subject))
+                await renew_one(self._subjects.parse_change_set(subject))
 
         async def renew_one(change_set: ChangeSet) -> None:
             nonlocal renewed
@@ -138,7 +138,7 @@ class Takeover:
             try:
                 await self._js.delete_message(stream, task.sequence)
             finally:  # gone or not: a task too many costs an empty run
-                await publish_task(self._js, self._subjects, change_set)
+                await ensure_task(self._js, self._subjects, change_set)
             renewed += 1
             metrics.TAKEN_OVER.inc()
 

@@ -8,7 +8,7 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_client.request_publisher import persistently
+from rebaser_client.request_publisher import retry
 from rebaser_core.jetstream import Delivery, JetStream, JetStreamError, deadlines
 from rebaser_server.errors import HistoryBroken, Interrupted, LeaseLost, Overtaken, RetryLater
 from rebaser_server.runtime.concurrency import background
@@ -119,7 +119,7 @@ async def _give_back(task: Delivery, delay: float | None, within: float) -> None
     """Have it redelivered (W14). If that fails, it is redelivered all the same after `ack_wait`."""
     try:
         async with deadlines.within(within):
-            await persistently(lambda: task.nak(delay, confirm=True), within)
+            await retry(lambda: task.nak(delay, confirm=True), within)
     except (JetStreamError, TimeoutError) as error:
         log.warning("task nak failed", task=task.subject, error=str(error))
 

@@ -41,7 +41,7 @@ class Crew:
     def begin(self, task: Delivery) -> Coroutine[Any, Any, None]:
         """What to do about `task`, which settles it and never raises: its slot is taken by now."""
         try:
-            change_set = self.shop.subjects.change_set_of(task.subject)
+            change_set = self.shop.subjects.parse_change_set(task.subject)
         except UnknownSubject as error:
             return self._throw_away(task, error)
         if self.pauses.holds(change_set):

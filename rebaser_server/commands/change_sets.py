@@ -106,7 +106,7 @@ async def _fork(deployment: "Deployment", arguments: argparse.Namespace) -> None
     record = await workspaces.fork(
         arguments.workspace, arguments.name, base=base, commit=arguments.commit
     )
-    await workspaces.ready(record.workspace_id, record.change_set_id)
+    await workspaces.refresh(record.workspace_id, record.change_set_id)
     show_change_set(record, as_json=arguments.json)
 
 

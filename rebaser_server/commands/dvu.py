@@ -110,7 +110,7 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
 
 @with_deployment
 async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_core.pause_record import Scope
+    from rebaser_core.pause_record import PauseScope
     from rebaser_server.cluster.pauses import PauseBook
     from rebaser_server.commands.render.dvu_status import cancel
 
@@ -118,7 +118,7 @@ async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> in
     if arguments.pause:
         book = PauseBook(deployment.js, deployment.subjects)
         author = deployment.settings.author or None
-        await book.pause(Scope(*change_set), by=author, reason=arguments.reason)
+        await book.pause(PauseScope(*change_set), by=author, reason=arguments.reason)
     cancelled = await cancel(deployment, change_set)
     if arguments.json:
         facts = {"cancelled": bool(cancelled), "held": cancelled is not None}

@@ -13,7 +13,7 @@ from rebaser_server.commands.support.arguments import (
 from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
-    from rebaser_core.pause_record import Scope
+    from rebaser_core.pause_record import PauseScope
     from rebaser_server.commands.support.deployment import Deployment
 
 _HEADINGS: Final = {
@@ -72,11 +72,11 @@ def _validate(arguments: argparse.Namespace) -> str | None:
 
 @with_deployment
 async def _pause(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_core.pause_record import Scope
+    from rebaser_core.pause_record import PauseScope
     from rebaser_server.cluster.pauses import PauseBook, plain
     from rebaser_server.commands.support.pauses import describe
 
-    scope = Scope(arguments.workspace, arguments.change_set)
+    scope = PauseScope(arguments.workspace, arguments.change_set)
     if scope.change_set_id is not None:
         await deployment.check_change_set(arguments)
     book = PauseBook(deployment.js, deployment.subjects)
@@ -90,11 +90,11 @@ async def _pause(deployment: "Deployment", arguments: argparse.Namespace) -> Non
 
 @with_deployment
 async def _resume(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_core.pause_record import Scope
+    from rebaser_core.pause_record import PauseScope
     from rebaser_server.cluster.pauses import PauseBook, plain
     from rebaser_server.commands.support.pauses import describe, resume_hint
 
-    scope = Scope(arguments.workspace, arguments.change_set)
+    scope = PauseScope(arguments.workspace, arguments.change_set)
     book = PauseBook(deployment.js, deployment.subjects)
     before = await book.of(scope)
     poked = await book.resume(scope)
@@ -113,11 +113,11 @@ async def _resume(deployment: "Deployment", arguments: argparse.Namespace) -> No
         )
 
 
-def _around(scope: "Scope") -> list["Scope"]:
+def _around(scope: "PauseScope") -> list["PauseScope"]:
     """The wider scopes: a pause of one of them covers `scope`, too."""
-    from rebaser_core.pause_record import Scope
+    from rebaser_core.pause_record import PauseScope
 
-    wider = [Scope(), Scope(scope.workspace_id)]
+    wider = [PauseScope(), PauseScope(scope.workspace_id)]
     return wider[: sum(each is not None for each in scope)]
 
 

@@ -61,7 +61,7 @@ async def _queues(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
     rows = []
     for subject, depth in deepest[:limit]:
         first = await js.get_message(stream, sequence=1, next_by_subject=subject)
-        change_set = subjects.change_set_of(subject)
+        change_set = subjects.parse_change_set(subject)
         rows.append(
             {
                 "workspace": str(change_set.workspace_id),
@@ -97,7 +97,7 @@ async def _oldest_tasks(deployment: "Deployment", limit: int) -> list[dict[str, 
         task = await js.get_message(subjects.tasks_stream, last_by_subject=subject)
         if task is None:  # acknowledged since the stream listed it
             continue
-        change_set = subjects.change_set_of(subject)
+        change_set = subjects.parse_change_set(subject)
         log = subjects.commits(change_set)
         rows.append(
             {

@@ -11,19 +11,19 @@ import pyarrow as pa
 from blake3 import blake3
 
 from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES
-from rebaser_core.batch_limits import Limits
-from rebaser_core.corrections import MOST_TOLD, Corrections, CorrectionsV1, first_of
+from rebaser_core.batch_limits import BatchLimits
+from rebaser_core.corrections import MAX_INLINE_CORRECTIONS, Corrections, CorrectionsV1, abbreviate
 from rebaser_core.errors import CostlyMessage, MalformedMessage, RebaserError
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
 from rebaser_core.messages import (
-    Computed,
     Correction,
+    DvuResultInfo,
     Inline,
-    InObjectStore,
-    InStore,
+    InlineBatch,
+    ObjectRef,
     ResultFile,
-    Updates,
+    StoreRef,
     UpdatesAddress,
     UpdatesBatch,
     UpdatesBatchV2,
@@ -55,7 +55,7 @@ class Batch:
     """What lies at an address."""
 
     updates: Sequence[AnyUpdate]
-    computed: Computed | None = None
+    computed: DvuResultInfo | None = None
     under: Sequence[AnyUpdate] | None = None
     shelf: RunStore | None = None
     names: Sequence[str] = ()
@@ -83,7 +83,7 @@ class Batches:
     """Batches by address. Placing is idempotent, and so is throwing away."""
 
     def __init__(
-        self, bucket: ObjectStore, results: BatchFiles, at_most: int = Limits().batch_bytes
+        self, bucket: ObjectStore, results: BatchFiles, at_most: int = BatchLimits().batch_bytes
     ) -> None:
         """`at_most`: bytes of a client's batch."""
         self._at_most = at_most
@@ -109,10 +109,10 @@ class Batches:
         if isinstance(address, Inline):
             inline = address.inline
             return Batch(inline.updates, inline.computed, inline.under)
-        from_client = from_client and isinstance(address, InObjectStore)  # the store is ours
+        from_client = from_client and isinstance(address, ObjectRef)  # the store is ours
         payload = await self._payload(address, self._at_most if from_client else None)
-        sent = payload if isinstance(address, InObjectStore) else None
-        if isinstance(address, InObjectStore) and await _digest(payload) != address.object:
+        sent = payload if isinstance(address, ObjectRef) else None
+        if isinstance(address, ObjectRef) and await _digest(payload) != address.object:
             raise MalformedMessage(f"object {address.object} is not what its name says")
         batch = await self._decoded(payload, from_client=from_client)
         if batch.id != request_id:
@@ -141,15 +141,15 @@ class Batches:
         Raises:
             OSError: the store failed; nothing was changed.
         """
-        if not isinstance(address, InObjectStore) or batch.payload is None:
+        if not isinstance(address, ObjectRef) or batch.payload is None:
             return address
-        return InStore(store=await self.keep(batch.payload))
+        return StoreRef(store=await self.keep(batch.payload))
 
     async def _decoded(self, payload: bytes, *, from_client: bool) -> UpdatesBatchV2:
         async with self._large if len(payload) > LARGE else nullcontext():
             try:
                 return await asyncio.to_thread(
-                    UpdatesBatch.decode_at_rest, payload, from_client=from_client
+                    UpdatesBatch.decode_stored, payload, from_client=from_client
                 )
             except CostlyMessage as error:
                 raise OversizedBatch(str(error)) from error
@@ -158,7 +158,7 @@ class Batches:
         self,
         request_id: RequestId,
         updates: Sequence[AnyUpdate],
-        computed: Computed | None = None,
+        computed: DvuResultInfo | None = None,
         under: Sequence[AnyUpdate] | None = None,
         room: int = INLINE_BYTES,
     ) -> UpdatesAddress:
@@ -177,23 +177,23 @@ class Batches:
         )
         _, payload = await asyncio.to_thread(UpdatesBatch.encode, batch)
         if len(updates) <= INLINE_UPDATES and len(payload) <= min(INLINE_BYTES, room):
-            inline = Updates(updates=batch.updates, computed=computed, under=batch.under)
+            inline = InlineBatch(updates=batch.updates, computed=computed, under=batch.under)
             return Inline(inline=inline)
         key = blake3(payload).hexdigest()
         await asyncio.to_thread(self._results.put, key, payload)
-        return InStore(store=key)
+        return StoreRef(store=key)
 
     async def place_corrections(
         self, request_id: RequestId, corrections: Sequence[Correction]
     ) -> tuple[Correction, ...]:
         """What a line says of them: all, or the first of them and where all are."""
-        if len(corrections) <= MOST_TOLD:
+        if len(corrections) <= MAX_INLINE_CORRECTIONS:
             return tuple(corrections)
         message = CorrectionsV1(id=request_id, corrections=list(corrections))
         _, payload = await asyncio.to_thread(Corrections.encode, message)
         name = blake3(payload).hexdigest()
         await self._bucket.put_once(name, payload)
-        return first_of(corrections, name)
+        return abbreviate(corrections, name)
 
     async def keep(self, payload: bytes) -> str:
         """Have the bytes kept in the store for as long as a message refers to them; their key."""
@@ -218,7 +218,7 @@ class Batches:
     async def place_results(
         self,
         request_id: RequestId,
-        computed: Computed,
+        computed: DvuResultInfo,
         shelf: RunStore,
         files: Sequence[ResultFile],
     ) -> UpdatesAddress:
@@ -227,14 +227,14 @@ class Batches:
         _, payload = UpdatesBatch.encode(batch)
         key = f"{shelf.key}.{blake3(payload).hexdigest()}"
         await asyncio.to_thread(self._results.put, key, payload)
-        return InStore(store=key)
+        return StoreRef(store=key)
 
     async def discard(self, address: UpdatesAddress) -> None:
         """Throw away the client's batch at `address`, whose request was handled.
 
         What lies in the store stays: who names it in a request need not be who placed it.
         """
-        if isinstance(address, InObjectStore):
+        if isinstance(address, ObjectRef):
             await self._bucket.delete(address.object)
 
     async def forget(self, address: UpdatesAddress) -> None:
@@ -242,18 +242,18 @@ class Batches:
         shelf = self._shelf_of(address)
         if shelf is not None:
             await asyncio.to_thread(shelf.clear)
-        elif isinstance(address, InStore):
+        elif isinstance(address, StoreRef):
             await asyncio.to_thread(self._results.delete, address.store)
         else:
             await self.discard(address)
 
     def _shelf_of(self, address: UpdatesAddress) -> RunStore | None:
-        key = run_of_key(address.store) if isinstance(address, InStore) else None
+        key = run_of_key(address.store) if isinstance(address, StoreRef) else None
         return None if key is None else RunStore(self._results.files, key)
 
-    async def _payload(self, address: InObjectStore | InStore, at_most: int | None) -> bytes:
+    async def _payload(self, address: ObjectRef | StoreRef, at_most: int | None) -> bytes:
         try:
-            if isinstance(address, InObjectStore):
+            if isinstance(address, ObjectRef):
                 return await self._sent(address.object, at_most)
             return await asyncio.to_thread(self._results.get, address.store)
         except (NotFound, FileNotFoundError) as error:
@@ -266,7 +266,7 @@ class Batches:
     async def _sent(self, name: str, at_most: int | None) -> bytes:
         """A client's batch; if it is not in the bucket any more, what was kept of it."""
         try:
-            return await self._bucket.get(name, at_most=at_most)
+            return await self._bucket.get(name, max_bytes=at_most)
         except NotFound:
             if not _is_digest(name):
                 raise

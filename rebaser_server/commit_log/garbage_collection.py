@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from rebaser_core.errors import RebaserError
-from rebaser_core.jetstream import Delivery, JetStream, ObjectInfo, Unavailable, Unreachable
+from rebaser_core.jetstream import Delivery, JetStream, NatsUnreachable, ObjectInfo, Unavailable
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
-from rebaser_core.messages import EnqueueUpdatesRequest, InObjectStore, InStore
+from rebaser_core.messages import EnqueueUpdatesRequest, ObjectRef, StoreRef
 from rebaser_core.subjects import Subjects
 from rebaser_server.runtime.containment import contained
 from rebaser_server.store.orphan_files import OrphanFile, OrphanFiles
@@ -112,7 +112,7 @@ class Collector:
             if not meta.deleted and meta.nuid is not None:
                 await self._drop(meta.nuid)
         for nuid in garbage.chunks:
-            with contained("object", passing=(Unreachable, Unavailable), chunks=nuid):
+            with contained("object", passing=(NatsUnreachable, Unavailable), chunks=nuid):
                 await self._drop(nuid)
         await asyncio.to_thread(self._leftovers.remove, garbage.files)
 
@@ -128,7 +128,7 @@ class Collector:
             deliver_policy="last_per_subject",
         )
         async with reader:
-            while (message := await reader.next(quiet=0)) is not None:
+            while (message := await reader.next(idle_timeout=0)) is not None:
                 found.append(_meta(message))
         return found
 
@@ -161,16 +161,16 @@ class Collector:
         found: set[str] = set()
         reader = ordered_reader(self._js)(self._js, self._subjects.requests_stream)
         async with reader:
-            while (message := await reader.next(quiet=0)) is not None:
+            while (message := await reader.next(idle_timeout=0)) is not None:
                 found |= _keys(message.payload)
                 try:
                     request = EnqueueUpdatesRequest.decode(message.headers, message.payload)
                 except RebaserError:
                     continue  # it will be dead, or is of a newer version
                 address = request.updates_address
-                if isinstance(address, InObjectStore):
+                if isinstance(address, ObjectRef):
                     found.add(address.object)
-                elif isinstance(address, InStore):
+                elif isinstance(address, StoreRef):
                     found.add(address.store)
         return found
 
@@ -205,7 +205,7 @@ class Collector:
             start_time=None if since is None else since.isoformat().replace("+00:00", "Z"),
         )
         async with reader:
-            while (message := await reader.next(quiet=0)) is not None:
+            while (message := await reader.next(idle_timeout=0)) is not None:
                 found = _keys(message.payload).intersection(wanted)
                 seen |= dict.fromkeys(found, message.stream_sequence)
         return seen
@@ -214,7 +214,7 @@ class Collector:
 def _meta(message: Delivery) -> Meta:
     sequence, time = message.stream_sequence, message.timestamp
     with contained("object", subject=message.subject, sequence=sequence):
-        info = ObjectInfo.read(message.payload, message.subject)
+        info = ObjectInfo.parse(message.payload, message.subject)
         return Meta(info.name, info.nuid, sequence, time, info.deleted)
     return Meta(message.subject, None, sequence, time, deleted=False)
 

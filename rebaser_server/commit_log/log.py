@@ -12,9 +12,9 @@ from rebaser_core.jetstream import (
     Delivery,
     JetStream,
     JetStreamError,
-    OrderedConsumer,
+    NatsUnreachable,
+    OrderedPushConsumer,
     StoredMessage,
-    Unreachable,
     Unsendable,
     WrongLastSequence,
 )
@@ -90,7 +90,7 @@ class CommitLog:
     @property
     def room(self) -> int:
         """Octets that a batch may take in a line: what else is in it has as many."""
-        return self._js.room.for_payload(self._subject) // 2
+        return self._js.message_limits.max_payload_for(self._subject) // 2
 
     @property
     def at_once(self) -> int:
@@ -135,7 +135,7 @@ class CommitLog:
         complete = True
         for line in lines:
             try:
-                receipt = await self._js.publish_ahead(
+                receipt = await self._js.publish_async(
                     self._subject,
                     **_encoded(line, marks),
                     expected_last_subject_sequence=line.previous,
@@ -148,8 +148,8 @@ class CommitLog:
             before = str(line.id)
         for receipt in receipts:
             try:
-                await receipt.answer(max(0, end - asyncio.get_running_loop().time()))
-            except (ApiError, Unreachable):
+                await receipt.result(max(0, end - asyncio.get_running_loop().time()))
+            except (ApiError, NatsUnreachable):
                 complete = False
         return complete
 
@@ -166,7 +166,7 @@ class CommitLog:
                 )
             except WrongLastSequence:
                 sequences += await self._own(left)
-            except Unreachable:
+            except NatsUnreachable:
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
             except (JetStreamError, MessageError) as error:
@@ -184,7 +184,7 @@ class CommitLog:
         while True:
             try:
                 sequence, last = await self.last()
-            except Unreachable:
+            except NatsUnreachable:
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
             except (LeftForNewer, HistoryBroken) as error:
@@ -204,7 +204,9 @@ class CommitLog:
         if until <= after:
             return
         previous = after
-        reader = OrderedConsumer(self._js, self._stream, self._subject, start_sequence=after + 1)
+        reader = OrderedPushConsumer(
+            self._js, self._stream, self._subject, start_sequence=after + 1
+        )
         async with reader:
             while previous < until:
                 delivery = await reader.next()

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
 
-from rebaser_core.commits import NO_REQUEST, CommitV1, Handled, Head, Outcome
+from rebaser_core.commits import NO_REQUEST, CommitV1, ControlState, RequestOutcome, SettledRequest
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, UpdatesAddress
 from rebaser_server.values.graph import Graph
@@ -31,7 +31,7 @@ class Known(NamedTuple):
     """What is remembered of a request once it is handled; its line in the log has the rest."""
 
     commit: int
-    outcome: Outcome
+    outcome: RequestOutcome
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class State:
     """All that is known of one change set; changed only by `advance` and by `rebase`."""
 
     graph: Graph = field(default_factory=Graph)
-    head: Head = field(default_factory=Head)
+    head: ControlState = field(default_factory=ControlState)
     commit: int = 0
     """Sequence of the last line that is in here."""
     recent: OrderedDict[RequestId, Known] = field(default_factory=OrderedDict)
@@ -75,8 +75,8 @@ class State:
         if commit.handled is not None:
             self._remember(commit.handled, sequence)
 
-    def _remember(self, handled: Handled, sequence: int) -> None:
-        if handled.outcome is not Outcome.DUPLICATE and handled.sequence != NO_REQUEST:
+    def _remember(self, handled: SettledRequest, sequence: int) -> None:
+        if handled.outcome is not RequestOutcome.DUPLICATE and handled.sequence != NO_REQUEST:
             self.recent[handled.id] = Known(sequence, handled.outcome)
             while len(self.recent) > RECENT:
                 self.recent.popitem(last=False)
@@ -99,7 +99,7 @@ class State:
     def restored(cls, graph: Graph, commit: int, small: dict[str, Any]) -> "State":
         """The state that a checkpoint of line `commit` holds."""
         stored = _STORED.validate_python(small["stored"])
-        head = Head.model_validate(small["head"])
+        head = ControlState.model_validate(small["head"])
         edits = Edits.from_json(small["edits"], graph) if "edits" in small else None
         origin = Origin(small["origin"]) if "origin" in small else None
         return cls(graph, head, commit, recent_in(small), stored, edits, origin)
@@ -108,6 +108,6 @@ class State:
 def recent_in(small: dict[str, Any]) -> OrderedDict[RequestId, Known]:
     """The recent requests that `State.small` tells of."""
     return OrderedDict(
-        (RequestId.from_str(i), Known(line, Outcome(outcome)))
+        (RequestId.from_str(i), Known(line, RequestOutcome(outcome)))
         for i, line, outcome in small["recent"]
     )

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from rebaser_client.activity_feed import Activities, watching
+from rebaser_client.activity_feed import ActivityFeed, watching
 from rebaser_client.client import RebaserClient
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.errors import RebaserError
@@ -28,7 +28,11 @@ class Visitor:
     """One user with one change set."""
 
     def __init__(
-        self, client: RebaserClient, change_set: ChangeSet, activities: Activities, archive: Archive
+        self,
+        client: RebaserClient,
+        change_set: ChangeSet,
+        activities: ActivityFeed,
+        archive: Archive,
     ) -> None:
         self._client = client
         self._change_set = change_set

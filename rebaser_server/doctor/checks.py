@@ -58,7 +58,7 @@ class Examination:
         stream = self.assets.subjects.commits_stream
         for subject in await self.assets.js.stream_subjects(stream):
             try:
-                found.append(self.assets.subjects.change_set_of(subject))
+                found.append(self.assets.subjects.parse_change_set(subject))
             except UnknownSubject:
                 continue  # found as a stray
         return sorted(found)

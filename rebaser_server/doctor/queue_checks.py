@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import partial
 
-from rebaser_client.request_publisher import publish_task
+from rebaser_client.request_publisher import ensure_task
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import Unreachable
+from rebaser_core.jetstream import NatsUnreachable
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_server.cluster.pauses import PauseBook, paused_since
 from rebaser_server.cluster.provisioning import Assets, remedy_for
@@ -69,7 +69,7 @@ async def _due(assets: Assets) -> set[ChangeSet]:
         headers_only=True,
     )
     async with reader:
-        while (line := await reader.next(quiet=0)) is not None:
+        while (line := await reader.next(idle_timeout=0)) is not None:
             if DVU_DUE in line.headers:
                 subjects.append(line.subject)
     return _change_sets(assets, subjects)
@@ -79,13 +79,13 @@ def _change_sets(assets: Assets, subjects: Iterable[str]) -> set[ChangeSet]:
     found = set()
     for subject in subjects:
         with suppress(UnknownSubject):  # found as a stray
-            found.add(assets.subjects.change_set_of(subject))
+            found.add(assets.subjects.parse_change_set(subject))
     return found
 
 
 async def _make_task(assets: Assets, change_set: ChangeSet) -> None:
-    if not await publish_task(assets.js, assets.subjects, change_set):
-        raise Unreachable("the task is not confirmed")
+    if not await ensure_task(assets.js, assets.subjects, change_set):
+        raise NatsUnreachable("the task is not confirmed")
 
 
 async def strays(assets: Assets) -> AsyncIterator[Finding]:
@@ -102,7 +102,7 @@ async def strays(assets: Assets) -> AsyncIterator[Finding]:
             if subject == strays_of(names):
                 continue
             try:
-                names.change_set_of(subject)
+                names.parse_change_set(subject)
             except UnknownSubject as error:
                 yield Finding(
                     "strays",

@@ -39,7 +39,7 @@ class Peers:
 
     def __init__(self, nc: Client, subjects: Subjects, witness: Witness) -> None:
         self._nc = nc
-        self._subject = subjects.subject("rebaser.status")
+        self._subject = subjects.join("rebaser.status")
         self._witness = witness
 
     @asynccontextmanager

@@ -7,7 +7,7 @@ from typing import Final, Never
 
 from nats.aio.client import Client
 
-from rebaser_core.jetstream.connection.connection import Link
+from rebaser_core.jetstream.connection.connection import Connection
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.telemetry import metrics
 
@@ -66,8 +66,8 @@ class Pulse:
         return Health(answers, {"nats": "answers" if answers else "does not answer"})
 
     async def _nats_answers(self) -> bool:
-        link = Link.of(self._nc)
-        answers = link.up and await link.round_trip(ANSWER_WITHIN)
+        link = Connection.of(self._nc)
+        answers = link.is_connected and await link.ping(ANSWER_WITHIN)
         if answers:
             self._answered = time.monotonic()
         return answers

@@ -29,7 +29,7 @@ class Names:
         """The names there are of what these rows have as `workspace` and `changeSet`.
 
         Raises:
-            Unreachable, ApiError: NATS does not answer.
+            NatsUnreachable, ApiError: NATS does not answer.
         """
         wanted = dict.fromkeys(key for row in rows for key in _keys(row))
         self._known = {key: known for key, known in self._known.items() if key in wanted}

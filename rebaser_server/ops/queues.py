@@ -48,7 +48,7 @@ class QueueWatch:
         """The queues as of the last second.
 
         Raises:
-            Unreachable, ApiError: NATS does not answer.
+            NatsUnreachable, ApiError: NATS does not answer.
         """
         async with self._looking:
             if time.monotonic() - self._looked >= FRESH:
@@ -117,7 +117,7 @@ class QueueWatch:
 
 def _named(subjects: Subjects, subject: str) -> dict[str, str]:
     try:
-        change_set = subjects.change_set_of(subject)
+        change_set = subjects.parse_change_set(subject)
     except UnknownSubject:
         return {"workspace": "", "changeSet": subject}
     return {"workspace": str(change_set.workspace_id), "changeSet": str(change_set.change_set_id)}

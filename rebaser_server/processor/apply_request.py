@@ -4,8 +4,8 @@ from contextlib import suppress
 from typing import Any
 
 from rebaser_client.batches import INLINE_BYTES
-from rebaser_core.batch_limits import Limits
-from rebaser_core.commits import AUTHOR_LENGTH, Handled, Outcome
+from rebaser_core.batch_limits import BatchLimits
+from rebaser_core.commits import AUTHOR_LENGTH, RequestOutcome, SettledRequest
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStreamError
@@ -29,7 +29,7 @@ class Unprocessable(RebaserError):
     """The request can never take effect."""
 
 
-async def apply(own: Ownership, request: Delivery, limits: Limits) -> Settled:
+async def apply(own: Ownership, request: Delivery, limits: BatchLimits) -> Settled:
     """Have `request` staged or committed, whatever its outcome; the caller holds `own.lock`.
 
     A staged one is committed with the next `own.flush`, and has no commit before.
@@ -73,13 +73,15 @@ async def repeated(own: Ownership, request: Delivery, request_id: RequestId) -> 
 
     It was stored twice, because the server had forgotten its id.
     """
-    handled = Handled(id=request_id, sequence=request.stream_sequence, outcome=Outcome.DUPLICATE)
+    handled = SettledRequest(
+        id=request_id, sequence=request.stream_sequence, outcome=RequestOutcome.DUPLICATE
+    )
     stage(own, request, handled)
     await own.flush()
     return await settled(own, request_id) or Settled(handled, own.state.commit)
 
 
-def stage(own: Ownership, request: Delivery, handled: Handled, **changes: Any) -> None:
+def stage(own: Ownership, request: Delivery, handled: SettledRequest, **changes: Any) -> None:
     """Stage the line that settles a request."""
     author = request.headers.get(AUTHOR)
     if author:
@@ -109,33 +111,33 @@ def _read(request: Delivery) -> EnqueueUpdatesRequestV1 | ChangeSetRequestV2:
     return EnqueueUpdatesRequest.decode(request.headers, request.payload)
 
 
-def _objection(state: State, batch: Batch, limits: Limits) -> str | None:
+def _objection(state: State, batch: Batch, limits: BatchLimits) -> str | None:
     """Why a client's batch is refused; None if it is not."""
     if state.head.closing is not None:
         return closed(state.head.closing)
-    return limits.complaint(batch.updates, len(batch.updates))
+    return limits.violation(batch.updates, len(batch.updates))
 
 
 async def _rebased(
-    own: Ownership, message: EnqueueUpdatesRequestV1, request: Delivery, limits: Limits
-) -> tuple[Handled, dict[str, Any]]:
+    own: Ownership, message: EnqueueUpdatesRequestV1, request: Delivery, limits: BatchLimits
+) -> tuple[SettledRequest, dict[str, Any]]:
     """Rebase the batch; the record of it, and what it changes in the head."""
     batches, state, sequence = own.archive.batches, own.state, request.stream_sequence
     changes: dict[str, Any] = {}
     try:
         batch = await batches.fetch(message.updates_address, message.id, from_client=True)
     except OversizedBatch as error:
-        handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.REFUSED)
+        handled = SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.REFUSED)
         return refused(handled, f"the batch is too large: {error}"), {}
     if batch.computed is not None:  # D5: of an older Rebaser, whose update is due, or forged
-        return Handled(id=message.id, sequence=sequence, outcome=Outcome.STALE), {}
+        return SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.STALE), {}
     if batch.under is not None:
         raise Unprocessable("only a branch's own log says what head has under it")
     if batch.names:
         raise Unprocessable("only an update's own result lies in files")
     why_not = _objection(state, batch, limits)
     if why_not is not None:
-        handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.REFUSED)
+        handled = SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.REFUSED)
         return refused(handled, why_not), {}
     done = await performed(state, sequence, batch)
     address = message.updates_address
@@ -146,10 +148,10 @@ async def _rebased(
         address = await batches.adopt(address, batch)
     if done.dirty:
         changes = {"dirty_sequence": sequence}
-    handled = Handled(
+    handled = SettledRequest(
         id=message.id,
         sequence=sequence,
-        outcome=Outcome.APPLIED,
+        outcome=RequestOutcome.APPLIED,
         updates=address,
         corrections=await batches.place_corrections(message.id, done.corrections),
     )

@@ -10,9 +10,15 @@ from typing import Any, Final, NamedTuple
 from blake3 import blake3
 from pydantic_core import to_json
 
-from rebaser_core.commits import AUTHOR_LENGTH, Branch, Closing, Handled, Outcome
+from rebaser_core.commits import (
+    AUTHOR_LENGTH,
+    BranchState,
+    ClosedState,
+    RequestOutcome,
+    SettledRequest,
+)
 from rebaser_core.ids import RequestId
-from rebaser_core.registry_records import ChangeSetRequestV2, Standing
+from rebaser_core.registry_records import ChangeSetRequestV2, ChangeSetStatus
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.commit_log.apply_batch import perform
 from rebaser_server.commit_log.batch_store import Batch, MissingBatch
@@ -24,7 +30,7 @@ from rebaser_server.processor.recomputation import recompute
 from rebaser_server.processor.rejection import refused
 from rebaser_server.values.rebase.merge import MergeResult, changes_between, merge
 
-_CLOSES: Final = {"abandon": Standing.ABANDONED, "delete": Standing.DELETED}
+_CLOSES: Final = {"abandon": ChangeSetStatus.ABANDONED, "delete": ChangeSetStatus.DELETED}
 
 
 class Reached(NamedTuple):
@@ -34,7 +40,7 @@ class Reached(NamedTuple):
     cursor: int
 
 
-async def since(archive: Archive, state: State, branch: Branch) -> Reached:
+async def since(archive: Archive, state: State, branch: BranchState) -> Reached:
     """Head's batches behind the branch's cursor, as performed; its dependents' results apart.
 
     Where head's log does not go back so far any more, what head is tells the same.
@@ -84,10 +90,12 @@ async def reach(own: Ownership, message_id: RequestId, sequence: int) -> tuple[A
 
 async def change(
     own: Ownership, message: ChangeSetRequestV2, sequence: int
-) -> tuple[Handled, dict[str, Any]]:
+) -> tuple[SettledRequest, dict[str, Any]]:
     """Do what is asked, or refuse it; the record of that, and what it changes in the head."""
     by = (message.by or "")[:AUTHOR_LENGTH] or None
-    handled = Handled(id=message.id, sequence=sequence, outcome=Outcome.APPLIED, author=by)
+    handled = SettledRequest(
+        id=message.id, sequence=sequence, outcome=RequestOutcome.APPLIED, author=by
+    )
     why_not = _objection(own.state, message)
     if why_not is not None:
         return refused(handled, why_not), {}
@@ -105,7 +113,7 @@ async def change(
     return await _apply(own, message, handled, changes)
 
 
-def closed(closing: Closing) -> str:
+def closed(closing: ClosedState) -> str:
     """Why a change set takes no requests."""
     because = f", {closing.reason}" if closing.reason else ""
     return f"change set is {closing.standing}{because}"
@@ -114,7 +122,7 @@ def closed(closing: Closing) -> str:
 def _objection(state: State, message: ChangeSetRequestV2) -> str | None:
     closing = state.head.closing
     if closing is not None:
-        over = closing.standing in (Standing.APPLIED, Standing.ABANDONED)
+        over = closing.standing in (ChangeSetStatus.APPLIED, ChangeSetStatus.ABANDONED)
         again = message.action == "delete" and over
         return None if again else closed(closing)
     if state.edits is None and message.action in ("apply", "abandon"):
@@ -122,9 +130,9 @@ def _objection(state: State, message: ChangeSetRequestV2) -> str | None:
     return None
 
 
-def _closed(state: State, message: ChangeSetRequestV2, standing: Standing) -> dict[str, Any]:
+def _closed(state: State, message: ChangeSetRequestV2, standing: ChangeSetStatus) -> dict[str, Any]:
     """The change set is done with, and with it whatever was to be recomputed."""
-    return {"closing": Closing(standing=standing, request=message.id), **at_rest(state)}
+    return {"closing": ClosedState(standing=standing, request=message.id), **at_rest(state)}
 
 
 def at_rest(state: State) -> dict[str, Any]:
@@ -133,8 +141,8 @@ def at_rest(state: State) -> dict[str, Any]:
 
 
 async def _apply(
-    own: Ownership, message: ChangeSetRequestV2, handled: Handled, changes: dict[str, Any]
-) -> tuple[Handled, dict[str, Any]]:
+    own: Ownership, message: ChangeSetRequestV2, handled: SettledRequest, changes: dict[str, Any]
+) -> tuple[SettledRequest, dict[str, Any]]:
     state = own.state
     assert state.edits is not None  # noqa: S101 - `_objection` says so
     difference = await asyncio.to_thread(state.edits.difference, state.graph)
@@ -143,11 +151,14 @@ async def _apply(
         return refused(handled, reason), changes
     if not difference:
         reached = changes.get("dirty_sequence", state.head.dirty_sequence)
-        changes |= _closed(state, message, Standing.APPLIED)
+        changes |= _closed(state, message, ChangeSetStatus.APPLIED)
         return handled, changes | {"clean_sequence": reached}
     address = await own.archive.batches.place(at_head(message.id), difference)
-    closing = Closing(
-        standing=Standing.APPLYING, request=message.id, author=handled.author, difference=address
+    closing = ClosedState(
+        standing=ChangeSetStatus.APPLYING,
+        request=message.id,
+        author=handled.author,
+        difference=address,
     )
     return handled, changes | {"closing": closing}
 
@@ -163,4 +174,4 @@ def at_head(request: RequestId) -> RequestId:
 
 def digest(difference: list[AnyUpdate]) -> str:
     """Names a difference: the same for the same updates."""
-    return blake3(to_json([update.wire() for update in difference])).hexdigest()
+    return blake3(to_json([update.to_wire() for update in difference])).hexdigest()

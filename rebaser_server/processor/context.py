@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from rebaser_core.batch_limits import Limits
+from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
@@ -39,7 +39,7 @@ class Rules:
     dvu_deadline: timedelta
     dvu_attempts: int
     slots: int
-    limits: Limits = field(default_factory=Limits)
+    limits: BatchLimits = field(default_factory=BatchLimits)
     call_limits: CallLimits = CallLimits()  # noqa: RUF009 - it is frozen
     """Of each call of a function."""
     blob_bytes: int = MAX_UNIT_BYTES

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from rebaser_client.request_publisher import persistently
+from rebaser_client.request_publisher import retry
 from rebaser_core.jetstream import Delivery, JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID
@@ -63,11 +63,11 @@ async def bury(
         STORED_AT: request.timestamp.isoformat(),
     }
     headers, payload = carried(request.headers) | said, request.payload
-    room = js.room.for_payload(subject, {**headers, MESSAGE_ID: its_id})
-    if len(payload) > room or js.room.max_payload - room > _HEADERS_ROOM:
+    room = js.message_limits.max_payload_for(subject, {**headers, MESSAGE_ID: its_id})
+    if len(payload) > room or js.message_limits.max_payload - room > _HEADERS_ROOM:
         key = await batches.keep(json.dumps(dict(request.headers)).encode() + b"\n" + payload)
         headers, payload = {**said, KEPT: "1"}, json.dumps({"store": key}).encode()
-    await persistently(
+    await retry(
         lambda: js.publish(subject, payload, headers=headers, message_id=its_id), _RETRY_FOR
     )
 

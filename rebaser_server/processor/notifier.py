@@ -8,9 +8,9 @@ import structlog
 from nats.aio.client import Client
 
 from rebaser_core import codecs, trace_context
-from rebaser_core.activities import ActivityKind, told
+from rebaser_core.activities import ActivityKind, encode_activity
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream.connection.connection import Link
+from rebaser_core.jetstream.connection.connection import Connection
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
 from rebaser_core.subjects import Subjects
 from rebaser_server.processor.replies import cut
@@ -43,15 +43,15 @@ class Announcer:
 
         Unless it is no inbox: a caller cannot have us write into streams.
         """
-        ours = self._subjects.subject("rebaser.")
+        ours = self._subjects.join("rebaser.")
         fits = len(inbox) <= INBOX_LENGTH and _SUBJECT.fullmatch(inbox)
         if not fits or inbox.startswith(("$", ours)):
             log.warning("reply inbox rejected", inbox=inbox[:200])
             return
-        content_type = codecs.or_default(content_type)
+        content_type = codecs.content_type_or_default(content_type)
         headers, payload = EnqueueUpdatesResponse.encode(response, content_type)
-        headers = dict(trace_context.injected(headers))
-        if len(payload) > Link.of(self._nc).room.for_payload(inbox, headers):
+        headers = dict(trace_context.inject(headers))
+        if len(payload) > Connection.of(self._nc).message_limits.max_payload_for(inbox, headers):
             _, payload = EnqueueUpdatesResponse.encode(cut(response), content_type)
         await self._publish(inbox, payload, headers)
 
@@ -68,7 +68,7 @@ class Announcer:
             for name, detail in details.items()
         }
         self.board.activity(change_set, kind, request_id, details)
-        headers, payload = told(change_set, kind, request_id, details)
+        headers, payload = encode_activity(change_set, kind, request_id, details)
         await self._publish(self._subjects.activities(change_set), payload, headers)
 
     async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:

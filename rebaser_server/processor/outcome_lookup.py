@@ -5,9 +5,9 @@ from typing import Final
 
 import structlog
 
-from rebaser_core.commits import NO_REQUEST, Commit, Handled, Outcome
+from rebaser_core.commits import NO_REQUEST, Commit, RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import JetStream, OrderedConsumer
+from rebaser_core.jetstream import JetStream, OrderedPushConsumer
 from rebaser_core.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import announced_id
@@ -45,14 +45,14 @@ class Outcomes:
         return OutcomeReplyV2(id=query.id, state=state)
 
     async def _waiting(self, change_set: ChangeSet, request_id: RequestId) -> bool:
-        reader = OrderedConsumer(
+        reader = OrderedPushConsumer(
             self._js,
             self._subjects.requests_stream,
             self._subjects.requests(change_set),
             headers_only=True,
         )
         async with reader:
-            while (request := await reader.next(quiet=0)) is not None:
+            while (request := await reader.next(idle_timeout=0)) is not None:
                 if announced_id(request.headers) == str(request_id):
                     return True
         return False
@@ -80,23 +80,25 @@ class Outcomes:
         line = await CommitLog(self._js, self._subjects, change_set).line(known.commit)
         if line is not None and line.handled is not None:
             return Settled(line.handled, known.commit)
-        return Settled(Handled(id=request_id, sequence=0, outcome=known.outcome), known.commit)
+        return Settled(
+            SettledRequest(id=request_id, sequence=0, outcome=known.outcome), known.commit
+        )
 
     async def _behind(
         self, change_set: ChangeSet, request_id: RequestId, after: int
     ) -> Settled | None:
         """The line that settles it, unless that only says it had been settled before."""
-        reader = OrderedConsumer(
+        reader = OrderedPushConsumer(
             self._js,
             self._subjects.commits_stream,
             self._subjects.commits(change_set),
             start_sequence=after + 1,
         )
         async with reader:
-            while (line := await reader.next(quiet=0)) is not None:
+            while (line := await reader.next(idle_timeout=0)) is not None:
                 handled = Commit.decode(line.headers, line.payload).handled
                 if handled is None or handled.id != request_id or handled.sequence == NO_REQUEST:
                     continue
-                if handled.outcome is not Outcome.DUPLICATE:
+                if handled.outcome is not RequestOutcome.DUPLICATE:
                     return Settled(handled, line.stream_sequence)
         return None

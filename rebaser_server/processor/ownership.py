@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from rebaser_core.commits import CommitV1, Handled, Head
+from rebaser_core.commits import CommitV1, ControlState, SettledRequest
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
@@ -18,8 +18,8 @@ from rebaser_server.processor.request_spans import Traces
 _LEAVE_TIMEOUT: Final = 2.0  # seconds
 
 
-async def _empty() -> Head:
-    return Head()
+async def _empty() -> ControlState:
+    return ControlState()
 
 
 class Ownership:
@@ -55,7 +55,7 @@ class Ownership:
 
     @classmethod
     async def take(
-        cls, archive: Archive, instance: str, first: Callable[[], Awaitable[Head]] = _empty
+        cls, archive: Archive, instance: str, first: Callable[[], Awaitable[ControlState]] = _empty
     ) -> "Ownership":
         """Become the owner: from now on every earlier owner's writes fail (W2).
 
@@ -96,7 +96,7 @@ class Ownership:
             return own
 
     @property
-    def head(self) -> Head:
+    def head(self) -> ControlState:
         """The head as it is once everything staged is written."""
         return self._staged[-1].head if self._staged else self.state.head
 
@@ -104,7 +104,7 @@ class Ownership:
         """Whether a staged line settles that request."""
         return request_id in self._settling
 
-    def stage(self, handled: Handled | None = None, **changes: Any) -> None:
+    def stage(self, handled: SettledRequest | None = None, **changes: Any) -> None:
         """Put a line with `changes` to the head behind those to be written together."""
         head = self.head.model_copy(update=changes)
         previous = self.state.commit + len(self._staged)  # if nobody else writes meanwhile
@@ -150,7 +150,7 @@ class Ownership:
         """
         self.spoiled = True
 
-    async def write(self, handled: Handled | None = None, **changes: Any) -> int:
+    async def write(self, handled: SettledRequest | None = None, **changes: Any) -> int:
         """Append what is staged and one more line, at once; its sequence. Raises as `flush`."""
         self.stage(handled, **changes)
         await self.flush()

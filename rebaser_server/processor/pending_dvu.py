@@ -29,7 +29,7 @@ class Owed:
 
     def inherit(self, mark: Mapping[str, str]) -> None:
         """What another run left due is in the trace that the mark of its last line names."""
-        named = trace_context.named_in(mark)
+        named = trace_context.span_context_in(mark)
         self.traces = [] if named is None else [named]
 
     def add(self, line: CommitV1, trace_of: TraceOf) -> None:
@@ -40,7 +40,7 @@ class Owed:
         if self.since is None:
             self.since = time.monotonic()
         trace = trace_of(request)
-        if trace is not None and len(self.traces) <= trace_context.MOST_LINKS:
+        if trace is not None and len(self.traces) <= trace_context.MAX_LINKS:
             self.traces.append(trace)
 
     def marks(
@@ -58,7 +58,7 @@ class Owed:
                 waiting = trace_of(request)
             due = (held if line.head.claim else None) or waiting
             if line.head.dvu_due and due is not None:
-                marks[line.id] = trace_context.naming(due)
+                marks[line.id] = trace_context.trace_headers(due)
         return marks
 
     @contextmanager
@@ -73,7 +73,7 @@ class Owed:
         with trace_context.span(
             "rebaser dvu",
             change_set,
-            parent=trace_context.under(taken.traces[0]) if taken.traces else None,
+            parent=trace_context.child_context(taken.traces[0]) if taken.traces else None,
             links=taken.traces[1:],
             request=str(claim),
             affected=affected,

@@ -6,12 +6,12 @@ import structlog
 
 from rebaser_client.errors import NoSuchChangeSet
 from rebaser_client.registry import Registry
-from rebaser_client.request_publisher import publish_task
-from rebaser_core.commits import Branch, Closing, Head
+from rebaser_client.request_publisher import ensure_task
+from rebaser_core.commits import BranchState, ClosedState, ControlState
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStreamError, StreamNotFound
-from rebaser_core.registry_records import ChangeSetRecordV1, Standing
+from rebaser_core.registry_records import ChangeSetRecordV1, ChangeSetStatus
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import HistoryBroken, LeftForNewer, WorkEnded
 from rebaser_server.processor.context import Workshop
@@ -47,11 +47,11 @@ async def has_work(shop: Workshop, change_set: ChangeSet) -> bool:
     )
 
 
-def _has_yet_to_begin(head: Head) -> bool:
+def _has_yet_to_begin(head: ControlState) -> bool:
     return head.branch is not None and head.branch.cursor is None and head.closing is None
 
 
-async def _is_to_be_told(registry: Registry, change_set: ChangeSet, head: Head) -> bool:
+async def _is_to_be_told(registry: Registry, change_set: ChangeSet, head: ControlState) -> bool:
     """Whether the registry does not say yet that the change set is closed."""
     if head.closing is None:
         return False
@@ -62,7 +62,7 @@ async def _is_to_be_told(registry: Registry, change_set: ChangeSet, head: Head) 
     return record.standing != head.closing.standing
 
 
-async def first_head(registry: Registry, change_set: ChangeSet) -> Head:
+async def first_head(registry: Registry, change_set: ChangeSet) -> ControlState:
     """What a change set without a line begins as: what it was forked as, or by itself.
 
     One that the registry knows in another workspace begins closed, and refuses all.
@@ -72,22 +72,22 @@ async def first_head(registry: Registry, change_set: ChangeSet) -> Head:
     except NoSuchChangeSet:
         return await _unregistered(registry, change_set)
     if record.base is None:
-        return Head()
-    return Head(branch=Branch(base=record.base, head=record.head))
+        return ControlState()
+    return ControlState(branch=BranchState(base=record.base, head=record.head))
 
 
-async def _unregistered(registry: Registry, change_set: ChangeSet) -> Head:
+async def _unregistered(registry: Registry, change_set: ChangeSet) -> ControlState:
     try:
         home = await registry.workspace_of(change_set.change_set_id)
     except (StreamNotFound, ValueError):  # no registry, or a key of nobody's making
         home = None
     if home is None:
-        return Head()
+        return ControlState()
     if home == change_set.workspace_id:  # registered a moment ago
         return await first_head(registry, change_set)
     reason = f"it belongs to workspace {home}"
-    closing = Closing(standing=Standing.ABANDONED, request=RequestId(), reason=reason)
-    return Head(closing=closing)
+    closing = ClosedState(standing=ChangeSetStatus.ABANDONED, request=RequestId(), reason=reason)
+    return ControlState(closing=closing)
 
 
 async def _record(registry: Registry, change_set: ChangeSet) -> ChangeSetRecordV1:
@@ -115,4 +115,4 @@ async def look_again(shop: Workshop, change_set: ChangeSet) -> None:
         log.warning("post-ack check failed", change_set=str(change_set), error=str(error))
         needed = True  # a task too many costs one empty run
     if needed:
-        await publish_task(shop.js, shop.subjects, change_set)
+        await ensure_task(shop.js, shop.subjects, change_set)

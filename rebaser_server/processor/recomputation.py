@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from rebaser_core.commits import Handled
+from rebaser_core.commits import SettledRequest
 from rebaser_core.registry_records import ChangeSetRequestV2
 from rebaser_server.commit_log.apply_batch import perform
 from rebaser_server.commit_log.batch_store import Batch
@@ -14,8 +14,8 @@ from rebaser_server.values.rebase.definitions import value_definition
 
 
 async def recompute(
-    own: Ownership, message: ChangeSetRequestV2, handled: Handled
-) -> tuple[Handled, dict[str, Any]]:
+    own: Ownership, message: ChangeSetRequestV2, handled: SettledRequest
+) -> tuple[SettledRequest, dict[str, Any]]:
     """Have the values that `message` names, or all that failed, be roots of the next update.
 
     The line says so in updates that every version reads. For a branch they are no edit:

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from rebaser_core.commits import Handled, Outcome
+from rebaser_core.commits import RequestOutcome, SettledRequest
 
 REASON_LENGTH: Final = 1_000
 """Characters of what the log says of a request that is refused or dead."""
 
 
-def refused(handled: Handled, reason: str) -> Handled:
+def refused(handled: SettledRequest, reason: str) -> SettledRequest:
     message = f"refused: {reason}"[:REASON_LENGTH]
-    return handled.model_copy(update={"outcome": Outcome.REFUSED, "message": message})
+    return handled.model_copy(update={"outcome": RequestOutcome.REFUSED, "message": message})

@@ -2,29 +2,29 @@
 
 from typing import Final, NamedTuple
 
-from rebaser_core.commits import Handled, Outcome
+from rebaser_core.commits import RequestOutcome, SettledRequest
 from rebaser_core.corrections import CUT
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
     Correction,
     EnqueueUpdatesResponseV2,
+    ErrorDetail,
     ErrorStatus,
-    Failure,
     Inline,
+    InlineBatch,
     SuccessStatusV2,
     SuccessV2,
-    Updates,
 )
 from rebaser_server.processor.ownership import Ownership
 
-_SHORT: Final = {Outcome.DEAD: "in the dead letters", Outcome.REFUSED: "refused"}
+_SHORT: Final = {RequestOutcome.DEAD: "in the dead letters", RequestOutcome.REFUSED: "refused"}
 """Where the line that says why is not there any more."""
 
 
 class Settled(NamedTuple):
     """What becomes of a request, and the line that says so."""
 
-    handled: Handled
+    handled: SettledRequest
     commit: int = 0
     """0 until it is written."""
 
@@ -37,7 +37,7 @@ async def settled(own: Ownership, request_id: RequestId) -> Settled | None:
     line = await own.archive.log.line(known.commit)
     if line is not None and line.handled is not None:
         return Settled(line.handled, known.commit)
-    return Settled(Handled(id=request_id, sequence=0, outcome=known.outcome), known.commit)
+    return Settled(SettledRequest(id=request_id, sequence=0, outcome=known.outcome), known.commit)
 
 
 def cut(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:
@@ -46,7 +46,7 @@ def cut(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:
         return response
     said = Correction(index=0, code=CUT, detail="too large for a message; the log has all of it")
     short = SuccessV2(
-        updates_performed=Inline(inline=Updates(updates=[])),
+        updates_performed=Inline(inline=InlineBatch(updates=[])),
         commit=response.status.success.commit,
         corrections=(said,),
     )
@@ -57,12 +57,12 @@ def response_to(change_set: ChangeSet, what: Settled) -> EnqueueUpdatesResponseV
     """The final answer; the same whenever it is asked for, as long as the line is there."""
     handled, commit = what
     status: SuccessStatusV2 | ErrorStatus
-    if handled.outcome in (Outcome.DEAD, Outcome.REFUSED):
-        status = ErrorStatus(error=Failure(message=handled.message or _SHORT[handled.outcome]))
+    if handled.outcome in (RequestOutcome.DEAD, RequestOutcome.REFUSED):
+        status = ErrorStatus(error=ErrorDetail(message=handled.message or _SHORT[handled.outcome]))
     else:
         status = SuccessStatusV2(
             success=SuccessV2(
-                updates_performed=handled.updates or Inline(inline=Updates(updates=[])),
+                updates_performed=handled.updates or Inline(inline=InlineBatch(updates=[])),
                 commit=commit,
                 corrections=handled.corrections,
             )

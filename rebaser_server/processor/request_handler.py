@@ -8,9 +8,9 @@ from typing import Final
 import structlog
 
 from rebaser_core.activities import ActivityKind
-from rebaser_core.batch_limits import Limits
-from rebaser_core.commits import Attempts, Handled, Outcome
-from rebaser_core.corrections import count_of
+from rebaser_core.batch_limits import BatchLimits
+from rebaser_core.commits import FailedAttempts, RequestOutcome, SettledRequest
+from rebaser_core.corrections import total_count
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
@@ -37,8 +37,8 @@ _Done = tuple[Delivery, RequestId, Settled | None]
 """A request, its id, and what became of it; None if nobody knows any more."""
 
 _TOLD: Final = {
-    Outcome.DEAD: ActivityKind.REQUEST_DEAD,
-    Outcome.REFUSED: ActivityKind.REQUEST_REFUSED,
+    RequestOutcome.DEAD: ActivityKind.REQUEST_DEAD,
+    RequestOutcome.REFUSED: ActivityKind.REQUEST_REFUSED,
 }
 
 
@@ -53,7 +53,7 @@ class Handler:
     queue: RequestQueue
     announcer: Announcer
     attempts: int
-    limits: Limits = field(default_factory=Limits)
+    limits: BatchLimits = field(default_factory=BatchLimits)
 
     @property
     def at_once(self) -> int:
@@ -167,12 +167,14 @@ class Handler:
                 raise RetryLater(_told(error)) from error
             raise await self._failed(request, before, error) from error
 
-    def _attempts_at(self, sequence: int) -> Attempts:
+    def _attempts_at(self, sequence: int) -> FailedAttempts:
         before = self.own.head.attempts
-        return before if before and before.sequence == sequence else Attempts(sequence=sequence)
+        return (
+            before if before and before.sequence == sequence else FailedAttempts(sequence=sequence)
+        )
 
     async def _failed(
-        self, request: Delivery, before: Attempts, error: BaseException
+        self, request: Delivery, before: FailedAttempts, error: BaseException
     ) -> RetryLater:
         """Count a failed attempt, or bury the request after too many (L1); why the run must end.
 
@@ -202,10 +204,10 @@ class Handler:
             )
         except (JetStreamError, OSError) as error:
             raise RetryLater(f"dead letter not stored: {error}") from error
-        handled = Handled(
+        handled = SettledRequest(
             id=id_of(request),
             sequence=request.stream_sequence,
-            outcome=Outcome.DEAD,
+            outcome=RequestOutcome.DEAD,
             message=reason[:REASON_LENGTH].encode(errors="replace").decode(),
         )
         stage(self.own, request, handled)
@@ -218,8 +220,8 @@ class Handler:
     async def _tell(self, request: Delivery, request_id: RequestId, what: Settled) -> None:
         outcome = what.handled.outcome
         waited = time.time() - request.stored
-        corrected = count_of(what.handled.corrections)
-        is_result = outcome is Outcome.STALE  # of an older Rebaser
+        corrected = total_count(what.handled.corrections)
+        is_result = outcome is RequestOutcome.STALE  # of an older Rebaser
         self.announcer.board.request(
             self.change_set, outcome.value, max(0.0, waited), corrected, is_result=is_result
         )

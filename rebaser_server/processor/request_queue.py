@@ -7,19 +7,19 @@ from itertools import chain, repeat
 from types import TracebackType
 from typing import Any, Final, Self
 
-from rebaser_client.request_publisher import persistently
+from rebaser_client.request_publisher import retry
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import (
-    Asked,
     Delivery,
     JetStream,
     JetStreamError,
-    OrderedConsumer,
+    NatsUnreachable,
+    OrderedPushConsumer,
+    PendingReply,
     Unavailable,
-    Unreachable,
 )
 from rebaser_core.jetstream.consumers.inbox import Inbox
-from rebaser_core.jetstream.consumers.message_reader import briefly
+from rebaser_core.jetstream.consumers.message_reader import best_effort
 from rebaser_core.subjects import Subjects
 from rebaser_server.errors import HistoryBroken
 
@@ -56,11 +56,11 @@ class RequestQueue:
         self, js: JetStream, subjects: Subjects, change_set: ChangeSet, *, idle: float = IDLE
     ) -> None:
         self._js = js
-        self._idle = float("inf") if js.foreign else idle  # another account's is not heard here
+        self._idle = float("inf") if js.is_remote else idle  # another account's is not heard here
         self._stream = subjects.requests_stream
         self._subject = subjects.requests(change_set)
-        self._consumer = OrderedConsumer(js, self._stream, self._subject)
-        self._deleting: deque[tuple[int, Asked[Any]]] = deque()
+        self._consumer = OrderedPushConsumer(js, self._stream, self._subject)
+        self._deleting: deque[tuple[int, PendingReply[Any]]] = deque()
         """Oldest first."""
 
     async def __aenter__(self) -> Self:
@@ -73,10 +73,10 @@ class RequestQueue:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        async with briefly(_LAST_DELETES):  # what stays is answered once more
+        async with best_effort(_LAST_DELETES):  # what stays is answered once more
             await self.deleted()
         for _, asked in self._deleting:
-            asked.forget()
+            asked.cancel()
         await self._consumer.close()
 
     @property
@@ -92,7 +92,7 @@ class RequestQueue:
         clock = asyncio.get_running_loop().time
         end, left = clock() + quiet, quiet
         while True:
-            request = await self._consumer.next(quiet=min(left, self._idle))
+            request = await self._consumer.next(idle_timeout=min(left, self._idle))
             if request is not None or left <= self._idle:
                 return request
             if not await self._announced(end):
@@ -101,21 +101,21 @@ class RequestQueue:
 
     async def _announced(self, end: float) -> bool:
         """Wait without a consumer until there may be a request; False: by `end` there is none."""
-        clock, link = asyncio.get_running_loop().time, self._js.link
+        clock, link = asyncio.get_running_loop().time, self._js.connection
         bell, looks = Inbox(link), chain(_LOOKS, repeat(_LOOK_EVERY))
         try:
             await bell.open(self._subject)  # first, so that none comes unheard
-            await self._consumer.pause()
+            await self._consumer.suspend()
             while not bell.queue:
-                epoch, there = link.epoch, await self._look()
+                epoch, there = link.reconnects, await self._look()
                 if there or (there is not None and clock() >= end):
                     return there
                 again = clock() + next(looks)
                 until = again if there is None else min(again, end)
                 while clock() < until and not bell.queue:
                     await bell.wait(until - clock())
-                    if link.epoch != epoch:  # what came meanwhile was not heard
-                        epoch, soon = link.epoch, clock() + random.uniform(0, _SPREAD)  # noqa: S311
+                    if link.reconnects != epoch:  # what came meanwhile was not heard
+                        epoch, soon = link.reconnects, clock() + random.uniform(0, _SPREAD)  # noqa: S311
                         until = min(until, soon)
         finally:
             await bell.close()
@@ -125,14 +125,14 @@ class RequestQueue:
         """Whether a request is left behind the last one handed out; None: nobody could say."""
         try:
             return await self.first(after=self._consumer.cursor) is not None
-        except (Unreachable, Unavailable):
+        except (NatsUnreachable, Unavailable):
             if self._js.nc.is_closed:
                 raise
             return None
 
     async def ready(self, most: int) -> list[Delivery]:
         """The next requests, up to `most`, that are here already. Not to be cancelled."""
-        return await self._consumer.ready(most)
+        return await self._consumer.take_buffered(most)
 
     async def delete(self, sequence: int) -> None:
         """Ask for a handled request to be gone (W9); `deleted` says when it is.
@@ -140,19 +140,19 @@ class RequestQueue:
         Waits only while too many answers are due.
 
         Raises:
-            Unreachable: of an earlier one, as `deleted`.
+            NatsUnreachable: of an earlier one, as `deleted`.
         """
         body = {"seq": sequence, "no_erase": True}
         verb = f"STREAM.MSG.DELETE.{self._stream}"
-        self._deleting.append((sequence, await self._js.request_ahead(verb, body)))
-        while self._deleting and (self._deleting[0][1].is_over or len(self._deleting) > _MOST_DUE):
+        self._deleting.append((sequence, await self._js.request_async(verb, body)))
+        while self._deleting and (self._deleting[0][1].done or len(self._deleting) > _MOST_DUE):
             await self._see_oldest_gone()
 
     async def deleted(self) -> None:
         """Return once all that was asked to be deleted is gone.
 
         Raises:
-            Unreachable: some may be there still. They will be delivered again, and skipped.
+            NatsUnreachable: some may be there still. They will be delivered again, and skipped.
         """
         while self._deleting:
             await self._see_oldest_gone()
@@ -160,9 +160,9 @@ class RequestQueue:
     async def _see_oldest_gone(self) -> None:
         sequence, asked = self._deleting.popleft()
         try:
-            await asked.answer(self._js.timeout)
+            await asked.result(self._js.timeout)
         except JetStreamError:  # also if it is gone already: `delete_message` knows
-            await persistently(lambda: self._js.delete_message(self._stream, sequence), _DELETE_FOR)
+            await retry(lambda: self._js.delete_message(self._stream, sequence), _DELETE_FOR)
 
     async def first(self, after: int = 0) -> int | None:
         """The lowest request behind sequence `after` that the stream's leader has (S-4, W12)."""

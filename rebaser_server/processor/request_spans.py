@@ -26,7 +26,7 @@ class Traces:
     def begin(self, request_id: RequestId, request: Delivery) -> AbstractContextManager[Any]:
         """It is in hand: begin its span, in the trace that its headers name, and see `within`."""
         if self.on:
-            self._open[request_id] = trace_context.begun(
+            self._open[request_id] = trace_context.start_span(
                 "rebaser handle",
                 self._change_set,
                 SpanKind.CONSUMER,
@@ -59,8 +59,8 @@ class Traces:
         for line in lines:
             span = self._open.get(line.handled.id) if line.handled else None
             if span is not None:
-                parent, name = trace_context.under(span), "rebaser commit"
-                trace_context.begun(name, self._change_set, parent=parent, since=began).end()
+                parent, name = trace_context.child_context(span), "rebaser commit"
+                trace_context.start_span(name, self._change_set, parent=parent, since=began).end()
 
     def settling(self) -> AbstractContextManager[Any]:
         """The body commits an update's result: a span in the update's, which is the current one."""

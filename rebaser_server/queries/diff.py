@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from rebaser_core.codecs import same
+from rebaser_core.codecs import json_equal
 from rebaser_core.errors import RebaserError
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue
 from rebaser_server.commit_log.apply_batch import perform
@@ -138,7 +138,7 @@ def _what(head: PutValue | None, branch: PutValue | None) -> str:
     if (head.inputs or {}) != (branch.inputs or {}):
         return "inputs" if head.name == branch.name else "definition"
     if head.name != branch.name:
-        return "name" if same(head.value, branch.value) else "definition"
+        return "name" if json_equal(head.value, branch.value) else "definition"
     return "value"
 
 
@@ -150,7 +150,7 @@ def _side(put: PutValue | None, what: str) -> Any:
         return put.value
     if what == "inputs":
         return put.inputs or {}
-    return put.name if what == "name" else put.wire()["putValue"]
+    return put.name if what == "name" else put.to_wire()["putValue"]
 
 
 def _func(put: PutFunc | None) -> Any:
@@ -161,6 +161,6 @@ def _computed(branch: dict[str, Any], head: Graph) -> list[Computed]:
     found = []
     for value_id, value in branch.items():
         there = head.values.get(value_id)
-        if there is not None and there.func_id is not None and not same(there.value, value):
+        if there is not None and there.func_id is not None and not json_equal(there.value, value):
             found.append(Computed(value_id, there.name, there.value, value))
     return found

@@ -14,9 +14,9 @@ from nats.aio.msg import Msg
 from rebaser_core.errors import MalformedMessage, MessageError, RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError
-from rebaser_core.query_protocol import DEFAULT_PATIENCE, PATIENCE, seconds_in
+from rebaser_core.query_protocol import DEFAULT_REPLY_TIMEOUT, REPLY_TIMEOUT, parse_seconds
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioning import MESSAGE_ID, MessageType, Versioned, reply_version
+from rebaser_core.versioning import MESSAGE_ID, MessageType, Versioned, accepted_version
 from rebaser_server.queries.bounds import Bounds
 from rebaser_server.queries.replies import Answer
 from rebaser_server.runtime.concurrency import background
@@ -93,7 +93,7 @@ class Intake(Generic[QueryT, ReplyT]):
     async def opened(self) -> AsyncIterator[None]:
         """Answer questions for as long as the body runs; those that wait then are dropped."""
         subscription = await self._nc.subscribe(
-            self._subjects.subject("rebaser", self._kind.name, "*", "*"),
+            self._subjects.join("rebaser", self._kind.name, "*", "*"),
             queue=QUEUE,
             cb=self._hear,
             pending_bytes_limit=self._bounds.waiting_bytes,  # what is beyond nats-py drops
@@ -115,7 +115,7 @@ class Intake(Generic[QueryT, ReplyT]):
                 metrics.QUESTIONS.labels("busy").inc()
                 await self._answer_to(message).busy(self._refusal(message, _BUSY))
                 return
-            patience = seconds_in(headers, PATIENCE, DEFAULT_PATIENCE)
+            patience = parse_seconds(headers, REPLY_TIMEOUT, DEFAULT_REPLY_TIMEOUT)
             until = asyncio.get_running_loop().time() + patience
             self._octets += size
             self._heard.put_nowait(_Heard(message, size, until))
@@ -139,7 +139,7 @@ class Intake(Generic[QueryT, ReplyT]):
         answer, how = self._answer_to(message), "refused"
         try:
             query = await self._read(message)
-            version = reply_version(message.headers or {})
+            version = accepted_version(message.headers or {})
             async with aclosing(self._kind.replies(query, version)) as replies:
                 async for reply in replies:
                     await answer.send(reply)
@@ -165,7 +165,7 @@ class Intake(Generic[QueryT, ReplyT]):
             MessageError: it is none.
             UnknownSubject: the subject names no change set.
         """
-        change_set = self._subjects.change_set_of(message.subject)
+        change_set = self._subjects.parse_change_set(message.subject)
         headers, decode = message.headers or {}, self._kind.query.decode
         if len(message.data) < _MUCH:
             query = decode(headers, message.data)

@@ -9,8 +9,8 @@ from nats.aio.msg import Msg
 
 from rebaser_core import codecs
 from rebaser_core.ids import RequestId
-from rebaser_core.jetstream.connection.message_limits import Room
-from rebaser_core.query_protocol import ASK_AGAIN, PIECE, READS_PIECES, cut
+from rebaser_core.jetstream.connection.message_limits import MessageLimits
+from rebaser_core.query_protocol import ACCEPTS_PIECES, PIECE, RETRY_AFTER, split_reply
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_ID, MessageType, Versioned
 
@@ -35,13 +35,13 @@ class Answer(Generic[ReplyT]):
     ) -> None:
         headers = question.headers or {}
         self._nc = nc
-        self._room = Room(nc)
+        self._room = MessageLimits(nc)
         self._kind = kind
         self._refusal = refusal
-        self._content_type = codecs.or_default(headers.get(CONTENT_TYPE))
-        self._reads_pieces = headers.get(READS_PIECES) == "1"
+        self._content_type = codecs.content_type_or_default(headers.get(CONTENT_TYPE))
+        self._reads_pieces = headers.get(ACCEPTS_PIECES) == "1"
         # A question cannot have us write into streams: NATS sends to whatever inbox it names.
-        ours = subjects.subject("rebaser.")
+        ours = subjects.join("rebaser.")
         self._inbox = "" if question.reply.startswith(("$", ours)) else question.reply
 
     async def send(self, reply: ReplyT) -> None:
@@ -54,20 +54,20 @@ class Answer(Generic[ReplyT]):
         if not self._inbox:
             return
         headers, payload = await asyncio.to_thread(self._kind.encode, reply, self._content_type)
-        if len(payload) <= self._room.for_payload(self._inbox, headers):
+        if len(payload) <= self._room.max_payload_for(self._inbox, headers):
             await self._nc.publish(self._inbox, payload, headers=headers)
         elif self._reads_pieces:
             await self._send_pieces(headers, payload)
         else:
             why = (
                 f"the answer has {len(payload)} octets, more than fit into a message: ask for "
-                f"less, or with the header {READS_PIECES}, as newer clients do"
+                f"less, or with the header {ACCEPTS_PIECES}, as newer clients do"
             )
             await self._send_small(self._refusal(reply.id, why))
 
     async def busy(self, refusal: ReplyT) -> None:
         """Have the asker ask again later."""
-        await self._send_small(refusal, {ASK_AGAIN: AGAIN})
+        await self._send_small(refusal, {RETRY_AFTER: AGAIN})
 
     async def _send_small(self, reply: ReplyT, more: dict[str, str] | None = None) -> None:
         if self._inbox:
@@ -75,8 +75,8 @@ class Answer(Generic[ReplyT]):
             await self._nc.publish(self._inbox, payload, headers=headers | (more or {}))
 
     async def _send_pieces(self, headers: dict[str, str], payload: bytes) -> None:
-        room = self._room.for_payload(self._inbox, headers | {PIECE: _LONGEST})
+        room = self._room.max_payload_for(self._inbox, headers | {PIECE: _LONGEST})
         said = headers
-        for number, piece in cut(payload, room):
+        for number, piece in split_reply(payload, room):
             await self._nc.publish(self._inbox, piece, headers=said | {PIECE: number})
             said = {MESSAGE_ID: headers[MESSAGE_ID]}

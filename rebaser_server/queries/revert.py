@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rebaser_core.codecs import same
-from rebaser_core.commits import CommitV1, Outcome
+from rebaser_core.codecs import json_equal
+from rebaser_core.commits import CommitV1, RequestOutcome
 from rebaser_core.errors import RebaserError
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
 from rebaser_server.commit_log.state_loader import Archive
@@ -95,7 +95,7 @@ def inverse(
 
 async def _performed(archive: Archive, line: CommitV1, commit: int) -> Sequence[AnyUpdate]:
     handled = line.handled
-    if handled is None or handled.outcome is not Outcome.APPLIED or handled.updates is None:
+    if handled is None or handled.outcome is not RequestOutcome.APPLIED or handled.updates is None:
         raise NotToRevert(f"{archive.change_set}: commit {commit} applied no batch")
     if handled.covers is not None:
         raise NotToRevert(
@@ -148,7 +148,7 @@ _FIELDS = ("name", "value", "inputs")
 def _same_field(name: str, one: PutValue, other: PutValue) -> bool:
     if name == "inputs":
         return (one.inputs or {}) == (other.inputs or {})
-    return same(getattr(one, name), getattr(other, name))
+    return json_equal(getattr(one, name), getattr(other, name))
 
 
 def _func_back(

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.updates import Inputs
-from rebaser_core.value_query import ReadValue, ValuesQueryV1, ValuesReplyV2
+from rebaser_core.value_query import ValueSnapshot, ValuesQueryV1, ValuesReplyV2
 from rebaser_server.commit_log.state import State
 from rebaser_server.queries.bounds import Bounds
 from rebaser_server.queries.selection import TooMuch, selected
@@ -52,8 +52,8 @@ class Row(NamedTuple):
             octets,
         )
 
-    def read(self) -> ReadValue:
-        return ReadValue.model_construct(
+    def read(self) -> ValueSnapshot:
+        return ValueSnapshot.model_construct(
             id=self.id,
             value=loads(self.text),
             status=self.status,
@@ -136,7 +136,7 @@ def _found(query: ValuesQueryV1, state: State, most: int) -> Found:
     return Found(state.commit, state.head.dvu_due, rows, chosen.missing)
 
 
-def _read(rows: list[Row]) -> list[ReadValue]:
+def _read(rows: list[Row]) -> list[ValueSnapshot]:
     return [row.read() for row in rows]
 
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from rebaser_client.errors import NotStored, QueueFull
+from rebaser_client.errors import NotConfirmed, QueueFull
 from rebaser_client.errors import Unreachable as NotConnected
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import (
@@ -18,10 +18,10 @@ from rebaser_core.jetstream import (
     HeartbeatsMissed,
     JetStreamError,
     MessagesMissed,
+    NatsUnreachable,
     StatusError,
     StreamNotFound,
     Unavailable,
-    Unreachable,
     WrongLastSequence,
 )
 
@@ -41,7 +41,7 @@ TRANSIENT: Final[dict[type[BaseException], bool | Callable[[BaseException], bool
     BaseException: False,
     OSError: True,  # the store: a full disk, a device, a timeout, an endpoint that is away
     JetStreamError: False,
-    Unreachable: True,
+    NatsUnreachable: True,
     StatusError: True,
     HeartbeatsMissed: True,
     MessagesMissed: True,
@@ -52,7 +52,7 @@ TRANSIENT: Final[dict[type[BaseException], bool | Callable[[BaseException], bool
     Full: True,
     Unavailable: True,
     RebaserError: False,
-    NotStored: True,
+    NotConfirmed: True,
     QueueFull: True,
     NotConnected: True,
 }

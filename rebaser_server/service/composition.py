@@ -9,7 +9,7 @@ import structlog
 from nats.aio.client import Client
 from ulid import ULID
 
-from rebaser_core.batch_limits import Limits
+from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import WorkspaceId
 from rebaser_core.jetstream import (
     ConsumerGone,
@@ -77,12 +77,12 @@ async def serve(
     Cancelled, it drops what is in hand; nothing that was committed is lost.
 
     Raises:
-        Unreachable: no first connection to NATS in time, or no JetStream behind it.
+        NatsUnreachable: no first connection to NATS in time, or no JetStream behind it.
         StopOverdue: work in hand was dropped when the grace period was over.
     """
     options = connect_options(settings)
     async with connected(options) as nc:
-        log.info("connected", nats=options.shown)
+        log.info("connected", nats=options.redacted_servers)
         assets = assets_of(open_jetstream(nc, settings.nats), settings)
         try:
             async with shutdown.interrupts():
@@ -168,7 +168,7 @@ def _build_services(
             dvu_deadline=settings.dvu_deadline,
             dvu_attempts=settings.dvu_max_attempts,
             slots=slots,
-            limits=Limits(**settings.limits.model_dump()),
+            limits=BatchLimits(**settings.limits.model_dump()),
             call_limits=call_limits(settings),
             blob_bytes=settings.dvu_work_unit_bytes,
         ),

@@ -35,7 +35,7 @@ async def run(
     `ready` is told the URL of the status page, if there is one.
 
     Raises:
-        Unreachable, StopOverdue: as `server.serve`.
+        NatsUnreachable, StopOverdue: as `server.serve`.
     """
     gc.set_threshold(_GC_THRESHOLD, 20, 20)
     spark = SparkExecutor(spark_options(settings))

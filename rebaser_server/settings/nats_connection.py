@@ -6,7 +6,7 @@ from typing import Final
 
 from nats.aio.client import Client
 
-from rebaser_core.jetstream import ConnectOptions, JetStream, Unreachable
+from rebaser_core.jetstream import ConnectOptions, JetStream, NatsUnreachable
 from rebaser_server.settings.access import NatsSettings, NatsTlsSettings
 from rebaser_server.settings.settings import Settings
 
@@ -17,7 +17,7 @@ def connect_options(settings: Settings) -> ConnectOptions:
     """Where and as whom to connect.
 
     Raises:
-        Unreachable: a certificate, key or seed cannot be read.
+        NatsUnreachable: a certificate, key or seed cannot be read.
     """
     nats = settings.nats
     return ConnectOptions(
@@ -44,7 +44,7 @@ def _read_seed(file: Path) -> str:
     try:
         return file.read_text("ascii")
     except (OSError, ValueError) as error:
-        raise Unreachable(f"REBASER_NATS__NKEY: {file}: {type(error).__name__}") from error
+        raise NatsUnreachable(f"REBASER_NATS__NKEY: {file}: {type(error).__name__}") from error
 
 
 def _tls_context(settings: NatsTlsSettings) -> ssl.SSLContext | None:
@@ -56,7 +56,7 @@ def _tls_context(settings: NatsTlsSettings) -> ssl.SSLContext | None:
             context.load_cert_chain(settings.certificate, settings.key, password=_no_password)
     except OSError as error:  # an `SSLError` is one
         files = ", ".join(str(f) for f in (settings.ca, settings.certificate, settings.key) if f)
-        raise Unreachable(f"REBASER_NATS__TLS__*: {files}: {error}") from error
+        raise NatsUnreachable(f"REBASER_NATS__TLS__*: {files}: {error}") from error
     return context
 
 

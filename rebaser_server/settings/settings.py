@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from ulid import ULID
 
-from rebaser_core.batch_limits import Limits
+from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import UlidText
 from rebaser_server.settings.access import NatsSettings, OpsSettings
 from rebaser_server.settings.types import Duration, Options, SettingsGroup, Url
@@ -65,17 +65,17 @@ class ChangeSetSettings(SettingsGroup):
 class LimitsSettings(SettingsGroup):
     """How large what is sent may be. Clients check it before they send, by their own `Limits`."""
 
-    batch_updates: Annotated[int, Field(ge=1)] = Limits().batch_updates
+    batch_updates: Annotated[int, Field(ge=1)] = BatchLimits().batch_updates
     """Updates of one batch."""
-    batch_bytes: Annotated[int, Field(ge=1)] = Limits().batch_bytes
+    batch_bytes: Annotated[int, Field(ge=1)] = BatchLimits().batch_bytes
     """Bytes of one batch that is not inline, encoded."""
-    value_bytes: Annotated[int, Field(ge=1)] = Limits().value_bytes
+    value_bytes: Annotated[int, Field(ge=1)] = BatchLimits().value_bytes
     """Bytes of one value as JSON, sent or computed."""
-    inputs: Annotated[int, Field(ge=1)] = Limits().inputs
+    inputs: Annotated[int, Field(ge=1)] = BatchLimits().inputs
     """Inputs of one value, all arguments together."""
-    name_depth: Annotated[int, Field(ge=1)] = Limits().name_depth
+    name_depth: Annotated[int, Field(ge=1)] = BatchLimits().name_depth
     """Parts of a name, between slashes."""
-    change_sets: Annotated[int, Field(ge=1)] = Limits().change_sets
+    change_sets: Annotated[int, Field(ge=1)] = BatchLimits().change_sets
     """Change sets of a workspace, the closed ones included until they are deleted."""
 
 

@@ -44,7 +44,7 @@ def _with_trace(
     _: object, __: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
     """Says which span of a trace the line belongs to, where these are traced."""
-    event.update(trace_context.current())
+    event.update(trace_context.current_ids())
     return event
 
 

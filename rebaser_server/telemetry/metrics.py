@@ -12,7 +12,7 @@ from typing import Final, Literal, get_args
 
 from prometheus_client import Counter, Histogram
 
-from rebaser_core.commits import Outcome
+from rebaser_core.commits import RequestOutcome
 
 _WAITS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 """Seconds: from a request handled at once to one that waited for half an hour."""
@@ -26,7 +26,7 @@ def _counter(name: str, what: str, label: str, values: Iterable[str]) -> Counter
 
 
 REQUESTS: Final = _counter(
-    "requests", "Requests settled, by what became of them", "outcome", Outcome
+    "requests", "Requests settled, by what became of them", "outcome", RequestOutcome
 )
 REQUEST_SECONDS: Final = Histogram(
     "rebaser_request_seconds",

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from rebaser_core.activities import ActivityKind
-from rebaser_core.commits import Outcome
+from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.telemetry import metrics
 
@@ -19,7 +19,7 @@ MAX_FAILURES: Final = 50
 """How many of the latest are kept."""
 MAX_SKETCHES: Final = 200
 """How many of the latest are kept, one of a change set."""
-_SETTLED: Final = {outcome.value: metrics.REQUESTS.labels(outcome) for outcome in Outcome}
+_SETTLED: Final = {outcome.value: metrics.REQUESTS.labels(outcome) for outcome in RequestOutcome}
 _MAX_WAITS: Final = 500
 """Latencies kept of each second; more would tell nothing else."""
 

@@ -11,11 +11,11 @@ from typing import Any
 from nats.aio.client import Client
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import NotStored, QueueFull
+from rebaser_client.errors import NotConfirmed, QueueFull
 from rebaser_client.errors import Unreachable as NoAnswer
 from rebaser_client.request_sender import Reply
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import JetStream, JetStreamError, PubAck, Unreachable
+from rebaser_core.jetstream import JetStream, JetStreamError, NatsUnreachable, PubAck
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.subjects import Subjects
 from tests.chaos.history import History, Kind
@@ -59,9 +59,9 @@ class WitnessedJetStream(JetStream):
         message_id: str | None = None,
         **options: Any,
     ) -> PubAck:
-        if self.dying and subject.startswith(self._subjects.subject("rebaser.tasks")):
+        if self.dying and subject.startswith(self._subjects.join("rebaser.tasks")):
             raise Died
-        is_request = subject.startswith(self._subjects.subject("rebaser.requests"))
+        is_request = subject.startswith(self._subjects.join("rebaser.requests"))
         if is_request:
             self._lose(0.02, "the request")
         ack = await super().publish(
@@ -78,7 +78,7 @@ class WitnessedJetStream(JetStream):
         self._history.add(
             Kind.STORED,
             request=request,
-            change_set=str(self._subjects.change_set_of(subject)),
+            change_set=str(self._subjects.parse_change_set(subject)),
             sequence=ack.sequence,
             duplicate=ack.duplicate,
             expected=list(expected),
@@ -86,7 +86,7 @@ class WitnessedJetStream(JetStream):
 
     def _lose(self, chance: float, what: str) -> None:
         if not self.calm and self._rng.random() < chance:
-            raise Unreachable(f"chaos took {what}")
+            raise NatsUnreachable(f"chaos took {what}")
 
 
 @dataclass(slots=True)
@@ -209,7 +209,7 @@ class ChaosClient:
 
     async def _stray(self, change_set: ChangeSet) -> None:
         """A task that names no change set, or has a body."""
-        stray = self.subjects.subject("rebaser.tasks", self.rng.randrange(9), "none", "process")
+        stray = self.subjects.join("rebaser.tasks", self.rng.randrange(9), "none", "process")
         subject = self.rng.choice((stray, self.subjects.task(change_set)))
         with contextlib.suppress(JetStreamError):
             await self.js.publish(subject, self.rng.randbytes(20), headers={"X": "y"})
@@ -226,7 +226,7 @@ class ChaosClient:
                 await self.client.enqueue_updates(
                     *asked.change_set, asked.batch, request_id=asked.request
                 )
-        except (NotStored, QueueFull) as error:
+        except (NotConfirmed, QueueFull) as error:
             self.unanswered.pop(asked.request, None)
             self.history.add(Kind.UNKNOWN, request=str(asked.request), why=str(error))
 

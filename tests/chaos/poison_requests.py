@@ -8,13 +8,13 @@ from typing import Any
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_core.messages import (
-    Computed,
+    DvuResultInfo,
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     Inline,
-    InObjectStore,
-    InStore,
-    Updates,
+    InlineBatch,
+    ObjectRef,
+    StoreRef,
     UpdatesAddress,
 )
 from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_ID, MESSAGE_TYPE, REPLY_INBOX
@@ -53,7 +53,7 @@ def _request(
         id=RequestId.from_str(new_id(rng)),
         workspace_id=change_set.workspace_id,
         change_set_id=change_set.change_set_id,
-        updates_address=address or Inline(inline=Updates(updates=[])),
+        updates_address=address or Inline(inline=InlineBatch(updates=[])),
     )
     return EnqueueUpdatesRequest.encode(request, content_type)
 
@@ -80,9 +80,9 @@ def _other_type(rng: random.Random, change_set: ChangeSet) -> Poison:
 
 def _missing_batch(rng: random.Random, change_set: ChangeSet) -> Poison:
     addresses = (
-        InObjectStore(object=rng.randbytes(32).hex()),
-        InStore(store=rng.randbytes(32).hex()),
-        InStore(store=".."),
+        ObjectRef(object=rng.randbytes(32).hex()),
+        StoreRef(store=rng.randbytes(32).hex()),
+        StoreRef(store=".."),
     )
     return Poison("missing batch", *_request(rng, change_set, rng.choice(addresses)))
 
@@ -103,13 +103,13 @@ def _no_ulid(rng: random.Random, change_set: ChangeSet) -> Poison:
 
 
 def _forged_result(rng: random.Random, change_set: ChangeSet) -> Poison:
-    computed = Computed(claim=RequestId.from_str(new_id(rng)), covers=2**40, commit=0)
-    address = Inline(inline=Updates(updates=[], computed=computed))
+    computed = DvuResultInfo(claim=RequestId.from_str(new_id(rng)), covers=2**40, commit=0)
+    address = Inline(inline=InlineBatch(updates=[], computed=computed))
     return Poison("forged result", *_request(rng, change_set, address), expected=("stale",))
 
 
 def _set_computed(rng: random.Random, change_set: ChangeSet) -> Poison:
-    updates = Updates.model_validate(
+    updates = InlineBatch.model_validate(
         {"updates": [{"setComputed": {"valueId": new_id(rng), "value": 1}}]}
     )
     headers, payload = _request(rng, change_set, Inline(inline=updates))

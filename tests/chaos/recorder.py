@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from rebaser_core.activities import Activity
 from rebaser_core.commits import Commit
 from rebaser_core.errors import MessageError, UnknownSubject
-from rebaser_core.jetstream import AckSubject, Delivery, JetStream, OrderedConsumer
+from rebaser_core.jetstream import AckSubject, Delivery, JetStream, OrderedPushConsumer
 from rebaser_core.subjects import Subjects
 from rebaser_server.processor.dead_letters import REASON, SEQUENCE
 from tests.chaos.history import History, Kind
@@ -31,8 +31,8 @@ class Recorder:
         self.commits = self._reader(subjects.commits_stream)
         self._dead_letters = self._reader(subjects.dead_letters_stream)
 
-    def _reader(self, stream: str) -> OrderedConsumer:
-        return OrderedConsumer(self._js, stream, heartbeat=_HEARTBEAT)
+    def _reader(self, stream: str) -> OrderedPushConsumer:
+        return OrderedPushConsumer(self._js, stream, heartbeat=_HEARTBEAT)
 
     async def caught_up(self) -> bool:
         """Whether everything that is in the two streams was written down."""
@@ -49,18 +49,18 @@ class Recorder:
     async def listen(self) -> None:
         """Subscribe to what is told without being stored. The reconnects of nats-py keep it."""
         subjects = self._subjects
-        await self._nc.subscribe(subjects.subject("rebaser.activities.>"), cb=self._activity)
+        await self._nc.subscribe(subjects.join("rebaser.activities.>"), cb=self._activity)
         await self._nc.subscribe(f"$JS.ACK.{subjects.tasks_stream}.>", cb=self._word)
         await self._nc.subscribe("$JS.API.STREAM.MSG.DELETE.*", cb=self._delete)
         await self._nc.flush()
 
     async def read_commits(self) -> None:
         async for delivery in self.commits:
-            commit = Commit.decode(delivery.headers, delivery.payload).wire()
+            commit = Commit.decode(delivery.headers, delivery.payload).to_wire()
             self._add_commit(delivery, commit)
 
     def _add_commit(self, delivery: Delivery, commit: dict[str, object]) -> None:
-        change_set = str(self._subjects.change_set_of(delivery.subject))
+        change_set = str(self._subjects.parse_change_set(delivery.subject))
         handled = commit.get("handled")
         if isinstance(handled, dict):
             handled.pop("updates", None)  # the judge goes by what was sent
@@ -105,7 +105,7 @@ class Recorder:
 def named(subjects: Subjects, subject: str) -> str:
     """The change set that the subject names, or the whole subject if it names none."""
     try:
-        return str(subjects.change_set_of(subject))
+        return str(subjects.parse_change_set(subject))
     except UnknownSubject:
         return subject
 

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import ClientError
 from rebaser_client.registry import Registry
-from rebaser_client.request_publisher import publish_task
+from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError, connected
 from rebaser_core.subjects import Subjects
@@ -185,7 +185,7 @@ class _Round:
         before = self._lines()
         for _ in range(IDLE_TASKS):
             for change_set in change_sets:
-                await publish_task(self.deployment.js, self.deployment.subjects, change_set)
+                await ensure_task(self.deployment.js, self.deployment.subjects, change_set)
             await self.resting.come()
         for change_set, lines in (self._lines() - before).items():
             self.history.add(Kind.POKED, change_set=change_set, tasks=IDLE_TASKS, lines=lines)
@@ -215,7 +215,7 @@ class _Round:
             self.history.add(Kind.VALUES, change_set=str(change_set), values=found)
         for branch in self.leading.branches:
             record = await Registry(self.deployment.js, self.deployment.subjects).change_set(branch)
-            self.history.add(Kind.RECORD, change_set=str(branch), record=record.wire())
+            self.history.add(Kind.RECORD, change_set=str(branch), record=record.to_wire())
 
 
 async def run_round(seed: str, directory: Path, size: Size, history: History) -> None:

@@ -14,7 +14,7 @@ from rebaser_core.jetstream import ObjectStore
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
-    InObjectStore,
+    ObjectRef,
 )
 from tests.chaos.fuzz import fuzzed
 from tests.chaos.testbed import SUBJECTS, Bench, benched
@@ -61,7 +61,7 @@ async def test_a_batch_that_is_none_is_settled(bench: Bench) -> None:
             id=RequestId(),
             workspace_id=change_set.workspace_id,
             change_set_id=change_set.change_set_id,
-            updates_address=InObjectStore(object=name),
+            updates_address=ObjectRef(object=name),
         )
         assert await bench.put(change_set, *EnqueueUpdatesRequest.encode(request))
 
@@ -77,7 +77,7 @@ async def test_tasks_that_are_none_stop_nobody(bench: Bench) -> None:
     rng = random.Random(4)
     [change_set], values = new_change_sets(1), Values(rng)
     for number in range(30):
-        stray = SUBJECTS.subject("rebaser.tasks", f"{number}", "x", rng.choice(("process", "else")))
+        stray = SUBJECTS.join("rebaser.tasks", f"{number}", "x", rng.choice(("process", "else")))
         await bench.js.publish(stray, rng.randbytes(number), headers={"X": "y" * number})
 
     assert await bench.still_answers(change_set, values)
@@ -97,7 +97,7 @@ async def test_answers_that_are_none_are_nobodys(bench: Bench) -> None:
     async with RebaserClient.on(bench.nc, bench.js) as client, asyncio.timeout(30):
         request_id = RequestId()
         batch = values.define(rng)
-        inbox = client._requests._replies.inbox(request_id)
+        inbox = client._sender._replies.address(request_id)
         for number in range(50):
             headers, payload = fuzzed(rng, change_set, values)
             if number % 2:

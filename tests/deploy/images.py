@@ -60,7 +60,7 @@ async def computed(net: Network) -> float:
             await reply
 
             async def is_current() -> bool:
-                return (await reader.values(dependents[0])).due is False
+                return (await reader.values(dependents[0])).may_be_stale is False
 
             await eventually(is_current, within=AGREED)
             found = await reader.values(*dependents)

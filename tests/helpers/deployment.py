@@ -14,12 +14,12 @@ from typing import Any
 from nats.aio.client import Client
 
 from rebaser_client.client import RebaserClient
-from rebaser_core.commits import Commit, CommitV1, Outcome
+from rebaser_core.commits import Commit, CommitV1, RequestOutcome
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import (
     ConnectOptions,
     JetStream,
-    OrderedConsumer,
+    OrderedPushConsumer,
     connected,
 )
 from rebaser_core.subjects import Subjects
@@ -179,15 +179,15 @@ class Deployment:
         await eventually(nothing_left, within=within)
 
     async def dead_letters(self, change_set: ChangeSet) -> list[Any]:
-        reader = OrderedConsumer(
+        reader = OrderedPushConsumer(
             self.js, self.subjects.dead_letters_stream, self.subjects.dead_letters(change_set)
         )
         async with reader:
             return [message async for message in _all(reader)]
 
 
-async def _all(reader: OrderedConsumer) -> AsyncIterator[Any]:
-    while (delivery := await reader.next(quiet=0)) is not None:
+async def _all(reader: OrderedPushConsumer) -> AsyncIterator[Any]:
+    while (delivery := await reader.next(idle_timeout=0)) is not None:
         yield delivery
 
 
@@ -198,9 +198,9 @@ class Recorder:
         self._subjects = subjects
         self.lines: dict[ChangeSet, list[CommitV1]] = {}
 
-    async def record(self, reader: OrderedConsumer) -> None:
+    async def record(self, reader: OrderedPushConsumer) -> None:
         async for delivery in reader:
-            change_set = self._subjects.change_set_of(delivery.subject)
+            change_set = self._subjects.parse_change_set(delivery.subject)
             line = Commit.decode(delivery.headers, delivery.payload)
             self.lines.setdefault(change_set, []).append(line)
 
@@ -210,7 +210,7 @@ class Recorder:
         return [
             str(h.id)
             for h in lines
-            if h is not None and h.covers is None and h.outcome is not Outcome.STALE
+            if h is not None and h.covers is None and h.outcome is not RequestOutcome.STALE
         ]
 
     def owners(self, change_set: ChangeSet) -> list[str]:
@@ -224,7 +224,7 @@ class Recorder:
 @asynccontextmanager
 async def recording(deployment: Deployment) -> AsyncIterator[Recorder]:
     recorder = Recorder(deployment.subjects)
-    reader = OrderedConsumer(deployment.js, deployment.subjects.commits_stream)
+    reader = OrderedPushConsumer(deployment.js, deployment.subjects.commits_stream)
     async with reader:
         task = asyncio.create_task(recorder.record(reader))
         try:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from rebaser_core.commits import Claim, CommitV1, Handled, Head, Outcome
+from rebaser_core.commits import CommitV1, ControlState, DvuClaim, RequestOutcome, SettledRequest
 from rebaser_core.ids import RequestId
-from rebaser_core.messages import Inline, Updates
+from rebaser_core.messages import Inline, InlineBatch
 from rebaser_core.updates import AnyUpdate, SetComputed
 from rebaser_server.commit_log.state import State
 from rebaser_server.compute.evaluate.evaluator import evaluate
@@ -31,7 +31,7 @@ class ChangeSet:
 
     def __init__(self) -> None:
         self.state = State()
-        self.result: tuple[Claim, list[SetComputed]] | None = None
+        self.result: tuple[DvuClaim, list[SetComputed]] | None = None
         """Of the last update of dependents, on its way."""
         self._lines: list[CommitV1] = []
         """Since the last checkpoint."""
@@ -49,7 +49,7 @@ class ChangeSet:
 
     def start_update(self) -> None:
         """Claim, plan and evaluate (D2); the claim of an update still under way is overwritten."""
-        claim = Claim(id=RequestId(), covers=self.state.head.dirty_sequence)
+        claim = DvuClaim(id=RequestId(), covers=self.state.head.dirty_sequence)
         self._write(claim=claim)
         blobs = plan(self.graph, slots=2, small=0).units
         outcomes = [decode_result(evaluate(blob)) for blob in blobs]
@@ -99,18 +99,18 @@ class ChangeSet:
     def _commit(
         self, done: RebaseResult, sequence: int, covers: int | None = None, **changes: Any
     ) -> None:
-        handled = Handled(
+        handled = SettledRequest(
             id=RequestId(),
             sequence=sequence,
-            outcome=Outcome.APPLIED,
-            updates=Inline(inline=Updates(updates=done.updates)),
+            outcome=RequestOutcome.APPLIED,
+            updates=Inline(inline=InlineBatch(updates=done.updates)),
             corrections=tuple(done.corrections),
             covers=covers,
         )
         self._write(handled, last_sequence=sequence, **changes)
 
-    def _write(self, handled: Handled | None = None, **changes: Any) -> None:
-        head: Head = self.state.head.model_copy(update=changes)
+    def _write(self, handled: SettledRequest | None = None, **changes: Any) -> None:
+        head: ControlState = self.state.head.model_copy(update=changes)
         line = CommitV1(id=RequestId(), previous=self.state.commit, head=head, handled=handled)
         self.state.advance(line, self.state.commit + 1)
         self._lines.append(line)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.query_protocol import PATIENCE, READS_PIECES
+from rebaser_core.query_protocol import ACCEPTS_PIECES, REPLY_TIMEOUT
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import (
     CONTENT_TYPE,
@@ -79,7 +79,7 @@ def poison_question(
         MESSAGE_VERSION: "1",
         MESSAGE_ID: str(_ulid(rng, RequestId)),
     }
-    for name in (REPLY_VERSION, PATIENCE, READS_PIECES):
+    for name in (REPLY_VERSION, REPLY_TIMEOUT, ACCEPTS_PIECES):
         headers[name] = rng.choice(("1", "2", *_WORDS))
     for name in [*headers]:
         if rng.random() < 0.1:
@@ -87,4 +87,4 @@ def poison_question(
         elif rng.random() < 0.2:
             del headers[name]
     where = rng.choice((str(change_set), str(change_set), "a.b", "A" * 26 + "." + "0" * 26))
-    return PoisonQuestion(subjects.subject("rebaser", kind, where), headers, payload)
+    return PoisonQuestion(subjects.join("rebaser", kind, where), headers, payload)

@@ -44,5 +44,5 @@ def dump(path: Path, histories: list[History]) -> None:
 
 if __name__ == "__main__":
     for batches in cbor2.loads(Path(sys.argv[1]).read_bytes()):
-        history = [UpdatesBatch.decode_at_rest(batch).updates for batch in batches]
+        history = [UpdatesBatch.decode_stored(batch).updates for batch in batches]
         sys.stdout.buffer.write(bytes_of_history(history))

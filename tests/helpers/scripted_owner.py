@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from rebaser_core.commits import Handled, Outcome
+from rebaser_core.commits import RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.updates import AnyUpdate, UpdateList
 from rebaser_server.commit_log.retention import Retention
@@ -51,10 +51,10 @@ class Owner:
         sequence = state.head.last_sequence + 1
         done = rebase(state.graph, sequence, updates)
         request = RequestId()
-        handled = Handled(
+        handled = SettledRequest(
             id=request,
             sequence=sequence,
-            outcome=Outcome.APPLIED,
+            outcome=RequestOutcome.APPLIED,
             updates=await self.archive.batches.place(request, done.updates),
             corrections=tuple(done.corrections),
         )

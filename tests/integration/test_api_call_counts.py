@@ -25,9 +25,9 @@ async def counted(deployment: Deployment) -> AsyncIterator[Counter[str]]:
             calls[verb] += 1
 
     subscription = await deployment.nc.subscribe("$JS.API.>", cb=called)
-    await deployment.js.link.round_trip(5)
+    await deployment.js.connection.ping(5)
     yield calls
-    await deployment.js.link.round_trip(5)
+    await deployment.js.connection.ping(5)
     await subscription.unsubscribe()
 
 

@@ -56,7 +56,7 @@ async def test_a_fork_of_a_closed_branch_has_computed_what_that_had_not(
 
     fork = await team.fork("again", base=closed.change_set_id)
     await deployment.start()
-    await team.workspaces.ready(*fork)
+    await team.workspaces.refresh(*fork)
 
     await team.becomes(fork, team.sum.total, 42)
     await deployment.at_rest()

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import NoSuchChangeSet, Refused, TooLarge, TooMany
+from rebaser_client.errors import NoSuchChangeSet, QuotaExceeded, RequestRefused, TooLarge
 from rebaser_client.registry import Registry
-from rebaser_core.batch_limits import Limits
+from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import ChangeSet, ChangeSetId
 from rebaser_server.commit_log.table_maintenance import Upkeep
 from rebaser_server.errors import HistoryBroken
@@ -186,7 +186,7 @@ async def test_another_difference_than_the_reviewed_one_is_not_applied(team: Tea
     branch = await team.fork()
     await team.send(branch, [set_to(team.sum.one, 40)])
 
-    with pytest.raises(Refused, match="not the one that was reviewed"):
+    with pytest.raises(RequestRefused, match="not the one that was reviewed"):
         await team.workspaces.apply(*branch, reviewed="0" * 64)
 
     status = await team.send(branch, [set_to(team.sum.one, 41)])
@@ -213,7 +213,7 @@ async def test_a_branch_can_begin_at_an_earlier_commit(team: Team) -> None:
     status = await team.send(team.head, [set_to(team.sum.one, 10)])
     await team.send(team.head, [set_to(team.sum.one, 20)])
     branch = await team.fork(commit=status.success.commit)
-    await team.workspaces.ready(*branch)
+    await team.workspaces.refresh(*branch)
 
     restored = await team.deployment.archive(branch).restored(at=None)
 
@@ -226,14 +226,14 @@ async def test_a_commit_that_is_not_kept_cannot_be_forked_and_the_branch_says_so
 ) -> None:
     branch = await team.fork(commit=10**9)
 
-    with pytest.raises(Refused, match=r"base cannot be had any more.*the log ends at"):
-        await team.workspaces.ready(*branch)
+    with pytest.raises(RequestRefused, match=r"base cannot be had any more.*the log ends at"):
+        await team.workspaces.refresh(*branch)
 
     assert (await team.workspaces.describe(*branch)).standing in ("open", "abandoned")
 
 
 async def test_head_cannot_be_closed_and_strangers_are_not_registered(team: Team) -> None:
-    with pytest.raises(Refused, match="only a branch can be told to abandon"):
+    with pytest.raises(RequestRefused, match="only a branch can be told to abandon"):
         await team.workspaces.abandon(*team.head)
     with pytest.raises(NoSuchChangeSet):
         await team.workspaces.describe(team.id, ChangeSetId())
@@ -286,7 +286,7 @@ async def test_the_data_of_a_deleted_branch_is_gone_after_the_retention_time(
 async def test_what_is_too_large_is_refused_by_the_client_and_in_any_case_by_the_server(
     deployment: Deployment,
 ) -> None:
-    [change_set], limits = new_change_sets(1), Limits(value_bytes=10, inputs=2, name_depth=2)
+    [change_set], limits = new_change_sets(1), BatchLimits(value_bytes=10, inputs=2, name_depth=2)
     await deployment.start(LIMITS__VALUE_BYTES="10")
     many = {"values": [new_id() for _ in range(3)]}
     too_large = {
@@ -310,14 +310,14 @@ async def test_what_is_too_large_is_refused_by_the_client_and_in_any_case_by_the
 
 async def test_a_workspace_has_no_more_change_sets_than_it_may(deployment: Deployment) -> None:
     """Said before anything is done; head counts."""
-    limits = Limits(change_sets=3)
+    limits = BatchLimits(change_sets=3)
     await Registry(deployment.js, deployment.subjects).ensure()
     async with RebaserClient.on(deployment.nc, deployment.js, limits=limits) as client:
         workspace = (await client.workspaces.create("small")).record.workspace_id
         for name in ("one", "two"):
             await client.workspaces.fork(workspace, name)
 
-        with pytest.raises(TooMany, match="has 3 change sets already"):
+        with pytest.raises(QuotaExceeded, match="has 3 change sets already"):
             await client.workspaces.fork(workspace, "three")
 
         assert len(await client.workspaces.change_sets(workspace)) == 3
@@ -399,7 +399,7 @@ async def test_what_head_refuses_leaves_the_branch_open_and_says_why(
     for some in (added[:3], added[3:]):
         await team.send(branch, [put(value, 1) for value in some])
 
-    with pytest.raises(Refused, match="a batch of 6 updates; at most 4 are allowed"):
+    with pytest.raises(RequestRefused, match="a batch of 6 updates; at most 4 are allowed"):
         await team.workspaces.apply(*branch)
 
     for value in added[:3]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_client.errors import NoSuchChangeSet, Refused
+from rebaser_client.errors import NoSuchChangeSet, RequestRefused
 from rebaser_server.cluster.deleted_data_job import Forgetting
 from rebaser_server.cluster.membership import Members
 from rebaser_server.files.shared_files import SharedFiles
@@ -48,7 +48,7 @@ async def test_a_workspace_is_deleted_with_its_branches_and_then_forgotten(
 async def test_a_head_is_not_deleted_by_itself(deployment: Deployment) -> None:
     team = await begun(deployment)
 
-    with pytest.raises(Refused, match="with its workspace only"):
+    with pytest.raises(RequestRefused, match="with its workspace only"):
         await team.workspaces.delete(*team.head)
 
     assert await team.value(team.head, team.sum.one) == 1
@@ -60,15 +60,15 @@ async def test_a_branch_of_a_deleted_head_goes_on_by_itself_and_can_be_deleted(
     """As one that was forked while its workspace was being deleted."""
     team = await begun(deployment)
     branch = await team.fork()
-    await team.workspaces.ready(*branch)
+    await team.workspaces.refresh(*branch)
     await team.send(team.head, [set_to(team.sum.one, 7)])
-    await team.workspaces._act(*team.head, "delete")
+    await team.workspaces._command(*team.head, "delete")
     await deployment.at_rest()
     await forget(deployment)
 
     await team.send(branch, [set_to(team.sum.two, 30)])
     await team.workspaces.refresh(*branch)
-    with pytest.raises(Refused, match="deleted"):
+    with pytest.raises(RequestRefused, match="deleted"):
         await team.workspaces.apply(*branch)
     await team.becomes(branch, team.sum.total, await team.value(branch, team.sum.one) + 30)
 

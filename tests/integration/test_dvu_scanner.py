@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from rebaser_core.commits import CommitV1, Head
+from rebaser_core.commits import CommitV1, ControlState
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.cluster.dvu_scanner import Unfinished
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.commit_log.log import CommitLog
 from tests.helpers.deployment import Deployment, new_change_sets
 
-CLEAN, DUE = Head(dirty_sequence=1, clean_sequence=1), Head(dirty_sequence=1)
+CLEAN, DUE = ControlState(dirty_sequence=1, clean_sequence=1), ControlState(dirty_sequence=1)
 
 
-async def write(deployment: Deployment, change_set: ChangeSet, *heads: Head) -> None:
+async def write(deployment: Deployment, change_set: ChangeSet, *heads: ControlState) -> None:
     log = CommitLog(deployment.js, deployment.subjects, change_set)
     for head in heads:
         previous, _ = await log.last()

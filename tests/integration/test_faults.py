@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from rebaser_client.request_publisher import publish_task
-from rebaser_core.commits import Attempts, CommitV1, Head
+from rebaser_client.request_publisher import ensure_task
+from rebaser_core.commits import CommitV1, ControlState, FailedAttempts
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     Inline,
-    InObjectStore,
-    Updates,
+    InlineBatch,
+    ObjectRef,
 )
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioning import MESSAGE_ID
@@ -152,7 +152,7 @@ async def test_a_request_whose_client_died_before_its_task_is_found(deployment: 
 
 
 async def _only_the_request(deployment: Deployment, change_set: ChangeSet, values: Sum) -> int:
-    updates = Updates.model_validate({"updates": [set_to(values.one, 7)]})
+    updates = InlineBatch.model_validate({"updates": [set_to(values.one, 7)]})
     request = EnqueueUpdatesRequestV1(
         id=RequestId(),
         workspace_id=change_set.workspace_id,
@@ -201,7 +201,7 @@ async def test_a_request_that_nobody_can_read_is_buried_once_however_often_it_is
     await deployment.start(QUIET_PERIOD="30")
     for expected in (["dead"], ["dead", "duplicate"]):
         await deployment.js.publish(subject, b"?", headers=headers)
-        await publish_task(deployment.js, deployment.subjects, change_set)
+        await ensure_task(deployment.js, deployment.subjects, change_set)
         await eventually(lambda expected=expected: is_equal(outcomes, expected), within=30)
         await kill_nats_and_start_it_again(deployment)
 
@@ -270,8 +270,10 @@ async def test_a_request_at_which_processes_die_is_buried_in_the_end(
     """Nobody is left to count a failure, so the next owner counts the one that did not release."""
     [change_set], values = new_change_sets(1), Sum()
     await deployment.client.enqueue_updates(*change_set, values.define())
-    died = Attempts(sequence=1, deaths=1)
-    line = CommitV1(id=RequestId(), previous=0, head=Head(epoch=1, owner="x/y", attempts=died))
+    died = FailedAttempts(sequence=1, deaths=1)
+    line = CommitV1(
+        id=RequestId(), previous=0, head=ControlState(epoch=1, owner="x/y", attempts=died)
+    )
     await deployment.archive(change_set).log.append([line])
 
     await deployment.start(MAX_ATTEMPTS="1")
@@ -289,7 +291,7 @@ async def test_a_request_whose_batch_is_missing_is_tried_again_and_then_buried(
         id=RequestId(),
         workspace_id=change_set.workspace_id,
         change_set_id=change_set.change_set_id,
-        updates_address=InObjectStore(object="0" * 64),
+        updates_address=ObjectRef(object="0" * 64),
     )
     headers, payload = EnqueueUpdatesRequest.encode(request)
     subject = deployment.subjects.requests(change_set)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from blake3 import blake3
 
-from rebaser_client.log_reader import history
+from rebaser_client.log_reader import read_log
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ObjectStore
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
-    InObjectStore,
-    InStore,
+    ObjectRef,
+    StoreRef,
     UpdatesAddress,
     UpdatesBatch,
     UpdatesBatchV2,
@@ -27,13 +27,13 @@ from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.poison_data import meta_subject
 
 
-async def place(deployment: Deployment, request_id: RequestId, updates: list) -> InObjectStore:
+async def place(deployment: Deployment, request_id: RequestId, updates: list) -> ObjectRef:
     """Leave the batch where clients leave large ones."""
     batch = UpdatesBatchV2.model_validate({"id": str(request_id), "updates": updates})
     _, payload = UpdatesBatch.encode(batch)
     name = blake3(payload).hexdigest()
     await ObjectStore(deployment.js, deployment.subjects.batches_bucket).put(name, payload)
-    return InObjectStore(object=name)
+    return ObjectRef(object=name)
 
 
 async def request(
@@ -99,13 +99,13 @@ async def test_what_a_line_refers_to_cannot_be_overwritten_by_who_learns_its_nam
 
 
 async def first_commit(deployment: Deployment, change_set: ChangeSet) -> int:
-    [earliest, *_] = await history(deployment.js, deployment.subjects, change_set, most=None)
+    [earliest, *_] = await read_log(deployment.js, deployment.subjects, change_set, limit=None)
     return earliest.commit
 
 
-@pytest.mark.parametrize("kind", [InObjectStore, InStore])
+@pytest.mark.parametrize("kind", [ObjectRef, StoreRef])
 async def test_a_request_cannot_throw_away_what_another_change_sets_line_refers_to(
-    deployment: Deployment, kind: type[InObjectStore | InStore]
+    deployment: Deployment, kind: type[ObjectRef | StoreRef]
 ) -> None:
     """By naming its address and its request's id, where the batch has to be corrected."""
     victim, thief = new_change_sets(2)
@@ -115,7 +115,7 @@ async def test_a_request_cannot_throw_away_what_another_change_sets_line_refers_
     await request(deployment, victim, applied, address)
     await deployment.client.enqueue_updates(*thief, [named(new_id(), 1)])
     await deployment.at_rest()
-    other = address if kind is InObjectStore else InStore(store=address.object)
+    other = address if kind is ObjectRef else StoreRef(store=address.object)
 
     await request(deployment, thief, applied, other)
     await deployment.at_rest()

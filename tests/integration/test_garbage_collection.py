@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_client.batches import place_batch
+from rebaser_client.batches import store_batch
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ObjectNotFound, ObjectStore
-from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, InObjectStore
+from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, ObjectRef
 from rebaser_core.updates import PutValue
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.batch_store import MissingBatch
@@ -32,14 +32,14 @@ def many() -> list[PutValue]:
     return [PutValue(value_id=new_id(), value=n) for n in range(600)]
 
 
-async def placed(deployment: Deployment, request: RequestId) -> InObjectStore:
+async def placed(deployment: Deployment, request: RequestId) -> ObjectRef:
     bucket = ObjectStore(deployment.js, deployment.subjects.batches_bucket)
-    address = await place_batch(bucket, request, many(), codecs.CBOR)
-    assert isinstance(address, InObjectStore)
+    address = await store_batch(bucket, request, many(), codecs.CBOR)
+    assert isinstance(address, ObjectRef)
     return address
 
 
-async def waiting(deployment: Deployment, change_set: ChangeSet) -> InObjectStore:
+async def waiting(deployment: Deployment, change_set: ChangeSet) -> ObjectRef:
     """A large batch whose request nobody has handled yet."""
     request = RequestId()
     address = await placed(deployment, request)
@@ -64,7 +64,7 @@ async def test_what_a_request_a_dead_letter_or_a_line_refers_to_stays(
 ) -> None:
     [change_set] = new_change_sets(1)
     owner = await Owner.of(deployment, change_set)
-    commit = await owner.commit([update.wire() for update in many()])
+    commit = await owner.commit([update.to_wire() for update in many()])
     asked, dead = [await waiting(deployment, change_set) for _ in range(2)]
     letter = await deployment.js.get_message(deployment.subjects.requests_stream, sequence=2)
     await deployment.js.publish(
@@ -123,7 +123,7 @@ async def test_a_batch_leaked_between_purge_and_delete_is_found(deployment: Depl
     """The process that purged the line died before it deleted what only that referred to."""
     [change_set] = new_change_sets(1)
     owner = await Owner.of(deployment, change_set, NOTHING)
-    await owner.commit([update.wire() for update in many()])
+    await owner.commit([update.to_wire() for update in many()])
     [leaked] = results_of(deployment)
     last = await owner.commit([put(new_id(), 1)])
     await owner.archive.log.purge(last)
@@ -140,7 +140,7 @@ async def test_a_batch_that_is_placed_again_long_after_its_request_was_handled_s
     """Its object is younger than the line that refers to it."""
     [change_set] = new_change_sets(1)
     owner = await Owner.of(deployment, change_set)
-    commit = await owner.commit([update.wire() for update in many()])
+    commit = await owner.commit([update.to_wire() for update in many()])
     [kept] = results_of(deployment)
     later = 2**31
     os.utime(Path(deployment.settings.store.root) / f"results/{kept}.batch", (later, later))

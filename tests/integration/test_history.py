@@ -105,7 +105,7 @@ async def test_a_large_commit_is_taken_back_and_a_later_edit_stays(deployment: D
     await owner.commit([set_to(ids[0], "later")])
 
     found = await reversal(owner.archive, wrong)
-    await owner.commit([update.wire() for update in found.updates])
+    await owner.commit([update.to_wire() for update in found.updates])
 
     values = owner.own.state.graph.values
     assert found.left == [ids[0]]

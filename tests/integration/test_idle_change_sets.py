@@ -1,6 +1,6 @@
 """A change set at rest costs nothing: no line is written before there is work (W2b)."""
 
-from rebaser_client.request_publisher import publish_task
+from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
 from tests.helpers.batches import Sum
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -20,12 +20,12 @@ async def test_pokes_write_no_lines_and_find_a_request_all_the_same(
 
     for number in range(1, POKES + 1):
         for change_set in (used, stray):
-            await publish_task(deployment.js, deployment.subjects, change_set)
+            await ensure_task(deployment.js, deployment.subjects, change_set)
         await eventually(lambda number=number: len(daemon.said("quiet")) > 2 * number, within=30)
         await deployment.at_rest()
 
     assert await lines(deployment) == before
-    assert stray not in [deployment.subjects.change_set_of(subject) for subject in before]
+    assert stray not in [deployment.subjects.parse_change_set(subject) for subject in before]
     await deployment.client.enqueue_updates(*stray, values.define(5, 6))
     await deployment.at_rest()
     assert (await deployment.graph(stray)).values[values.total].value == 11
@@ -59,4 +59,4 @@ async def lose_the_requests(deployment: Deployment, change_set: ChangeSet) -> No
     config = (await deployment.js.stream_info(stream))["config"]
     await deployment.js.delete_stream(stream)
     await deployment.js.ensure_stream(config)
-    await publish_task(deployment.js, deployment.subjects, change_set)
+    await ensure_task(deployment.js, deployment.subjects, change_set)

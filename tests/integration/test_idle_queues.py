@@ -97,7 +97,7 @@ async def test_it_is_heard_of_after_the_server_was_away(
     await at_rest(deployment)
     await asyncio.to_thread(deployment.nats.kill)
     await asyncio.to_thread(deployment.nats.start)
-    await deployment.js.link.connected()
+    await deployment.js.connection.wait_connected()
     stored = await store(deployment, queue)
 
     found = await asyncio.wait_for(waiting, 20)

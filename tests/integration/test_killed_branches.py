@@ -4,7 +4,7 @@ from rebaser_client.registry import Registry
 from rebaser_client.request_publisher import publish_request
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import OrderedConsumer
+from rebaser_core.jetstream import OrderedPushConsumer
 from rebaser_core.outcome_query import OutcomeQueryV1
 from rebaser_core.registry_records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_server.commit_log.table_maintenance import Upkeep
@@ -88,14 +88,14 @@ async def ask(deployment: Deployment, change_set: ChangeSet, action: str) -> Req
 async def times_in_head(team: Team, request: RequestId) -> int:
     """How often the log of head says that it took effect."""
     deployment = team.deployment
-    reader = OrderedConsumer(
+    reader = OrderedPushConsumer(
         deployment.js,
         deployment.subjects.commits_stream,
         deployment.subjects.commits(team.head),
     )
     count = 0
     async with reader:
-        while (line := await reader.next(quiet=0)) is not None:
+        while (line := await reader.next(idle_timeout=0)) is not None:
             handled = Commit.decode(line.headers, line.payload).handled
             count += handled is not None and handled.id == request and handled.updates is not None
     return count

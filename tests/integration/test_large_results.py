@@ -12,7 +12,7 @@ from rebaser_client.activity_feed import watching
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet
-from rebaser_core.messages import InStore
+from rebaser_core.messages import StoreRef
 from rebaser_server.runtime.concurrency import background
 from rebaser_server.store.batch_files import run_of_key
 from tests.helpers.batches import Batch, new_id, put
@@ -71,7 +71,7 @@ async def test_many_results_are_folded_from_files(deployment: Deployment) -> Non
     assert {graph.values[value].value for value in dependents} == {2}
     assert not graph.roots
     assert [
-        isinstance(address, InStore) and run_of_key(address.store) for address in addresses
+        isinstance(address, StoreRef) and run_of_key(address.store) for address in addresses
     ] == [shelf.name for shelf in shelves(deployment)]
     [shelf] = shelves(deployment)
     [handled] = [line.handled for line in log.lines[change_set] if _is_result(line)]

@@ -6,7 +6,12 @@ from rebaser_client.client import RebaserClient
 from rebaser_client.request_publisher import publish_request
 from rebaser_core import codecs
 from rebaser_core.ids import RequestId
-from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, Inline, Updates
+from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesRequestV1,
+    Inline,
+    InlineBatch,
+)
 from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_VERSION, REPLY_INBOX
 from rebaser_server.processor.dead_letters import REASON
 from tests.helpers.batches import Sum, new_id, put, set_to
@@ -106,7 +111,7 @@ async def test_the_caller_of_a_dead_request_is_told_why(deployment: Deployment) 
         id=RequestId(),
         workspace_id=other.workspace_id,
         change_set_id=other.change_set_id,
-        updates_address=Inline(inline=Updates(updates=[])),
+        updates_address=Inline(inline=InlineBatch(updates=[])),
     )
     headers, payload = EnqueueUpdatesRequest.encode(request)
     inbox = deployment.nc.new_inbox()
@@ -128,7 +133,7 @@ async def test_a_request_of_a_newer_version_waits_first_in_line_without_spinning
         id=RequestId(),
         workspace_id=change_set.workspace_id,
         change_set_id=change_set.change_set_id,
-        updates_address=Inline(inline=Updates(updates=[])),
+        updates_address=Inline(inline=InlineBatch(updates=[])),
     )
     headers, payload = EnqueueUpdatesRequest.encode(request)
     headers[MESSAGE_VERSION] = "2"

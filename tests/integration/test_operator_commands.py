@@ -178,7 +178,7 @@ async def test_a_branch_whose_values_are_computed_again_differs_from_head_no_mor
     _, reply = await client.enqueue_updates_with_reply(*where, gate.define(5))
     await asyncio.wait_for(reply, 30)
     branch = await client.workspaces.fork(workspace.workspace_id, "b")
-    await client.workspaces.ready(workspace.workspace_id, branch.change_set_id)
+    await client.workspaces.refresh(workspace.workspace_id, branch.change_set_id)
     gate.broken(broken=False)
 
     await client.operations.recompute(workspace.workspace_id, branch.change_set_id)

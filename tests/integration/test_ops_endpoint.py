@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_client.request_publisher import publish_task
+from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
 from tests.helpers.batches import Sum
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets
@@ -154,7 +154,7 @@ async def test_dead_letters_are_shown_with_their_reason_until_they_are_gone(
     daemon = await started(deployment)
     for each in change_sets:
         await deployment.js.publish(deployment.subjects.requests(each), b"\xff")
-        await publish_task(deployment.js, deployment.subjects, each)  # a reconciler may, too
+        await ensure_task(deployment.js, deployment.subjects, each)  # a reconciler may, too
         await deployment.at_rest()
     listed: list[dict[str, Any]] = []
 

@@ -1,6 +1,6 @@
 """What a caller is told of a request that it asks for, whatever the log still holds of it."""
 
-from rebaser_core.commits import CommitV1, Handled, Head, Outcome
+from rebaser_core.commits import CommitV1, ControlState, RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
 from rebaser_server.commit_log.state import State
@@ -10,10 +10,10 @@ from tests.helpers.deployment import Deployment, new_change_sets
 
 
 async def line(
-    deployment: Deployment, change_set: ChangeSet, previous: int, handled: Handled
+    deployment: Deployment, change_set: ChangeSet, previous: int, handled: SettledRequest
 ) -> tuple[CommitV1, int]:
     """A line of the log that settles something, and its sequence."""
-    head = Head(epoch=1, owner="x/y", last_sequence=handled.sequence)
+    head = ControlState(epoch=1, owner="x/y", last_sequence=handled.sequence)
     commit = CommitV1(id=RequestId(), previous=previous, head=head, handled=handled)
     [sequence] = await deployment.archive(change_set).log.append([commit])
     return commit, sequence
@@ -28,13 +28,13 @@ async def test_the_line_of_a_duplicate_is_not_taken_for_the_one_that_settled_the
     """
     [change_set], request_id = new_change_sets(1), RequestId()
     archive, state = deployment.archive(change_set), State()
-    applied = Handled(id=request_id, sequence=1, outcome=Outcome.APPLIED)
+    applied = SettledRequest(id=request_id, sequence=1, outcome=RequestOutcome.APPLIED)
     commit, settled = await line(deployment, change_set, 0, applied)
     state.advance(commit, settled)
     archive.checkpoints.save(
         change_set, take_changes(state.graph, settled, state.small(), whole=True)
     )
-    again = Handled(id=request_id, sequence=2, outcome=Outcome.DUPLICATE)
+    again = SettledRequest(id=request_id, sequence=2, outcome=RequestOutcome.DUPLICATE)
     await line(deployment, change_set, settled, again)
     await archive.log.purge(settled)
 

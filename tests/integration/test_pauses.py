@@ -8,7 +8,7 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import KeyValue, PullConsumer
-from rebaser_core.pause_record import Scope
+from rebaser_core.pause_record import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.pauses import PauseBook, Pauses
 from rebaser_server.cluster.slot_pool import Fairness, Slots
@@ -40,7 +40,7 @@ async def waiting(deployment: Deployment) -> int:
     return int(info["state"]["messages"])
 
 
-async def seen(daemon: Daemon, *scopes: Scope) -> None:
+async def seen(daemon: Daemon, *scopes: PauseScope) -> None:
     """The daemon knows that these are paused."""
     keys = sorted(scope.key for scope in scopes)
     await eventually(
@@ -55,8 +55,8 @@ async def value_of(deployment: Deployment, change_set: ChangeSet, value_id: str)
 
 
 SCOPES = {
-    "change set": lambda paused: Scope(*paused),
-    "workspace": lambda paused: Scope(paused.workspace_id),
+    "change set": lambda paused: PauseScope(*paused),
+    "workspace": lambda paused: PauseScope(paused.workspace_id),
 }
 
 
@@ -96,17 +96,17 @@ async def test_what_is_paused_stays_so_when_rebasers_die_and_others_start(
 ) -> None:
     [change_set], values = new_change_sets(1), Sum()
     first = await deployment.start()
-    await book.pause(Scope())
-    await seen(first, Scope())
+    await book.pause(PauseScope())
+    await seen(first, PauseScope())
     await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
     first.kill()
 
     second = await deployment.start()
-    await seen(second, Scope())
+    await seen(second, PauseScope())
     await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 5)])
     second.kill()
     assert await waiting(deployment) == 2
-    await book.resume(Scope())  # nobody is there to hear of it
+    await book.resume(PauseScope())  # nobody is there to hear of it
     await deployment.start()
     await deployment.at_rest()
 
@@ -119,12 +119,12 @@ async def test_a_resume_that_nobody_was_poked_for_is_found_by_the_reconcilers(
     """Whoever resumed it died after the pause was taken away (P5): X1 finds the request."""
     [change_set], values = new_change_sets(1), Sum()
     daemon = await deployment.start()
-    await book.pause(Scope(*change_set))
-    await seen(daemon, Scope(*change_set))
+    await book.pause(PauseScope(*change_set))
+    await seen(daemon, PauseScope(*change_set))
     await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
 
     bucket = KeyValue(deployment.js, deployment.subjects.pauses_bucket)
-    await bucket.purge(Scope(*change_set).key)
+    await bucket.purge(PauseScope(*change_set).key)
     await deployment.at_rest()
 
     assert await value_of(deployment, change_set, values.total) == 3
@@ -135,12 +135,12 @@ async def test_a_rebaser_that_has_not_heard_of_a_resume_asks_before_it_leaves_wo
 ) -> None:
     """P2: the poke of a resume may find the task there that is about to be removed."""
     [change_set, other] = new_change_sets(2)
-    await book.pause(Scope(*change_set))
-    await book.pause(Scope(*other))
+    await book.pause(PauseScope(*change_set))
+    await book.pause(PauseScope(*other))
     late = Pauses(deployment.js, deployment.subjects)  # nobody tells it anything
     await late.look()
     assert late.holds(change_set)
-    await book.resume(Scope(*change_set))
+    await book.resume(PauseScope(*change_set))
 
     assert late.holds(change_set)
     assert not await late.still(change_set)
@@ -159,13 +159,13 @@ async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
     late = Pauses(js, subjects)
     shop = _open(deployment.nc, assets_of(js, settings), settings, ChildProcessExecutor(), 1)
     crew = Crew(shop, Lease(2, 0.4), Shutdown(), slots, late)
-    await book.pause(Scope(*change_set))
+    await book.pause(PauseScope(*change_set))
     await late.look()
     await deployment.client.enqueue_updates(*change_set, [put(new_id(), 1)])
     async with PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks:
         task = await tasks.take(1)
         assert task is not None
-        await book.resume(Scope(*change_set))
+        await book.resume(PauseScope(*change_set))
 
         await crew.begin(task)
 
@@ -187,8 +187,8 @@ async def test_the_update_in_hand_is_finished_and_no_other_is_begun(
     await deployment.client.enqueue_updates(*change_set, gate.define(1))
     await eventually(gate.seen, within=30)
 
-    await book.pause(Scope(*change_set))
-    await seen(daemon, Scope(*change_set))
+    await book.pause(PauseScope(*change_set))
+    await seen(daemon, PauseScope(*change_set))
     gate.open()
     await eventually(lambda: bool(daemon.said("paused")))
 
@@ -198,7 +198,7 @@ async def test_the_update_in_hand_is_finished_and_no_other_is_begun(
     await daemon_is_idle(deployment)
     assert not gate.seen()
     assert await waiting(deployment) == 1
-    await book.resume(Scope(*change_set))
+    await book.resume(PauseScope(*change_set))
     await deployment.at_rest()
     assert await value_of(deployment, change_set, gate.value) == 2
 
@@ -222,8 +222,8 @@ async def test_what_comes_while_an_update_in_hand_is_finished_is_not_applied(
     gate.close()
     await deployment.client.enqueue_updates(*change_set, gate.define(1))
     await eventually(gate.seen, within=30)
-    await book.pause(Scope(*change_set))
-    await seen(daemon, Scope(*change_set))
+    await book.pause(PauseScope(*change_set))
+    await seen(daemon, PauseScope(*change_set))
 
     await deployment.client.enqueue_updates(*change_set, [set_to(gate.source, 2)])
     gate.open()
@@ -232,7 +232,7 @@ async def test_what_comes_while_an_update_in_hand_is_finished_is_not_applied(
     assert await value_of(deployment, change_set, gate.source) == 1
     assert await value_of(deployment, change_set, gate.value) == 1
     assert await waiting(deployment) == 1
-    await book.resume(Scope(*change_set))
+    await book.resume(PauseScope(*change_set))
     await deployment.at_rest()
     assert await value_of(deployment, change_set, gate.value) == 2
 
@@ -245,9 +245,9 @@ async def test_one_that_is_resumed_while_its_update_is_finished_goes_on_as_if_no
     gate.close()
     await deployment.client.enqueue_updates(*change_set, gate.define(1))
     await eventually(gate.seen, within=30)
-    await book.pause(Scope(*change_set))
-    await seen(daemon, Scope(*change_set))
-    await book.resume(Scope(*change_set))
+    await book.pause(PauseScope(*change_set))
+    await seen(daemon, PauseScope(*change_set))
+    await book.resume(PauseScope(*change_set))
     await seen(daemon)
 
     _, reply = await deployment.client.enqueue_updates_with_reply(
@@ -265,7 +265,7 @@ async def test_requests_that_wait_because_of_a_pause_are_no_alarm(
     deployment: Deployment, book: PauseBook
 ) -> None:
     [paused, other] = new_change_sets(2)
-    await book.pause(Scope(*paused))
+    await book.pause(PauseScope(*paused))
     daemon = await deployment.start(ALERT_AFTER="0.5")
     await deployment.client.enqueue_updates(*paused, [put(new_id(), 1)])
     subject = deployment.subjects.requests(other)

@@ -152,7 +152,7 @@ async def test_the_reconciler_deletes_nothing(deployment: Deployment) -> None:
     for change_set in change_sets:
         await deployment.client.enqueue_updates(*change_set, values.define())
     await js.purge(subjects.tasks_stream)
-    await js.publish(subjects.subject("rebaser.requests.stray"), b"")
+    await js.publish(subjects.join("rebaser.requests.stray"), b"")
     before = (await js.stream_info(subjects.requests_stream))["state"]
 
     deleting = ("$JS.API.STREAM.MSG.DELETE.>", "$JS.API.STREAM.PURGE.>", "$JS.API.STREAM.DELETE.>")

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from rebaser_client.errors import NotReadable
+from rebaser_client.errors import ReadRefused
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.outcome_query import OutcomeQuery, OutcomeQueryV1, OutcomeReply, RequestState
-from rebaser_core.query_protocol import ASK_AGAIN, PATIENCE
+from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
 from rebaser_core.value_query import ValuesQuery, ValuesQueryV1, ValuesReply
 from rebaser_core.versioning import REPLY_VERSION
 from rebaser_server.queries.bounds import Bounds
@@ -114,7 +114,7 @@ async def test_what_is_too_much_for_an_answer_is_refused(deployment: Deployment)
     await committed(deployment, change_set, [put(i, "x" * 400_000) for i in ids])
     reader = deployment.client.reader(*change_set)
 
-    with pytest.raises(NotReadable, match="1,048,576 octets"):
+    with pytest.raises(ReadRefused, match="1,048,576 octets"):
         await reader.values()
 
     assert len(await reader.values(*ids[:2])) == 2
@@ -179,7 +179,7 @@ async def test_a_flood_of_questions_is_turned_away_and_not_kept(deployment: Depl
         gate.set()
         found = await reading
 
-    assert ASK_AGAIN in busy.headers
+    assert RETRY_AFTER in busy.headers
     assert "ask again" in ValuesReply.decode(busy.headers, busy.data).error
     assert found[value].value == 1
 
@@ -215,7 +215,7 @@ async def test_a_question_whose_asker_left_is_not_answered(deployment: Deploymen
         for number, change_set in enumerate(change_sets):  # four are being answered, two wait
             inboxes.append(await nc.subscribe(nc.new_inbox()))
             headers, payload = values_question(change_set)
-            headers[PATIENCE] = "0.01" if number == 4 else "60"
+            headers[REPLY_TIMEOUT] = "0.01" if number == 4 else "60"
             where = deployment.subjects.values(change_set)
             await nc.publish(where, payload, reply=inboxes[-1].subject, headers=headers)
         await nc.flush()

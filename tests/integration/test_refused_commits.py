@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rebaser_core.commits import Outcome
+from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import RequestId
 from tests.helpers.batches import Sum, set_to
 from tests.helpers.deployment import Deployment, new_change_sets, recording
@@ -44,7 +44,7 @@ async def test_of_lines_sent_ahead_only_the_refused_one_is_not_applied(
     assert any(AHEAD in line.headers for at in refused for line in sent[at : at + 2])
     assert recorder.handled(change_set) == ids
     lines = [line.handled for line in recorder.lines[change_set] if line.handled]
-    assert [str(each.id) for each in lines if each.outcome is Outcome.DEAD] == [culprit]
+    assert [str(each.id) for each in lines if each.outcome is RequestOutcome.DEAD] == [culprit]
     assert len(await deployment.dead_letters(change_set)) == 1
     assert len(daemon.said("request failed")) == 2
     total = (await deployment.graph(change_set)).values[values.total].value

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 import pytest
 from ulid import ULID
 
-from rebaser_core.commits import CommitV1, Head, Outcome
+from rebaser_core.commits import CommitV1, ControlState, RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedConsumer, connected
+from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedPushConsumer, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.log import MOST_AT_ONCE, CommitLog
 from rebaser_server.errors import Overtaken
@@ -35,7 +35,7 @@ async def js(nats_server: NatsServer) -> AsyncIterator[JetStream]:
 
 def lines(count: int, behind: int, *, epoch: int = 1) -> list[CommitV1]:
     """As a run foresees them if nobody else writes."""
-    head = Head(epoch=epoch)
+    head = ControlState(epoch=epoch)
     return [CommitV1(id=RequestId(), previous=behind + n, head=head) for n in range(count)]
 
 
@@ -155,9 +155,9 @@ async def test_a_backlog_is_handled_in_order_each_with_its_commit_and_reply(
 
     log = CommitLog(js, SUBJECTS, change_set)
     handled = [line.handled async for _, line in log.lines(0, (await log.last())[0])]
-    applied = [h.id for h in handled if h is not None and h.outcome is Outcome.APPLIED]
+    applied = [h.id for h in handled if h is not None and h.outcome is RequestOutcome.APPLIED]
     assert applied == sent
-    assert len([h for h in handled if h is not None and h.outcome is Outcome.DEAD]) == 3
+    assert len([h for h in handled if h is not None and h.outcome is RequestOutcome.DEAD]) == 3
     commits = [response.status.success.commit for response in responses]
     assert commits == sorted(set(commits))
     for response, commit in zip(responses, commits, strict=True):
@@ -203,15 +203,15 @@ async def test_requests_are_read_without_the_cursor_passing_them_unseen(js: JetS
     for number in range(10):
         await js.publish(subject, b"%d" % number)
 
-    async with OrderedConsumer(js, SUBJECTS.requests_stream, subject) as reader:
+    async with OrderedPushConsumer(js, SUBJECTS.requests_stream, subject) as reader:
         first = await reader.next()
 
         async def all_came() -> bool:
             return len(reader._inbox.queue) == 9
 
         await eventually(all_came)
-        some = await reader.ready(4)
-        rest = await reader.ready(100)
+        some = await reader.take_buffered(4)
+        rest = await reader.take_buffered(100)
 
     assert first is not None
     assert [delivery.payload for delivery in (first, *some)] == [b"0", b"1", b"2", b"3", b"4"]

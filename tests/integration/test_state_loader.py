@@ -7,9 +7,9 @@ import pyarrow.compute as pc
 import pytest
 from deltalake.exceptions import CommitFailedError
 
-from rebaser_core.commits import Closing, CommitV1
+from rebaser_core.commits import ClosedState, CommitV1
 from rebaser_core.ids import RequestId
-from rebaser_core.registry_records import Standing
+from rebaser_core.registry_records import ChangeSetStatus
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import NotRetained
 from rebaser_server.store.compaction import compact, drop_superseded
@@ -128,7 +128,9 @@ async def test_what_was_deleted_has_no_past_and_is_not_taken_for_broken(
     for number in range(3):
         commit = await owner.commit([put(value, number)])
         await owner.checkpoint()
-    await owner.own.write(closing=Closing(standing=Standing.DELETED, request=RequestId()))
+    await owner.own.write(
+        closing=ClosedState(standing=ChangeSetStatus.DELETED, request=RequestId())
+    )
 
     shutil.rmtree(owner.archive.checkpoints.uri(change_set))
 

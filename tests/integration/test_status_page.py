@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from rebaser_client.request_publisher import publish_task
+from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 from tests.chaos.functions import install
@@ -78,7 +78,7 @@ async def given_up(deployment: Deployment, change_set: ChangeSet) -> None:
     }
     request = str(RequestId())
     await js.publish(subjects.requests(change_set), b"{}", headers=newer, message_id=request)
-    await publish_task(js, subjects, change_set)  # a reconciler may have been first
+    await ensure_task(js, subjects, change_set)  # a reconciler may have been first
 
 
 async def test_it_follows_what_happens_without_being_loaded_again(

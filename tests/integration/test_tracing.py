@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from rebaser_client.request_publisher import publish_task
+from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
 from tests.helpers.batches import Batch, Sum, new_id, put
 from tests.helpers.crash_points import AFTER_COMMIT, BEFORE_COMMIT, BEFORE_RESULT, doomed
@@ -114,7 +114,7 @@ async def ask(
     }
     payload = json.dumps({"v1": body}).encode()
     await js.publish(subjects.requests(change_set), payload, headers=headers, message_id=request)
-    await publish_task(js, subjects, change_set)
+    await ensure_task(js, subjects, change_set)
 
 
 async def test_one_trace_spans_enqueue_handle_commit_update_and_reply(

@@ -4,11 +4,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rebaser_client.request_publisher import publish_task
+from rebaser_client.request_publisher import ensure_task
 from rebaser_core import codecs
-from rebaser_core.corrections import MOST_TOLD, more_in
+from rebaser_core.corrections import MAX_INLINE_CORRECTIONS, omitted
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, Inline, Updates
+from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesRequestV1,
+    Inline,
+    InlineBatch,
+)
 from rebaser_server.commands.support.dead_letters import Letter, load
 from tests.helpers.batches import Sum, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -66,7 +71,7 @@ async def test_headers_that_a_letter_cannot_have_come_back_with_it(deployment: D
     await deployment.start()
 
     await with_odd_header_names(deployment, deployment.subjects.requests(change_set))
-    await publish_task(deployment.js, deployment.subjects, change_set)
+    await ensure_task(deployment.js, deployment.subjects, change_set)
     await deployment.at_rest()
 
     [dead] = await deployment.dead_letters(change_set)
@@ -96,8 +101,8 @@ async def test_sizes_at_the_edge_hold_nothing_up(deployment: Deployment) -> None
     await deployment.at_rest()
 
     told = (await reply).status.success.corrections
-    assert len(told) == MOST_TOLD + 1
-    assert more_in(told).counts == {"missing-value": 20_000}
+    assert len(told) == MAX_INLINE_CORRECTIONS + 1
+    assert omitted(told).counts == {"missing-value": 20_000}
     everything = await deployment.client.corrections(told)
     assert [correction.index for correction in everything] == list(range(20_000))
     for change_set in change_sets:
@@ -118,7 +123,7 @@ async def short_floats_in_json(deployment: Deployment, change_set: ChangeSet, va
         id=RequestId(),
         workspace_id=change_set.workspace_id,
         change_set_id=change_set.change_set_id,
-        updates_address=Inline(inline=Updates.model_validate({"updates": [update]})),
+        updates_address=Inline(inline=InlineBatch.model_validate({"updates": [update]})),
     )
     headers, payload = EnqueueUpdatesRequest.encode(request, codecs.JSON)
     subject = deployment.subjects.requests(change_set)

@@ -8,14 +8,14 @@ import pytest
 
 from rebaser_client.errors import QueueFull
 from rebaser_core.activities import Activity, ActivityKind
-from rebaser_core.commits import Outcome
+from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
-    Computed,
+    DvuResultInfo,
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     Inline,
-    Updates,
+    InlineBatch,
 )
 from rebaser_core.updates import SetComputed
 from tests.helpers.batches import Sum, set_to
@@ -77,8 +77,8 @@ async def test_a_client_that_knows_the_claim_cannot_say_what_was_computed(
     [change_set] = new_change_sets(1)
     async with recording(deployment) as log:
         claim = await claimed(deployment, change_set, gate)
-        computed = Computed(claim=claim, covers=1, commit=1)
-        forged = Updates(
+        computed = DvuResultInfo(claim=claim, covers=1, commit=1)
+        forged = InlineBatch(
             updates=[SetComputed(value_id=gate.value, value=1)],
             computed=computed,
         )
@@ -99,7 +99,7 @@ async def test_a_client_that_knows_the_claim_cannot_say_what_was_computed(
 
         async def judged() -> bool:
             handled = [line.handled for line in log.lines[change_set] if line.handled]
-            return [one.outcome for one in handled[1:]] == 2 * [Outcome.STALE]
+            return [one.outcome for one in handled[1:]] == 2 * [RequestOutcome.STALE]
 
         await eventually(judged)
         gate.open()

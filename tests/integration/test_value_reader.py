@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import NotReadable, Unreachable
-from rebaser_client.value_reader import Values
-from rebaser_core.commits import Outcome
+from rebaser_client.errors import ReadRefused, Unreachable
+from rebaser_client.value_reader import ValueSet
+from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.value_query import ValuesQuery, ValuesQueryV1
 from rebaser_core.versioning import MESSAGE_VERSION
@@ -27,7 +27,7 @@ async def commit_of(deployment: Deployment, change_set: ChangeSet, batch: Batch)
     return (await reply).status.success.commit
 
 
-def plain(values: Values) -> dict[str, object]:
+def plain(values: ValueSet) -> dict[str, object]:
     return {value_id: value.value for value_id, value in values.items()}
 
 
@@ -70,7 +70,12 @@ async def test_a_reader_is_told_whether_what_is_computed_is_up_to_date(
     await deployment.at_rest()
     after = await reader.values("gated")
 
-    assert (first.due, during.due, then.due, after.due) == (False, True, True, False)
+    assert (first.may_be_stale, during.may_be_stale, then.may_be_stale, after.may_be_stale) == (
+        False,
+        True,
+        True,
+        False,
+    )
     assert (during["gated"].value, after["gated"].value) == (1, 2)
     assert "an update is due" in told
     assert {row["id"] for row in rows if row["due"]} == {gate.value}
@@ -132,11 +137,11 @@ async def test_the_past_is_read_and_listed(deployment: Deployment) -> None:
 
     for number, commit in enumerate(commits):
         assert (await reader.values(value, at=commit))[value].value == number
-    with pytest.raises(NotReadable, match="ends at commit"):
+    with pytest.raises(ReadRefused, match="ends at commit"):
         await reader.values(value, at=10**6)
     log = await reader.log(last=2)
     assert [entry.commit for entry in log] == commits[1:]
-    assert [entry.outcome for entry in log] == [Outcome.APPLIED] * 2
+    assert [entry.outcome for entry in log] == [RequestOutcome.APPLIED] * 2
     assert log[0].updates == {"putValue": 1}
     assert [correction.code for correction in log[0].corrections] == ["missing-value"]
     assert [entry.commit for entry in await reader.log(after=commits[1])] == commits[2:]
@@ -164,7 +169,7 @@ async def test_too_much_is_refused_and_says_where_to_read_it(
         for daemon in deployment.daemons:
             daemon.kill()
 
-        with pytest.raises(NotReadable, match="read the change set's table"):
+        with pytest.raises(ReadRefused, match="read the change set's table"):
             await deployment.client.reader(*change_set).values()
 
 

@@ -12,7 +12,7 @@ from rebaser_client.errors import NotInWorkspace
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.messages import ErrorStatus
-from rebaser_core.registry_records import Standing
+from rebaser_core.registry_records import ChangeSetStatus
 from tests.helpers.batches import Sum, new_id, put
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -100,7 +100,7 @@ async def test_a_request_of_a_client_that_does_not_look_is_refused_by_the_rebase
     async def looks_at_nothing(*_: Any) -> None:
         pass
 
-    monkeypatch.setattr(deployment.client.pairs, "require", looks_at_nothing)
+    monkeypatch.setattr(deployment.client.workspace_check, "require", looks_at_nothing)
     async with asyncio.timeout(60):
         for _ in range(2):
             _, reply = await deployment.client.enqueue_updates_with_reply(
@@ -115,7 +115,7 @@ async def test_a_request_of_a_client_that_does_not_look_is_refused_by_the_rebase
     await deployment.at_rest()
 
     record = await deployment.client.workspaces.describe(*mine)
-    assert (record.standing, daemon.process.poll()) == (Standing.OPEN, None)
+    assert (record.standing, daemon.process.poll()) == (ChangeSetStatus.OPEN, None)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
-from rebaser_core.jetstream.connection.fast_client import QuickClient, directly
+from rebaser_core.jetstream.connection.fast_client import FastClient, inline_callback
 
 DIRECT, QUEUED, UNKNOWN = 1, 2, 7
 ODD = bytes(octet for octet in range(256) if octet not in b" \t\r\n")
@@ -127,7 +127,7 @@ def pieces(chance: random.Random, whole: bytes) -> Iterator[bytes]:
 
 async def heard(chance: random.Random, whole: bytes) -> dict[int, list[Heard]]:
     """What a client's subscriptions hear, which reads it in pieces as they come."""
-    client, found = offline(QuickClient()), {DIRECT: [], QUEUED: []}
+    client, found = offline(FastClient()), {DIRECT: [], QUEUED: []}
 
     def hear(sid: int, message: Msg) -> None:
         value = (message.headers or {}).get("Known")
@@ -141,7 +141,10 @@ async def heard(chance: random.Random, whole: bytes) -> dict[int, list[Heard]]:
     async def queued(message: Msg) -> None:
         hear(QUEUED, message)
 
-    for sid, callback in {DIRECT: directly(lambda m: hear(DIRECT, m)), QUEUED: queued}.items():
+    for sid, callback in {
+        DIRECT: inline_callback(lambda m: hear(DIRECT, m)),
+        QUEUED: queued,
+    }.items():
         client._subs[sid] = Subscription(client, sid, ">", cb=callback)
         client._subs[sid]._start(None)
     reading = asyncio.create_task(client._read_loop())

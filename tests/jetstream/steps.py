@@ -27,7 +27,7 @@ async def stored(js: JetStream, **which: Any) -> tuple[str, int] | None:
 async def publish_many(js: JetStream, numbers: range, subject: str = "s.a") -> None:
     """Publish each number as a payload, fast, and return when the last one is stored."""
     for number in numbers[:-1]:
-        await js.link.publish(subject, b"%d" % number)
+        await js.connection.publish(subject, b"%d" % number)
     await js.publish(subject, b"%d" % numbers[-1])
 
 
@@ -62,7 +62,7 @@ async def spied(js: JetStream, subject: str) -> AsyncIterator[list[Any]]:
             seen.append(message.data)
 
     subscription = await js.nc.subscribe(subject, cb=see)
-    await js.link.round_trip(5)
+    await js.connection.ping(5)
     yield seen
     await subscription.unsubscribe()
 

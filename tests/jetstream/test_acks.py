@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_core.jetstream import AckSubject, Delivery, JetStream, NotJetStream, Unreachable
+from rebaser_core.jetstream import AckSubject, Delivery, JetStream, NatsUnreachable, NotJetStream
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import consumers, durable, filled, spied, state
@@ -136,7 +136,7 @@ async def test_after_the_last_word_nothing_more_is_said(js: JetStream) -> None:
         for word in (delivery.ack, delivery.nak, delivery.term, delivery.in_progress):
             await word()
             await word(confirm=True)
-        await js.link.round_trip(5)
+        await js.connection.ping(5)
 
     assert said == [b"+WPI", b"+ACK"]
     assert delivery.settled
@@ -153,7 +153,7 @@ async def test_of_two_last_words_at_once_one_is_said(js: JetStream) -> None:
 async def test_an_unconfirmed_word_can_be_said_again(js: JetStream, server: NatsServer) -> None:
     delivery = await one(js)
     server.freeze()
-    with pytest.raises(Unreachable):
+    with pytest.raises(NatsUnreachable):
         await delivery.ack(confirm=True, timeout=0.1)
     server.thaw()
 
@@ -166,7 +166,7 @@ async def test_a_confirmation_from_nobody_is_unreachable_at_once(js: JetStream) 
     await js.delete_consumer("S", "d")
     assert await consumers(js) == []
 
-    with pytest.raises(Unreachable, match="nobody listens"):
+    with pytest.raises(NatsUnreachable, match="nobody listens"):
         async with asyncio.timeout(1):
             await delivery.ack(confirm=True, timeout=60)
     await delivery.ack()
@@ -177,7 +177,7 @@ async def test_a_word_said_offline_is_said_after_the_reconnect(
 ) -> None:
     delivery = await one(js)
     server.stop()
-    await eventually(lambda: not js.link.up)
+    await eventually(lambda: not js.connection.is_connected)
     await delivery.ack()
     await asyncio.to_thread(server.start)
 
@@ -190,11 +190,11 @@ async def test_a_confirmed_word_is_never_said_after_it_was_given_up(
     """A lease that ran out must not be settled by a word that was kept back."""
     delivery = await one(js)
     server.stop()
-    await eventually(lambda: not js.link.up)
-    with pytest.raises(Unreachable):
+    await eventually(lambda: not js.connection.is_connected)
+    with pytest.raises(NatsUnreachable):
         await delivery.ack(confirm=True, timeout=0.1)
     await asyncio.to_thread(server.start)
-    await js.link.connected()
+    await js.connection.wait_connected()
 
     assert (await state(js))["num_ack_pending"] == 1
 

@@ -10,12 +10,12 @@ from rebaser_core.jetstream import (
     Drift,
     JetStream,
     JetStreamError,
+    NatsUnreachable,
     NotJetStream,
     StoredMessage,
     StreamFull,
     StreamNotFound,
     SubjectFull,
-    Unreachable,
     Unsendable,
     WrongLastSequence,
     connected,
@@ -100,7 +100,7 @@ async def fill(js: JetStream) -> None:
 
 
 async def test_a_subject_without_stream_is_unreachable_at_once(js: JetStream) -> None:
-    with pytest.raises(Unreachable, match="nobody listens"):
+    with pytest.raises(NatsUnreachable, match="nobody listens"):
         await js.publish("nowhere", timeout=60)
 
 
@@ -208,7 +208,7 @@ async def test_without_jetstream_everything_is_unreachable(tmp_path) -> None:
     server.start()
     try:
         async with connected(ConnectOptions(servers=(server.url,))) as nc:
-            with pytest.raises(Unreachable):
+            with pytest.raises(NatsUnreachable):
                 await JetStream(nc).stream_info("S")
     finally:
         server.kill()

@@ -18,11 +18,11 @@ from rebaser_core.jetstream import (
     ConnectOptions,
     Delivery,
     JetStream,
-    OrderedConsumer,
+    NatsUnreachable,
     OrderedPullConsumer,
+    OrderedPushConsumer,
     PullConsumer,
     Unavailable,
-    Unreachable,
     connected,
 )
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
@@ -57,7 +57,7 @@ class Scene:
             while True:
                 try:
                     await self.writing.publish("s.a", b"%d" % number, message_id=f"{number}")
-                except (Unreachable, Unavailable):
+                except (NatsUnreachable, Unavailable):
                     continue
                 self.stored = number + 1
                 break
@@ -71,7 +71,7 @@ class Scene:
         if len(self.found) > BEHIND:
             try:
                 await self.writing.delete_message("S", self.found[-BEHIND].stream_sequence)
-            except (Unreachable, Unavailable):
+            except (NatsUnreachable, Unavailable):
                 return
 
 
@@ -164,7 +164,7 @@ def situations(quick: Sequence[Fault]) -> list[Any]:
     ]
 
 
-KINDS = [OrderedConsumer, pytest.param(OrderedPullConsumer, marks=pytest.mark.slow)]
+KINDS = [OrderedPushConsumer, pytest.param(OrderedPullConsumer, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -178,7 +178,7 @@ async def test_an_ordered_reader_misses_and_repeats_nothing(
                 group.create_task(here.write())
                 group.create_task(broken_half_way(here, fault))
                 await read_all(here, reader)
-            assert await reader.next(quiet=0) is None
+            assert await reader.next(idle_timeout=0) is None
         assert numbers(here.found) == list(range(here.total))
         await eventually(lambda: no_consumers(here), within=10)
 
@@ -186,7 +186,7 @@ async def test_an_ordered_reader_misses_and_repeats_nothing(
 async def read_all(scene: Scene, reader: OrderedReader) -> None:
     while len(scene.found) < scene.total:
         stored = scene.stored
-        delivery = await reader.next(quiet=0.02)
+        delivery = await reader.next(idle_timeout=0.02)
         if delivery is None:
             assert len(scene.found) >= stored, "falsely quiet"
         else:
@@ -235,7 +235,7 @@ async def no_consumers(scene: Scene) -> bool:
 async def nothing_left(scene: Scene) -> bool:
     try:
         info = await scene.writing.stream_info("S")
-    except (Unreachable, Unavailable):
+    except (NatsUnreachable, Unavailable):
         return False
     return scene.stored == scene.total and info["state"]["messages"] == 0
 
@@ -245,15 +245,15 @@ async def test_a_handler_that_stands_still_before_400_megabytes(tmp_path: Path) 
     """nats-py loses a third of them; here they wait at the server."""
     async with scene(tmp_path, "") as here:
         for number in range(39_999):
-            await here.writing.link.publish("s.a", b"%09d" % number + bytes(9_991))
+            await here.writing.connection.publish("s.a", b"%09d" % number + bytes(9_991))
         await here.writing.publish("s.a", b"%09d" % 39_999 + bytes(9_991), timeout=60)
 
-        async with OrderedConsumer(here.reading, "S", "s.a", heartbeat=1) as reader:
+        async with OrderedPushConsumer(here.reading, "S", "s.a", heartbeat=1) as reader:
             first = await anext(reader)
             await asyncio.sleep(10)
             held = here.reading.nc.stats["in_bytes"]
             found = [int(first.payload[:9])]
-            while (delivery := await reader.next(quiet=0)) is not None:
+            while (delivery := await reader.next(idle_timeout=0)) is not None:
                 found.append(int(delivery.payload[:9]))
 
         assert found == list(range(40_000))
@@ -261,7 +261,7 @@ async def test_a_handler_that_stands_still_before_400_megabytes(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [OrderedConsumer, OrderedPullConsumer])
+@pytest.mark.parametrize("kind", [OrderedPushConsumer, OrderedPullConsumer])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 async def test_the_same_with_many_faults_one_after_the_other(
     tmp_path: Path, kind: type[OrderedReader], fault: Fault
@@ -273,7 +273,7 @@ async def test_the_same_with_many_faults_one_after_the_other(
                 group.create_task(here.write())
                 group.create_task(broken_again_and_again(here, fault))
                 await read_all(here, reader)
-            assert await reader.next(quiet=0) is None
+            assert await reader.next(idle_timeout=0) is None
         assert numbers(here.found) == list(range(here.total))
         await eventually(lambda: no_consumers(here), within=10)
 

@@ -7,8 +7,8 @@ import time
 import nats
 import pytest
 
-from rebaser_core.jetstream import ConnectOptions, JetStream, Unreachable, connected
-from rebaser_core.jetstream.connection.connection import Link
+from rebaser_core.jetstream import ConnectOptions, JetStream, NatsUnreachable, connected
+from rebaser_core.jetstream.connection.connection import Connection
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, running
 from tests.jetstream.stalling_proxy import DeafProxy
@@ -22,7 +22,7 @@ def options(server: NatsServer, **more) -> ConnectOptions:
 async def test_a_first_connection_has_a_deadline_and_tells_why() -> None:
     nowhere = ConnectOptions(servers=("nats://127.0.0.1:1",), connect_timeout=0.3)
 
-    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 within 0\.3 s.*Refused"):
+    with pytest.raises(NatsUnreachable, match=r"127\.0\.0\.1:1 within 0\.3 s.*Refused"):
         async with connected(nowhere):
             pass
 
@@ -30,7 +30,7 @@ async def test_a_first_connection_has_a_deadline_and_tells_why() -> None:
 async def test_a_wrong_password_is_told(tmp_path) -> None:
     config = "authorization { user: a, password: right }"
     with running(NatsServer(tmp_path, config)) as server:
-        with pytest.raises(Unreachable, match=r"(?i)authorization"):
+        with pytest.raises(NatsUnreachable, match=r"(?i)authorization"):
             async with connected(options(server, user="a", password="wrong", connect_timeout=2)):
                 pass
         async with connected(options(server, user="a", password="right")) as nc:
@@ -57,7 +57,7 @@ async def test_a_refusal_is_told_even_where_later_tries_only_see_the_connection_
         port = refusing.sockets[0].getsockname()[1]
         refused = ConnectOptions(servers=(f"nats://127.0.0.1:{port}",), connect_timeout=1.5)
 
-        with pytest.raises(Unreachable, match=r"(?i)authorization violation.*; \w+"):
+        with pytest.raises(NatsUnreachable, match=r"(?i)authorization violation.*; \w+"):
             async with connected(refused):
                 pass
 
@@ -123,7 +123,7 @@ async def test_a_first_connection_keeps_its_deadline_where_an_answer_comes_at_th
 
         ended, _ = await asyncio.wait([asyncio.create_task(connect())], timeout=5)
 
-    assert [type(task.exception()) for task in ended] == [Unreachable]
+    assert [type(task.exception()) for task in ended] == [NatsUnreachable]
 
 
 def test_secrets_are_not_shown() -> None:
@@ -140,7 +140,7 @@ async def test_it_comes_back_within_half_a_second_of_the_server(
         await asyncio.sleep(0.3)
         await asyncio.to_thread(server.start)
         back = time.monotonic()
-        await Link.of(nc).connected()
+        await Connection.of(nc).wait_connected()
 
         assert time.monotonic() - back < 0.6
 
@@ -152,8 +152,8 @@ async def test_a_reader_that_died_is_found_and_replaced(server: NatsServer) -> N
         await asyncio.wait([nc._reading_task])
         assert nc.is_connected
 
-        await eventually(lambda: Link.of(nc).epoch == 1)
-        assert await Link.of(nc).round_trip(1)
+        await eventually(lambda: Connection.of(nc).reconnects == 1)
+        assert await Connection.of(nc).ping(1)
 
 
 async def test_a_link_that_went_deaf_is_found_and_replaced(server: NatsServer) -> None:
@@ -164,27 +164,27 @@ async def test_a_link_that_went_deaf_is_found_and_replaced(server: NatsServer) -
             await asyncio.sleep(0.1)
             proxy.hear_new_connections()
 
-            await eventually(lambda: Link.of(nc).epoch == 1)
+            await eventually(lambda: Connection.of(nc).reconnects == 1)
             await JetStream(nc).stream_names()
 
 
 async def test_a_round_trip_that_was_given_up_harms_nothing(server: NatsServer) -> None:
     """The late answer to `rtt` or `flush` of nats-py ends its reader."""
     async with connected(options(server)) as nc:
-        link = Link.of(nc)
+        link = Connection.of(nc)
         server.freeze()
-        assert not await link.round_trip(0.05)
+        assert not await link.ping(0.05)
         server.thaw()
 
-        assert await link.round_trip(5)
+        assert await link.ping(5)
         assert not nc._reading_task.done()
 
 
 async def test_a_round_trip_overtakes_nothing_that_was_sent_before(js: JetStream) -> None:
     async with spied(js, "x") as seen:
         for number in range(20):
-            await js.link.publish("x", json.dumps([number, "-" * 100_000]).encode())
-        assert await js.link.round_trip(5)
+            await js.connection.publish("x", json.dumps([number, "-" * 100_000]).encode())
+        assert await js.connection.ping(5)
 
         assert [number for number, _ in seen] == list(range(20))
 
@@ -196,7 +196,7 @@ async def test_requests_under_way_fail_when_the_connection_does(js: JetStream, s
     await asyncio.sleep(0.05)
     server.kill()
 
-    with pytest.raises(Unreachable, match="connection lost"):
+    with pytest.raises(NatsUnreachable, match="connection lost"):
         async with asyncio.timeout(5):
             await asking
 
@@ -204,7 +204,7 @@ async def test_requests_under_way_fail_when_the_connection_does(js: JetStream, s
 async def test_a_request_made_while_down_is_answered_once_up(js: JetStream, server) -> None:
     await filled(js)
     server.kill()
-    await eventually(lambda: not js.link.up)
+    await eventually(lambda: not js.connection.is_connected)
     asking = asyncio.create_task(js.stream_names())
     await asyncio.to_thread(server.start)
 
@@ -220,14 +220,14 @@ async def test_a_cancelled_request_is_cancelled(js: JetStream) -> None:
         cancelled = asking.cancel()
         await asyncio.wait([asking])
         assert asking.cancelled() == cancelled
-    await eventually(lambda: js.link._answers == {})  # once the last of them was answered
+    await eventually(lambda: js.connection._pending == {})  # once the last of them was answered
 
 
 async def test_after_closing_everything_is_unreachable(server: NatsServer) -> None:
     async with connected(options(server)) as nc:
         js = JetStream(nc)
-    for attempt in (js.stream_names(), js.link.connected(), js.link.publish("a")):
-        with pytest.raises(Unreachable):
+    for attempt in (js.stream_names(), js.connection.wait_connected(), js.connection.publish("a")):
+        with pytest.raises(NatsUnreachable):
             await attempt
 
 
@@ -257,7 +257,7 @@ async def test_any_connection_of_nats_py_will_do(server: NatsServer) -> None:
             assert int((await reader.next()).payload) == 1
             server.kill()
             await asyncio.to_thread(server.start)
-            assert await reader.next(quiet=0) is None
+            assert await reader.next(idle_timeout=0) is None
     finally:
         await nc.close()
 
@@ -275,7 +275,7 @@ async def test_who_waits_for_a_message_hears_of_the_end(server: NatsServer) -> N
 
     async with asyncio.timeout(1):
         ends = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(end) for end in ends] == [Unreachable, Unreachable]
+    assert [type(end) for end in ends] == [NatsUnreachable, NatsUnreachable]
 
 
 async def test_nothing_is_left_running(server: NatsServer) -> None:

@@ -6,7 +6,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import (
-    Buffering,
+    ConsumeOptions,
     ConsumerGone,
     ConsumerNotFound,
     HeartbeatsMissed,
@@ -15,7 +15,7 @@ from rebaser_core.jetstream import (
     StatusError,
 )
 from rebaser_core.jetstream.consumers.handles import Consumer
-from rebaser_core.jetstream.consumers.pull_request import MANY, Pending
+from rebaser_core.jetstream.consumers.pull_request import UNLIMITED, PullBudget
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import (
@@ -51,38 +51,38 @@ async def looked_up(js: JetStream, **config: object) -> Consumer:
 )
 def test_limits_that_contradict_each_other_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"either|limit|heartbeat"):
-        Buffering(**wrong)
+        ConsumeOptions(**wrong)
 
 
 def test_the_defaults_are_those_of_the_two_editions() -> None:
-    assert (Buffering().limit, Buffering().threshold) == (1000, 500)
-    assert Buffering(resilient=False).threshold == 250
-    assert Buffering(max_messages=1, resilient=False).threshold == 1
+    assert (ConsumeOptions().limit, ConsumeOptions().threshold) == (1000, 500)
+    assert ConsumeOptions(resilient=False).threshold == 250
+    assert ConsumeOptions(max_messages=1, resilient=False).threshold == 1
 
 
 def test_a_pull_fills_the_buffer_once_the_threshold_is_used_up() -> None:
-    buffering, pending = Buffering(max_messages=10, threshold_messages=4), Pending()
+    buffering, pending = ConsumeOptions(max_messages=10, threshold_messages=4), PullBudget()
     assert buffering.refill(pending) == {"batch": 10}
 
-    pending.made({"batch": 7})
+    pending.on_request({"batch": 7})
     assert buffering.refill(pending) is None
-    pending.ended(1, 0)
+    pending.on_end(1, 0)
     assert buffering.refill(pending) == {"batch": 4}
 
 
 def test_octets_are_counted_instead_of_messages() -> None:
-    buffering, pending = Buffering(max_bytes=1000), Pending()
+    buffering, pending = ConsumeOptions(max_bytes=1000), PullBudget()
     pull = buffering.refill(pending)
-    assert pull == {"batch": MANY, "max_bytes": 1000}
+    assert pull == {"batch": UNLIMITED, "max_bytes": 1000}
 
-    pending.made({"batch": MANY, "max_bytes": 400})
-    pending.made({"batch": MANY, "max_bytes": 600})
-    pending.ended(MANY, 400)
+    pending.on_request({"batch": UNLIMITED, "max_bytes": 400})
+    pending.on_request({"batch": UNLIMITED, "max_bytes": 600})
+    pending.on_end(UNLIMITED, 400)
     assert buffering.refill(pending) is None
-    pending.came(Msg(None, subject="abc", data=bytes(100)))
-    assert buffering.refill(pending) == {"batch": MANY, "max_bytes": 503}
-    pending.ended(MANY - 1, 10)
-    assert pending.octets == 0, "no pull is left that could bring any"
+    pending.on_message(Msg(None, subject="abc", data=bytes(100)))
+    assert buffering.refill(pending) == {"batch": UNLIMITED, "max_bytes": 503}
+    pending.on_end(UNLIMITED - 1, 10)
+    assert pending.bytes_ == 0, "no pull is left that could bring any"
 
 
 async def test_messages_come_one_by_one_with_more_of_them_ready(either_js: JetStream) -> None:
@@ -146,7 +146,7 @@ async def test_draining_ends_the_iteration_after_what_has_come(js: JetStream) ->
         async for delivery in messages:
             found.append(delivery)
             if len(found) == 1:
-                await eventually(lambda: len(messages._pulling._inbox.queue) == 9)
+                await eventually(lambda: len(messages._engine._inbox.queue) == 9)
                 await messages.drain()
     await js.publish("s.a", b"late")
 
@@ -158,7 +158,7 @@ async def test_draining_wakes_who_waits(js: JetStream) -> None:
     consumer = await looked_up(js)
     async with consumer.messages() as messages:
         waiting = asyncio.ensure_future(anext(messages))
-        await eventually(lambda: messages._pulling.pending.messages > 0)
+        await eventually(lambda: messages._engine.budget.messages > 0)
         await messages.drain()
 
         with pytest.raises(StopAsyncIteration):
@@ -171,7 +171,7 @@ async def test_stopping_gives_back_what_was_not_handed_out(js: JetStream) -> Non
     await publish_many(js, range(10))
     async with consumer.messages(max_messages=10) as messages:
         await anext(messages)
-        await eventually(lambda: len(messages._pulling._inbox.queue) == 9)
+        await eventually(lambda: len(messages._engine._inbox.queue) == 9)
 
     again = []
     async with asyncio.timeout(1):
@@ -217,10 +217,10 @@ async def test_a_silent_server_is_asked_again_or_is_the_end(
     consumer = await looked_up(js)
     async with consumer.messages(resilient=resilient, **QUICK) as messages:
         waiting = asyncio.ensure_future(anext(messages))
-        await eventually(lambda: messages._pulling.pending.messages > 0)
-        inbox = messages._pulling._inbox.subject
+        await eventually(lambda: messages._engine.budget.messages > 0)
+        inbox = messages._engine._inbox.subject
         server.freeze()
-        await eventually(lambda: waiting.done() or messages._pulling._inbox.subject != inbox)
+        await eventually(lambda: waiting.done() or messages._engine._inbox.subject != inbox)
         server.thaw()
         if resilient:
             await js.publish("s.a", b"1")
@@ -237,10 +237,10 @@ async def test_a_restart_is_not_noticed_while_the_consumer_is_there(
     consumer = await looked_up(js)
     async with consumer.messages(resilient=resilient, heartbeat=5, expires=30) as messages:
         waiting = asyncio.ensure_future(anext(messages))
-        await eventually(lambda: messages._pulling.pending.messages > 0)
+        await eventually(lambda: messages._engine.budget.messages > 0)
         server.kill()
         await asyncio.to_thread(server.start)
-        await js.link.connected()
+        await js.connection.wait_connected()
         await js.publish("s.a", b"1")
 
         async with asyncio.timeout(2):
@@ -254,7 +254,7 @@ async def test_a_consumer_that_did_not_survive_a_restart_is_the_end(
     consumer = await looked_up(js, mem_storage=True)
     async with consumer.messages(resilient=resilient) as messages:
         waiting = asyncio.ensure_future(anext(messages))
-        await eventually(lambda: messages._pulling.pending.messages > 0)
+        await eventually(lambda: messages._engine.budget.messages > 0)
         server.kill()
         shut_away = server._directory / "jetstream" / "$G" / "streams" / "S" / "obs"
         for path in sorted(shut_away.rglob("*"), reverse=True):
@@ -294,7 +294,7 @@ async def test_what_no_ack_is_wanted_for_is_not_acked(js: JetStream) -> None:
         await delivery.ack(confirm=True)
         await delivery.in_progress(confirm=True)
         await delivery.nak()
-        await js.link.round_trip(5)
+        await js.connection.ping(5)
 
     assert acks == []
 

@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
-from rebaser_core.jetstream.connection.fast_client import QuickClient, directly
+from rebaser_core.jetstream.connection.fast_client import FastClient, inline_callback
 
 WORDS = st.text(st.sampled_from("abc.ABC$_-"), min_size=1, max_size=20)
 VALUES = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20)
@@ -58,7 +58,7 @@ async def heard(
     def receive(message: Msg) -> None:
         found.append((message.subject, message.reply, message.data, message.headers))
 
-    callback = directly(receive)
+    callback = inline_callback(receive)
     client._subs[1] = Subscription(client, 1, ">", cb=callback)
     client._subs[1]._start(None)
     if pauses is None:
@@ -97,7 +97,7 @@ def cut(stream: bytes, places: list[int]) -> list[bytes]:
 def test_what_is_read_is_the_same_however_it_is_cut(stream, places):
     async def both() -> None:
         expected = await heard(offline(Client()), [stream])
-        assert await heard(offline(QuickClient()), cut(stream, places)) == expected
+        assert await heard(offline(FastClient()), cut(stream, places)) == expected
 
     asyncio.run(both())
 
@@ -109,7 +109,7 @@ def test_messages_keep_their_order_whatever_has_to_wait_for_its_turn(stream, pla
 
     async def both() -> None:
         expected = await heard(offline(Client()), [stream])
-        assert await heard(offline(QuickClient()), cut(stream, places), pauses) == expected
+        assert await heard(offline(FastClient()), cut(stream, places), pauses) == expected
 
     asyncio.run(both())
 
@@ -119,7 +119,7 @@ def test_messages_keep_their_order_whatever_has_to_wait_for_its_turn(stream, pla
 def test_what_is_published_means_the_same(subject, reply, payload, headers):
     async def both() -> None:
         sent = []
-        for client in (offline(Client()), offline(QuickClient())):
+        for client in (offline(Client()), offline(FastClient())):
             await client.publish(subject, payload, reply, headers)
             [command] = client._pending
             head, _, body = command.partition(b"\r\n")
@@ -131,7 +131,7 @@ def test_what_is_published_means_the_same(subject, reply, payload, headers):
 
 
 async def test_what_nats_py_refuses_is_refused():
-    client = offline(QuickClient())
+    client = offline(FastClient())
     for subject, reply, payload, headers, error in (
         ("", "", b"", None, nats.errors.BadSubjectError),
         ("a b", "", b"", None, nats.errors.BadSubjectError),
@@ -154,11 +154,11 @@ async def test_a_line_that_is_no_message_ends_the_reading():
         b"HMSG a 1 2\r\n",
     ):
         with pytest.raises(nats.errors.ProtocolError):
-            await offline(QuickClient())._ps.parse(line)
+            await offline(FastClient())._ps.parse(line)
 
 
 async def test_an_error_of_whoever_receives_is_reported_and_the_next_message_comes():
-    client, errors, found = offline(QuickClient()), [], []
+    client, errors, found = offline(FastClient()), [], []
 
     def report(_: object, told: dict[str, object]) -> None:
         errors.append(told["exception"])
@@ -169,7 +169,7 @@ async def test_an_error_of_whoever_receives_is_reported_and_the_next_message_com
             raise ValueError("not this one")
 
     asyncio.get_running_loop().set_exception_handler(report)
-    client._subs[1] = Subscription(client, 1, ">", cb=directly(receive))
+    client._subs[1] = Subscription(client, 1, ">", cb=inline_callback(receive))
     await client._ps.parse(b"MSG a 1 1\r\n1\r\nMSG a 1 1\r\n2\r\n")
 
     assert found == [b"1", b"2"]
@@ -177,13 +177,13 @@ async def test_an_error_of_whoever_receives_is_reported_and_the_next_message_com
 
 
 async def test_what_is_left_of_a_connection_that_was_given_up_is_not_read_into_the_next():
-    client, found = offline(QuickClient()), []
+    client, found = offline(FastClient()), []
 
     def receive(message: Msg) -> None:
         found.append(message.data)
         client._ps.reset()  # as `force_reconnect` does
 
-    client._subs[1] = Subscription(client, 1, ">", cb=directly(receive))
+    client._subs[1] = Subscription(client, 1, ">", cb=inline_callback(receive))
     await client._ps.parse(b"MSG a 1 1\r\n1\r\nMSG a 1 1\r\n2\r\nMSG a 1")
     assert found == [b"1"]
 
@@ -192,11 +192,13 @@ async def test_what_is_left_of_a_connection_that_was_given_up_is_not_read_into_t
 
 
 async def test_what_still_comes_of_a_connection_that_was_given_up_is_for_nobody():
-    client, found = offline(QuickClient()), []
-    client._subs[1] = Subscription(client, 1, ">", cb=directly(lambda m: found.append(m.data)))
+    client, found = offline(FastClient()), []
+    client._subs[1] = Subscription(
+        client, 1, ">", cb=inline_callback(lambda m: found.append(m.data))
+    )
     client._transport = TcpTransport()
     client._transport._io_reader = reader = asyncio.StreamReader()
-    client._cutter.shorten(reader)
+    client._fast_parser.attach(reader)
     reader.feed_data(b"MSG a 1 1\r\n1\r\nMSG a")
     client._ps.reset()
     reader.feed_data(b" 1 1\r\n2\r\n")

@@ -8,10 +8,10 @@ import nats.errors
 import pytest
 from nats.aio.msg import Msg
 
-from rebaser_core.jetstream import JetStream, PullConsumer, Unreachable, is_sendable
-from rebaser_core.jetstream.connection.connection import Link
-from rebaser_core.jetstream.connection.fast_client import QuickClient
-from rebaser_core.jetstream.consumers.ordered_consumers import OrderedConsumer
+from rebaser_core.jetstream import JetStream, NatsUnreachable, PullConsumer, is_sendable
+from rebaser_core.jetstream.connection.connection import Connection
+from rebaser_core.jetstream.connection.fast_client import FastClient
+from rebaser_core.jetstream.consumers.ordered_consumers import OrderedPushConsumer
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.helpers.raw_client import RawClient
@@ -40,7 +40,7 @@ def test_random_frames_are_heard_as_they_were_sent() -> None:
 @pytest.mark.parametrize("line", [b"MSG a 1 x", b"MSG\ta 1 0", b"HMSG a 1 2", b"?"])
 async def test_reading_ends_where_the_next_frame_cannot_be_found(line: bytes) -> None:
     """Then the connection is made anew."""
-    client = random_frames.offline(QuickClient())
+    client = random_frames.offline(FastClient())
     with pytest.raises(nats.errors.ProtocolError):
         await client._ps.parse(line + b"\r\n")
 
@@ -57,10 +57,10 @@ async def test_nobody_but_who_was_asked_can_answer(
 
     await js.nc.subscribe("question", cb=hear)
     await js.nc.subscribe("anything.>", cb=hear)
-    answer = await js.link.asked("question")
+    answer = await js.connection.send_request("question")
     await eventually(lambda: heard == ["question"])
 
-    [token] = js.link._answers
+    [token] = js.connection._pending
     for sid in (b"1", b"2", b"3"):
         stranger.publish(b"anything." + token.encode() + blank + sid, b'{"seq": 1, "stream": "S"}')
     await stranger.arrived()
@@ -70,15 +70,15 @@ async def test_nobody_but_who_was_asked_can_answer(
 
 
 async def test_an_answer_on_another_subject_is_none(js: JetStream) -> None:
-    answer = await js.link.asked("nobody")
-    [token] = js.link._answers
-    js.link._answered(Msg(js.nc, f"anything.{token}"))
+    answer = await js.connection.send_request("nobody")
+    [token] = js.connection._pending
+    js.connection._on_reply(Msg(js.nc, f"anything.{token}"))
 
-    assert js.link._answers[token] is answer
+    assert js.connection._pending[token] is answer
 
 
 async def test_inboxes_tell_nothing_of_one_another(js: JetStream) -> None:
-    inboxes = [js.link.new_inbox() for _ in range(100)]
+    inboxes = [js.connection.new_inbox() for _ in range(100)]
 
     assert len({inbox[:20] for inbox in inboxes}) == 100
     assert all(inbox.startswith("_INBOX.") for inbox in inboxes)
@@ -110,14 +110,14 @@ async def test_whatever_is_stored_is_delivered_and_can_be_settled(
 
     stored = [delivery.subject.encode(errors="surrogateescape") for delivery in found]
     assert [subject for subject in subjects if subject not in stored] == []
-    assert js.link.epoch == 0
+    assert js.connection.reconnects == 0
 
 
 async def test_an_ordered_reader_reads_past_whatever_is_stored(
     js: JetStream, stranger: RawClient
 ) -> None:
     await filled(js)
-    async with OrderedConsumer(js, "S") as reader:
+    async with OrderedPushConsumer(js, "S") as reader:
         for number in range(200):
             chance = random.Random(number)
             name = random_frames.odd(chance).translate(None, b".*>")
@@ -132,7 +132,7 @@ async def test_an_ordered_reader_reads_past_whatever_is_stored(
 
     assert numbers(found) == sorted(numbers(found))
     assert len(found) > 100
-    assert js.link.epoch == 0
+    assert js.connection.reconnects == 0
 
 
 async def test_headers_are_read_without_loss_of_their_names(
@@ -145,7 +145,7 @@ async def test_headers_are_read_without_loss_of_their_names(
     await stranger.arrived()
 
     stored = await js.get_message("S", sequence=1)
-    async with OrderedConsumer(js, "S") as reader:
+    async with OrderedPushConsumer(js, "S") as reader:
         delivered = (await anext(reader)).headers
     assert stored is not None
     assert stored.headers == delivered
@@ -166,25 +166,25 @@ async def test_a_connection_that_is_closed_for_one_message_is_made_anew(
     await js.nc._send_command(command)
     await js.nc._flush_pending()
 
-    await eventually(lambda: Link.of(js.nc).epoch == 1 and js.link.up)
+    await eventually(lambda: Connection.of(js.nc).reconnects == 1 and js.connection.is_connected)
     assert (await js.publish("s.a")).sequence == 1
 
 
 async def test_answers_that_nobody_fetches_are_bounded(js: JetStream, monkeypatch) -> None:
-    monkeypatch.setattr("rebaser_core.jetstream.connection.connection._FEW", 10)
-    monkeypatch.setattr("rebaser_core.jetstream.connection.connection._MOST", 20)
-    js.link._many = 10
+    monkeypatch.setattr("rebaser_core.jetstream.connection.connection._MIN_SWEEP", 10)
+    monkeypatch.setattr("rebaser_core.jetstream.connection.connection._MAX_PENDING", 20)
+    js.connection._sweep_threshold = 10
     await js.nc.subscribe("question")
     asked = []
 
     async def ask() -> None:
         while len(asked) < 100:
-            asked.append(await js.link.asked("question"))
+            asked.append(await js.connection.send_request("question"))
 
-    with pytest.raises(Unreachable, match="not answered"):
+    with pytest.raises(NatsUnreachable, match="not answered"):
         await ask()
-    assert len(js.link._answers) < 30
+    assert len(js.connection._pending) < 30
 
     for answer in asked:
         answer.cancel()
-    await js.link.asked("question")
+    await js.connection.send_request("question")

@@ -65,7 +65,7 @@ async def test_what_is_under_way_at_the_end_is_not_lost(js: JetStream, server: N
     fetching = asyncio.create_task(consumer.fetch(1, timeout=0.4))
     await eventually(lambda: waiting(js))
     server.freeze()
-    await js.link.publish("s.a", b"1")
+    await js.connection.publish("s.a", b"1")
     await asyncio.sleep(0.5)
     server.thaw()
 
@@ -134,7 +134,7 @@ async def test_a_restart_while_waiting_is_not_noticed(js: JetStream, server: Nat
     await eventually(lambda: waiting(js))
     server.kill()
     await asyncio.to_thread(server.start)
-    await js.link.connected()
+    await js.connection.wait_connected()
     await js.publish("s.a", b"1")
 
     async with asyncio.timeout(2):

@@ -80,7 +80,7 @@ async def test_a_watch_tells_what_is_there_and_then_what_changes(bucket: KeyValu
         await bucket.delete("a")
         change = await anext(watch)
         assert change is not None
-        assert change.gone
+        assert change.is_deleted
 
 
 async def test_nats_py_reads_what_we_put_and_we_read_what_it_put(bucket: KeyValue) -> None:

@@ -73,9 +73,9 @@ async def test_no_more_is_read_than_the_reader_would_take(
 ) -> None:
     await store.put("a", LARGE)
 
-    assert await store.get("a", at_most=len(LARGE)) == LARGE
+    assert await store.get("a", max_bytes=len(LARGE)) == LARGE
     with pytest.raises(ObjectTooLarge, match=f"{len(LARGE)} octets, over {len(LARGE) - 1}"):
-        await store.get("a", at_most=len(LARGE) - 1)
+        await store.get("a", max_bytes=len(LARGE) - 1)
 
 
 async def test_an_object_with_more_chunks_than_it_says_is_damaged_and_not_read_to_its_end(
@@ -87,7 +87,7 @@ async def test_an_object_with_more_chunks_than_it_says_is_damaged_and_not_read_t
     await js.publish("$O.b.M.YQ==", json.dumps(said).encode(), headers={"Nats-Rollup": "sub"})
 
     with pytest.raises(ObjectDamaged):
-        await store.get("a", at_most=10)
+        await store.get("a", max_bytes=10)
 
 
 async def test_nats_py_reads_what_we_put_and_we_read_what_it_put(

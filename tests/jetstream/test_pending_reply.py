@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_core.jetstream import JetStream, Unreachable, WrongLastSequence
+from rebaser_core.jetstream import JetStream, NatsUnreachable, WrongLastSequence
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 
@@ -13,7 +13,7 @@ async def nothing_expected(js: JetStream) -> None:
     """No answer is waited for any more, and nothing of a question is left."""
 
     async def empty() -> bool:
-        return not js.link._answers
+        return not js.connection._pending
 
     await eventually(empty)
 
@@ -21,8 +21,8 @@ async def nothing_expected(js: JetStream) -> None:
 async def test_receipts_may_be_awaited_in_any_order(js: JetStream) -> None:
     await js.create_stream(STREAM)
 
-    asked = [await js.publish_ahead("s.a", b"%d" % number) for number in range(100)]
-    sequences = [(await one.answer(5)).sequence for one in reversed(asked)]
+    asked = [await js.publish_async("s.a", b"%d" % number) for number in range(100)]
+    sequences = [(await one.result(5)).sequence for one in reversed(asked)]
 
     assert sequences == list(range(100, 0, -1))
     await nothing_expected(js)
@@ -31,21 +31,21 @@ async def test_receipts_may_be_awaited_in_any_order(js: JetStream) -> None:
 async def test_each_is_stored_only_behind_the_one_it_names(js: JetStream) -> None:
     """By its id: the sequence need not be known."""
     await js.create_stream(STREAM)
-    first = await js.publish_ahead("s.a", message_id="1", expected_last_subject_sequence=0)
-    second = await js.publish_ahead("s.a", message_id="2", expected_last_message_id="1")
-    astray = await js.publish_ahead("s.a", message_id="3", expected_last_subject_sequence=7)
+    first = await js.publish_async("s.a", message_id="1", expected_last_subject_sequence=0)
+    second = await js.publish_async("s.a", message_id="2", expected_last_message_id="1")
+    astray = await js.publish_async("s.a", message_id="3", expected_last_subject_sequence=7)
 
-    assert [(await first.answer(5)).sequence, (await second.answer(5)).sequence] == [1, 2]
+    assert [(await first.result(5)).sequence, (await second.result(5)).sequence] == [1, 2]
     with pytest.raises(WrongLastSequence):
-        await astray.answer(5)
+        await astray.result(5)
 
 
 async def test_one_that_nobody_answers_is_given_up(js: JetStream) -> None:
     await js.nc.subscribe("deaf")
-    asked = await js.publish_ahead("deaf")
+    asked = await js.publish_async("deaf")
 
-    with pytest.raises(Unreachable, match=r"within 0\.01 s"):
-        await asked.answer(0.01)
+    with pytest.raises(NatsUnreachable, match=r"within 0\.01 s"):
+        await asked.result(0.01)
 
 
 async def test_those_that_are_forgotten_do_not_pile_up(js: JetStream) -> None:
@@ -54,8 +54,8 @@ async def test_those_that_are_forgotten_do_not_pile_up(js: JetStream) -> None:
 
     most = 0
     for _ in range(5_000):
-        (await js.publish_ahead("deaf")).forget()
-        most = max(most, len(js.link._answers))
+        (await js.publish_async("deaf")).cancel()
+        most = max(most, len(js.connection._pending))
 
     assert most < 2_000
 
@@ -64,11 +64,11 @@ async def test_all_are_over_when_the_connection_goes_down(
     js: JetStream, server: NatsServer
 ) -> None:
     await js.nc.subscribe("deaf")
-    asked = [await js.publish_ahead("deaf") for _ in range(10)]
+    asked = [await js.publish_async("deaf") for _ in range(10)]
 
     server.kill()
 
     for one in asked:
-        with pytest.raises(Unreachable, match="connection lost"):
-            await one.answer(30)
-        assert one.is_over
+        with pytest.raises(NatsUnreachable, match="connection lost"):
+            await one.result(30)
+        assert one.done

@@ -12,10 +12,10 @@ from rebaser_core.jetstream import (
     JetStream,
     KeyValue,
     Misconfigured,
+    NatsUnreachable,
     ObjectNotFound,
     ObjectStore,
     PullConsumer,
-    Unreachable,
     connected,
 )
 from rebaser_core.jetstream.stores.object_store import CHUNK_SIZE
@@ -103,7 +103,7 @@ async def two_domains(directory: Path, more: str = OBJECTS_OVER_THE_DOMAIN) -> A
         async def linked() -> bool:
             try:
                 await seen.request("INFO", timeout=0.2)
-            except Unreachable:
+            except NatsUnreachable:
                 return False
             return True
 
@@ -140,7 +140,7 @@ async def test_streams_and_messages_are_theirs(accounts: Pair) -> None:
 
     async with seen.stream("S").ordered_consumer("s.a") as reader:
         found = []
-        while (delivery := await reader.next(quiet=0)) is not None:
+        while (delivery := await reader.next(idle_timeout=0)) is not None:
             found.append(delivery)
 
     assert numbers(found) == list(range(300))
@@ -183,7 +183,7 @@ async def test_an_export_with_many_answers_is_pulled_from_in_batches(tmp_path: P
     with running(NatsServer(tmp_path, config)) as server:
         who = ConnectOptions(servers=(server.url,), user="i", password="i", inbox_prefix="forI")
         async with connected(who) as nc:
-            js = JetStream(nc, api_prefix="fromA", single_answers=False)
+            js = JetStream(nc, api_prefix="fromA", single_reply=False)
             await js.create_stream({"name": "KV_b", "subjects": ["$KV.b.>"]})
             for number in range(100):
                 await KeyValue(js, "b").put("k", b"%d" % number)
@@ -202,7 +202,7 @@ async def test_every_subject_published_begins_with_the_prefix(accounts: Pair) ->
         spied(js, "fromA.>") as kept,
     ):
         await use_everything(js)
-        await js.link.round_trip(5)
+        await js.connection.ping(5)
 
     assert len(kept) > 10
     assert (api, keys, objects) == ([], [], [])
@@ -269,7 +269,7 @@ async def test_where_a_put_cannot_cross_nothing_is_written_and_nothing_destroyed
         await ObjectStore(domains.local, "b").ensure()
 
         for attempt in (here.put("a", b"2"), here.delete("a")):
-            with pytest.raises(Unreachable):
+            with pytest.raises(NatsUnreachable):
                 await attempt
 
         assert await here.get("a") == b"1"

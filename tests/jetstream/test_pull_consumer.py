@@ -44,7 +44,7 @@ async def test_closing_gives_back_what_was_not_taken(js: JetStream) -> None:
     await durable(js)
     async with PullConsumer(js, "S", "d") as pull, PullConsumer(js, "S", "d") as other:
         first = await pull.take(3)
-        await eventually(lambda: len(pull._pulling._inbox.queue) == 2)
+        await eventually(lambda: len(pull._engine._inbox.queue) == 2)
         await pull.close()
 
         async with asyncio.timeout(1):
@@ -63,10 +63,10 @@ async def test_a_restart_of_the_server_is_not_noticed(
     await durable(js)
     async with PullConsumer(js, "S", "d", heartbeat=QUICK) as pull:
         taking = asyncio.create_task(pull.take())
-        await eventually(lambda: pull._pulling.pending.messages == 1)
+        await eventually(lambda: pull._engine.budget.messages == 1)
         getattr(server, how)()
         await asyncio.to_thread(server.start)
-        await js.link.connected()
+        await js.connection.wait_connected()
         await js.publish("s.a", b"1")
 
         async with asyncio.timeout(1):
@@ -78,7 +78,7 @@ async def test_a_deleted_consumer_ends_it_at_once(js: JetStream) -> None:
     await durable(js)
     async with PullConsumer(js, "S", "d") as pull:
         taking = asyncio.create_task(pull.take())
-        await eventually(lambda: pull._pulling.pending.messages == 1)
+        await eventually(lambda: pull._engine.budget.messages == 1)
 
         await js.delete_consumer("S", "d")
 
@@ -94,10 +94,10 @@ async def test_a_frozen_server_is_asked_again(js: JetStream, server: NatsServer)
     await durable(js)
     async with PullConsumer(js, "S", "d", heartbeat=QUICK) as pull:
         taking = asyncio.create_task(pull.take())
-        await eventually(lambda: pull._pulling.pending.messages == 1)
-        inbox = pull._pulling._inbox.subject
+        await eventually(lambda: pull._engine.budget.messages == 1)
+        inbox = pull._engine._inbox.subject
         server.freeze()
-        await eventually(lambda: pull._pulling._inbox.subject != inbox)
+        await eventually(lambda: pull._engine._inbox.subject != inbox)
         server.thaw()
         await js.publish("s.a", b"1")
 
@@ -112,14 +112,14 @@ async def test_impatient_callers_notice_a_lost_pull_too(js: JetStream, server: N
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(QUICK / 2):
                 await pull.take()
-        inbox = pull._pulling._inbox.subject
+        inbox = pull._engine._inbox.subject
         server.freeze()
 
         async def asked_anew() -> bool:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(QUICK / 2):
                     await pull.take()
-            return pull._pulling._lost or pull._pulling._inbox.subject != inbox
+            return pull._engine._stale or pull._engine._inbox.subject != inbox
 
         await eventually(asked_anew)
         server.thaw()

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from rebaser_core.jetstream import JetStream, OrderedPullConsumer, StatusError
-from rebaser_core.jetstream.consumers.ordered_consumers import OrderedConsumer
+from rebaser_core.jetstream.consumers.ordered_consumers import OrderedPushConsumer
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import consumers, filled, numbers, publish_many, send_status, spied
 
-KINDS = pytest.mark.parametrize("kind", [OrderedConsumer, OrderedPullConsumer])
+KINDS = pytest.mark.parametrize("kind", [OrderedPushConsumer, OrderedPullConsumer])
 
 
 @KINDS
@@ -23,7 +23,7 @@ async def test_both_kinds_read_everything_in_order(
 
     async with kind(either_js, "S", "s.a") as reader:
         found = [await anext(reader) for _ in range(2000)]
-        assert await reader.next(quiet=0) is None
+        assert await reader.next(idle_timeout=0) is None
         assert reader.resets == 0
 
     assert numbers(found) == list(range(2000))
@@ -44,7 +44,7 @@ async def test_a_gap_is_read_again(js: JetStream, kind: type[OrderedReader]) -> 
 
 async def test_a_gap_that_only_a_heartbeat_tells_is_read_again(js: JetStream) -> None:
     await filled(js, *["s.a"] * 3)
-    async with OrderedConsumer(js, "S", heartbeat=0.1) as reader:
+    async with OrderedPushConsumer(js, "S", heartbeat=0.1) as reader:
         await reader.next()
         await eventually(lambda: len(reader._inbox.queue) == 2)
         reader._inbox.queue.clear()
@@ -82,7 +82,7 @@ async def test_a_frozen_server_is_waited_for(
             await asyncio.wait([reading], timeout=0.5)
             server.thaw()
             found.append(await reading)
-        assert await reader.next(quiet=0) is None
+        assert await reader.next(idle_timeout=0) is None
         assert len(await consumers(js)) == 1
 
     assert numbers(found) == list(range(100))
@@ -90,7 +90,7 @@ async def test_a_frozen_server_is_waited_for(
 
 async def test_flow_control_is_answered_when_it_is_reached(js: JetStream) -> None:
     await filled(js, "s.a")
-    async with OrderedConsumer(js, "S", heartbeat=5) as reader, spied(js, "fc.>") as answers:
+    async with OrderedPushConsumer(js, "S", heartbeat=5) as reader, spied(js, "fc.>") as answers:
         inbox = reader._inbox
         await eventually(lambda: len(inbox.queue) == 1)
         await send_status(js, inbox.subject, "100 FlowControl Request", "fc.1")
@@ -98,7 +98,7 @@ async def test_flow_control_is_answered_when_it_is_reached(js: JetStream) -> Non
             stalled = {"Nats-Consumer-Stalled": subject}
             await send_status(js, inbox.subject, "100 Idle Heartbeat", **stalled)
         await eventually(lambda: len(inbox.queue) == 4)
-        await js.link.round_trip(5)
+        await js.connection.ping(5)
         assert answers == [], "the message in front was not handed out yet"
 
         assert int((await anext(reader)).payload) == 1
@@ -112,15 +112,15 @@ async def test_flow_control_that_nobody_hears_does_not_hold_it_up(js: JetStream)
     """As under a prefix whose account exports no flow control: it goes on behind the cursor."""
     await filled(js, storage="memory")
     for _ in range(400):
-        await js.link.publish("s.a", bytes(50_000))
+        await js.connection.publish("s.a", bytes(50_000))
     await js.publish("s.a")
-    async with OrderedConsumer(js, "S", heartbeat=0.1) as reader:
-        reader._flow._link = Silent()
+    async with OrderedPushConsumer(js, "S", heartbeat=0.1) as reader:
+        reader._flow_control._connection = Silent()
         count = 0
         async with asyncio.timeout(20):
             while count < 401:
                 await anext(reader)
-                reader._flow._link = Silent()
+                reader._flow_control._connection = Silent()
                 count += 1
 
     assert reader.resets > 0

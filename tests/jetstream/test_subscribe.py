@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rebaser_core.jetstream import (
-    AnswersMissed,
     ConsumerNotFound,
+    FlowControlIgnored,
     HeartbeatsMissed,
     JetStream,
     JetStreamError,
@@ -19,8 +19,8 @@ from rebaser_core.jetstream import (
     pull_subscribe,
     subscribe,
 )
-from rebaser_core.jetstream.connection.connection import Link
-from rebaser_core.jetstream.consumers.consumer_spec import Wish
+from rebaser_core.jetstream.connection.connection import Connection
+from rebaser_core.jetstream.consumers.consumer_spec import ConsumerSpec
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import (
@@ -54,7 +54,7 @@ WATCHED = {"idle_heartbeat": HEARTBEAT, "flow_control": True}
 )
 def test_a_wish_that_contradicts_itself_is_refused(wish: dict[str, Any], why: str) -> None:
     with pytest.raises(Misconfigured, match=why):
-        Wish(**({"subject": "s.a"} if wish else {}), **wish)
+        ConsumerSpec(**({"subject": "s.a"} if wish else {}), **wish)
 
 
 PUSH = {"deliver_subject": "to.d", "filter_subject": "s.a"}
@@ -226,7 +226,7 @@ async def test_a_consumer_that_cannot_be_deleted_after_draining_is_an_alarm(
     await filled(js)
     alarms: list[JetStreamError] = []
     js.timeout = 0.2
-    subscription = await subscribe(js, "s.a", alarm=alarms.append)
+    subscription = await subscribe(js, "s.a", on_warning=alarms.append)
     await subscription.drain()
     server.freeze()
 
@@ -240,7 +240,7 @@ async def test_silence_is_an_alarm_after_three_heartbeats(
 ) -> None:
     await filled(js)
     alarms: list[JetStreamError] = []
-    async with await subscribe(js, "s.a", config=WATCHED, alarm=alarms.append) as subscription:
+    async with await subscribe(js, "s.a", config=WATCHED, on_warning=alarms.append) as subscription:
         waiting = asyncio.ensure_future(anext(subscription))
         await asyncio.sleep(0.5)
         assert alarms == [], "heartbeats came"
@@ -259,13 +259,13 @@ async def test_the_alarm_rests_while_there_is_no_connection(
     await filled(js)
     alarms: list[JetStreamError] = []
     subscription = await subscribe(
-        js, "s.a", durable="d", config={**WATCHED, "mem_storage": False}, alarm=alarms.append
+        js, "s.a", durable="d", config={**WATCHED, "mem_storage": False}, on_warning=alarms.append
     )
     waiting = asyncio.ensure_future(anext(subscription))
     server.kill()
     await asyncio.sleep(0.6)
     await asyncio.to_thread(server.start)
-    await js.link.connected()
+    await js.connection.wait_connected()
     await js.publish("s.a", b"1")
 
     assert int((await waiting).payload) == 1
@@ -277,7 +277,7 @@ async def test_the_alarm_rests_while_there_is_no_connection(
 async def test_a_gap_is_an_alarm_but_not_for_a_queue(js: JetStream, queue: str | None) -> None:
     await filled(js, "s.a", "s.a")
     alarms: list[JetStreamError] = []
-    async with await subscribe(js, "s.a", queue=queue, alarm=alarms.append) as subscription:
+    async with await subscribe(js, "s.a", queue=queue, on_warning=alarms.append) as subscription:
         await eventually(lambda: len(subscription._inbox.queue) == 2)
         subscription._inbox.queue.popleft()
         await anext(subscription)
@@ -307,7 +307,7 @@ async def test_flow_control_is_answered_when_reached_and_at_each_reminder(js: Je
             stalled = {"Nats-Consumer-Stalled": subject}
             await send_status(js, inbox.subject, "100 Idle Heartbeat", **stalled)
         await eventually(lambda: len(inbox.queue) == 4)
-        await js.link.round_trip(5)
+        await js.connection.ping(5)
         assert answers == [], "the message in front was not handed out yet"
 
         await anext(subscription)
@@ -320,22 +320,22 @@ async def test_an_answer_to_flow_control_that_gets_lost_is_given_again(js: JetSt
     """Each heartbeat reminds of it; a subscription that answered once would be silent for ever."""
     await filled(js, storage="memory")
     for _ in range(300):
-        await js.link.publish("s.a", bytes(50_000))
+        await js.connection.publish("s.a", bytes(50_000))
     config = {**WATCHED, "ack_policy": "none"}
     async with await subscribe(js, "s.a", config=config) as subscription:
-        flow = subscription._flow
-        flow._link = Forgetful(js.link)
+        flow = subscription._flow_control
+        flow._connection = Forgetful(js.connection)
         async with asyncio.timeout(20):
             for _ in range(300):
                 await anext(subscription)
 
-    assert flow._link.lost > 0
+    assert flow._connection.lost > 0
 
 
 class Forgetful:
     """A link that loses the first word on each subject."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Connection) -> None:
         self._link = link
         self._seen: set[str] = set()
         self.lost = 0
@@ -352,10 +352,12 @@ async def test_answers_to_flow_control_that_stay_unheard_are_an_alarm(js: JetStr
     await filled(js)
     alarms: list[JetStreamError] = []
     config = {"idle_heartbeat": HEARTBEAT, "ack_policy": "none"}
-    subscription = await subscribe(js, "s.a", config=config, alarm=alarms.append, misses=1)
+    subscription = await subscribe(
+        js, "s.a", config=config, on_warning=alarms.append, missed_heartbeats=1
+    )
     async with subscription:
         reading = asyncio.ensure_future(anext(subscription))
-        while not any(isinstance(alarm, AnswersMissed) for alarm in alarms):
+        while not any(isinstance(alarm, FlowControlIgnored) for alarm in alarms):
             stalled = {"Nats-Consumer-Stalled": "fc.1"}
             await send_status(js, subscription._inbox.subject, "100 Idle Heartbeat", **stalled)
             await asyncio.sleep(0.01)

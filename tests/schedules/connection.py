@@ -9,7 +9,7 @@ from typing import Any
 import nats.errors
 from nats.aio.msg import Msg
 
-from rebaser_core.jetstream.connection.connection import Link
+from rebaser_core.jetstream.connection.connection import Connection
 from tests.schedules.broker import Broker, Session
 from tests.schedules.loop import Process
 
@@ -83,7 +83,7 @@ class Client:
         self.is_closed = False
         self._transport = None
         """Nothing waits to be sent: what is published is on its way at once."""
-        Link.of(self)._listeners = Ordered()
+        Connection.of(self)._listeners = Ordered()
 
     @property
     def is_connected(self) -> bool:

@@ -6,10 +6,10 @@ from typing import Any
 from unittest import mock
 
 from rebaser_client import request_publisher
-from rebaser_core.commits import Claim
+from rebaser_core.commits import DvuClaim
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import AckSubject
-from rebaser_core.jetstream.api_base import Api
+from rebaser_core.jetstream.api_base import JetStreamRequests
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
 from rebaser_core.jetstream.messages.status_message import is_delivery
 from rebaser_server.cluster import task_lease, task_runner
@@ -35,15 +35,20 @@ def without_compare_and_swap() -> AbstractContextManager[Any]:
     """W7: whoever believes to own the log can write it."""
 
     def unconditional(real: Any) -> Any:
-        async def publish(self: Api, subject: str, payload: bytes = b"", **options: Any) -> Any:
+        async def publish(
+            self: JetStreamRequests, subject: str, payload: bytes = b"", **options: Any
+        ) -> Any:
             options.pop("expected_last_subject_sequence", None)
             options.pop("expected_last_message_id", None)
             return await real(self, subject, payload, **options)
 
         return publish
 
-    ways = {name: unconditional(getattr(Api, name)) for name in ("publish", "publish_ahead")}
-    return mock.patch.multiple(Api, **ways)
+    ways = {
+        name: unconditional(getattr(JetStreamRequests, name))
+        for name in ("publish", "publish_async")
+    }
+    return mock.patch.multiple(JetStreamRequests, **ways)
 
 
 def without_remembering_the_need() -> AbstractContextManager[Any]:
@@ -71,7 +76,7 @@ def without_knowing_what_was_handled() -> AbstractContextManager[Any]:
 
 def without_minding_gaps() -> AbstractContextManager[Any]:
     """W6: a request that was skipped is later taken for handled, and deleted."""
-    real = OrderedReader._queued
+    real = OrderedReader._next_buffered
 
     async def queued(self: OrderedReader) -> Any:
         first = next(filter(is_delivery, self._inbox.queue), None)
@@ -97,7 +102,7 @@ def deleting_before_committing() -> AbstractContextManager[Any]:
 def with_results_of_any_claim() -> AbstractContextManager[Any]:
     """D4: the result of an update is taken whether or not its claim stands."""
 
-    async def settle(self: Settling, claim: Claim, *found: Any) -> bool:
+    async def settle(self: Settling, claim: DvuClaim, *found: Any) -> bool:
         address = await self._placed(claim, *found) if len(found[1]) else None
         async with self._own.lock:
             await self._commit(claim, address, *found[1:])
@@ -109,7 +114,7 @@ def with_results_of_any_claim() -> AbstractContextManager[Any]:
 def looking_at_the_claim_too_early() -> AbstractContextManager[Any]:
     """D4: whether the claim stands is looked at as results are placed, and not again."""
 
-    async def settle(self: Settling, claim: Claim, *found: Any) -> bool:
+    async def settle(self: Settling, claim: DvuClaim, *found: Any) -> bool:
         if self._own.state.head.claim != claim:
             return False
         address = await self._placed(claim, *found) if len(found[1]) else None
@@ -186,7 +191,7 @@ def without_an_end_of_branches() -> AbstractContextManager[Any]:
 @contextmanager
 def without_tasks_from_clients() -> Iterator[None]:
     """C2: a request is stored, and nobody is told."""
-    with mock.patch.object(request_publisher, "publish_task", _yes):
+    with mock.patch.object(request_publisher, "ensure_task", _yes):
         yield
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
-from rebaser_core.pause_record import Scope
+from rebaser_core.pause_record import PauseScope
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseBook
 from tests.chaos.history import History
@@ -39,7 +39,7 @@ class Operator(Asker):
         for pausing in self._pausings:
             await asyncio.sleep(pausing.pause)
             await self._cued(pausing.cue)
-            scope = Scope(*list(self._sheets)[pausing.change_set][: pausing.breadth])
+            scope = PauseScope(*list(self._sheets)[pausing.change_set][: pausing.breadth])
             with suppress(JetStreamError):
                 await book.pause(scope)
                 await asyncio.sleep(pausing.seconds)

@@ -36,7 +36,7 @@ def write_down(history: History, broker: Broker, subjects: Subjects, left: Left)
         left=left.get("requests", ()),
         last_sequence=broker.streams[subjects.requests_stream].last_sequence,
         first_lines={
-            str(subjects.change_set_of(subject)): next(iter(lines))
+            str(subjects.parse_change_set(subject)): next(iter(lines))
             for subject, lines in commits.items()
         },
         details=left,

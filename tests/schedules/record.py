@@ -106,7 +106,7 @@ class Record:
             self.moment(moment, session)
 
     def _change_set(self, stored: Stored) -> str:
-        return str(self._subjects.change_set_of(stored.subject))
+        return str(self._subjects.parse_change_set(stored.subject))
 
     def _request(self, stored: Stored) -> None:
         self.verdict.requests += 1
@@ -121,7 +121,7 @@ class Record:
 
     def _commit(self, stored: Stored) -> str:
         """Write the line down; which moment it is."""
-        commit = Commit.decode(stored.headers, stored.payload).wire()
+        commit = Commit.decode(stored.headers, stored.payload).to_wire()
         change_set, head, handled = self._change_set(stored), commit["head"], commit.get("handled")
         if isinstance(handled, dict):
             handled.pop("updates", None)  # the judge goes by what was sent

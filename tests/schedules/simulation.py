@@ -81,7 +81,7 @@ class World:
             stack.enter_context(settled(self._seed, self._loop))
             stack.enter_context(told(self.record.logged))
             stack.enter_context(
-                mock.patch.object(connect, "SecuredClient", partial(Client, self._broker))
+                mock.patch.object(connect, "TlsClient", partial(Client, self._broker))
             )
             # However many lines go out at once: nothing depends on nobody else writing.
             at_once = random.Random(f"at once {self._seed}").choice((1, 2, 8))
@@ -201,7 +201,7 @@ class World:
         history = self.record.history
         for branch in self._branches:
             record = await Registry(js, self._subjects).change_set(branch)
-            history.add(Kind.RECORD, change_set=str(branch), record=record.wire())
+            history.add(Kind.RECORD, change_set=str(branch), record=record.to_wire())
         for change_set in (*self._sheets, *self._branches):
             state = await self._state(js, change_set)
             if state.head.closing is None:

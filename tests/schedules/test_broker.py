@@ -15,10 +15,10 @@ from rebaser_core.jetstream import (
     ConnectOptions,
     Delivery,
     JetStream,
-    OrderedConsumer,
+    NatsUnreachable,
+    OrderedPushConsumer,
     PullConsumer,
     SubjectFull,
-    Unreachable,
     WrongLastSequence,
     connected,
 )
@@ -60,7 +60,7 @@ async def _refused(call: Awaitable[Any]) -> Any:
         return await call
     except (SubjectFull, WrongLastSequence) as error:
         return type(error).__name__, error.code, error.err_code
-    except Unreachable:
+    except NatsUnreachable:
         return "unreachable"
 
 
@@ -224,10 +224,10 @@ async def readers_get_all_in_order(js: JetStream) -> Any:
     for subject in ("l.a", "l.b", "l.a"):
         await js.publish(subject)
     await js.delete_message("L", 1)
-    async with OrderedConsumer(js, "L", "l.a") as reader:
-        read = [_seen(await reader.next(quiet=SOON)), await reader.next(quiet=SOON)]
+    async with OrderedPushConsumer(js, "L", "l.a") as reader:
+        read = [_seen(await reader.next(idle_timeout=SOON)), await reader.next(idle_timeout=SOON)]
         await js.publish("l.a")
-        read.append(_seen(await reader.next(quiet=SOON)))
+        read.append(_seen(await reader.next(idle_timeout=SOON)))
     gone = (await js.stream_info("L"))["state"]["consumer_count"]
     return read, reader.pending, gone
 
@@ -237,9 +237,9 @@ async def the_last_of_each_subject_are_read(js: JetStream) -> Any:
     for subject in ("l.a", "l.b", "l.a", "l.c"):
         await js.publish(subject, b"payload", headers={"X": subject})
     policy = {"deliver_policy": "last_per_subject", "headers_only": True}
-    async with OrderedConsumer(js, "L", **policy) as reader:
+    async with OrderedPushConsumer(js, "L", **policy) as reader:
         read = []
-        while (delivery := await reader.next(quiet=0)) is not None:
+        while (delivery := await reader.next(idle_timeout=0)) is not None:
             read.append((_seen(delivery), delivery.headers["X"], delivery.payload, reader.pending))
             if not reader.pending:
                 break
@@ -248,7 +248,7 @@ async def the_last_of_each_subject_are_read(js: JetStream) -> Any:
 
 async def nobody_listens(js: JetStream) -> Any:
     """Which is told at once."""
-    return await _refused(js.link.request("nobody.here", timeout=60))
+    return await _refused(js.connection.request("nobody.here", timeout=60))
 
 
 QUESTIONS: tuple[Question, ...] = (
@@ -282,7 +282,7 @@ async def _asked(question: Question, url: str = "nats://simulated") -> Any:
 def _simulated(question: Question) -> Any:
     loop = Loop(question.__name__)
     broker = Broker(loop, Weather(random.Random(1)), lambda *_: None)
-    with mock.patch.object(connect, "SecuredClient", partial(Client, broker)):
+    with mock.patch.object(connect, "TlsClient", partial(Client, broker)):
         return loop.run(_asked(question))
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from rebaser_client.client import connect
 from rebaser_client.errors import Unreachable as ClientUnreachable
-from rebaser_core.jetstream import ConnectOptions, JetStream, Unreachable, connected
+from rebaser_core.jetstream import ConnectOptions, JetStream, NatsUnreachable, connected
 from rebaser_server.settings.nats_connection import connect_options
 from rebaser_server.settings.settings import Settings
 from tests.helpers.deployment import SCALED, Daemon
@@ -121,7 +121,7 @@ async def test_one_connects_in_every_way_that_nats_has(tmp_path: Path, how: str)
             assert await JetStream(nc).stream_names() == []
         async with connect(server.url, **way.options) as client:
             assert await client._js.stream_names() == []
-        with pytest.raises(Unreachable):
+        with pytest.raises(NatsUnreachable):
             async with connected(connect_options(settings(server, **way.wrong))):
                 pass
 
@@ -177,7 +177,7 @@ async def test_where_tls_is_wanted_no_secret_goes_out_without_it(scheme: str) ->
             tls=ssl.create_default_context() if scheme == "nats" else None,
             connect_timeout=0.5,
         )
-        with pytest.raises(Unreachable, match="TLS is wanted"):
+        with pytest.raises(NatsUnreachable, match="TLS is wanted"):
             async with connected(options):
                 pass
 
@@ -198,13 +198,13 @@ async def test_a_server_whose_certificate_nobody_vouches_for_is_refused(tmp_path
 async def test_a_file_that_holds_no_credentials_is_told_of(tmp_path: Path, content: str) -> None:
     """nats-py would look in it for ever, and nothing else would run."""
     (tmp_path / "creds").write_text(content)
-    with pytest.raises(Unreachable, match="no JWT"):
+    with pytest.raises(NatsUnreachable, match="no JWT"):
         async with connected(ConnectOptions(credentials=tmp_path / "creds")):
             pass
 
 
 async def test_a_seed_that_is_none_is_told_of_without_saying_it() -> None:
-    with pytest.raises(Unreachable, match="seed is none") as told:
+    with pytest.raises(NatsUnreachable, match="seed is none") as told:
         async with connected(ConnectOptions(nkeys_seed="SUhush")):
             pass
     assert "hush" not in str(told.value)
@@ -212,7 +212,7 @@ async def test_a_seed_that_is_none_is_told_of_without_saying_it() -> None:
 
 async def test_who_cannot_connect_does_not_say_the_password_in_the_url() -> None:
     options = ConnectOptions(servers=("nats://me:hush@127.0.0.1:1",), connect_timeout=0.2)
-    with pytest.raises(Unreachable, match=r"nats://127\.0\.0\.1:1") as told:
+    with pytest.raises(NatsUnreachable, match=r"nats://127\.0\.0\.1:1") as told:
         async with connected(options):
             pass
     assert "hush" not in str(told.value) + repr(options)
@@ -224,5 +224,5 @@ def test_a_certificate_that_cannot_be_read_is_told_of_by_its_setting(
 ) -> None:
     (tmp_path / "file.pem").write_text("nothing")
     told = Settings.model_validate({"nats": {"tls": {broken: tmp_path / "file.pem"}}})
-    with pytest.raises(Unreachable, match=r"REBASER_NATS__TLS__\*: .*file\.pem"):
+    with pytest.raises(NatsUnreachable, match=r"REBASER_NATS__TLS__\*: .*file\.pem"):
         connect_options(told)

@@ -8,8 +8,8 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ApiError, ObjectNotFound, ObjectStore
-from rebaser_core.messages import InStore
-from rebaser_core.pause_record import Scope
+from rebaser_core.messages import StoreRef
+from rebaser_core.pause_record import PauseScope
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseBook
 from rebaser_server.commands.cli import main
@@ -106,7 +106,7 @@ async def test_clients_and_rebasers_may_not_and_are_told_so(
                 assert "docs/security.md" in said
         async with connected_as(nats_server, "operator") as js:
             book = PauseBook(js, Subjects())
-            assert await book.of(Scope(*change_set)) is None
+            assert await book.of(PauseScope(*change_set)) is None
 
 
 async def test_a_client_has_its_values_computed_again_and_saved(
@@ -148,5 +148,5 @@ async def test_a_bucket_without_rollups_takes_large_batches_and_nobody_wipes_it(
         await others.delete("another's")
         with pytest.raises(ObjectNotFound):
             await others.get("another's")
-        assert isinstance(address, InStore), "copied to where no client can write"
+        assert isinstance(address, StoreRef), "copied to where no client can write"
         assert not [line for each in daemons for line in each.said("configuration differs")]

@@ -13,13 +13,13 @@ from rebaser_client.client import RebaserClient
 from rebaser_client.request_publisher import publish_request
 from rebaser_core.activities import ActivityKind
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.jetstream import JetStream, Unreachable
+from rebaser_core.jetstream import JetStream, NatsUnreachable
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     Inline,
+    InlineBatch,
     SuccessStatusV2,
-    Updates,
 )
 from rebaser_core.outcome_query import RequestState
 from rebaser_core.subjects import Subjects
@@ -147,7 +147,7 @@ async def enqueue_where_it_does_not_belong(js: JetStream, change_set: ChangeSet)
         id=RequestId(),
         workspace_id=change_set.workspace_id,
         change_set_id=ChangeSetId(),
-        updates_address=Inline(inline=Updates(updates=[])),
+        updates_address=Inline(inline=InlineBatch(updates=[])),
     )
     await publish_request(js, SUBJECTS, change_set, *EnqueueUpdatesRequest.encode(request))
 
@@ -258,8 +258,8 @@ async def test_nothing_is_a_clients_that_is_not_meant_for_it(prepared: NatsServe
     before = await stored(prepared)
     async with connected_as(prepared, "client") as client:
         for subject in NOT_FOR_CLIENTS:
-            with pytest.raises(Unreachable):
-                await client.link.request(subject, b'{"seq": 1}', timeout=0.15)
+            with pytest.raises(NatsUnreachable):
+                await client.connection.request(subject, b'{"seq": 1}', timeout=0.15)
 
     assert await stored(prepared) == before
     assert len(violations(prepared)) == len(NOT_FOR_CLIENTS)
@@ -277,7 +277,7 @@ async def test_a_client_hears_nothing_that_is_not_meant_for_it(prepared: NatsSer
         async with connected_as(prepared, "server") as server:
             await server.publish(SUBJECTS.requests(CHANGE_SET), b"another's request")
             await server.publish(SUBJECTS.commits(CHANGE_SET), b"line")
-        await client.link.round_trip(5)
+        await client.connection.ping(5)
 
     assert heard == []
     assert len(violations(prepared)) == len(HEARD_BY_OTHERS)
@@ -299,7 +299,7 @@ async def test_the_answer_to_a_client_goes_nowhere_but_to_its_account(
     before = await stored(prepared)
     async with connected_as(prepared, "client") as client:
         await client.nc.publish(SUBJECTS.task(CHANGE_SET), b"", reply=target)
-        await client.link.round_trip(5)
+        await client.connection.ping(5)
         await client.publish(SUBJECTS.requests(CHANGE_SET), b"x")  # what was before it is done
 
     after = await stored(prepared)
@@ -338,8 +338,8 @@ async def test_nobody_has_more_than_the_work_takes(
     before = await stored(prepared)
     async with connected_as(prepared, role) as js:
         for subject in subjects:
-            with pytest.raises(Unreachable):
-                await js.link.request(subject, b"{}", timeout=0.15)
+            with pytest.raises(NatsUnreachable):
+                await js.connection.request(subject, b"{}", timeout=0.15)
 
     assert await stored(prepared) == before
     assert len(violations(prepared)) == len(subjects)

@@ -7,38 +7,38 @@ from typing import Any, Final
 from rebaser_core import codecs
 from rebaser_core.activities import Activity, ActivityKind, ActivityV1
 from rebaser_core.commits import (
-    Attempts,
-    Base,
-    Branch,
-    Claim,
-    Closing,
+    BranchState,
+    ClosedState,
     Commit,
     CommitV1,
-    Handled,
-    Head,
-    Outcome,
+    ControlState,
+    DvuClaim,
+    FailedAttempts,
+    ForkPoint,
+    RequestOutcome,
+    SettledRequest,
 )
 from rebaser_core.corrections import Corrections, CorrectionsV1
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.messages import (
-    Computed,
     Correction,
+    DvuResultInfo,
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     EnqueueUpdatesResponse,
     EnqueueUpdatesResponseV1,
     EnqueueUpdatesResponseV2,
+    ErrorDetail,
     ErrorStatus,
-    Failure,
     Inline,
-    InObjectStore,
-    InStore,
+    InlineBatch,
+    ObjectRef,
     ResultFile,
+    StoreRef,
     SuccessStatusV1,
     SuccessStatusV2,
     SuccessV1,
     SuccessV2,
-    Updates,
     UpdatesBatch,
     UpdatesBatchV1,
     UpdatesBatchV2,
@@ -53,14 +53,14 @@ from rebaser_core.outcome_query import (
 )
 from rebaser_core.pause_record import PauseRecord, PauseRecordV1
 from rebaser_core.registry_records import (
-    Application,
+    ApplyAttempt,
+    ChangeSetKind,
     ChangeSetRecord,
     ChangeSetRecordV1,
     ChangeSetRequest,
     ChangeSetRequestV1,
     ChangeSetRequestV2,
-    Kind,
-    Standing,
+    ChangeSetStatus,
     WorkspaceRecord,
     WorkspaceRecordV1,
 )
@@ -74,7 +74,7 @@ from rebaser_core.updates import (
     SetValue,
 )
 from rebaser_core.value_query import (
-    ReadValue,
+    ValueSnapshot,
     ValuesQuery,
     ValuesQueryV1,
     ValuesReply,
@@ -139,47 +139,49 @@ RESULTS: Final = [
     SetComputed(value_id=ONE, failed="ZeroDivisionError: division by zero"),
     SetComputed(value_id=TWO, blocked_by=ONE),
 ]
-COMPUTED: Final = Computed(claim=CLAIM, covers=41, commit=17)
+COMPUTED: Final = DvuResultInfo(claim=CLAIM, covers=41, commit=17)
 DIGEST: Final = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
 
-INLINE: Final = Inline(inline=Updates(updates=EVERY_UPDATE))
-OBJECT: Final = InObjectStore(object=DIGEST)
-STORE: Final = InStore(store=DIGEST)
+INLINE: Final = Inline(inline=InlineBatch(updates=EVERY_UPDATE))
+OBJECT: Final = ObjectRef(object=DIGEST)
+STORE: Final = StoreRef(store=DIGEST)
 CORRECTIONS: Final = (
     Correction(index=0, code="missing-value", detail=f"value {ONE} does not exist"),
     Correction(index=3, code="cycle", detail=f"{SUM}: input {SUM} depends on it; dropped"),
 )
-FAILED: Final = ErrorStatus(error=Failure(message="MalformedMessage: not application/cbor"))
-HEAD: Final = Head(
+FAILED: Final = ErrorStatus(error=ErrorDetail(message="MalformedMessage: not application/cbor"))
+HEAD: Final = ControlState(
     epoch=3,
     owner="rebaser-1/7f3a",
     last_sequence=40,
     dirty_sequence=39,
     clean_sequence=30,
-    claim=Claim(id=CLAIM, covers=39),
+    claim=DvuClaim(id=CLAIM, covers=39),
     dvu_failures=1,
-    attempts=Attempts(sequence=40, count=2, deaths=1),
+    attempts=FailedAttempts(sequence=40, count=2, deaths=1),
 )
 
 PARENT: Final = ChangeSetId.from_str("01JZ8M3Q7V0000000000000005")
-BASE: Final = Base(change_set_id=PARENT, commit=12)
-BRANCHED: Final = Head(
+BASE: Final = ForkPoint(change_set_id=PARENT, commit=12)
+BRANCHED: Final = ControlState(
     epoch=1,
-    branch=Branch(base=BASE, head=PARENT, cursor=14),
-    closing=Closing(standing="applying", request=CLAIM, reason="why", difference=OBJECT, commit=15),
+    branch=BranchState(base=BASE, head=PARENT, cursor=14),
+    closing=ClosedState(
+        standing="applying", request=CLAIM, reason="why", difference=OBJECT, commit=15
+    ),
 )
 RECORD: Final = ChangeSetRecordV1(
     id=REQUEST,
     **WHERE,
     name="Grüße",
-    kind=Kind.BRANCH,
-    standing=Standing.APPLIED,
+    kind=ChangeSetKind.BRANCH,
+    standing=ChangeSetStatus.APPLIED,
     head=PARENT,
     base=BASE,
     created_at="2026-07-01T09:30:00.000Z",
     by="ada",
     closed_at="2026-07-02T09:30:00.125Z",
-    application=Application(request=REQUEST, at_head=CLAIM, commit=15),
+    application=ApplyAttempt(request=REQUEST, at_head=CLAIM, commit=15),
     problem="none",
 )
 
@@ -187,8 +189,8 @@ VALUES_READ: Final = {
     "id": REQUEST,
     "commit": 17,
     "values": [
-        ReadValue(id=ONE, name="net", value=JSON_OF_EVERY_KIND, status="ok"),
-        ReadValue(
+        ValueSnapshot(id=ONE, name="net", value=JSON_OF_EVERY_KIND, status="ok"),
+        ValueSnapshot(
             id=SUM,
             value=None,
             status="blocked",
@@ -218,7 +220,7 @@ def success(address: Any, **more: Any) -> SuccessStatusV2:
     return SuccessStatusV2(success=SuccessV2(updates_performed=address, **more))
 
 
-def commit(handled: Handled | None) -> CommitV1:
+def commit(handled: SettledRequest | None) -> CommitV1:
     return CommitV1(id=REQUEST, previous=16, head=HEAD, handled=handled)
 
 
@@ -245,7 +247,7 @@ class Sample:
         }
 
     def payload(self, content_type: str) -> bytes:
-        return codecs.dumps(content_type, {f"v{self.written.VERSION}": self.written.wire()})
+        return codecs.dumps(content_type, {f"v{self.written.VERSION}": self.written.to_wire()})
 
 
 def _sample(type_name: str, name: str, written: Versioned, read: Versioned | None = None) -> Sample:
@@ -316,10 +318,10 @@ SAMPLES: Final = (
         "Commit",
         "v1",
         commit(
-            Handled(
+            SettledRequest(
                 id=CLAIM,
                 sequence=40,
-                outcome=Outcome.APPLIED,
+                outcome=RequestOutcome.APPLIED,
                 updates=STORE,
                 corrections=CORRECTIONS,
                 covers=39,
@@ -329,7 +331,11 @@ SAMPLES: Final = (
     _sample(
         "Commit",
         "v1-dead",
-        commit(Handled(id=CLAIM, sequence=40, outcome=Outcome.DEAD, message="no such thing")),
+        commit(
+            SettledRequest(
+                id=CLAIM, sequence=40, outcome=RequestOutcome.DEAD, message="no such thing"
+            )
+        ),
     ),
     _sample(
         "Commit",
@@ -338,11 +344,11 @@ SAMPLES: Final = (
             id=REQUEST,
             previous=16,
             head=BRANCHED,
-            handled=Handled(
+            handled=SettledRequest(
                 id=CLAIM,
                 sequence=40,
-                outcome=Outcome.REFUSED,
-                updates=Inline(inline=Updates(updates=EVERY_UPDATE, under=EVERY_UPDATE)),
+                outcome=RequestOutcome.REFUSED,
+                updates=Inline(inline=InlineBatch(updates=EVERY_UPDATE, under=EVERY_UPDATE)),
                 message="refused: change set is applied",
             ),
         ),
@@ -355,7 +361,7 @@ SAMPLES: Final = (
             id=REQUEST,
             **WHERE,
             name="head",
-            kind=Kind.HEAD,
+            kind=ChangeSetKind.HEAD,
             head=WHERE["change_set_id"],
             created_at="2026-07-01T09:30:00Z",
         ),
@@ -404,7 +410,7 @@ SAMPLES: Final = (
         ),
     ),
     _sample("PauseRecord", "v1-all", PauseRecordV1(id=REQUEST, since="2026-07-01T09:30:00.000Z")),
-    _sample("Commit", "v1-head", CommitV1(id=REQUEST, previous=0, head=Head())),
+    _sample("Commit", "v1-head", CommitV1(id=REQUEST, previous=0, head=ControlState())),
     _sample(
         "Activity",
         "v1",

@@ -9,44 +9,44 @@ from hypothesis import strategies as st
 from rebaser_core import codecs
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import (
-    Attempts,
-    Base,
-    Branch,
-    Claim,
-    Closing,
+    BranchState,
+    ClosedState,
     CommitV1,
-    Handled,
-    Head,
-    Outcome,
+    ControlState,
+    DvuClaim,
+    FailedAttempts,
+    ForkPoint,
+    RequestOutcome,
+    SettledRequest,
 )
 from rebaser_core.corrections import CorrectionsV1
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.messages import (
-    Computed,
     Correction,
+    DvuResultInfo,
     EnqueueUpdatesRequestV1,
     EnqueueUpdatesResponseV1,
     EnqueueUpdatesResponseV2,
+    ErrorDetail,
     ErrorStatus,
-    Failure,
     Inline,
-    InObjectStore,
-    InStore,
+    InlineBatch,
+    ObjectRef,
+    StoreRef,
     SuccessStatusV1,
     SuccessStatusV2,
     SuccessV1,
     SuccessV2,
-    Updates,
     UpdatesBatchV2,
 )
 from rebaser_core.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
 from rebaser_core.pause_record import PauseRecordV1
 from rebaser_core.registry_records import (
-    Application,
+    ApplyAttempt,
+    ChangeSetKind,
     ChangeSetRecordV1,
     ChangeSetRequestV2,
-    Kind,
-    Standing,
+    ChangeSetStatus,
     WorkspaceRecordV1,
 )
 from rebaser_core.updates import (
@@ -58,7 +58,7 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
-from rebaser_core.value_query import ReadValue, ValuesQueryV1, ValuesReplyV2
+from rebaser_core.value_query import ValueSnapshot, ValuesQueryV1, ValuesReplyV2
 
 unhurried: Final = settings(deadline=None, max_examples=50)
 
@@ -126,16 +126,18 @@ updates = st.one_of(
     _made(SetComputed, value_id=ids, failed=_maybe(_text), blocked_by=_maybe(ids)),
 )
 _lists = st.lists(updates, max_size=3)
-_computed = _maybe(_made(Computed, claim=request_ids, covers=_counts, commit=_counts))
+_computed = _maybe(_made(DvuResultInfo, claim=request_ids, covers=_counts, commit=_counts))
 addresses = st.one_of(
-    _made(Inline, inline=_made(Updates, updates=_lists, computed=_computed, under=_maybe(_lists))),
-    _made(InObjectStore, object=_digests),
-    _made(InStore, store=_digests),
+    _made(
+        Inline, inline=_made(InlineBatch, updates=_lists, computed=_computed, under=_maybe(_lists))
+    ),
+    _made(ObjectRef, object=_digests),
+    _made(StoreRef, store=_digests),
 )
 _corrections = st.lists(_made(Correction, index=_counts, code=_text, detail=_text), max_size=2).map(
     tuple
 )
-_errors = _made(ErrorStatus, error=_made(Failure, message=_text))
+_errors = _made(ErrorStatus, error=_made(ErrorDetail, message=_text))
 _successes = _made(
     SuccessStatusV2,
     success=_made(
@@ -144,27 +146,27 @@ _successes = _made(
 )
 _where = {"id": request_ids, "workspace_id": workspace_ids, "change_set_id": change_set_ids}
 _handled = _made(
-    Handled,
+    SettledRequest,
     id=request_ids,
     sequence=_counts,
-    outcome=st.sampled_from(Outcome),
+    outcome=st.sampled_from(RequestOutcome),
     updates=_maybe(addresses),
     corrections=_corrections,
     covers=_maybe(_counts),
     message=_maybe(_text),
 )
-_bases = _made(Base, change_set_id=change_set_ids, commit=_counts)
+_bases = _made(ForkPoint, change_set_id=change_set_ids, commit=_counts)
 _heads = _made(
-    Head,
+    ControlState,
     epoch=_counts,
     owner=_text,
-    claim=_maybe(_made(Claim, id=request_ids, covers=_counts)),
-    attempts=_maybe(_made(Attempts, sequence=_counts, count=_counts, deaths=_counts)),
-    branch=_maybe(_made(Branch, base=_bases, head=change_set_ids, cursor=_maybe(_counts))),
+    claim=_maybe(_made(DvuClaim, id=request_ids, covers=_counts)),
+    attempts=_maybe(_made(FailedAttempts, sequence=_counts, count=_counts, deaths=_counts)),
+    branch=_maybe(_made(BranchState, base=_bases, head=change_set_ids, cursor=_maybe(_counts))),
     closing=_maybe(
         _made(
-            Closing,
-            standing=st.sampled_from(Standing).map(str),
+            ClosedState,
+            standing=st.sampled_from(ChangeSetStatus).map(str),
             request=request_ids,
             reason=_maybe(_text),
             difference=_maybe(addresses),
@@ -223,15 +225,15 @@ messages = {
         ChangeSetRecordV1,
         **_where,
         name=_record_names,
-        kind=st.sampled_from(Kind),
-        standing=st.sampled_from(Standing),
+        kind=st.sampled_from(ChangeSetKind),
+        standing=st.sampled_from(ChangeSetStatus),
         head=change_set_ids,
         base=_maybe(_bases),
         created_at=_moments,
         by=_maybe(_text),
         closed_at=_maybe(_moments),
         application=_maybe(
-            _made(Application, request=request_ids, at_head=request_ids, commit=_maybe(_counts))
+            _made(ApplyAttempt, request=request_ids, at_head=request_ids, commit=_maybe(_counts))
         ),
         problem=_maybe(_text),
     ),
@@ -258,7 +260,7 @@ messages = {
         commit=_counts,
         values=st.lists(
             _made(
-                ReadValue,
+                ValueSnapshot,
                 id=ids,
                 value=json_values,
                 status=st.sampled_from(["ok", "failed", "blocked", "pending"]),

@@ -12,9 +12,9 @@ from pydantic import TypeAdapter
 from rebaser_core import codecs, query_protocol
 from rebaser_core.activities import ActivityKind
 from rebaser_core.corrections import CUT, MORE
-from rebaser_core.messages import InObjectStore, UpdatesAddress, UpdatesBatch
+from rebaser_core.messages import ObjectRef, UpdatesAddress, UpdatesBatch
 from rebaser_core.outcome_query import RequestState
-from rebaser_core.streams import StreamOptions, streams
+from rebaser_core.streams import StreamOptions, stream_configs
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import _KINDS, UpdateList
 from rebaser_core.versioning import (
@@ -55,7 +55,7 @@ def test_every_json_block_is_checked():
     [(mark.removeprefix("decode: "), text) for mark, text in BLOCKS if mark.endswith(tuple(TYPES))],
 )
 def test_an_example_decodes(name, text):
-    message = TYPES[name].decode_at_rest(text.encode())
+    message = TYPES[name].decode_stored(text.encode())
 
     assert TYPES[name].decode(*TYPES[name].encode(message)) == message
 
@@ -63,7 +63,7 @@ def test_an_example_decodes(name, text):
 def test_an_address_decodes():
     [text] = blocks("decode: address")
 
-    assert isinstance(TypeAdapter(UpdatesAddress).validate_json(text), InObjectStore)
+    assert isinstance(TypeAdapter(UpdatesAddress).validate_json(text), ObjectRef)
 
 
 def test_updates_decode_and_are_of_every_kind():
@@ -89,14 +89,14 @@ def test_the_complete_example_names_its_subjects():
 
     for subject in (f"rebaser.requests.{where}", f"rebaser.tasks.{where}.process"):
         assert f"`{subject}`" in steps
-        assert str(Subjects().change_set_of(subject)) == where
+        assert str(Subjects().parse_change_set(subject)) == where
 
 
 def test_the_object_is_named_by_its_bytes_and_holds_the_requests_id():
     [text] = blocks("object")
     request = json.loads(blocks("decode: EnqueueUpdatesRequest")[-1])["v1"]
 
-    batch = UpdatesBatch.decode_at_rest(text.encode())
+    batch = UpdatesBatch.decode_stored(text.encode())
 
     assert request["updatesAddress"] == {"object": blake3(text.encode()).hexdigest()}
     assert str(batch.id) == request["id"]
@@ -105,7 +105,7 @@ def test_the_object_is_named_by_its_bytes_and_holds_the_requests_id():
 def test_every_stream_and_subject_is_told():
     told = section("Streams and subjects")
 
-    for config in streams(Subjects(), StreamOptions()):
+    for config in stream_configs(Subjects(), StreamOptions()):
         assert f"`{config['name']}`" in told
         assert config["subjects"][0].removesuffix(">") in told
     assert f"`{Subjects().batches_bucket}`" in told
@@ -123,10 +123,10 @@ def test_every_header_is_told():
         AUTHOR,
         REPLY_VERSION,
         *(
-            query_protocol.READS_PIECES,
-            query_protocol.PATIENCE,
+            query_protocol.ACCEPTS_PIECES,
+            query_protocol.REPLY_TIMEOUT,
             query_protocol.PIECE,
-            query_protocol.ASK_AGAIN,
+            query_protocol.RETRY_AFTER,
         ),
         "traceparent",
     } == set(told)

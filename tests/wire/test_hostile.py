@@ -37,7 +37,7 @@ def decoded(headers, payload, name="EnqueueUpdatesRequest"):
 
 def body(**fields):
     """A request as JSON has it, with `fields` put in or, where `...`, left out."""
-    whole = request(OBJECT).wire() | fields
+    whole = request(OBJECT).to_wire() | fields
     return {"v1": {name: value for name, value in whole.items() if value is not ...}}
 
 
@@ -262,7 +262,7 @@ def test_a_message_id_that_is_not_the_requests_is_malformed():
 
 def test_a_newer_batch_at_rest_is_refused_by_name():
     with pytest.raises(NewerVersion, match="UpdatesBatch: the body is of version 9"):
-        UpdatesBatch.decode_at_rest(b'{"v9":{}}')
+        UpdatesBatch.decode_stored(b'{"v9":{}}')
 
 
 # Shapes are strict.

@@ -41,26 +41,26 @@ def test_a_message_at_rest_tells_its_encoding(name, data, content_type):
 
     payload = TYPES[name].encode(message, content_type)[1]
 
-    assert TYPES[name].decode_at_rest(payload) == message
+    assert TYPES[name].decode_stored(payload) == message
 
 
 @unhurried
 @given(old=old_responses, content_type=content_types)
 def test_an_old_response_keeps_what_it_said(old, content_type):
     headers = ContentInfo(content_type, "EnqueueUpdatesResponse", 1).headers()
-    payload = codecs.dumps(content_type, {"v1": old.wire()})
+    payload = codecs.dumps(content_type, {"v1": old.to_wire()})
 
-    read = EnqueueUpdatesResponse.decode(headers, payload).wire()
+    read = EnqueueUpdatesResponse.decode(headers, payload).to_wire()
 
     if "success" in read["status"]:
         assert read["status"]["success"].pop("corrections") == []
-    assert read == old.wire()
+    assert read == old.to_wire()
 
 
 @unhurried
 @given(value=json_values, content_type=content_types)
 def test_any_json_survives_the_codecs(value, content_type):
-    assert codecs.same(codecs.loads(content_type, codecs.dumps(content_type, value)), value)
+    assert codecs.json_equal(codecs.loads(content_type, codecs.dumps(content_type, value)), value)
 
 
 @unhurried
@@ -72,4 +72,4 @@ def test_the_deepest_value_fits_into_every_message(value, content_type):
 
     payload = codecs.dumps(content_type, response)
 
-    assert codecs.same(codecs.loads(content_type, payload), response)
+    assert codecs.json_equal(codecs.loads(content_type, payload), response)

@@ -14,17 +14,17 @@ import nats.errors
 from nats.aio.client import Client
 
 from rebaser_core.jetstream import deadlines
-from rebaser_core.jetstream.connection.connection import Link
+from rebaser_core.jetstream.connection.connection import Connection
 from rebaser_core.jetstream.connection.message_limits import MAX_CONTROL_LINE
-from rebaser_core.jetstream.connection.nats_errors import honest_cancellation
+from rebaser_core.jetstream.connection.nats_errors import propagate_cancellation
 from rebaser_core.jetstream.connection.tls_client import (
-    SecuredClient,
+    TlsClient,
     check_credentials,
     check_seed,
-    wants_tls,
-    without_secrets,
+    redact_url,
+    requires_tls,
 )
-from rebaser_core.jetstream.errors import Unreachable
+from rebaser_core.jetstream.errors import NatsUnreachable
 
 log: Final = logging.getLogger(__name__)
 
@@ -62,9 +62,9 @@ class ConnectOptions:
     probe_timeout: float = 5.0
 
     @property
-    def shown(self) -> str:
+    def redacted_servers(self) -> str:
         """The servers, for people: without what a URL may have of user and password."""
-        return ", ".join(without_secrets(url) for url in self.servers)
+        return ", ".join(redact_url(url) for url in self.servers)
 
 
 @contextlib.asynccontextmanager
@@ -76,21 +76,21 @@ async def connected(
     A lost connection is made again for ever, a fraction of a second after the
     server is back; so is one that the server closed on account of a message.
     Only the server can end that, by refusing us outright (credentials expired);
-    then whatever uses the connection raises `Unreachable`.
+    then whatever uses the connection raises `NatsUnreachable`.
     Leaving the body closes it, without draining, without raising, in two seconds at most.
 
     Raises:
-        Unreachable: no first connection within `connect_timeout`; says every reason that was met.
+        NatsUnreachable: no first connection within `connect_timeout`; names every reason met.
     """
-    nc = SecuredClient()
+    nc = TlsClient()
     nc.max_control_line = options.max_control_line
-    nc.insists = wants_tls(options.servers, options.tls)
+    nc.tls_required = requires_tls(options.servers, options.tls)
     if options.credentials is not None:
         check_credentials(options.credentials)
     if options.nkeys_seed is not None:
         check_seed(options.nkeys_seed)
-    link = Link.of(nc)
-    link.observed = True
+    link = Connection.of(nc)
+    link.has_callbacks = True
     try:
         await _connect(nc, link, options, on_error)
         probe = asyncio.create_task(_probe(link, options), name="connection probe")
@@ -104,7 +104,7 @@ async def connected(
 
 
 async def _connect(
-    nc: Client, link: Link, options: ConnectOptions, on_error: Callable[[Exception], None]
+    nc: Client, link: Connection, options: ConnectOptions, on_error: Callable[[Exception], None]
 ) -> None:
     reasons: dict[str, Exception] = {}  # each once: a refusal is not hidden by a later reset
     connecting = asyncio.current_task()
@@ -123,28 +123,28 @@ async def _connect(
     async def changed() -> None:
         # what a callback raises ends the reader or the reconnecting of nats-py
         with contextlib.suppress(Exception):
-            await link.changed()
+            await link.notify()
 
     try:
         async with deadlines.within(options.connect_timeout):
-            with honest_cancellation():
+            with propagate_cancellation():
                 await nc.connect(
-                    **_arguments(options),
+                    **_nats_options(options),
                     error_cb=error_cb,
                     disconnected_cb=changed,
                     reconnected_cb=changed,
                     closed_cb=changed,
                 )
     except TimeoutError:
-        raise Unreachable(
-            f"no connection to {options.shown} within {options.connect_timeout} s"
+        raise NatsUnreachable(
+            f"no connection to {options.redacted_servers} within {options.connect_timeout} s"
             + (f": {'; '.join(reasons)}" if reasons else "")
         ) from next(reversed(reasons.values()), None)
     except (nats.errors.Error, OSError) as error:
-        raise Unreachable(f"cannot connect to {options.shown}: {error}") from error
+        raise NatsUnreachable(f"cannot connect to {options.redacted_servers}: {error}") from error
 
 
-def _arguments(options: ConnectOptions) -> dict[str, Any]:
+def _nats_options(options: ConnectOptions) -> dict[str, Any]:
     return {
         "servers": list(options.servers),
         "name": options.name or None,
@@ -165,7 +165,7 @@ def _arguments(options: ConnectOptions) -> dict[str, Any]:
     }
 
 
-async def _probe(link: Link, options: ConnectOptions) -> None:
+async def _probe(link: Connection, options: ConnectOptions) -> None:
     """Make the connection anew when it claims to be up and yet does not answer.
 
     A reader that died (nats-py logs the error and goes on without one) shows in
@@ -173,19 +173,19 @@ async def _probe(link: Link, options: ConnectOptions) -> None:
     """
     while True:
         await asyncio.sleep(options.probe_interval)
-        if not link.up or await _answers(link, options.probe_timeout):
+        if not link.is_connected or await _is_responding(link, options.probe_timeout):
             continue
         log.warning("nats connection does not answer, reconnecting")
         with contextlib.suppress(Exception):  # one that fails is repeated
             await link.nc.force_reconnect()
 
 
-async def _answers(link: Link, timeout: float) -> bool:  # noqa: ASYNC109 - it is the answer
+async def _is_responding(link: Connection, timeout: float) -> bool:  # noqa: ASYNC109 - it is the answer
     try:
-        return await link.round_trip(timeout)
+        return await link.ping(timeout)
     except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the probe
         log.info("nats connection: round trip failed: %r", error)
-        return not link.up  # if it is down, that has been noticed already
+        return not link.is_connected  # if it is down, that has been noticed already
 
 
 async def _close(nc: Client) -> None:

@@ -14,101 +14,101 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import deadlines
-from rebaser_core.jetstream.connection.fast_client import QuickClient, directly
-from rebaser_core.jetstream.connection.message_limits import Room
+from rebaser_core.jetstream.connection.fast_client import FastClient, inline_callback
+from rebaser_core.jetstream.connection.message_limits import MessageLimits
 from rebaser_core.jetstream.connection.nats_errors import (
-    honest_cancellation,
-    translated,
-    translation,
+    propagate_cancellation,
+    translate_error,
+    translate_errors,
 )
-from rebaser_core.jetstream.connection.pending_reply import said
-from rebaser_core.jetstream.errors import Unreachable
+from rebaser_core.jetstream.connection.pending_reply import check_reply
+from rebaser_core.jetstream.errors import NatsUnreachable
 
 log: Final = logging.getLogger(__name__)
 
-POLL: Final = 0.25  # seconds between looks at a connection whose callbacks are not ours
-_FEW: Final = 1_000
-_MOST: Final = 100_000
+POLL_INTERVAL: Final = 0.25  # seconds between looks at a connection whose callbacks are not ours
+_MIN_SWEEP: Final = 1_000
+_MAX_PENDING: Final = 100_000
 """Answers awaited at once; who leaves so many unread will not read the next one."""
 
-_TOKEN: Final = 8
+_TOKEN_BYTES: Final = 8
 """Octets that an answer must know: nobody but who got the question can make one up."""
 
 _ATTRIBUTE: Final = "_jetstream_link"
 
 
-class Link:
+class Connection:
     """One per connection; get it with `Link.of`."""
 
     def __init__(self, nc: Client) -> None:
         self.nc = nc
-        self.room = Room(nc)
+        self.message_limits = MessageLimits(nc)
         """What fits into one message."""
-        self.observed = False
+        self.has_callbacks = False
         """Whether `changed` is called; otherwise waits look every `POLL` seconds."""
         self._listeners: set[Callable[[], None]] = set()
-        self._answers: dict[str, asyncio.Future[Msg | None]] = {}
-        self._many = _FEW
+        self._pending: dict[str, asyncio.Future[Msg | None]] = {}
+        self._sweep_threshold = _MIN_SWEEP
         """Answers expected from which on those that nobody waits for any more are looked for."""
         self._inbox: str | None = None
-        self._opening = asyncio.Lock()
+        self._inbox_lock = asyncio.Lock()
 
     @classmethod
-    def of(cls, nc: Client) -> "Link":
+    def of(cls, nc: Client) -> "Connection":
         """Return the connection's link. It lives, and is forgotten, with the connection."""
         link = vars(nc).setdefault(_ATTRIBUTE, None) or cls(nc)
         vars(nc)[_ATTRIBUTE] = link
         return link
 
     @property
-    def epoch(self) -> int:
+    def reconnects(self) -> int:
         """A number that differs after each reconnect."""
         return int(self.nc.stats["reconnects"])
 
     @property
-    def up(self) -> bool:
+    def is_connected(self) -> bool:
         return bool(self.nc.is_connected)
 
     @property
-    def _ready(self) -> bool:
+    def _can_send_now(self) -> bool:
         """Whether what is asked now is sent without waiting for anything."""
-        return self.up and self._inbox is not None
+        return self.is_connected and self._inbox is not None
 
-    async def changed(self) -> None:
+    async def notify(self) -> None:
         """Tell everyone who waits that the connection came up, went down or was closed."""
-        if not self.up:
-            answers, self._answers = self._answers, {}
+        if not self.is_connected:
+            answers, self._pending = self._pending, {}
             for answer in answers.values():
                 if not answer.done():
                     answer.set_result(None)
         for listener in tuple(self._listeners):
             listener()
 
-    def listen(self, listener: Callable[[], None]) -> None:
+    def add_listener(self, listener: Callable[[], None]) -> None:
         """Call `listener` at each change, until it is forgotten."""
         self._listeners.add(listener)
 
-    def forget(self, listener: Callable[[], None]) -> None:
+    def remove_listener(self, listener: Callable[[], None]) -> None:
         self._listeners.discard(listener)
 
-    async def connected(self) -> None:
+    async def wait_connected(self) -> None:
         """Return once messages can be sent.
 
         Raises:
-            Unreachable: the connection was closed for good.
+            NatsUnreachable: the connection was closed for good.
         """
         change = asyncio.Event()
-        self.listen(change.set)
+        self.add_listener(change.set)
         try:
-            while not self.up:
+            while not self.is_connected:
                 if self.nc.is_closed:
-                    raise Unreachable("connection closed")
+                    raise NatsUnreachable("connection closed")
                 change.clear()
                 with contextlib.suppress(TimeoutError):
-                    async with deadlines.within(None if self.observed else POLL):
+                    async with deadlines.within(None if self.has_callbacks else POLL_INTERVAL):
                         await change.wait()
         finally:
-            self.forget(change.set)
+            self.remove_listener(change.set)
 
     async def publish(
         self,
@@ -123,16 +123,16 @@ class Link:
         Raises:
             Oversized: it does not fit into a message, see `room`; nothing was sent.
             Unsendable: a subject or header that no message may have; nothing was sent.
-            Unreachable: the connection was closed for good.
+            NatsUnreachable: the connection was closed for good.
         """
-        if not isinstance(self.nc, QuickClient):  # which looks itself
-            self.room.check(subject, payload, headers, reply)
+        if not isinstance(self.nc, FastClient):  # which looks itself
+            self.message_limits.check(subject, payload, headers, reply)
         task = asyncio.current_task()
         before = task.cancelling() if task else 0
         try:  # by hand what the two below do: it is most of what is ever done here
             await self.nc.publish(subject, payload, reply, dict(headers) if headers else None)
         except (nats.errors.Error, OSError) as error:
-            raise translation(error) from error
+            raise translate_error(error) from error
         if task and task.cancelling() > before:
             raise asyncio.CancelledError
 
@@ -149,31 +149,31 @@ class Link:
         It is sent on a live connection or not at all, never minutes later.
 
         Raises:
-            Unreachable: nobody listens, `timeout` seconds passed, or the connection went down.
+            NatsUnreachable: nobody listens, `timeout` seconds passed, or the connection went down.
             Unsendable: as of `publish`.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
-        if self._ready:
-            answer = await self.asked(subject, payload, headers=headers)
+        if self._can_send_now:
+            answer = await self.send_request(subject, payload, headers=headers)
         else:
             try:
                 async with deadlines.until(end):
-                    answer = await self.asked(subject, payload, headers=headers)
+                    answer = await self.send_request(subject, payload, headers=headers)
             except TimeoutError:
-                raise _late(subject, timeout) from None
-        if isinstance(self.nc, QuickClient):
-            self.nc.hurry()
-        timer = loop.call_at(end, _nothing_came, answer)  # a timeout's context costs as much again
+                raise _timeout_error(subject, timeout) from None
+        if isinstance(self.nc, FastClient):
+            self.nc.flush_now()
+        timer = loop.call_at(end, _expire, answer)  # a timeout's context costs as much again
         try:
             message = await answer
         finally:
             timer.cancel()
         if message is None and loop.time() >= end:
-            raise _late(subject, timeout)
-        return said(subject, message)
+            raise _timeout_error(subject, timeout)
+        return check_reply(subject, message)
 
-    async def asked(
+    async def send_request(
         self, subject: str, payload: bytes = b"", *, headers: Mapping[str, str] | None = None
     ) -> "asyncio.Future[Msg | None]":
         """Send a question once the connection is up; the future answer, None if it goes down.
@@ -181,18 +181,18 @@ class Link:
         Cancel the future to stop waiting. What was sent first arrives first.
 
         Raises:
-            Unreachable: the connection was closed for good, or as many answers are awaited
+            NatsUnreachable: the connection was closed for good, or as many answers are awaited
                 already as ever will be; nothing was sent.
             Unsendable: as of `publish`.
         """
-        if not self.up:
-            await self.connected()
-        inbox = self._inbox or await self._open()
-        if len(self._answers) > self._many:
-            self._forget_answers()
-        token = secrets.token_hex(_TOKEN)
+        if not self.is_connected:
+            await self.wait_connected()
+        inbox = self._inbox or await self._open_inbox()
+        if len(self._pending) > self._sweep_threshold:
+            self._drop_done_replies()
+        token = secrets.token_hex(_TOKEN_BYTES)
         answer: asyncio.Future[Msg | None] = asyncio.get_running_loop().create_future()
-        self._answers[token] = answer
+        self._pending[token] = answer
         try:
             await self.publish(subject, payload, reply=inbox + token, headers=headers)
         except BaseException:
@@ -200,19 +200,19 @@ class Link:
             raise
         return answer
 
-    def _forget_answers(self) -> None:
+    def _drop_done_replies(self) -> None:
         """Forget those that nobody waits for any more."""
-        self._answers = {t: each for t, each in self._answers.items() if not each.done()}
-        if len(self._answers) >= _MOST:
-            raise Unreachable(f"{len(self._answers)} questions are not answered")
-        self._many = min(max(_FEW, 2 * len(self._answers)), _MOST)
+        self._pending = {t: each for t, each in self._pending.items() if not each.done()}
+        if len(self._pending) >= _MAX_PENDING:
+            raise NatsUnreachable(f"{len(self._pending)} questions are not answered")
+        self._sweep_threshold = min(max(_MIN_SWEEP, 2 * len(self._pending)), _MAX_PENDING)
 
     def new_inbox(self) -> str:
         """A subject that nobody can guess, below what this user may subscribe to."""
         inbox: str = self.nc.new_inbox()  # a counter, of which another inbox tells much
-        return inbox if isinstance(self.nc, QuickClient) else inbox + secrets.token_hex(_TOKEN)
+        return inbox if isinstance(self.nc, FastClient) else inbox + secrets.token_hex(_TOKEN_BYTES)
 
-    async def round_trip(self, timeout: float) -> bool:
+    async def ping(self, timeout: float) -> bool:
         """Whether the server answers: it has read then what was sent before, and we what it sent.
 
         Not with `rtt` or `flush` of nats-py: an answer to one of these that was
@@ -220,46 +220,46 @@ class Link:
         their question overtakes what waits to be sent.
         """
         pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        with honest_cancellation(), translated():
-            self._send_what_waits()
+        with propagate_cancellation(), translate_errors():
+            self._flush()
             await self.nc._send_ping(pong)  # noqa: SLF001 - see above
             await asyncio.wait([pong], timeout=timeout)  # never cancels the future
         return pong.done()
 
-    def _send_what_waits(self) -> None:
+    def _flush(self) -> None:
         nc = self.nc
         if nc.is_connected and nc._transport:  # noqa: SLF001 - as its flusher does, but now
             nc._transport.writelines(nc._pending)  # noqa: SLF001
             nc._pending, nc._pending_data_size = [], 0  # noqa: SLF001
 
-    async def _open(self) -> str:
-        async with self._opening:
+    async def _open_inbox(self) -> str:
+        async with self._inbox_lock:
             if self._inbox is None:
                 inbox = self.new_inbox() + "."
-                with honest_cancellation(), translated():
+                with propagate_cancellation(), translate_errors():
                     await self.nc.subscribe(
                         inbox + "*",
-                        cb=directly(self._answered),
+                        cb=inline_callback(self._on_reply),
                         pending_msgs_limit=0,
                         pending_bytes_limit=0,
                     )
                 self._inbox = inbox
             return self._inbox
 
-    def _answered(self, message: Msg) -> None:
+    def _on_reply(self, message: Msg) -> None:
         inbox = self._inbox
         if inbox is None or not message.subject.startswith(inbox):
             log.error("message on %.100a is no answer: dropped", message.subject)
             return
-        answer = self._answers.pop(message.subject[len(inbox) :], None)
+        answer = self._pending.pop(message.subject[len(inbox) :], None)
         if answer is not None and not answer.done():
             answer.set_result(message)
 
 
-def _late(subject: str, timeout: float) -> Unreachable:
-    return Unreachable(f"no answer on {subject} within {timeout} s")
+def _timeout_error(subject: str, timeout: float) -> NatsUnreachable:
+    return NatsUnreachable(f"no answer on {subject} within {timeout} s")
 
 
-def _nothing_came(answer: "asyncio.Future[Msg | None]") -> None:
+def _expire(answer: "asyncio.Future[Msg | None]") -> None:
     if not answer.done():
         answer.set_result(None)

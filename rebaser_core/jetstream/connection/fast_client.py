@@ -15,16 +15,16 @@ from nats.aio.client import Client, Srv
 from nats.aio.msg import Msg
 from nats.aio.transport import TcpTransport
 
-from rebaser_core.jetstream.connection.fast_parser import Cutter
-from rebaser_core.jetstream.connection.headers import block_of, parsed
+from rebaser_core.jetstream.connection.fast_parser import FastParser
+from rebaser_core.jetstream.connection.headers import encode_headers, parse_headers
 from rebaser_core.jetstream.connection.message_limits import (
     MAX_CONTROL_LINE,
-    TooLarge,
+    MessageTooLarge,
     control_line,
 )
 
 _END: Final = b"\r\n"
-_UNFIT: Final = re.compile(r"[\x00-\x20\x7f]")
+_FORBIDDEN: Final = re.compile(r"[\x00-\x20\x7f]")
 """What no subject that we send may have: some clients take \\v and \\f for blanks."""
 
 _REFUSED: Final = ("authorization violation", "authentication expired", "authentication revoked")
@@ -38,20 +38,20 @@ _HARMLESS: Final = (
 )
 """What it says without closing the connection."""
 
-_TOKEN: Final = 16
+_TOKEN_BYTES: Final = 16
 """Octets."""
 
-_DIRECTLY: Final = "_directly"
-_FEW: Final = 3
+_INLINE: Final = "_directly"
+_LOW_TRAFFIC: Final = 3
 """Messages: what a request in hand makes its Rebaser write at a time."""
 
-_ROOM: Final = 64 * 1024
+_SOCKET_BUFFER: Final = 64 * 1024
 """Octets that may wait for the socket before who writes more has to wait."""
 
 Callback = Callable[[Msg], Coroutine[Any, Any, None]]
 
 
-def directly(receive: Callable[[Msg], None]) -> Callback:
+def inline_callback(receive: Callable[[Msg], None]) -> Callback:
     """A callback for `subscribe`, which a `QuickClient` calls as soon as it has read a message.
 
     `receive` must be short: nothing is read meanwhile. Other clients call it from a task.
@@ -60,23 +60,23 @@ def directly(receive: Callable[[Msg], None]) -> Callback:
     async def received(message: Msg) -> None:
         receive(message)
 
-    setattr(received, _DIRECTLY, receive)
+    setattr(received, _INLINE, receive)
     return received
 
 
-class QuickClient(Client):
+class FastClient(Client):
     """What nats-py does, in less time as far as it is about messages."""
 
     def __init__(self) -> None:
         super().__init__()
         self.max_control_line = MAX_CONTROL_LINE
         """Octets that subject, reply subject and the two sizes may have together."""
-        self._ps = self._cutter = Cutter(self)
-        self._flushes = False
+        self._ps = self._fast_parser = FastParser(self)
+        self._flush_scheduled = False
         """Whether `_flush` is about to be called."""
-        self._hurried = False
+        self._flushed_this_turn = False
         """Whether something was written in this turn of the loop."""
-        self._calm = True
+        self._low_traffic = True
         """Whether few were written together when it last ended."""
 
     async def publish(
@@ -91,23 +91,23 @@ class QuickClient(Client):
         Raises:
             BadSubjectError, BadHeaderError, MaxPayloadError: nothing is sent: it could not be.
         """
-        if not subject or _UNFIT.search(subject + reply):
+        if not subject or _FORBIDDEN.search(subject + reply):
             raise nats.errors.BadSubjectError
         size, block = len(payload), b""
         if headers:
-            block = block_of(headers)
+            block = encode_headers(headers)
             size += len(block)
         line = control_line(subject, reply, len(block), size)
         if size > self._max_payload or len(line) > self.max_control_line:
-            raise TooLarge(len(line), len(block), len(payload), self._max_payload)
+            raise MessageTooLarge(len(line), len(block), len(payload), self._max_payload)
         command = b"".join((b"HPUB " if block else b"PUB ", line, _END, block, payload, _END))
         if self._status != Client.CONNECTED:
             self._check_open(len(command))
         self.stats["out_msgs"] += 1
         self.stats["out_bytes"] += len(payload)
         await self._send_command(command)
-        if not self._flushes:
-            self._flushes = True
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     async def _connect_to_server(self, s: Srv) -> None:
@@ -127,21 +127,21 @@ class QuickClient(Client):
 
     def new_inbox(self) -> str:
         """A subject that nobody can guess: who knows it can send there what we would believe."""
-        return f"{self._inbox_prefix.decode()}.{secrets.token_hex(_TOKEN)}"
+        return f"{self._inbox_prefix.decode()}.{secrets.token_hex(_TOKEN_BYTES)}"
 
-    def hurry(self) -> None:
+    def flush_now(self) -> None:
         """Write what was published now: for a question that somebody waits for.
 
         Once in a turn of the loop, and not while there is much to write: one call for all costs
         less than it saves to be a turn earlier.
         """
-        if self._calm and not self._hurried:
-            self._hurried = True
+        if self._low_traffic and not self._flushed_this_turn:
+            self._flushed_this_turn = True
             self._write()
 
     def _flush(self) -> None:
-        self._flushes = self._hurried = False
-        self._calm = len(self._pending) <= _FEW
+        self._flush_scheduled = self._flushed_this_turn = False
+        self._low_traffic = len(self._pending) <= _LOW_TRAFFIC
         self._write()
 
     def _write(self) -> None:
@@ -149,7 +149,7 @@ class QuickClient(Client):
         transport = self._transport
         if self._status != Client.CONNECTED or not self._pending:
             return  # it is written after the reconnect
-        if isinstance(transport, TcpTransport) and _has_room(transport):
+        if isinstance(transport, TcpTransport) and _socket_has_room(transport):
             transport.write(b"".join(self._pending))  # type: ignore[no-untyped-call]
             self._pending, self._pending_data_size = [], 0
         elif self._flush_queue is not None and self._flush_queue.empty():
@@ -160,39 +160,39 @@ class QuickClient(Client):
         transport = self._transport
         reader = transport._io_reader if isinstance(transport, TcpTransport) else None  # noqa: SLF001
         if reader is not None:
-            self._cutter.shorten(reader)
+            self._fast_parser.attach(reader)
         await super()._read_loop()
 
-    def handed_over(
+    def dispatch_inline(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
     ) -> bool:
         """Whether a message for subscription `sid` was seen to: one for `directly`, or nobody."""
         subscription = self._subs.get(sid)
         if subscription is None:
             return True
-        receive = getattr(subscription._cb, _DIRECTLY, None)  # noqa: SLF001
+        receive = getattr(subscription._cb, _INLINE, None)  # noqa: SLF001
         if receive is None:
             return False
         self.stats["in_msgs"] += 1
         self.stats["in_bytes"] += len(data)
         try:
-            said = parsed(headers) if headers else None
+            said = parse_headers(headers) if headers else None
             receive(Msg(self, _text(subject), _text(reply), data, said))
         except Exception as error:  # noqa: BLE001 - of a callback; it must not end the reading
-            self._report(subject, error)
+            self._report_callback_error(subject, error)
         return True
 
-    async def received(
+    async def dispatch_queued(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
     ) -> None:
         """Have nats-py see to one that was not: it goes through a queue to a task."""
         try:
             await self._process_msg(sid, subject, reply, data, headers or b"")
         except Exception as error:  # noqa: BLE001 - one message must not end the reading
-            self._report(subject, error)
+            self._report_callback_error(subject, error)
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
-        return parsed(headers) if headers else None
+        return parse_headers(headers) if headers else None
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
@@ -224,14 +224,14 @@ class QuickClient(Client):
             self._max_payload = most
         await super()._process_info(info, initial_connection)
 
-    def _report(self, subject: bytes, error: Exception) -> None:
+    def _report_callback_error(self, subject: bytes, error: Exception) -> None:
         told = {"message": f"message on {subject[:100]!r} not received", "exception": error}
         asyncio.get_running_loop().call_exception_handler(told)
 
 
-def _has_room(transport: TcpTransport) -> bool:
+def _socket_has_room(transport: TcpTransport) -> bool:
     writer = transport._io_writer  # noqa: SLF001 - whose public face has only `drain`
-    return writer is not None and writer.transport.get_write_buffer_size() < _ROOM
+    return writer is not None and writer.transport.get_write_buffer_size() < _SOCKET_BUFFER
 
 
 def _text(subject: bytes) -> str:

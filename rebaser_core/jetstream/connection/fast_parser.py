@@ -14,42 +14,42 @@ import nats.errors
 from nats.protocol.parser import Parser
 
 if TYPE_CHECKING:
-    from rebaser_core.jetstream.connection.fast_client import QuickClient
+    from rebaser_core.jetstream.connection.fast_client import FastClient
 
 log: Final = logging.getLogger(__name__)
 
 _END: Final = b"\r\n"
 _BLANK: Final = b" "
-_WORDS: Final = {b"MSG": (4, 5), b"HMSG": (5, 6)}
+_WORD_COUNTS: Final = {b"MSG": (4, 5), b"HMSG": (5, 6)}
 """How many the line before a message has, without and with a reply."""
 
-_LONGEST: Final = 1024 * 1024
+_MAX_LINE: Final = 1024 * 1024
 """Octets of a line, which is long only if it tells of many servers of a cluster."""
 
-_DIGITS: Final = 18  # in ASCII, as `bytes.isdigit` looks for; no number is longer
-_SHOWN: Final = 100
+_MAX_DIGITS: Final = 18  # in ASCII, as `bytes.isdigit` looks for; no number is longer
+_LOGGED_OCTETS: Final = 100
 """Octets of what was dropped that are logged."""
 
-_Content = tuple[int, bytes, bytes, bytes, bytes | None]
+_ParsedMessage = tuple[int, bytes, bytes, bytes, bytes | None]
 """Subscription, subject, reply, payload and headers."""
 
 
-class Cutter(Parser):
+class FastParser(Parser):
     """In the place of nats-py's parser. Whatever one message holds, the next one is read."""
 
-    nc: "QuickClient"
+    nc: "FastClient"
     _reader: asyncio.StreamReader | None = None
     _parsing = False
-    _whole = 0
+    _expected_size = 0
     """Octets of the message that `buf` begins with, as far as that is known."""
 
-    def shorten(self, reader: asyncio.StreamReader) -> None:
+    def attach(self, reader: asyncio.StreamReader) -> None:
         """Have messages taken out of what `reader` is fed, before a task is woken to read it."""
         feed, self._reader = reader.feed_data, reader
 
         def fed(data: bytes) -> None:
             if self._reader is reader and not self._parsing and not reader._buffer:  # type: ignore[attr-defined]  # noqa: SLF001
-                data = self.take(data)
+                data = self.feed(data)
             if data:
                 feed(data)
 
@@ -57,39 +57,39 @@ class Cutter(Parser):
 
     def reset(self) -> None:
         super().reset()
-        self._whole = 0
+        self._expected_size = 0
         self._reader = None  # what still comes of that connection is for nobody
 
-    def take(self, data: bytes) -> bytes:
+    def feed(self, data: bytes) -> bytes:
         """Hand over the messages that come first; the rest, from the first that has to wait.
 
         None, but kept until more comes, if it ends within a message. Raises nothing.
         """
         rest = self.buf
         if rest:
-            if len(rest) + len(data) < self._whole:
+            if len(rest) + len(data) < self._expected_size:
                 rest.extend(data)
                 return b""
             data = bytes(rest) + data
             rest.clear()
-        at = self._whole = 0
+        at = self._expected_size = 0
         while (line_end := data.find(_END, at)) >= 0:
             try:
-                message = cut(data, at, line_end)
+                message = parse_message(data, at, line_end)
             except nats.errors.ProtocolError:
                 message = None  # which `parse` raises again
             if message is None:
                 return data[at:]
             end, content = message
             if end > len(data):
-                self._whole = end - at
+                self._expected_size = end - at
                 break
-            if content is not None and not self.nc.handed_over(*content):
+            if content is not None and not self.nc.dispatch_inline(*content):
                 return data[at:]
             if self.buf is not rest:
                 return b""  # begun anew meanwhile: the connection is another one
             at = end
-        if line_end < 0 and len(data) - at > _LONGEST:
+        if line_end < 0 and len(data) - at > _MAX_LINE:
             return data[at:]
         rest.extend(data[at:])
         return b""
@@ -102,31 +102,31 @@ class Cutter(Parser):
         """
         rest, self._parsing = self.buf, True
         try:
-            while self.buf is rest and (data := self.take(data)):
+            while self.buf is rest and (data := self.feed(data)):
                 if (line_end := data.find(_END)) < 0:
                     raise nats.errors.ProtocolError("nats: line too long")
-                message = cut(data, 0, line_end)
+                message = parse_message(data, 0, line_end)
                 if message is None:
                     line, data = data[:line_end], data[line_end + 2 :]
-                    await self._heed(line)
+                    await self._handle_line(line)
                 else:
                     end, content = message
                     data = data[end:]
                     if content is not None:
-                        await self.nc.received(*content)
+                        await self.nc.dispatch_queued(*content)
         finally:
             self._parsing = False
 
-    async def _heed(self, line: bytes) -> None:
+    async def _handle_line(self, line: bytes) -> None:
         """Do what a line says that is before no message."""
         try:
-            await self._obey(line)
+            await self._dispatch_line(line)
         except (nats.errors.ProtocolError, OSError):
             raise
         except Exception:
-            log.exception("line of NATS dropped: %r", line[:_SHOWN])
+            log.exception("line of NATS dropped: %r", line[:_LOGGED_OCTETS])
 
-    async def _obey(self, line: bytes) -> None:
+    async def _dispatch_line(self, line: bytes) -> None:
         word, _, rest = line.strip().partition(_BLANK)
         if word == b"PING":
             await self.nc._process_ping()  # noqa: SLF001 - as nats-py's parser does
@@ -137,10 +137,10 @@ class Cutter(Parser):
         elif word == b"INFO":
             await self.nc._process_info(json.loads(rest))  # noqa: SLF001
         elif word != b"+OK":
-            raise nats.errors.ProtocolError(f"nats: unknown line {line[:_SHOWN]!r}")
+            raise nats.errors.ProtocolError(f"nats: unknown line {line[:_LOGGED_OCTETS]!r}")
 
 
-def cut(data: bytes, at: int, line_end: int) -> tuple[int, _Content | None] | None:
+def parse_message(data: bytes, at: int, line_end: int) -> tuple[int, _ParsedMessage | None] | None:
     """The message whose line is from `at` to `line_end`: where it ends, and what it says.
 
     None if the line begins no message. It is whole if its end is within `data`. It says nothing
@@ -150,21 +150,21 @@ def cut(data: bytes, at: int, line_end: int) -> tuple[int, _Content | None] | No
         ProtocolError: it is not known where it ends.
     """
     words = data[at:line_end].split(_BLANK)
-    counts = _WORDS.get(words[0])
+    counts = _WORD_COUNTS.get(words[0])
     if counts is None:
         if data.startswith((b"MSG", b"HMSG"), at):
             raise nats.errors.ProtocolError("nats: malformed MSG")
         return None
     size = words[-1]
-    if len(words) not in counts or not size.isdigit() or len(size) > _DIGITS:
+    if len(words) not in counts or not size.isdigit() or len(size) > _MAX_DIGITS:
         raise nats.errors.ProtocolError("nats: malformed MSG")
     start = line_end + 2
     end = start + int(size)
     has_headers = words[0] == b"HMSG"
     body = start + _number(words[-2]) if has_headers else start
     sid = words[2]
-    if body > end or not words[1] or not sid.isdigit() or len(sid) > _DIGITS:
-        log.error("message of NATS dropped: %r", data[at : min(line_end, at + _SHOWN)])
+    if body > end or not words[1] or not sid.isdigit() or len(sid) > _MAX_DIGITS:
+        log.error("message of NATS dropped: %r", data[at : min(line_end, at + _LOGGED_OCTETS)])
         return end + 2, None
     reply = words[3] if len(words) == counts[1] else b""
     headers = data[start:body] if has_headers else None
@@ -172,6 +172,8 @@ def cut(data: bytes, at: int, line_end: int) -> tuple[int, _Content | None] | No
 
 
 def _number(text: bytes) -> int:
-    if not text.isdigit() or len(text) > _DIGITS:  # `int` takes signs, blanks and underscores, too
+    if (
+        not text.isdigit() or len(text) > _MAX_DIGITS
+    ):  # `int` takes signs, blanks and underscores, too
         raise nats.errors.ProtocolError("nats: malformed MSG")
     return int(text)

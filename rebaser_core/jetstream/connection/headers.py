@@ -10,7 +10,7 @@ import nats.errors
 _VERSION: Final = "NATS/1.0"
 _END: Final = "\r\n"
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_CONTROL: Final = re.compile(r"[\r\n]")
+_LINE_BREAK: Final = re.compile(r"[\r\n]")
 _SPACE: Final = " \t\r\n\v\f"
 _STATUS: Final = re.compile(r" ([0-9]{3})(?: (.*))?", re.DOTALL)
 
@@ -23,31 +23,34 @@ def is_sendable(name: object) -> bool:
     return isinstance(name, str) and _TOKEN.fullmatch(name) is not None
 
 
-def block_of(headers: Mapping[str, str]) -> bytes:
+def encode_headers(headers: Mapping[str, str]) -> bytes:
     """The octets of some headers; a line break in a value becomes a blank.
 
     Raises:
         BadHeaderError: a name is no token, or a value is no text.
     """
     try:
-        lines = [f"{_sent(name)}: {_value(value.strip())}\r\n" for name, value in headers.items()]
+        lines = [
+            f"{_checked_name(name)}: {_single_line(value.strip())}\r\n"
+            for name, value in headers.items()
+        ]
         return f"{_VERSION}\r\n{''.join(lines)}\r\n".encode()
     except (AttributeError, TypeError, UnicodeEncodeError) as error:
         raise nats.errors.BadHeaderError(f"{error}") from error
 
 
 @lru_cache(1_000)
-def _sent(name: str) -> str:
+def _checked_name(name: str) -> str:
     if not is_sendable(name):
         raise nats.errors.BadHeaderError(name)
     return name
 
 
-def _value(value: str) -> str:
-    return _CONTROL.sub(" ", value) if _CONTROL.search(value) else value
+def _single_line(value: str) -> str:
+    return _LINE_BREAK.sub(" ", value) if _LINE_BREAK.search(value) else value
 
 
-def parsed(block: bytes) -> dict[str, str] | None:
+def parse_headers(block: bytes) -> dict[str, str] | None:
     """The headers, and a status as `Status` and `Description`; None if there are none.
 
     Takes any octets. Names are read without loss: of octets that are no UTF-8 each stands as
@@ -57,12 +60,12 @@ def parsed(block: bytes) -> dict[str, str] | None:
     try:
         text = block.decode()
     except UnicodeDecodeError:
-        found = _read(block.decode(errors="surrogateescape"))
-        return found and {name: _legible(value) for name, value in found.items()}
-    return _read(text)
+        found = _parse_text(block.decode(errors="surrogateescape"))
+        return found and {name: _replace_surrogates(value) for name, value in found.items()}
+    return _parse_text(text)
 
 
-def _read(text: str) -> dict[str, str] | None:
+def _parse_text(text: str) -> dict[str, str] | None:
     if not text.startswith(_VERSION):
         return None
     first, *lines = text.split(_END)
@@ -78,5 +81,5 @@ def _read(text: str) -> dict[str, str] | None:
     return found or None
 
 
-def _legible(value: str) -> str:
+def _replace_surrogates(value: str) -> str:
     return value.encode(errors="surrogateescape").decode(errors="replace")

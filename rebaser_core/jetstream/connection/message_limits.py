@@ -6,14 +6,14 @@ from typing import Final
 import nats.errors
 from nats.aio.client import Client
 
-from rebaser_core.jetstream.connection.headers import block_of
-from rebaser_core.jetstream.connection.nats_errors import translated
+from rebaser_core.jetstream.connection.headers import encode_headers
+from rebaser_core.jetstream.connection.nats_errors import translate_errors
 
 MAX_CONTROL_LINE: Final = 4096
 """Octets: the server's default of `max_control_line`, which it does not announce."""
 
 
-class Room:
+class MessageLimits:
     """The room of one connection; get it as `js.room` or `link.room`."""
 
     def __init__(self, nc: Client) -> None:
@@ -29,7 +29,7 @@ class Room:
         """Octets that payload and headers may have together, as the server last announced."""
         return self._nc.max_payload
 
-    def for_payload(
+    def max_payload_for(
         self, subject: str, headers: Mapping[str, str] | None = None, reply: str = ""
     ) -> int:
         """Return how many octets of payload surely fit beside these headers.
@@ -40,8 +40,8 @@ class Room:
         Raises:
             Unsendable: a header that no message may have.
         """
-        with translated():
-            block = len(block_of(headers)) if headers else 0
+        with translate_errors():
+            block = len(encode_headers(headers)) if headers else 0
             room = self.max_payload - block
             line = control_line(subject, reply, block, max(room, 0) + block)
         excess = len(line) - self.max_control_line
@@ -60,14 +60,14 @@ class Room:
             Oversized: it does not fit.
             Unsendable: a header that no message may have.
         """
-        with translated():
-            block = len(block_of(headers)) if headers else 0
+        with translate_errors():
+            block = len(encode_headers(headers)) if headers else 0
             line = len(control_line(subject, reply, block, block + len(payload)))
             if block + len(payload) > self.max_payload or line > self.max_control_line:
-                raise TooLarge(line, block, len(payload), self.max_payload)
+                raise MessageTooLarge(line, block, len(payload), self.max_payload)
 
 
-class TooLarge(nats.errors.MaxPayloadError):
+class MessageTooLarge(nats.errors.MaxPayloadError):
     """As `Oversized`, for callers of `Client.publish`. All in octets."""
 
     def __init__(self, line: int, block: int, payload: int, most: int) -> None:
@@ -90,10 +90,10 @@ def control_line(subject: str, reply: str, block: int, size: int) -> bytes:
     try:
         return line.encode()
     except UnicodeEncodeError:
-        return _as_it_came(line)
+        return _surrogate_octets(line)
 
 
-def _as_it_came(line: str) -> bytes:
+def _surrogate_octets(line: str) -> bytes:
     """A subject that was read as octets that are no UTF-8 is sent as these octets."""
     try:
         return line.encode(errors="surrogateescape")

@@ -7,16 +7,16 @@ from typing import Final
 
 import nats.errors
 
-from rebaser_core.jetstream.errors import JetStreamError, Oversized, Unreachable, Unsendable
+from rebaser_core.jetstream.errors import JetStreamError, NatsUnreachable, Oversized, Unsendable
 
-_CALLERS_FAULT: Final = (
+_UNSENDABLE: Final = (
     nats.errors.BadSubjectError,
     nats.errors.BadHeaderError,
 )
 
 
 @contextlib.contextmanager
-def honest_cancellation() -> Iterator[None]:
+def propagate_cancellation() -> Iterator[None]:
     """Raise `CancelledError` after a body that swallowed it, as nats-py's flush does."""
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
@@ -26,17 +26,17 @@ def honest_cancellation() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Turn what nats-py raises into errors of this package."""
     try:
         yield
     except (nats.errors.Error, OSError) as error:
-        raise translation(error) from error
+        raise translate_error(error) from error
 
 
-def translation(error: Exception) -> JetStreamError:
+def translate_error(error: Exception) -> JetStreamError:
     """What an error of nats-py is called here."""
     if isinstance(error, nats.errors.MaxPayloadError):
         return Oversized(str(error))
-    kind = Unsendable if isinstance(error, _CALLERS_FAULT) else Unreachable
+    kind = Unsendable if isinstance(error, _UNSENDABLE) else NatsUnreachable
     return kind(f"{type(error).__name__}: {error}")

@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 
 from nats.aio.msg import Msg
 
-from rebaser_core.jetstream.errors import Unreachable
+from rebaser_core.jetstream.errors import NatsUnreachable
 
 T = TypeVar("T")
 
 
-class Asked(Generic[T]):
+class PendingReply(Generic[T]):
     """Whoever asked awaits `answer` once, or calls `forget`. No task runs meanwhile."""
 
     __slots__ = ("_future", "_read", "_subject")
@@ -26,39 +26,39 @@ class Asked(Generic[T]):
         self._read = read
 
     @property
-    def is_over(self) -> bool:
+    def done(self) -> bool:
         """Whether `answer` will not wait."""
         return self._future.done()
 
-    async def answer(self, timeout: float) -> T:
+    async def result(self, timeout: float) -> T:
         """Return what the server said.
 
         May be cancelled; the answer is then lost, and whether the server did it unknown.
 
         Raises:
-            Unreachable: nobody listens, `timeout` seconds passed, or the connection went down.
+            NatsUnreachable: nobody listens, `timeout` seconds passed, or the connection went down.
             ApiError: as the question is read.
         """
         if not self._future.done():
             await asyncio.wait([self._future], timeout=timeout)
         if not self._future.done():
-            self.forget()
-            raise Unreachable(f"no answer on {self._subject} within {timeout} s")
-        return self._read(said(self._subject, self._future.result()))
+            self.cancel()
+            raise NatsUnreachable(f"no answer on {self._subject} within {timeout} s")
+        return self._read(check_reply(self._subject, self._future.result()))
 
-    def forget(self) -> None:
+    def cancel(self) -> None:
         """Stop waiting for it."""
         self._future.cancel()
 
 
-def said(subject: str, message: Msg | None) -> Msg:
+def check_reply(subject: str, message: Msg | None) -> Msg:
     """The answer that came on `subject`; None stands for a connection that went down before.
 
     Raises:
-        Unreachable: it is none.
+        NatsUnreachable: it is none.
     """
     if message is None:
-        raise Unreachable(f"connection lost before an answer on {subject}")
+        raise NatsUnreachable(f"connection lost before an answer on {subject}")
     if not message.data and (message.headers or {}).get("Status") == "503":
-        raise Unreachable(f"nobody listens on {subject}")
+        raise NatsUnreachable(f"nobody listens on {subject}")
     return message

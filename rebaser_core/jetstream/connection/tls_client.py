@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 import nats.errors
 import nkeys
 
-from rebaser_core.jetstream.connection.fast_client import QuickClient
-from rebaser_core.jetstream.errors import Unreachable
+from rebaser_core.jetstream.connection.fast_client import FastClient
+from rebaser_core.jetstream.errors import NatsUnreachable
 
-_MARKS: Final = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
+_CREDENTIALS_MARKS: Final = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
 
 
 class NotEncrypted(nats.errors.Error):
@@ -21,46 +21,46 @@ class NotEncrypted(nats.errors.Error):
         return "TLS is wanted and the server does not require it"
 
 
-class SecuredClient(QuickClient):
+class TlsClient(FastClient):
     """With TLS wanted it says nothing without, and with it only to a server it can verify.
 
     nats-py itself goes on in plain text, password and all, if the server's greeting
     does not ask for TLS; and whoever sits between can take that out of the greeting.
     """
 
-    insists = False
+    tls_required = False
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as there
-        if initial_connection and self.insists and not info.get("tls_required"):
+        if initial_connection and self.tls_required and not info.get("tls_required"):
             raise NotEncrypted
         await super()._process_info(info, initial_connection)
 
 
-def wants_tls(servers: tuple[str, ...], tls: ssl.SSLContext | None) -> bool:
+def requires_tls(servers: tuple[str, ...], tls: ssl.SSLContext | None) -> bool:
     return tls is not None or any(urlsplit(url).scheme in ("tls", "wss") for url in servers)
 
 
-def without_secrets(url: str) -> str:
+def redact_url(url: str) -> str:
     """The URL without user and password."""
     scheme, mark, rest = url.rpartition("://")
     return scheme + mark + rest.rpartition("@")[2]
 
 
 def check_credentials(file: Path) -> None:
-    """Raise `Unreachable` if it is no credentials file: nats-py would look in it for ever."""
+    """Raise `NatsUnreachable` if it is no credentials file: nats-py would look in it for ever."""
     try:
         text = file.read_bytes()
     except OSError as error:
-        raise Unreachable(f"credentials file {file}: {error.strerror}") from error
-    if not all(mark in text for mark in _MARKS):
-        raise Unreachable(f"credentials file {file}: it has no JWT and seed of a user in it")
+        raise NatsUnreachable(f"credentials file {file}: {error.strerror}") from error
+    if not all(mark in text for mark in _CREDENTIALS_MARKS):
+        raise NatsUnreachable(f"credentials file {file}: it has no JWT and seed of a user in it")
 
 
 def check_seed(seed: str) -> None:
-    """Raise `Unreachable` if it is not the seed of an NKey, without saying what it is."""
+    """Raise `NatsUnreachable` if it is not the seed of an NKey, without saying what it is."""
     try:
         nkeys.from_seed(bytearray(seed.strip().encode())).wipe()
     except Exception:  # noqa: BLE001 - whatever is wrong with it shows in many ways
-        raise Unreachable("the NKey's seed is none: it begins with SU and has 58 characters") from (
-            None
-        )
+        raise NatsUnreachable(
+            "the NKey's seed is none: it begins with SU and has 58 characters"
+        ) from (None)

@@ -5,18 +5,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from rebaser_core.jetstream.consumers.message_reader import Reader
-from rebaser_core.jetstream.consumers.pull_engine import Pulling
-from rebaser_core.jetstream.consumers.pull_request import MANY, Pending
+from rebaser_core.jetstream.consumers.message_reader import MessageReader
+from rebaser_core.jetstream.consumers.pull_engine import PullEngine
+from rebaser_core.jetstream.consumers.pull_request import UNLIMITED, PullBudget
 from rebaser_core.jetstream.messages.delivery import Delivery
 
 DEFAULT_MESSAGES: Final = 1000
-_NEWEST: Final = 0.5  # of the buffer, when it is filled again
-_SEED: Final = 0.25  # the same in the first edition of the ADR
+_DEFAULT_THRESHOLD: Final = 0.5  # of the buffer, when it is filled again
+_FIRST_EDITION_THRESHOLD: Final = 0.25  # the same in the first edition of the ADR
 
 
 @dataclass(frozen=True, kw_only=True)
-class Buffering:
+class ConsumeOptions:
     """How much to have ready, and when to ask for more; durations in seconds.
 
     Of `max_messages` and `max_bytes` only one. The threshold is how much of it
@@ -54,47 +54,49 @@ class Buffering:
         given = self.threshold_bytes if self.max_bytes else self.threshold_messages
         if given is not None:
             return given
-        return math.ceil(self.limit * (_NEWEST if self.resilient else _SEED))
+        return math.ceil(
+            self.limit * (_DEFAULT_THRESHOLD if self.resilient else _FIRST_EDITION_THRESHOLD)
+        )
 
-    def refill(self, pending: Pending) -> dict[str, int] | None:
+    def refill(self, pending: PullBudget) -> dict[str, int] | None:
         """Return the pull that fills the buffer, once the threshold is used up."""
-        room = self.limit - (pending.octets if self.max_bytes else pending.messages)
-        if room < self.threshold:
+        free = self.limit - (pending.bytes_ if self.max_bytes else pending.messages)
+        if free < self.threshold:
             return None
-        return {"batch": MANY, "max_bytes": room} if self.max_bytes else {"batch": room}
+        return {"batch": UNLIMITED, "max_bytes": free} if self.max_bytes else {"batch": free}
 
 
-class Messages(Reader):
+class Messages(MessageReader):
     """A consumer's messages, one after the other, with more of them ready.
 
     An async context manager and iterator. One task at a time may iterate; another
     one may call `drain` or `stop`.
     """
 
-    def __init__(self, pulling: Pulling, buffering: Buffering) -> None:
-        self._pulling = pulling
-        self._buffering = buffering
+    def __init__(self, pulling: PullEngine, buffering: ConsumeOptions) -> None:
+        self._engine = pulling
+        self._options = buffering
 
     async def next(self) -> Delivery | None:
         """Return the next message, or None when drained or stopped; errors as of `consume`.
 
         May be cancelled at any time: a message that comes meanwhile is the next call's.
         """
-        return await self._pulling.next(self._buffering.refill)
+        return await self._engine.next(self._options.refill)
 
     async def drain(self) -> None:
         """Ask for nothing more. The iteration ends after what has come by then."""
-        await self._pulling.stop()
+        await self._engine.stop()
 
     async def stop(self) -> None:
         """End it now. What has come and was not handed out is given back."""
-        await self._pulling.close()
+        await self._engine.close()
 
     async def close(self) -> None:
         await self.stop()
 
 
-async def each(messages: Messages, handler: Callable[[Delivery], Awaitable[None]]) -> None:
+async def for_each(messages: Messages, handler: Callable[[Delivery], Awaitable[None]]) -> None:
     """Call the handler with one message after the other until the messages end."""
     async with messages:
         async for delivery in messages:

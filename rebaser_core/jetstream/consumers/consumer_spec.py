@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rebaser_core.jetstream.config_diff import drifts
+from rebaser_core.jetstream.config_diff import diff_config
 from rebaser_core.jetstream.errors import Misconfigured
 
-_ACKED: Final = "explicit"
+_EXPLICIT: Final = "explicit"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class ConsumerSpec:
     """What a caller of subscribe asked for; checked when made.
 
     Raises:
@@ -39,7 +39,7 @@ class Wish:
             self._check_queue()
 
     def _check_pull(self) -> None:
-        if self.config.get("ack_policy", _ACKED) != _ACKED:
+        if self.config.get("ack_policy", _EXPLICIT) != _EXPLICIT:
             raise Misconfigured(f"ack policy {self.config['ack_policy']} cannot be pulled")
         if self.queue:
             raise Misconfigured("a queue group is for pushes; pullers share by themselves")
@@ -59,9 +59,9 @@ class Wish:
         given = self.config.get("durable_name") or self.config.get("name")
         return self.consumer or self.durable or given or self.queue
 
-    def creation(self) -> dict[str, Any]:
+    def to_config(self) -> dict[str, Any]:
         """Return the configuration of the consumer to create, but for its deliver subject."""
-        config = {"ack_policy": _ACKED, **self.config}
+        config = {"ack_policy": _EXPLICIT, **self.config}
         durable = self.durable or (self.queue and self.name)
         if durable:
             config["durable_name"] = durable
@@ -71,7 +71,7 @@ class Wish:
             config["deliver_group"] = self.queue
         return config
 
-    def check(self, info: Mapping[str, Any]) -> None:
+    def check_compatible(self, info: Mapping[str, Any]) -> None:
         """See that an existing consumer is what was asked for.
 
         Raises:
@@ -83,7 +83,7 @@ class Wish:
             self._check_group(info["name"], config, bound=bool(info.get("push_bound")))
         self._check_filter(info["name"], config)
         asked = {name: value for name, value in self.config.items() if name != "deliver_subject"}
-        if differing := drifts(f"consumer {info['name']}", asked, config):
+        if differing := diff_config(f"consumer {info['name']}", asked, config):
             raise Misconfigured("; ".join(map(str, differing)))
 
     def _check_kind(self, name: str, config: Mapping[str, Any]) -> None:
@@ -92,7 +92,7 @@ class Wish:
             raise Misconfigured(f"{name} is a push consumer: no pull subscription")
         if not self.pull and not pushes:
             raise Misconfigured(f"{name} is a pull consumer: a pull subscription is required")
-        if self.pull and config.get("ack_policy", "none") != _ACKED:
+        if self.pull and config.get("ack_policy", "none") != _EXPLICIT:
             raise Misconfigured(f"ack policy {config.get('ack_policy')} cannot be pulled")
 
     def _check_group(self, name: str, config: Mapping[str, Any], *, bound: bool) -> None:

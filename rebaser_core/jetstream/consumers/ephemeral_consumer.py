@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_core.jetstream.consumers.message_reader import briefly
+from rebaser_core.jetstream.consumers.message_reader import best_effort
 
 if TYPE_CHECKING:
     from rebaser_core.jetstream.api import JetStream
 
-RELEASE_TIMEOUT: Final = 1.0  # seconds to delete a consumer; else it dies by itself
+DELETE_TIMEOUT: Final = 1.0  # seconds to delete a consumer; else it dies by itself
 
 
-class Ephemeral:
+class EphemeralConsumer:
     """One at a time, each with a name that none before it had."""
 
     def __init__(
@@ -29,10 +29,10 @@ class Ephemeral:
             "num_replicas": 1,
             "inactive_threshold": round(inactive_threshold * 1e9),
         }
-        self._owed: list[str] = []
+        self._undeleted: list[str] = []
         self.name: str | None = None
 
-    async def make(self, name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    async def create(self, name: str, config: Mapping[str, Any]) -> dict[str, Any]:
         """Have the server make it; what the server says of it.
 
         May be cancelled, or raise, and be there all the same.
@@ -42,17 +42,17 @@ class Ephemeral:
             self._stream, {"name": name, **self._config, **config}
         )
 
-    async def release(self) -> None:
+    async def delete(self) -> None:
         """Delete those that were ours.
 
         What cannot be told now is told next time: the server takes a client whose
         connection went deaf for a listener, and would keep its consumer for minutes.
         """
         if self.name:
-            self._owed.append(self.name)
+            self._undeleted.append(self.name)
             self.name = None
-        if self._js.link.up:
-            async with briefly(RELEASE_TIMEOUT):
-                while self._owed:
-                    await self._js.delete_consumer(self._stream, self._owed[-1])
-                    self._owed.pop()
+        if self._js.connection.is_connected:
+            async with best_effort(DELETE_TIMEOUT):
+                while self._undeleted:
+                    await self._js.delete_consumer(self._stream, self._undeleted[-1])
+                    self._undeleted.pop()

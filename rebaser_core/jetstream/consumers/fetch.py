@@ -7,31 +7,31 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core.jetstream.consumers.inbox import Inbox
-from rebaser_core.jetstream.consumers.message_reader import briefly
-from rebaser_core.jetstream.consumers.pull_request import ordinary, requests
+from rebaser_core.jetstream.consumers.message_reader import best_effort
+from rebaser_core.jetstream.consumers.pull_request import build_pull_requests, is_benign
 from rebaser_core.jetstream.errors import (
     ConsumerGone,
     HeartbeatsMissed,
     JetStreamError,
+    NatsUnreachable,
     NotFound,
-    Unreachable,
 )
-from rebaser_core.jetstream.messages.delivery import Delivery, delivery_of
+from rebaser_core.jetstream.messages.delivery import Delivery, parse_delivery
 from rebaser_core.jetstream.messages.status_message import (
     CONTROL,
     NO_RESPONDERS,
-    Status,
+    StatusMessage,
     is_delivery,
-    status_of,
+    parse_status,
 )
 
 if TYPE_CHECKING:
     from rebaser_core.jetstream.api import JetStream
 
 MARGIN: Final = 0.1  # seconds that the server gives up before us (ADR-13)
-MISSES: Final = 2  # heartbeats
-_RETRY: Final = 0.1  # seconds
-_GIVE_BACK_TIMEOUT: Final = 2.0  # seconds
+MISSED_HEARTBEATS: Final = 2  # heartbeats
+_RETRY_DELAY: Final = 0.1  # seconds
+_NAK_TIMEOUT: Final = 2.0  # seconds
 
 
 class Fetcher:
@@ -47,8 +47,8 @@ class Fetcher:
         self._consumer = consumer
         self._subject = f"{js.prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._acks = acks
-        self._standing = Inbox(js.link)
-        self._turn = asyncio.Lock()
+        self._shared_inbox = Inbox(js.connection)
+        self._lock = asyncio.Lock()
 
     async def fetch(
         self,
@@ -70,73 +70,79 @@ class Fetcher:
             ConsumerGone: there is no such consumer.
             StatusError: the server refuses such a pull.
             HeartbeatsMissed: the server was silent for two of the `heartbeat` asked for.
-            Unreachable: there was no connection, or nobody answered, to the end.
+            NatsUnreachable: there was no connection, or nobody answered, to the end.
         """
         pull = {"batch": batch} | ({"max_bytes": max_bytes} if max_bytes else {})
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
         while True:
             try:
-                found = await self._at_once(pull, deadline)
-                return found if found or no_wait else await self._wait(pull, deadline, heartbeat)
-            except Unreachable:  # after a reconnect the pull is forgotten: make it again
-                if self._js.nc.is_closed or clock() + _RETRY >= deadline:
+                found = await self._fetch_available(pull, deadline)
+                return (
+                    found
+                    if found or no_wait
+                    else await self._fetch_waiting(pull, deadline, heartbeat)
+                )
+            except NatsUnreachable:  # after a reconnect the pull is forgotten: make it again
+                if self._js.nc.is_closed or clock() + _RETRY_DELAY >= deadline:
                     raise
-            await asyncio.sleep(_RETRY)
+            await asyncio.sleep(_RETRY_DELAY)
 
-    async def _at_once(self, pull: dict[str, Any], deadline: float) -> list[Delivery]:
-        async with self._turn:
-            if not self._standing.current:
-                await self._standing.open(keep=True)
-            asked = requests(self._js, pull | {"no_wait": True})
-            return await _Batch(self, self._standing, asked, deadline).collected()
+    async def _fetch_available(self, pull: dict[str, Any], deadline: float) -> list[Delivery]:
+        async with self._lock:
+            if not self._shared_inbox.is_valid:
+                await self._shared_inbox.open(keep=True)
+            asked = build_pull_requests(self._js, pull | {"no_wait": True})
+            return await _FetchBatch(self, self._shared_inbox, asked, deadline).collect()
 
-    async def _wait(
+    async def _fetch_waiting(
         self, pull: dict[str, Any], deadline: float, heartbeat: float | None
     ) -> list[Delivery]:
         left = deadline - asyncio.get_running_loop().time()
         if left <= 0:
             return []
         expires = max(left - MARGIN, left / 2)
-        if self._js.single_answers:
+        if self._js.single_reply:
             heartbeat = None
         elif heartbeat:
             heartbeat = min(heartbeat, expires / 2)
-        asked = requests(self._js, pull, expires=expires, heartbeat=heartbeat)
-        inbox = Inbox(self._js.link)
+        asked = build_pull_requests(self._js, pull, expires=expires, heartbeat=heartbeat)
+        inbox = Inbox(self._js.connection)
         try:
             await inbox.open()
-            return await _Batch(self, inbox, asked, deadline, heartbeat).collected()
+            return await _FetchBatch(self, inbox, asked, deadline, heartbeat).collect()
         finally:
             await inbox.close()
 
-    async def ask(self, pull: dict[str, Any], inbox: Inbox) -> None:
-        await self._js.link.publish(self._subject, json.dumps(pull).encode(), reply=inbox.subject)
+    async def request(self, pull: dict[str, Any], inbox: Inbox) -> None:
+        await self._js.connection.publish(
+            self._subject, json.dumps(pull).encode(), reply=inbox.subject
+        )
 
-    def delivery(self, inbox: Inbox) -> Delivery | None:
+    def next_delivery(self, inbox: Inbox) -> Delivery | None:
         """Take the next delivery from the inbox, if that is what comes next there."""
-        link, acks = self._js.link, self._acks
+        link, acks = self._js.connection, self._acks
         while inbox.queue and is_delivery(inbox.queue[0]):
             message = inbox.queue.popleft()
-            if found := delivery_of(link, message, self._stream, self._consumer, acks=acks):
+            if found := parse_delivery(link, message, self._stream, self._consumer, acks=acks):
                 return found
         return None
 
-    async def fail(self, status: Status) -> None:
+    async def raise_for(self, status: StatusMessage) -> None:
         """Raise what the status means."""
         if status.code != NO_RESPONDERS:
-            raise status.error()
+            raise status.to_error()
         try:
             await self._js.consumer_info(self._stream, self._consumer)
         except NotFound as error:
             raise ConsumerGone(error.description) from error
-        raise Unreachable(f"nobody answers for {self._stream}/{self._consumer}")
+        raise NatsUnreachable(f"nobody answers for {self._stream}/{self._consumer}")
 
     async def close(self) -> None:
-        await self._standing.close()
+        await self._shared_inbox.close()
 
 
-class _Batch:
+class _FetchBatch:
     """What one pull brings, be it made by one request or by one for each message."""
 
     def __init__(
@@ -149,82 +155,82 @@ class _Batch:
     ) -> None:
         self._fetcher = fetcher
         self._inbox = inbox
-        self._asked = asked
+        self._requests = asked
         self._size: int = sum(request["batch"] for request in asked)
         self._open = len(asked)
         self._deadline = deadline
-        self._silence = MISSES * heartbeat if heartbeat else None
-        self._found: list[Delivery] = []
+        self._heartbeat_timeout = MISSED_HEARTBEATS * heartbeat if heartbeat else None
+        self._deliveries: list[Delivery] = []
 
-    async def collected(self) -> list[Delivery]:
+    async def collect(self) -> list[Delivery]:
         """Return what came before the pull ended; its error only if nothing did."""
         try:
-            self._take_late()
-            if not self._found:
-                for request in self._asked:
-                    await self._fetcher.ask(request, self._inbox)
-                await self._collect()
-                await self._take_leave()
+            self._take_leftovers()
+            if not self._deliveries:
+                for request in self._requests:
+                    await self._fetcher.request(request, self._inbox)
+                await self._receive()
+                await self._drain_expired()
         except asyncio.CancelledError:
-            await self._give_back()
+            await self._nak_all()
             raise
-        return self._found
+        return self._deliveries
 
-    def _take_late(self) -> None:
+    def _take_leftovers(self) -> None:
         """What came after the last pull had been given up comes first."""
-        while self._inbox.queue and len(self._found) < self._size:
-            if delivery := self._fetcher.delivery(self._inbox):
-                self._found.append(delivery)
+        while self._inbox.queue and len(self._deliveries) < self._size:
+            if delivery := self._fetcher.next_delivery(self._inbox):
+                self._deliveries.append(delivery)
             else:
                 self._inbox.queue.popleft()
 
-    async def _take_leave(self) -> None:
+    async def _drain_expired(self) -> None:
         """If we end before the server says so, take what is under way; it would be lost."""
-        if self._open and len(self._found) < self._size and "expires" in self._asked[0]:
+        if self._open and len(self._deliveries) < self._size and "expires" in self._requests[0]:
             await self._inbox.drain()
-            self._take_late()
+            self._take_leftovers()
 
-    async def _collect(self) -> None:
+    async def _receive(self) -> None:
         clock = asyncio.get_running_loop().time
-        while len(self._found) < self._size and self._open:
-            if delivery := self._fetcher.delivery(self._inbox):
-                self._found.append(delivery)
-                self._open -= len(self._asked) > 1
+        while len(self._deliveries) < self._size and self._open:
+            if delivery := self._fetcher.next_delivery(self._inbox):
+                self._deliveries.append(delivery)
+                self._open -= len(self._requests) > 1
             elif self._inbox.queue:
-                await self._heed(status_of(self._inbox.queue.popleft()))
+                await self._on_status(parse_status(self._inbox.queue.popleft()))
             elif clock() >= self._deadline:
                 return
-            elif (fault := self._fault(clock())) is None:
-                await self._inbox.wait(self._until() - clock())
-            elif self._found:
+            elif (fault := self._error(clock())) is None:
+                await self._inbox.wait(self._wake_at() - clock())
+            elif self._deliveries:
                 return
             else:
                 raise fault
 
-    def _fault(self, now: float) -> JetStreamError | None:
-        if not self._inbox.current:
-            return Unreachable("connection lost while waiting for messages")
-        if self._silence and now >= self._inbox.heard + self._silence:
-            return HeartbeatsMissed(f"nothing for {self._silence} s")
+    def _error(self, now: float) -> JetStreamError | None:
+        if not self._inbox.is_valid:
+            return NatsUnreachable("connection lost while waiting for messages")
+        if self._heartbeat_timeout and now >= self._inbox.last_message_at + self._heartbeat_timeout:
+            return HeartbeatsMissed(f"nothing for {self._heartbeat_timeout} s")
         return None
 
-    def _until(self) -> float:
-        if self._silence is None:
+    def _wake_at(self) -> float:
+        if self._heartbeat_timeout is None:
             return self._deadline
-        return min(self._deadline, self._inbox.heard + self._silence)
+        return min(self._deadline, self._inbox.last_message_at + self._heartbeat_timeout)
 
-    async def _heed(self, status: Status | None) -> None:
+    async def _on_status(self, status: StatusMessage | None) -> None:
         if status is None or status.code == CONTROL:
             return
-        if not ordinary(status) and not self._found:
-            await self._fetcher.fail(status)
+        if not is_benign(status) and not self._deliveries:
+            await self._fetcher.raise_for(status)
         self._open -= 1
 
-    async def _give_back(self) -> None:
-        async with briefly(_GIVE_BACK_TIMEOUT):
+    async def _nak_all(self) -> None:
+        async with best_effort(_NAK_TIMEOUT):
             await self._inbox.drain()
             await self._inbox.close()
-            while delivery := self._fetcher.delivery(self._inbox):
-                self._found.append(delivery)
-            for delivery in self._found:
+            while delivery := self._fetcher.next_delivery(self._inbox):
+                self._deliveries.append(delivery)
+            for delivery in self._deliveries:
                 await delivery.nak()

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from rebaser_core.jetstream.connection.connection import Link
-from rebaser_core.jetstream.messages.status_message import Status
+from rebaser_core.jetstream.connection.connection import Connection
+from rebaser_core.jetstream.messages.status_message import StatusMessage
 
 
 class FlowControl:
@@ -16,13 +16,13 @@ class FlowControl:
         patience: seconds after which a repeated question means that answers get lost.
     """
 
-    def __init__(self, link: Link, *, patience: float) -> None:
-        self._link = link
-        self._patience = patience
+    def __init__(self, connection: Connection, *, reply_timeout: float) -> None:
+        self._connection = connection
+        self._reply_timeout = reply_timeout
         self._answered: str | None = None
         self._answered_at = 0.0
 
-    async def reached(self, status: Status, arrived: float | None = None) -> bool:
+    async def acknowledge(self, status: StatusMessage, arrived_at: float | None = None) -> bool:
         """Answer, and return False if the server evidently does not hear us.
 
         Call it when the status is reached in the queue: what came before is by then
@@ -32,9 +32,9 @@ class FlowControl:
         subject = status.flow_control
         if subject is None:
             return True
-        await self._link.publish(subject)
+        await self._connection.publish(subject)
         if subject != self._answered:
             # not before: a cancelled answer is given to the next reminder
             self._answered, self._answered_at = subject, asyncio.get_running_loop().time()
             return True
-        return arrived is None or arrived < self._answered_at + self._patience
+        return arrived_at is None or arrived_at < self._answered_at + self._reply_timeout

@@ -5,11 +5,11 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rebaser_core.jetstream.consumers.consume import Buffering, Messages, each
+from rebaser_core.jetstream.consumers.consume import ConsumeOptions, Messages, for_each
 from rebaser_core.jetstream.consumers.fetch import Fetcher
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
-from rebaser_core.jetstream.consumers.pull_engine import Pulling
+from rebaser_core.jetstream.consumers.pull_engine import PullEngine
 from rebaser_core.jetstream.errors import Misconfigured
 from rebaser_core.jetstream.messages.delivery import Delivery
 
@@ -101,8 +101,8 @@ class Consumer:
 
         Options are those of `Buffering`.
         """
-        how = Buffering(**buffering)
-        pulling = Pulling(
+        how = ConsumeOptions(**buffering)
+        pulling = PullEngine(
             self._js,
             self.stream,
             self.name,
@@ -126,7 +126,7 @@ class Consumer:
             StatusError: the server refuses such pulls.
             HeartbeatsMissed: the server is silent. Not if resilient.
         """
-        await each(self.messages(**buffering), handler)
+        await for_each(self.messages(**buffering), handler)
 
     async def close(self) -> None:
         """End the subscription that `fetch` keeps. The consumer stays."""

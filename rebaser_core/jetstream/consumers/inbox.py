@@ -7,10 +7,10 @@ from typing import Final
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from rebaser_core.jetstream.connection.connection import POLL, Link
-from rebaser_core.jetstream.connection.fast_client import directly
-from rebaser_core.jetstream.connection.nats_errors import honest_cancellation, translated
-from rebaser_core.jetstream.consumers.message_reader import briefly
+from rebaser_core.jetstream.connection.connection import POLL_INTERVAL, Connection
+from rebaser_core.jetstream.connection.fast_client import inline_callback
+from rebaser_core.jetstream.connection.nats_errors import propagate_cancellation, translate_errors
+from rebaser_core.jetstream.consumers.message_reader import best_effort
 from rebaser_core.jetstream.messages.status_message import is_delivery
 
 DRAIN_TIMEOUT: Final = 1.0  # seconds to learn that nothing more is under way
@@ -23,21 +23,25 @@ class Inbox:
     pull, and dropping would be silent loss. One task at a time may wait.
     """
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._news = asyncio.Event()
+    def __init__(self, link: Connection) -> None:
+        self._connection = link
+        self._changed = asyncio.Event()
         self._subscription: Subscription | None = None
-        self._epoch = -1
+        self._reconnects = -1
         self.queue: deque[Msg] = deque()
         self.subject = ""
-        self.heard = 0.0
+        self.last_message_at = 0.0
         """Loop time at which something last came."""
 
     @property
-    def current(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether it has been open since the connection was last made."""
-        link = self._link
-        return self._subscription is not None and self._epoch == link.epoch and link.up
+        link = self._connection
+        return (
+            self._subscription is not None
+            and self._reconnects == link.reconnects
+            and link.is_connected
+        )
 
     async def open(
         self, subject: str | None = None, *, group: str = "", keep: bool = False
@@ -49,11 +53,11 @@ class Inbox:
         """
         await self.close()
         self.queue = deque(filter(is_delivery, self.queue) if keep else ())
-        self._epoch = self._link.epoch
-        self.subject = subject or self._link.new_inbox()
-        self.heard = asyncio.get_running_loop().time()
-        self._link.listen(self._news.set)
-        with honest_cancellation(), translated():
+        self._reconnects = self._connection.reconnects
+        self.subject = subject or self._connection.new_inbox()
+        self.last_message_at = asyncio.get_running_loop().time()
+        self._connection.add_listener(self._changed.set)
+        with propagate_cancellation(), translate_errors():
             self._subscription = await self._subscribe(self.queue, group)
 
     async def _subscribe(self, messages: deque[Msg], group: str) -> Subscription:
@@ -61,13 +65,13 @@ class Inbox:
 
         def receive(message: Msg) -> None:
             messages.append(message)
-            self.heard = loop.time()
-            self._news.set()
+            self.last_message_at = loop.time()
+            self._changed.set()
 
-        return await self._link.nc.subscribe(
+        return await self._connection.nc.subscribe(
             self.subject,
             queue=group,
-            cb=directly(receive),
+            cb=inline_callback(receive),
             pending_msgs_limit=0,
             pending_bytes_limit=0,
         )
@@ -79,39 +83,39 @@ class Inbox:
         """
         if self.queue:
             return
-        if not self._link.observed:
-            seconds = POLL if seconds is None else min(seconds, POLL)
+        if not self._connection.has_callbacks:
+            seconds = POLL_INTERVAL if seconds is None else min(seconds, POLL_INTERVAL)
         timer = None
         if seconds is not None:
-            timer = asyncio.get_running_loop().call_later(seconds, self._news.set)
+            timer = asyncio.get_running_loop().call_later(seconds, self._changed.set)
         try:
-            await self._news.wait()
+            await self._changed.wait()
         finally:
             if timer is not None:
                 timer.cancel()
-        self._news.clear()  # not before: what was announced since the caller looked would be missed
+        self._changed.clear()  # only after the wait: an earlier clear would lose a wake-up
 
-    def wake(self) -> None:
+    def notify(self) -> None:
         """Have whoever waits look again."""
-        self._news.set()
+        self._changed.set()
 
     async def drain(self) -> None:
         """Unsubscribe, and have queued whatever was under way. Bounded; needs a `close` after."""
         subscription = self._subscription
-        if subscription is None or not self._link.up:
+        if subscription is None or not self._connection.is_connected:
             return
-        async with briefly(DRAIN_TIMEOUT):
-            with honest_cancellation(), translated():
+        async with best_effort(DRAIN_TIMEOUT):
+            with propagate_cancellation(), translate_errors():
                 # public `drain` cannot be bounded: given up half-way, it is never removed
-                await self._link.nc._send_unsubscribe(subscription._id)  # noqa: SLF001
-            await self._link.round_trip(DRAIN_TIMEOUT)
+                await self._connection.nc._send_unsubscribe(subscription._id)  # noqa: SLF001
+            await self._connection.ping(DRAIN_TIMEOUT)
 
     async def close(self) -> None:
         """Unsubscribe. What is queued stays queued."""
-        self._link.forget(self._news.set)
+        self._connection.remove_listener(self._changed.set)
         subscription, self._subscription = self._subscription, None
-        if subscription is None or self._link.nc.is_closed:
+        if subscription is None or self._connection.nc.is_closed:
             return
-        async with briefly(DRAIN_TIMEOUT):
-            with translated():
+        async with best_effort(DRAIN_TIMEOUT):
+            with translate_errors():
                 await subscription.unsubscribe()

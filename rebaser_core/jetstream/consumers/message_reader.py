@@ -11,7 +11,7 @@ from rebaser_core.jetstream.errors import JetStreamError
 from rebaser_core.jetstream.messages.delivery import Delivery
 
 
-class Closing(ABC):
+class AsyncCloseable(ABC):
     """An async context manager that closes itself, however the body ends."""
 
     @abstractmethod
@@ -30,7 +30,7 @@ class Closing(ABC):
         await self.close()
 
 
-class Reader(Closing):
+class MessageReader(AsyncCloseable):
     """One that is also iterated. Leaving the loop loses nothing; the next one goes on."""
 
     @abstractmethod
@@ -48,7 +48,7 @@ class Reader(Closing):
 
 
 @contextlib.asynccontextmanager
-async def briefly(seconds: float) -> AsyncIterator[None]:
+async def best_effort(seconds: float) -> AsyncIterator[None]:
     """Run a last word on the way out: at most so long, and without a word if it fails."""
     # Whatever was raised before, a cancellation among it, must not be replaced by what it says.
     with contextlib.suppress(TimeoutError, JetStreamError):

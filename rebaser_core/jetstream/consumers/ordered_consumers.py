@@ -6,18 +6,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core.jetstream.consumers.flow_control import FlowControl
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
-from rebaser_core.jetstream.consumers.pull_request import SINGLES, Pending, final, requests
-from rebaser_core.jetstream.messages.status_message import CONTROL, Status
+from rebaser_core.jetstream.consumers.pull_request import (
+    MAX_SINGLE_PULLS,
+    PullBudget,
+    build_pull_requests,
+    is_terminal,
+)
+from rebaser_core.jetstream.messages.status_message import CONTROL, StatusMessage
 
 if TYPE_CHECKING:
     from rebaser_core.jetstream.api import JetStream
     from rebaser_core.jetstream.messages.delivery import Delivery
 
-_BATCH: Final = 256  # messages asked for ahead of the reader
+_READ_AHEAD: Final = 256  # messages asked for ahead of the reader
 _EXPIRES: Final = 30.0  # seconds
 
 
-class OrderedConsumer(OrderedReader):
+class OrderedPushConsumer(OrderedReader):
     """Messages of a stream in stream order, each once, none left out (ADR-15, ADR-17).
 
     The cursor is the last message *handed out*. After a gap, missed heartbeats, a
@@ -29,28 +34,28 @@ class OrderedConsumer(OrderedReader):
     One task at a time may call `next`. Closing deletes the server's consumer.
     """
 
-    _flow: FlowControl
+    _flow_control: FlowControl
 
-    def _mode(self) -> Mapping[str, Any]:
+    def _delivery_config(self) -> Mapping[str, Any]:
         return {
             "deliver_subject": self._inbox.subject,
             "flow_control": True,
             "idle_heartbeat": round(self._heartbeat * 1e9),
         }
 
-    def _started(self) -> None:
-        self._flow = FlowControl(self._js.link, patience=self._heartbeat)
+    def _on_consumer_created(self) -> None:
+        self._flow_control = FlowControl(self._js.connection, reply_timeout=self._heartbeat)
 
-    async def _ask(self) -> None:
+    async def _request_more(self) -> None:
         """It sends by itself."""
 
-    async def _heed(self, status: Status) -> None:
-        arrived = None if self._inbox.queue else self._inbox.heard
+    async def _on_status(self, status: StatusMessage) -> None:
+        arrived = None if self._inbox.queue else self._inbox.last_message_at
         if status.code != CONTROL:
             self._reset(f"status {status.code} {status.description}")
         elif status.last_consumer_sequence not in (None, self._sequence):
             self._reset("gap before a heartbeat")
-        elif not await self._flow.reached(status, arrived):
+        elif not await self._flow_control.acknowledge(status, arrived):
             self._reset("flow control is not heard")
 
 
@@ -60,41 +65,41 @@ class OrderedPullConsumer(OrderedReader):
     For a JetStream under a prefix, whose account exports no flow control subjects.
     """
 
-    _pulls: Pending
+    _budget: PullBudget
 
-    def _mode(self) -> Mapping[str, Any]:
+    def _delivery_config(self) -> Mapping[str, Any]:
         return {}
 
-    def _started(self) -> None:
-        self._pulls = Pending()
+    def _on_consumer_created(self) -> None:
+        self._budget = PullBudget()
 
-    def _handed_out(self, delivery: "Delivery") -> "Delivery":
-        self._pulls.messages = max(0, self._pulls.messages - 1)
-        return super()._handed_out(delivery)
+    def _advance(self, delivery: "Delivery") -> "Delivery":
+        self._budget.messages = max(0, self._budget.messages - 1)
+        return super()._advance(delivery)
 
-    async def _ask(self) -> None:
-        limit = SINGLES if self._js.single_answers else _BATCH
-        missing = limit - self._pulls.messages
+    async def _request_more(self) -> None:
+        limit = MAX_SINGLE_PULLS if self._js.single_reply else _READ_AHEAD
+        missing = limit - self._budget.messages
         if missing < limit // 2:
             return
         subject = f"{self._js.prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer.name}"
         pull, times = {"batch": missing}, {"expires": _EXPIRES, "heartbeat": self._heartbeat}
-        for request in requests(self._js, pull, **times):
-            self._pulls.made(request)  # before: if cancelled, it may have been sent
+        for request in build_pull_requests(self._js, pull, **times):
+            self._budget.on_request(request)  # before: if cancelled, it may have been sent
             payload = json.dumps(request).encode()
-            await self._js.link.publish(subject, payload, reply=self._inbox.subject)
+            await self._js.connection.publish(subject, payload, reply=self._inbox.subject)
 
-    async def _heed(self, status: Status) -> None:
+    async def _on_status(self, status: StatusMessage) -> None:
         if status.code == CONTROL:
             return
-        if final(status) and not status.consumer_deleted:
-            raise status.error()
+        if is_terminal(status) and not status.consumer_deleted:
+            raise status.to_error()
         if status.pending is None:
             self._reset(f"status {status.code} {status.description}")
         else:
-            self._pulls.ended(*status.pending)
+            self._budget.on_end(*status.pending)
 
 
 def ordered_reader(js: "JetStream") -> type[OrderedReader]:
     """Return the kind of reader that works where `js` is."""
-    return OrderedPullConsumer if js.foreign else OrderedConsumer
+    return OrderedPullConsumer if js.is_remote else OrderedPushConsumer

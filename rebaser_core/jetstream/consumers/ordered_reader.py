@@ -8,13 +8,13 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from rebaser_core.jetstream.consumers.ephemeral_consumer import Ephemeral
+from rebaser_core.jetstream.consumers.ephemeral_consumer import EphemeralConsumer
 from rebaser_core.jetstream.consumers.inbox import Inbox
-from rebaser_core.jetstream.consumers.message_reader import Reader
-from rebaser_core.jetstream.consumers.stream_position import Place
-from rebaser_core.jetstream.errors import StreamNotFound, Unavailable, Unreachable
-from rebaser_core.jetstream.messages.delivery import Delivery, delivery_of
-from rebaser_core.jetstream.messages.status_message import Status, is_delivery, status_of
+from rebaser_core.jetstream.consumers.message_reader import MessageReader
+from rebaser_core.jetstream.consumers.stream_position import StreamPosition
+from rebaser_core.jetstream.errors import NatsUnreachable, StreamNotFound, Unavailable
+from rebaser_core.jetstream.messages.delivery import Delivery, parse_delivery
+from rebaser_core.jetstream.messages.status_message import StatusMessage, is_delivery, parse_status
 
 if TYPE_CHECKING:
     from rebaser_core.jetstream.api import JetStream
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 INACTIVE_THRESHOLD: Final = 5.0  # seconds it lives without us
-MISSES: Final = 3  # heartbeats missed until it is believed (ADR-15)
-_RETRY: Final = (0.05, 2.0)  # seconds, first and longest
+MISSED_HEARTBEATS: Final = 3  # heartbeats missed until it is believed (ADR-15)
+_BACKOFF: Final = (0.05, 2.0)  # seconds, first and longest
 
 
-class OrderedReader(Reader):
+class OrderedReader(MessageReader):
     """What push and pull have in common: all but how the server is made to send.
 
     Args:
@@ -52,22 +52,22 @@ class OrderedReader(Reader):
         deliver_policy: str | None = None,
         start_time: str | None = None,
         heartbeat: float = 2.0,
-        misses: int = MISSES,
+        missed_heartbeats: int = MISSED_HEARTBEATS,
         headers_only: bool = False,
         inactive_threshold: float = INACTIVE_THRESHOLD,
     ) -> None:
         self._js = js
         self._stream = stream
-        self._place = Place(filter_subject, start_sequence, deliver_policy, start_time)
+        self._position = StreamPosition(filter_subject, start_sequence, deliver_policy, start_time)
         self._heartbeat = heartbeat
-        self._silence = misses * heartbeat
-        self._inbox = Inbox(js.link)
-        self._consumer = Ephemeral(
+        self._heartbeat_timeout = missed_heartbeats * heartbeat
+        self._inbox = Inbox(js.connection)
+        self._consumer = EphemeralConsumer(
             js, stream, headers_only=headers_only, inactive_threshold=inactive_threshold
         )
-        self._live = self._closed = False
-        self._fruitless = 0
-        self._opened = 0.0
+        self._active = self._closed = False
+        self._empty_attempts = 0
+        self._opened_at = 0.0
         self._sequence = 0
         self._name: str | None = None
         self.pending = 0
@@ -78,22 +78,22 @@ class OrderedReader(Reader):
     @property
     def cursor(self) -> int:
         """The stream sequence of the last message handed out; all before it were."""
-        return self._place.cursor
+        return self._position.cursor
 
     @abstractmethod
-    def _mode(self) -> Mapping[str, Any]:
+    def _delivery_config(self) -> Mapping[str, Any]:
         """Return the part of the consumer's configuration that is the subclass's."""
 
     @abstractmethod
-    async def _heed(self, status: Status) -> None:
+    async def _on_status(self, status: StatusMessage) -> None:
         """See to a status, in its place among the messages; `_reset` if they are not complete."""
 
     @abstractmethod
-    async def _ask(self) -> None:
+    async def _request_more(self) -> None:
         """Have the server send, if it does not do so by itself."""
 
     @abstractmethod
-    def _started(self) -> None:
+    def _on_consumer_created(self) -> None:
         """Forget what was counted: another consumer begins at its first message."""
 
     async def __aenter__(self) -> Self:
@@ -105,7 +105,7 @@ class OrderedReader(Reader):
             raise
         return self
 
-    async def next(self, *, quiet: float | None = None) -> Delivery | None:
+    async def next(self, *, idle_timeout: float | None = None) -> Delivery | None:
         """Return the next message; or None when it is quiet.
 
         Quiet is: nothing came for `quiet` seconds of this call, and the stream's
@@ -115,78 +115,78 @@ class OrderedReader(Reader):
         May be cancelled at any time; the next call then returns what this one would have.
 
         Raises:
-            Unreachable: the connection or this reader is closed.
+            NatsUnreachable: the connection or this reader is closed.
             StreamNotFound: there is no such stream.
             ApiError, StatusError: the server does not allow such a consumer.
         """
         clock = asyncio.get_running_loop().time
         entered = clock()
         while True:
-            if (delivery := await self._queued()) is not None:
+            if (delivery := await self._next_buffered()) is not None:
                 return delivery
-            if not (self._live and self._inbox.current):
+            if not (self._active and self._inbox.is_valid):
                 await self._open()
                 continue
-            await self._ask()
-            silent = self._inbox.heard + self._silence - clock()
-            left = silent if quiet is None else min(silent, entered + quiet - clock())
+            await self._request_more()
+            silent = self._inbox.last_message_at + self._heartbeat_timeout - clock()
+            left = silent if idle_timeout is None else min(silent, entered + idle_timeout - clock())
             if left > 0:
                 await self._inbox.wait(left)
             elif silent <= 0:
                 self._reset("heartbeats missed")
-            elif await self._nothing_left():
+            elif await self._confirm_idle():
                 return None
 
-    async def ready(self, most: int) -> list[Delivery]:
+    async def take_buffered(self, limit: int) -> list[Delivery]:
         """Return up to `most` of the next messages that have arrived, without waiting for any.
 
         Raises:
-            Unreachable: this reader is closed.
+            NatsUnreachable: this reader is closed.
         """
-        found: list[Delivery] = []
-        while len(found) < most and (delivery := await self._queued()) is not None:
-            found.append(delivery)
-        return found
+        deliveries: list[Delivery] = []
+        while len(deliveries) < limit and (delivery := await self._next_buffered()) is not None:
+            deliveries.append(delivery)
+        return deliveries
 
-    async def _queued(self) -> Delivery | None:
+    async def _next_buffered(self) -> Delivery | None:
         """Work off what came, up to and including the next message."""
-        queue, link = self._inbox.queue, self._js.link
+        queue, link = self._inbox.queue, self._js.connection
         while queue:
             message = queue.popleft()
             if not is_delivery(message):
-                if (status := status_of(message)) is not None:
-                    await self._heed(status)
-            elif delivery := delivery_of(link, message, self._stream, self._name, acks=False):
+                if (status := parse_status(message)) is not None:
+                    await self._on_status(status)
+            elif delivery := parse_delivery(link, message, self._stream, self._name, acks=False):
                 if delivery.consumer_sequence == self._sequence + 1:
-                    return self._handed_out(delivery)
+                    return self._advance(delivery)
                 self._reset("gap")
         return None
 
-    def _handed_out(self, delivery: Delivery) -> Delivery:
+    def _advance(self, delivery: Delivery) -> Delivery:
         self._sequence += 1
-        self._place.passed(delivery)
+        self._position.advance(delivery)
         self.pending = delivery.pending
-        self._fruitless = 0
+        self._empty_attempts = 0
         return delivery
 
     def _reset(self, why: str) -> None:
         """Give up the server's consumer: the next turn of `next` makes another one."""
         log.info("ordered consumer on %s behind %d: %s", self._stream, self.cursor, why)
-        self._live = False
+        self._active = False
         self._inbox.queue.clear()
 
-    async def _nothing_left(self) -> bool:
+    async def _confirm_idle(self) -> bool:
         """Whether the leader has nothing behind the cursor. If it has, that is due."""
         read, stream, after = self._js.get_message, self._stream, self.cursor + 1
-        subjects = self._place.subjects
+        subjects = self._position.subjects
         try:
             found = [await read(stream, sequence=after, next_by_subject=each) for each in subjects]
-        except (Unreachable, Unavailable):
+        except (NatsUnreachable, Unavailable):
             return False
         if not any(found):
-            return self._live and not self._inbox.queue
+            return self._active and not self._inbox.queue
         await self._inbox.wait(self._heartbeat)
-        if not self._inbox.queue and self._inbox.current:
+        if not self._inbox.queue and self._inbox.is_valid:
             self._reset("a stored message was not delivered")
         return False
 
@@ -196,19 +196,19 @@ class OrderedReader(Reader):
         May be cancelled and rerun: what it left half done is replaced.
         """
         clock = asyncio.get_running_loop().time
-        again, self._live = self._inbox.subject != "", False
-        if clock() > self._opened + self._silence:
-            self._fruitless = 0
-        give_up = clock() + self._silence
-        while not self._live:
+        again, self._active = self._inbox.subject != "", False
+        if clock() > self._opened_at + self._heartbeat_timeout:
+            self._empty_attempts = 0
+        give_up = clock() + self._heartbeat_timeout
+        while not self._active:
             if self._closed:
-                raise Unreachable("this reader is closed")
-            await self._js.link.connected()
+                raise NatsUnreachable("this reader is closed")
+            await self._js.connection.wait_connected()
             await self._release()
-            await self._rest()
+            await self._backoff()
             try:
                 await self._create()
-            except Unreachable:
+            except NatsUnreachable:
                 continue
             except (Unavailable, StreamNotFound) as error:
                 hopeless = isinstance(error, StreamNotFound) and not again
@@ -216,35 +216,37 @@ class OrderedReader(Reader):
                     raise
         self.resets += again
 
-    async def _rest(self) -> None:
+    async def _backoff(self) -> None:
         """After consumers that brought nothing wait, each time longer, before the next one."""
-        if self._fruitless:
-            first, longest = _RETRY
-            pause = min(longest, first * 2 ** min(self._fruitless, 10))
+        if self._empty_attempts:
+            first, longest = _BACKOFF
+            pause = min(longest, first * 2 ** min(self._empty_attempts, 10))
             await asyncio.sleep(pause * random.uniform(0.25, 0.5))  # noqa: S311 - jitter
-        self._fruitless += 1
+        self._empty_attempts += 1
 
     async def _create(self) -> None:
         await self._inbox.open()  # before the consumer: no delivery without a listener
         self._sequence = 0
-        self._started()
+        self._on_consumer_created()
         self._name = f"o{secrets.token_hex(8)}"  # which tells nothing of the inbox
-        info = await self._consumer.make(self._name, {**self._place.config(), **self._mode()})
+        info = await self._consumer.create(
+            self._name, {**self._position.to_config(), **self._delivery_config()}
+        )
         self.pending = info["num_pending"]
-        self._place.told(info)
-        self._live = True
-        self._opened = asyncio.get_running_loop().time()
+        self._position.sync(info)
+        self._active = True
+        self._opened_at = asyncio.get_running_loop().time()
 
     async def _release(self) -> None:
         await self._inbox.close()
-        await self._consumer.release()
+        await self._consumer.delete()
 
-    async def pause(self) -> None:
+    async def suspend(self) -> None:
         """Have no consumer at the server until `next` is called again, which loses nothing."""
-        self._live, self._fruitless = False, 0
+        self._active, self._empty_attempts = False, 0
         await self._release()
 
     async def close(self) -> None:
         """As `pause`, for good. Takes milliseconds, or two seconds if the server is deaf."""
-        self._closed, self._live = True, False
+        self._closed, self._active = True, False
         await self._release()

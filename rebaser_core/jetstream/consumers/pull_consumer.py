@@ -2,17 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from rebaser_core.jetstream.consumers.message_reader import Closing
-from rebaser_core.jetstream.consumers.pull_engine import Pulling
-from rebaser_core.jetstream.consumers.pull_request import Pending
-from rebaser_core.jetstream.errors import Unreachable
+from rebaser_core.jetstream.consumers.message_reader import AsyncCloseable
+from rebaser_core.jetstream.consumers.pull_engine import PullEngine
+from rebaser_core.jetstream.consumers.pull_request import PullBudget
+from rebaser_core.jetstream.errors import NatsUnreachable
 from rebaser_core.jetstream.messages.delivery import Delivery
 
 if TYPE_CHECKING:
     from rebaser_core.jetstream.api import JetStream
 
 
-class PullConsumer(Closing):
+class PullConsumer(AsyncCloseable):
     """Messages of an existing consumer, as long as it exists.
 
     Reconnects, restarts of the server, missed heartbeats and moving leaders are
@@ -38,7 +38,7 @@ class PullConsumer(Closing):
         acks: bool = True,
     ) -> None:
         self._name = f"{stream}/{consumer}"
-        self._pulling = Pulling(
+        self._engine = PullEngine(
             js, stream, consumer, expires=expires, heartbeat=heartbeat, acks=acks
         )
 
@@ -54,18 +54,18 @@ class PullConsumer(Closing):
         Raises:
             ConsumerGone: the consumer, or its stream, was deleted.
             StatusError: the consumer refuses such pulls.
-            Unreachable: the connection, or this, is closed.
+            NatsUnreachable: the connection, or this, is closed.
         """
 
-        def refill(pending: Pending) -> dict[str, int] | None:
+        def refill(pending: PullBudget) -> dict[str, int] | None:
             missing = free - pending.messages
             return {"batch": missing} if missing > 0 else None
 
-        delivery = await self._pulling.next(refill)
+        delivery = await self._engine.next(refill)
         if delivery is None:
-            raise Unreachable(f"{self._name} is not pulled any more")
+            raise NatsUnreachable(f"{self._name} is not pulled any more")
         return delivery
 
     async def close(self) -> None:
         """Stop pulling. What was delivered and not taken is given back at once."""
-        await self._pulling.close()
+        await self._engine.close()

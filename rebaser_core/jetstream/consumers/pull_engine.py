@@ -7,22 +7,27 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from rebaser_core.jetstream.consumers.inbox import Inbox
-from rebaser_core.jetstream.consumers.message_reader import briefly
-from rebaser_core.jetstream.consumers.pull_request import Pending, final, ordinary, requests
+from rebaser_core.jetstream.consumers.message_reader import best_effort
+from rebaser_core.jetstream.consumers.pull_request import (
+    PullBudget,
+    build_pull_requests,
+    is_benign,
+    is_terminal,
+)
 from rebaser_core.jetstream.errors import (
     ApiError,
     ConsumerGone,
     HeartbeatsMissed,
+    NatsUnreachable,
     NotFound,
-    Unreachable,
 )
-from rebaser_core.jetstream.messages.delivery import Delivery, delivery_of
+from rebaser_core.jetstream.messages.delivery import Delivery, parse_delivery
 from rebaser_core.jetstream.messages.status_message import (
     CONTROL,
     NO_RESPONDERS,
-    Status,
+    StatusMessage,
     is_delivery,
-    status_of,
+    parse_status,
 )
 
 if TYPE_CHECKING:
@@ -32,15 +37,15 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-MISSES: Final = 2  # heartbeats missed until a pull is believed lost (ADR-37)
+MISSED_HEARTBEATS: Final = 2  # heartbeats missed until a pull is believed lost (ADR-37)
 CLOSE_TIMEOUT: Final = 2.0  # seconds
-_PAUSE: Final = (0.1, 2.0)  # seconds, first and longest
+_BACKOFF: Final = (0.1, 2.0)  # seconds, first and longest
 
-Refill = Callable[[Pending], Mapping[str, int] | None]
+Refill = Callable[[PullBudget], Mapping[str, int] | None]
 """Which pull to make now, as `batch` and `max_bytes`, given what is pending; or None."""
 
 
-class Pulling:
+class PullEngine:
     """The algorithm of ADR-37, `consume`, run inside `next`; no task in the background.
 
     Args:
@@ -67,16 +72,16 @@ class Pulling:
         self._subject = f"{js.prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._expires = expires
         self._heartbeat = heartbeat
-        self._silence = MISSES * heartbeat
+        self._heartbeat_timeout = MISSED_HEARTBEATS * heartbeat
         self._acks = acks
         self._resilient = resilient
-        self._inbox = Inbox(js.link)
-        self._lost = False
-        self._pause, self._longest_pause = _PAUSE
-        self._asked = 0.0
-        self._ask_after = 0.0
-        self._fruitful = False
-        self.pending = Pending()
+        self._inbox = Inbox(js.connection)
+        self._stale = False
+        self._backoff, self._longest_backoff = _BACKOFF
+        self._requested_at = 0.0
+        self._request_after = 0.0
+        self._progressed = False
+        self.budget = PullBudget()
         self.stopped = False
 
     async def next(self, refill: Refill) -> Delivery | None:
@@ -88,7 +93,7 @@ class Pulling:
             ConsumerGone: there is no such consumer.
             StatusError: the server refuses such pulls, and will refuse them again.
             HeartbeatsMissed: the server is silent. Not if resilient.
-            Unreachable: the connection is closed.
+            NatsUnreachable: the connection is closed.
         """
         clock = asyncio.get_running_loop().time
         while True:
@@ -97,89 +102,89 @@ class Pulling:
             if self._inbox.queue:
                 message = self._inbox.queue.popleft()
                 if not is_delivery(message):
-                    await self._heed(status_of(message))
-                elif (delivery := self._taken(message)) is not None:
+                    await self._on_status(parse_status(message))
+                elif (delivery := self._accept(message)) is not None:
                     return delivery
             elif self.stopped:
                 return None
-            elif self._lost or not self._inbox.current:
-                await self._renew()
-            elif clock() < (until := self._heard + self._silence):
-                await self._inbox.wait(self._soonest(until) - clock())
+            elif self._stale or not self._inbox.is_valid:
+                await self._reopen()
+            elif clock() < (until := self._last_sign_of_life + self._heartbeat_timeout):
+                await self._inbox.wait(self._wake_at(until) - clock())
             else:
-                self._missed()
+                self._on_missed_heartbeats()
 
     @property
-    def _heard(self) -> float:
+    def _last_sign_of_life(self) -> float:
         """When the server last spoke, or was last asked to: without pulls it has no reason to."""
-        return max(self._inbox.heard, self._asked, self._ask_after)
+        return max(self._inbox.last_message_at, self._requested_at, self._request_after)
 
     async def _fill(self, refill: Refill) -> None:
-        if self._lost or not self._inbox.current:
+        if self._stale or not self._inbox.is_valid:
             return
         now = asyncio.get_running_loop().time()
-        if now >= self._ask_after and (pull := refill(self.pending)):
-            await self._ask(pull)
+        if now >= self._request_after and (pull := refill(self.budget)):
+            await self._request(pull)
 
-    def _taken(self, message: "Msg") -> Delivery | None:
-        delivery = self._delivery(message)
+    def _accept(self, message: "Msg") -> Delivery | None:
+        delivery = self._parse(message)
         if delivery is not None:
-            self.pending.came(message)
-            self._pause = _PAUSE[0]
-            self._fruitful = True
+            self.budget.on_message(message)
+            self._backoff = _BACKOFF[0]
+            self._progressed = True
         return delivery
 
-    def _delivery(self, message: "Msg") -> Delivery | None:
-        link, acks = self._js.link, self._acks
-        return delivery_of(link, message, self._stream, self._consumer, acks=acks)
+    def _parse(self, message: "Msg") -> Delivery | None:
+        link, acks = self._js.connection, self._acks
+        return parse_delivery(link, message, self._stream, self._consumer, acks=acks)
 
-    async def _ask(self, pull: Mapping[str, int]) -> None:
-        self._asked = asyncio.get_running_loop().time()
+    async def _request(self, pull: Mapping[str, int]) -> None:
+        self._requested_at = asyncio.get_running_loop().time()
         times = {"expires": self._expires, "heartbeat": self._heartbeat}
-        for request in requests(self._js, pull, **times):
-            self.pending.made(request)  # before: if cancelled, it may have been sent
-            await self._js.link.publish(
+        for request in build_pull_requests(self._js, pull, **times):
+            self.budget.on_request(request)  # before: if cancelled, it may have been sent
+            await self._js.connection.publish(
                 self._subject, json.dumps(request).encode(), reply=self._inbox.subject
             )
 
-    async def _heed(self, status: Status | None) -> None:
+    async def _on_status(self, status: StatusMessage | None) -> None:
         if status is None or status.code == CONTROL:
             return
-        if final(status):
-            self._lost = True
-            raise status.error()
+        if is_terminal(status):
+            self._stale = True
+            raise status.to_error()
         if (ended := status.pending) is not None:
-            self.pending.ended(*ended)
-            if not ordinary(status):
-                self._rest(status)
+            self.budget.on_end(*ended)
+            if not is_benign(status):
+                self._back_off(status)
             return
         if not self._resilient:
             self.stopped = True
-            raise status.error()
+            raise status.to_error()
         if status.code == NO_RESPONDERS:
             await self._confirm_consumer()
-        self._lost = True  # which pull it was, and what it may still bring, is not known
-        self._rest(status)
+        self._stale = True  # which pull it was, and what it may still bring, is not known
+        self._back_off(status)
 
-    def _missed(self) -> None:
+    def _on_missed_heartbeats(self) -> None:
         if not self._resilient:
             self.stopped = True
-            raise HeartbeatsMissed(f"nothing from {self._subject} for {self._silence} s")
-        log.info("nothing from %s for %s s, asking again", self._subject, self._silence)
-        self._lost = True
+            raise HeartbeatsMissed(f"nothing from {self._subject} for {self._heartbeat_timeout} s")
+        log.info("nothing from %s for %s s, asking again", self._subject, self._heartbeat_timeout)
+        self._stale = True
 
-    def _rest(self, status: Status) -> None:
+    def _back_off(self, status: StatusMessage) -> None:
         """If pulls bring only this, ask nothing for a while, each time longer."""
-        if self._fruitful:
-            self._fruitful = False
+        if self._progressed:
+            self._progressed = False
             return
-        log.info("pull from %s/%s: %s", self._stream, self._consumer, status.error())
-        self._ask_after = asyncio.get_running_loop().time() + self._pause
-        self._pause = min(2 * self._pause, self._longest_pause)
+        log.info("pull from %s/%s: %s", self._stream, self._consumer, status.to_error())
+        self._request_after = asyncio.get_running_loop().time() + self._backoff
+        self._backoff = min(2 * self._backoff, self._longest_backoff)
 
-    def _soonest(self, until: float) -> float:
+    def _wake_at(self, until: float) -> float:
         now = asyncio.get_running_loop().time()
-        return min(until, self._ask_after) if self._ask_after > now else until
+        return min(until, self._request_after) if self._request_after > now else until
 
     async def _confirm_consumer(self) -> None:
         """Nobody answered for the consumer: it is gone, or just moving or starting."""
@@ -187,23 +192,23 @@ class Pulling:
             await self._js.consumer_info(self._stream, self._consumer)
         except NotFound as error:
             raise ConsumerGone(error.description) from error
-        except (ApiError, Unreachable):
+        except (ApiError, NatsUnreachable):
             return
 
-    async def _renew(self) -> None:
+    async def _reopen(self) -> None:
         """Leave all pulls behind, with what came of them kept, and start counting anew.
 
         A new inbox, since the server drops pulls to which nobody listens; with the
         old one they could bring more than was asked for.
         """
         again = self._inbox.subject != ""
-        await self._js.link.connected()
-        if again and self._inbox.current:
+        await self._js.connection.wait_connected()
+        if again and self._inbox.is_valid:
             await self._inbox.drain()
         await self._inbox.open(keep=True)
-        self.pending.clear()
-        self.pending.messages = len(self._inbox.queue)
-        self._lost = False
+        self.budget.clear()
+        self.budget.messages = len(self._inbox.queue)
+        self._stale = False
         if again and not self._resilient:
             await self._confirm_consumer()
 
@@ -212,13 +217,13 @@ class Pulling:
         self.stopped = True
         await self._inbox.drain()
         await self._inbox.close()
-        self._inbox.wake()
+        self._inbox.notify()
 
     async def close(self) -> None:
         """Stop, and give back at once what has come and was not taken."""
-        async with briefly(CLOSE_TIMEOUT):
+        async with best_effort(CLOSE_TIMEOUT):
             await self.stop()
-            while self._acks and self._inbox.queue and self._js.link.up:
+            while self._acks and self._inbox.queue and self._js.connection.is_connected:
                 message = self._inbox.queue.popleft()
-                if is_delivery(message) and (delivery := self._delivery(message)):
+                if is_delivery(message) and (delivery := self._parse(message)):
                     await delivery.nak()

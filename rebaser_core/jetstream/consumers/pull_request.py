@@ -10,18 +10,18 @@ from rebaser_core.jetstream.messages.status_message import (
     BAD_REQUEST,
     NO_MESSAGES,
     REQUEST_ENDED,
-    Status,
+    StatusMessage,
 )
 
 if TYPE_CHECKING:
     from rebaser_core.jetstream.api import JetStream
 
-SINGLES: Final = 32  # pulls at once where each gets one answer
-MANY: Final = 1_000_000  # messages, for a pull that only octets are to limit
-_ORDINARY: Final = (NO_MESSAGES, REQUEST_ENDED)
+MAX_SINGLE_PULLS: Final = 32  # pulls at once where each gets one answer
+UNLIMITED: Final = 1_000_000  # messages, for a pull that only octets are to limit
+_BENIGN: Final = (NO_MESSAGES, REQUEST_ENDED)
 
 
-def requests(
+def build_pull_requests(
     js: "JetStream",
     pull: Mapping[str, Any],
     *,
@@ -33,19 +33,19 @@ def requests(
     Where a request gets one answer, a heartbeat would be that. There the pull
     expires after what was to be the heartbeat, and that is the sign of life.
     """
-    if not js.single_answers:
-        return [{**pull, **_times(expires=expires, idle_heartbeat=heartbeat)}]
+    if not js.single_reply:
+        return [{**pull, **_nanoseconds(expires=expires, idle_heartbeat=heartbeat)}]
     if "max_bytes" in pull:
         raise Misconfigured("octets cannot limit pulls of which each gets one answer")
-    single = {**pull, "batch": 1, **_times(expires=heartbeat or expires)}
-    return [single] * min(pull["batch"], SINGLES)
+    single = {**pull, "batch": 1, **_nanoseconds(expires=heartbeat or expires)}
+    return [single] * min(pull["batch"], MAX_SINGLE_PULLS)
 
 
-def _times(**seconds: float | None) -> dict[str, int]:
+def _nanoseconds(**seconds: float | None) -> dict[str, int]:
     return {name: round(value * 1e9) for name, value in seconds.items() if value}
 
 
-class Pending:
+class PullBudget:
     """What the pulls made may still bring. Never below nothing.
 
     Single pulls are not followed; ADR-37 needs only the sums.
@@ -53,32 +53,32 @@ class Pending:
 
     def __init__(self) -> None:
         self.messages = 0
-        self.octets = 0
-        self._by_octets = 0
+        self.bytes_ = 0
+        self._bounded_by_bytes = 0
         """Pulls that end with a status only, since octets limit them."""
 
-    def made(self, pull: Mapping[str, int]) -> None:
+    def on_request(self, pull: Mapping[str, int]) -> None:
         self.messages += pull["batch"]
-        self.octets += pull.get("max_bytes", 0)
-        self._by_octets += "max_bytes" in pull
+        self.bytes_ += pull.get("max_bytes", 0)
+        self._bounded_by_bytes += "max_bytes" in pull
 
-    def came(self, message: Msg) -> None:
+    def on_message(self, message: Msg) -> None:
         self.messages = max(0, self.messages - 1)
-        self.octets = max(0, self.octets - size(message))
+        self.bytes_ = max(0, self.bytes_ - message_size(message))
 
-    def ended(self, messages: int, octets: int) -> None:
+    def on_end(self, messages: int, octets: int) -> None:
         self.messages = max(0, self.messages - messages)
-        self.octets = max(0, self.octets - octets)
-        if self._by_octets:
-            self._by_octets -= 1
-            if not self._by_octets:
+        self.bytes_ = max(0, self.bytes_ - octets)
+        if self._bounded_by_bytes:
+            self._bounded_by_bytes -= 1
+            if not self._bounded_by_bytes:
                 self.clear()  # what is left is where our count and the server's parted
 
     def clear(self) -> None:
-        self.messages = self.octets = self._by_octets = 0
+        self.messages = self.bytes_ = self._bounded_by_bytes = 0
 
 
-def size(message: Msg) -> int:
+def message_size(message: Msg) -> int:
     """Return what the server counts against `max_bytes`; ADR-37 forgets the headers."""
     headers = message.headers or {}
     block = sum(len(name) + len(value) + 4 for name, value in headers.items())
@@ -86,12 +86,12 @@ def size(message: Msg) -> int:
     return whole + (12 if headers else 0)  # the version line and the empty one
 
 
-def ordinary(status: Status) -> bool:
+def is_benign(status: StatusMessage) -> bool:
     """Whether it only says that a pull brought less than it might have."""
-    return status.code in _ORDINARY
+    return status.code in _BENIGN
 
 
-def final(status: Status) -> bool:
+def is_terminal(status: StatusMessage) -> bool:
     """Whether the same pull will be refused for ever."""
     what = status.description.lower()
     return (

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core.jetstream.consumers.flow_control import FlowControl
 from rebaser_core.jetstream.consumers.inbox import Inbox
-from rebaser_core.jetstream.consumers.message_reader import Reader
+from rebaser_core.jetstream.consumers.message_reader import MessageReader
 from rebaser_core.jetstream.errors import (
-    AnswersMissed,
+    FlowControlIgnored,
     HeartbeatsMissed,
     JetStreamError,
     MessagesMissed,
 )
-from rebaser_core.jetstream.messages.delivery import Delivery, delivery_of
-from rebaser_core.jetstream.messages.status_message import CONTROL, Status, is_delivery
+from rebaser_core.jetstream.messages.delivery import Delivery, parse_delivery
+from rebaser_core.jetstream.messages.status_message import CONTROL, StatusMessage, is_delivery
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-MISSES: Final = 3  # heartbeats missed until the alarm
-Alarm = Callable[[JetStreamError], None]
+MISSED_HEARTBEATS: Final = 3  # heartbeats missed until the alarm
+OnWarning = Callable[[JetStreamError], None]
 """Told what ends nothing: `HeartbeatsMissed`, `MessagesMissed`, `AnswersMissed`. Must not raise."""
 
 
-def logged(alarm: JetStreamError) -> None:
-    log.warning("%s: %s", type(alarm).__name__, alarm)
+def log_warning(warning: JetStreamError) -> None:
+    log.warning("%s: %s", type(warning).__name__, warning)
 
 
-class PushSubscription(Reader):
+class PushSubscription(MessageReader):
     """Messages that a push consumer sends; made by `subscribe`.
 
     Heartbeats and flow control are seen to inside `next`, in the order they came,
@@ -48,8 +48,8 @@ class PushSubscription(Reader):
         info: Mapping[str, Any],
         *,
         created: bool,
-        alarm: Alarm = logged,
-        misses: int = MISSES,
+        on_warning: OnWarning = log_warning,
+        missed_heartbeats: int = MISSED_HEARTBEATS,
     ) -> None:
         config = info["config"]
         heartbeat = config.get("idle_heartbeat", 0) / 1e9
@@ -59,13 +59,13 @@ class PushSubscription(Reader):
         """Whether the consumer was made for this subscription, and ends with it."""
         self._js = js
         self._inbox = inbox
-        self._alarm = alarm
+        self._on_warning = on_warning
         self._acks = config.get("ack_policy", "none") != "none"
-        self._silence = misses * heartbeat or None
-        self._flow = FlowControl(js.link, patience=misses * heartbeat)
+        self._heartbeat_timeout = missed_heartbeats * heartbeat or None
+        self._flow_control = FlowControl(js.connection, reply_timeout=missed_heartbeats * heartbeat)
         self._gapless = not config.get("deliver_group")
         self._sequence: int | None = None if info["delivered"]["consumer_seq"] else 0
-        self._since = 0.0
+        self._quiet_since = 0.0
         self._ended = False
 
     async def next(self) -> Delivery | None:
@@ -76,57 +76,63 @@ class PushSubscription(Reader):
         Raises:
             StatusError: the server said something that is no message; it may be called again.
             NotJetStream: somebody else sent something; it may be called again.
-            Unreachable: the connection is closed.
+            NatsUnreachable: the connection is closed.
         """
         clock = asyncio.get_running_loop().time
         while True:
             while self._inbox.queue:
                 message = self._inbox.queue.popleft()
                 if not is_delivery(message):
-                    await self._heed(Status.of(message))
-                elif (delivery := self._delivery(message)) is not None:
-                    self._follow(delivery.consumer_sequence)
+                    await self._on_status(StatusMessage.parse(message))
+                elif (delivery := self._parse(message)) is not None:
+                    self._track_delivery(delivery.consumer_sequence)
                     return delivery
             if self._ended:
-                await self._drained()
+                await self._finish_drain()
                 return None
-            if not self._js.link.up:
-                await self._js.link.connected()
-                self._since = clock()  # the alarm rests while there is no connection
-            elif self._silence is None:
+            if not self._js.connection.is_connected:
+                await self._js.connection.wait_connected()
+                self._quiet_since = clock()  # the alarm rests while there is no connection
+            elif self._heartbeat_timeout is None:
                 await self._inbox.wait(None)
-            elif (left := max(self._since, self._inbox.heard) + self._silence - clock()) > 0:
+            elif (
+                left := max(self._quiet_since, self._inbox.last_message_at)
+                + self._heartbeat_timeout
+                - clock()
+            ) > 0:
                 await self._inbox.wait(left)
             else:
-                self._since = clock()
-                self._alarm(HeartbeatsMissed(f"{self._name} silent for {self._silence} s"))
+                self._quiet_since = clock()
+                self._on_warning(
+                    HeartbeatsMissed(f"{self._name} silent for {self._heartbeat_timeout} s")
+                )
 
-    def _delivery(self, message: "Msg") -> Delivery | None:
-        link, acks = self._js.link, self._acks
-        return delivery_of(link, message, self.stream, self.consumer, acks=acks)
+    def _parse(self, message: "Msg") -> Delivery | None:
+        link, acks = self._js.connection, self._acks
+        return parse_delivery(link, message, self.stream, self.consumer, acks=acks)
 
     @property
     def _name(self) -> str:
         return f"{self.stream}/{self.consumer}"
 
-    def _follow(self, sequence: int) -> None:
-        self._compare(sequence - 1)
+    def _track_delivery(self, sequence: int) -> None:
+        self._check_gap(sequence - 1)
         self._sequence = sequence
 
-    def _compare(self, last: int) -> None:
+    def _check_gap(self, last: int) -> None:
         if self._gapless and self._sequence is not None and last > self._sequence:
             missing = f"deliveries {self._sequence + 1} to {last} of {self._name}"
-            self._alarm(MessagesMissed(missing))
+            self._on_warning(MessagesMissed(missing))
         self._sequence = last
 
-    async def _heed(self, status: Status) -> None:
+    async def _on_status(self, status: StatusMessage) -> None:
         if status.code != CONTROL:
-            raise status.error()
+            raise status.to_error()
         if (last := status.last_consumer_sequence) is not None:
-            self._compare(last)
-        arrived = None if self._inbox.queue else self._inbox.heard
-        if not await self._flow.reached(status, arrived):
-            self._alarm(AnswersMissed(f"{self._name} waits for {status.flow_control!r}"))
+            self._check_gap(last)
+        arrived = None if self._inbox.queue else self._inbox.last_message_at
+        if not await self._flow_control.acknowledge(status, arrived):
+            self._on_warning(FlowControlIgnored(f"{self._name} waits for {status.flow_control!r}"))
 
     async def unsubscribe(self) -> None:
         """Get nothing more; what has come and was not handed out is dropped.
@@ -135,13 +141,13 @@ class PushSubscription(Reader):
         group of them: other members may live on it.
 
         Raises:
-            ApiError, Unreachable: the consumer may still be there.
+            ApiError, NatsUnreachable: the consumer may still be there.
         """
         self._ended = True
         await self._inbox.close()
         self._inbox.queue.clear()
-        self._inbox.wake()
-        await self._release()
+        self._inbox.notify()
+        await self._delete_consumer()
 
     async def close(self) -> None:
         await self.unsubscribe()
@@ -155,15 +161,15 @@ class PushSubscription(Reader):
         self._ended = True
         await self._inbox.drain()
         await self._inbox.close()
-        self._inbox.wake()
+        self._inbox.notify()
 
-    async def _release(self) -> None:
+    async def _delete_consumer(self) -> None:
         if self.created and self._gapless:
             await self._js.delete_consumer(self.stream, self.consumer)
         self.created = False
 
-    async def _drained(self) -> None:
+    async def _finish_drain(self) -> None:
         try:
-            await self._release()
+            await self._delete_consumer()
         except JetStreamError as error:
-            self._alarm(error)
+            self._on_warning(error)

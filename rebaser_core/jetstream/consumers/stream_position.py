@@ -6,10 +6,10 @@ from typing import Any, Final
 from rebaser_core.jetstream.messages.delivery import Delivery
 
 _BY_SEQUENCE: Final = "by_start_sequence"
-_PLACELESS: Final = "last_per_subject"  # the one policy that is not a place in the stream
+_NOT_A_POSITION: Final = "last_per_subject"  # the one policy that is not a place in the stream
 
 
-class Place:
+class StreamPosition:
     """A cursor; or a deliver policy, until the server has told which place that is."""
 
     def __init__(
@@ -28,16 +28,16 @@ class Place:
             if start_time:
                 self._policy["opt_start_time"] = start_time
 
-    def passed(self, delivery: Delivery) -> None:
+    def advance(self, delivery: Delivery) -> None:
         self.cursor = delivery.stream_sequence
         self._policy = None
 
-    def told(self, info: Mapping[str, Any]) -> None:
+    def sync(self, info: Mapping[str, Any]) -> None:
         """Learn from a new consumer's info: a reset must not move `new` to a later place."""
-        if self._policy and self._policy["deliver_policy"] != _PLACELESS:
+        if self._policy and self._policy["deliver_policy"] != _NOT_A_POSITION:
             self.cursor, self._policy = info["delivered"]["stream_seq"], None
 
-    def config(self) -> dict[str, Any]:
+    def to_config(self) -> dict[str, Any]:
         """Return what a consumer needs to begin here."""
         one = len(self.subjects) == 1
         return {

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rebaser_core.jetstream.consumers.consumer_spec import Wish
+from rebaser_core.jetstream.consumers.consumer_spec import ConsumerSpec
 from rebaser_core.jetstream.consumers.handles import Consumer
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.push_subscription import (
-    MISSES,
-    Alarm,
+    MISSED_HEARTBEATS,
+    OnWarning,
     PushSubscription,
-    logged,
+    log_warning,
 )
 from rebaser_core.jetstream.errors import (
     AlreadyExists,
@@ -32,8 +32,8 @@ async def subscribe(
     durable: str | None = None,
     queue: str | None = None,
     config: Mapping[str, Any] | None = None,
-    alarm: Alarm = logged,
-    misses: int = MISSES,
+    on_warning: OnWarning = log_warning,
+    missed_heartbeats: int = MISSED_HEARTBEATS,
 ) -> PushSubscription:
     """Return a subscription to a push consumer, bound to an existing one or to a new one.
 
@@ -49,7 +49,7 @@ async def subscribe(
         StreamNotFound: not exactly one stream has the subject.
         ConsumerNotFound: the consumer to be bound does not exist.
     """
-    wish = Wish(
+    spec = ConsumerSpec(
         subject=subject,
         stream=stream,
         consumer=consumer,
@@ -57,14 +57,16 @@ async def subscribe(
         queue=queue,
         config=config or {},
     )
-    found = await _stream(js, wish)
-    inbox = Inbox(js.link)
+    stream_name = await _find_stream(js, spec)
+    inbox = Inbox(js.connection)
     try:
-        info, created = await _bound(js, found, wish, inbox)
+        info, created = await _bind(js, stream_name, spec, inbox)
     except BaseException:
         await inbox.close()
         raise
-    return PushSubscription(js, inbox, info, created=created, alarm=alarm, misses=misses)
+    return PushSubscription(
+        js, inbox, info, created=created, on_warning=on_warning, missed_heartbeats=missed_heartbeats
+    )
 
 
 async def pull_subscribe(
@@ -81,7 +83,7 @@ async def pull_subscribe(
     Unlike there, a `consumer` to be bound to need not exist: that shows when it
     is pulled. Deleting it is the caller's.
     """
-    wish = Wish(
+    spec = ConsumerSpec(
         subject=subject,
         stream=stream,
         consumer=consumer,
@@ -89,64 +91,64 @@ async def pull_subscribe(
         pull=True,
         config=config or {},
     )
-    found = await _stream(js, wish)
-    info = await _existing(js, found, wish)
-    if info is None and wish.consumer:
-        unseen = {"ack_policy": "explicit", "durable_name": wish.consumer}
-        return Consumer(js, {"stream_name": found, "name": wish.consumer, "config": unseen})
+    stream_name = await _find_stream(js, spec)
+    info = await _look_up(js, stream_name, spec)
+    if info is None and spec.consumer:
+        unseen = {"ack_policy": "explicit", "durable_name": spec.consumer}
+        return Consumer(js, {"stream_name": stream_name, "name": spec.consumer, "config": unseen})
     if info is None:
-        info, _ = await _created(js, found, wish, {})
+        info, _ = await _create(js, stream_name, spec, {})
     return Consumer(js, info)
 
 
-async def _stream(js: "JetStream", wish: Wish) -> str:
-    if wish.stream:
-        return wish.stream
-    names = await js.stream_names(wish.subject)
+async def _find_stream(js: "JetStream", spec: ConsumerSpec) -> str:
+    if spec.stream:
+        return spec.stream
+    names = await js.stream_names(spec.subject)
     if len(names) != 1:
-        raise StreamNotFound.named(f"{len(names)} streams have the subject {wish.subject}")
+        raise StreamNotFound.named(f"{len(names)} streams have the subject {spec.subject}")
     return names[0]
 
 
-async def _existing(js: "JetStream", stream: str, wish: Wish) -> Mapping[str, Any] | None:
-    if wish.name is None:
+async def _look_up(js: "JetStream", stream: str, spec: ConsumerSpec) -> Mapping[str, Any] | None:
+    if spec.name is None:
         return None
     try:
-        info = await js.consumer_info(stream, wish.name)
+        info = await js.consumer_info(stream, spec.name)
     except ConsumerNotFound:
-        if wish.consumer and not wish.pull:
+        if spec.consumer and not spec.pull:
             raise
         return None
-    wish.check(info)
+    spec.check_compatible(info)
     return info
 
 
-async def _created(
-    js: "JetStream", stream: str, wish: Wish, where: Mapping[str, Any]
+async def _create(
+    js: "JetStream", stream: str, spec: ConsumerSpec, where: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], bool]:
     """Create the consumer; or, if somebody was faster, see whether theirs will do."""
     try:
-        return await js.create_consumer(stream, {**wish.creation(), **where}), True
+        return await js.create_consumer(stream, {**spec.to_config(), **where}), True
     except AlreadyExists:
-        info = await js.consumer_info(stream, wish.name or "")
-        wish.check(info)
-        if not wish.pull and not wish.queue:
+        info = await js.consumer_info(stream, spec.name or "")
+        spec.check_compatible(info)
+        if not spec.pull and not spec.queue:
             raise Misconfigured(f"{info['name']} was created by somebody else") from None
         return info, False
 
 
-async def _bound(
-    js: "JetStream", stream: str, wish: Wish, inbox: Inbox
+async def _bind(
+    js: "JetStream", stream: str, spec: ConsumerSpec, inbox: Inbox
 ) -> tuple[Mapping[str, Any], bool]:
     """Have the inbox subscribed to the consumer's deliver subject, and the consumer there."""
-    group = wish.queue or ""
-    info = await _existing(js, stream, wish)
+    group = spec.queue or ""
+    info = await _look_up(js, stream, spec)
     if info is not None:
         await inbox.open(info["config"]["deliver_subject"], group=group)
         return info, False
     # first the subscription: its interest tells others that the consumer is in use
-    await inbox.open(wish.config.get("deliver_subject"), group=group)
-    info, created = await _created(js, stream, wish, {"deliver_subject": inbox.subject})
+    await inbox.open(spec.config.get("deliver_subject"), group=group)
+    info, created = await _create(js, stream, spec, {"deliver_subject": inbox.subject})
     if not created:
         await inbox.open(info["config"]["deliver_subject"], group=group)
     return info, created

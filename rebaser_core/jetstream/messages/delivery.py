@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from nats.aio.msg import Msg
 
-    from rebaser_core.jetstream.connection.connection import Link
+    from rebaser_core.jetstream.connection.connection import Connection
 
 log: Final = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ NAK: Final = b"-NAK"
 TERM: Final = b"+TERM"
 PROGRESS: Final = b"+WPI"
 CONFIRM_TIMEOUT: Final = 5.0  # seconds
-_NOTHING: Final = MappingProxyType[str, str]({})
+_NO_HEADERS: Final = MappingProxyType[str, str]({})
 
 
 class Delivery:
@@ -38,15 +38,15 @@ class Delivery:
     does not look at whether the message has meanwhile gone to somebody else.
     """
 
-    __slots__ = ("_link", "_settled", "_subject", "headers", "payload", "reply", "subject")
+    __slots__ = ("_connection", "_settled", "_subject", "headers", "payload", "reply", "subject")
 
-    def __init__(self, link: "Link", message: "Msg", *, acks: bool = True) -> None:
-        self._link = link
+    def __init__(self, link: "Connection", message: "Msg", *, acks: bool = True) -> None:
+        self._connection = link
         self._settled = not acks
         self._subject = AckSubject.parse(message.reply)
         self.subject: str = message.subject
         self.reply: str = message.reply
-        self.headers: Mapping[str, str] = message.headers or _NOTHING
+        self.headers: Mapping[str, str] = message.headers or _NO_HEADERS
         self.payload: bytes = message.data
 
     def __repr__(self) -> str:
@@ -59,7 +59,7 @@ class Delivery:
         """Done with it. Confirmed: the server will not deliver it again.
 
         Raises:
-            Unreachable: not handed over, or not confirmed; may be said again.
+            NatsUnreachable: not handed over, or not confirmed; may be said again.
         """
         await self._settle(ACK, confirm, timeout)
 
@@ -89,7 +89,7 @@ class Delivery:
     async def in_progress(self, *, confirm: bool = False, timeout: float = CONFIRM_TIMEOUT) -> None:
         """Start its ack wait anew. Ignored once it is settled."""
         if not self._settled:
-            await self._say(PROGRESS, confirm, timeout)
+            await self._send(PROGRESS, confirm, timeout)
 
     @property
     def settled(self) -> bool:
@@ -101,16 +101,16 @@ class Delivery:
             return
         self._settled = True  # before it is sent: of two at once, one counts
         try:
-            await self._say(word, confirm, timeout)
+            await self._send(word, confirm, timeout)
         except BaseException:
             self._settled = False
             raise
 
-    async def _say(self, word: bytes, confirm: bool, timeout: float) -> None:  # noqa: FBT001
+    async def _send(self, word: bytes, confirm: bool, timeout: float) -> None:  # noqa: FBT001
         if confirm:
-            await self._link.request(self.reply, word, timeout=timeout)
+            await self._connection.request(self.reply, word, timeout=timeout)
         else:
-            await self._link.publish(self.reply, word)
+            await self._connection.publish(self.reply, word)
 
     @property
     def stream(self) -> str:
@@ -154,8 +154,8 @@ class Delivery:
         return datetime.fromtimestamp(self.stored, UTC)
 
 
-def delivery_of(
-    link: "Link", message: "Msg", stream: str, consumer: str | None, *, acks: bool = True
+def parse_delivery(
+    link: "Connection", message: "Msg", stream: str, consumer: str | None, *, acks: bool = True
 ) -> Delivery | None:
     """The delivery that a message is; None, and logged, if it is none of that consumer's."""
     try:

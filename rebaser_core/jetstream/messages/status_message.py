@@ -30,14 +30,14 @@ def is_delivery(message: Msg) -> bool:
     return bool(message.reply.startswith(PREFIX))
 
 
-class Status(NamedTuple):
+class StatusMessage(NamedTuple):
     code: int
     description: str
     reply: str
     headers: Mapping[str, str]
 
     @classmethod
-    def of(cls, message: Msg) -> "Status":
+    def parse(cls, message: Msg) -> "StatusMessage":
         """Read what is not a delivery.
 
         Raises:
@@ -81,16 +81,16 @@ class Status(NamedTuple):
     def consumer_deleted(self) -> bool:
         return self.code == CONFLICT and self.description.lower() == "consumer deleted"
 
-    def error(self) -> StatusError:
+    def to_error(self) -> StatusError:
         if self.consumer_deleted:
             return ConsumerGone(self.description)
         return StatusError(self.code, self.description)
 
 
-def status_of(message: Msg) -> Status | None:
+def parse_status(message: Msg) -> StatusMessage | None:
     """The status that a message is; None, and logged, if it is none."""
     try:
-        return Status.of(message)
+        return StatusMessage.parse(message)
     except NotJetStream as error:
         log.error("neither delivery nor status, dropped: %.200a", str(error))
         return None

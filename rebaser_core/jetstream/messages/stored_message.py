@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rebaser_core.jetstream.connection.headers import parsed
+from rebaser_core.jetstream.connection.headers import parse_headers
 from rebaser_core.jetstream.errors import NotJetStream
 
 
@@ -49,7 +49,7 @@ class StoredMessage:
                 message["subject"],
                 message["seq"],
                 datetime.fromisoformat(message["time"]),
-                parsed(base64.b64decode(message.get("hdrs", ""))) or {},
+                parse_headers(base64.b64decode(message.get("hdrs", ""))) or {},
                 base64.b64decode(message.get("data", "")),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

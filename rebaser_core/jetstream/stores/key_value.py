@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from rebaser_core.jetstream.config_diff import Drift
-from rebaser_core.jetstream.consumers.message_reader import Closing
+from rebaser_core.jetstream.consumers.message_reader import AsyncCloseable
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.jetstream.errors import KeyNotFound, WrongLastSequence
-from rebaser_core.jetstream.stores.key_value_entry import DELETE, OPERATION, PURGE, Entry
+from rebaser_core.jetstream.stores.key_value_entry import DELETE, OPERATION, PURGE, KeyValueEntry
 
 if TYPE_CHECKING:
     from rebaser_core.jetstream.api import JetStream
@@ -43,18 +43,18 @@ class KeyValue:
             }
         )
 
-    async def get(self, key: str, *, revision: int | None = None) -> Entry:
+    async def get(self, key: str, *, revision: int | None = None) -> KeyValueEntry:
         """Return the last value of the key, or one revision of it.
 
         Raises:
             KeyNotFound: never put, deleted, or not this key's revision.
         """
         entry = await self._entry(key, revision)
-        if entry is None or entry.gone:
+        if entry is None or entry.is_deleted:
             raise KeyNotFound.named(f"no key {key} in {self._bucket}")
         return entry
 
-    async def last(self, pattern: str) -> Entry | None:
+    async def last(self, pattern: str) -> KeyValueEntry | None:
         """Return what was put last, of all keys that match; None if that is gone.
 
         `*` and `>` are wildcards, as in a subject.
@@ -63,10 +63,10 @@ class KeyValue:
         stored = await self._js.get_message(self._stream, last_by_subject=subject)
         if stored is None:
             return None
-        entry = Entry.of_stored(self._bucket, stored)
-        return None if entry.gone else entry
+        entry = KeyValueEntry.of_stored(self._bucket, stored)
+        return None if entry.is_deleted else entry
 
-    async def _entry(self, key: str, revision: int | None = None) -> Entry | None:
+    async def _entry(self, key: str, revision: int | None = None) -> KeyValueEntry | None:
         if revision is None:
             stored = await self._js.get_message(
                 self._stream, last_by_subject=f"{self._prefix}{key}"
@@ -75,7 +75,7 @@ class KeyValue:
             stored = await self._js.get_message(self._stream, sequence=revision)
         if stored is None or stored.subject != f"{self._prefix}{key}":
             return None
-        return Entry.of_stored(self._bucket, stored)
+        return KeyValueEntry.of_stored(self._bucket, stored)
 
     async def put(self, key: str, value: bytes) -> int:
         """Set the key, whatever it was; return its revision."""
@@ -91,7 +91,7 @@ class KeyValue:
             return await self.update(key, value, 0)
         except WrongLastSequence:
             last = await self._entry(key)
-            if last is None or not last.gone:
+            if last is None or not last.is_deleted:
                 raise
             return await self.update(key, value, last.revision)
 
@@ -119,7 +119,7 @@ class KeyValue:
         last_revision: int | None = None,
     ) -> int:
         receipt = await self._js.publish(
-            self._js.view_subject(f"{self._prefix}{key}"),
+            self._js.prefixed_subject(f"{self._prefix}{key}"),
             value,
             headers=headers,
             expected_last_subject_sequence=last_revision,
@@ -129,18 +129,18 @@ class KeyValue:
     async def keys(self, pattern: str = ">") -> list[str]:
         """Return the keys that have a value now."""
         found: list[str] = []
-        async with Watch(self._js, self._bucket, pattern, headers_only=True) as watch:
+        async with KeyValueWatch(self._js, self._bucket, pattern, headers_only=True) as watch:
             while (entry := await watch.next()) is not None:
-                if not entry.gone:
+                if not entry.is_deleted:
                     found.append(entry.key)
         return found
 
-    def watch(self, pattern: str = ">") -> "Watch":
+    def watch(self, pattern: str = ">") -> "KeyValueWatch":
         """Return the last entry of each key and then every change; enter it and iterate."""
-        return Watch(self._js, self._bucket, pattern)
+        return KeyValueWatch(self._js, self._bucket, pattern)
 
 
-class Watch(Closing):
+class KeyValueWatch(AsyncCloseable):
     """Entries as they come: first the last one of each key, then None once, then changes.
 
     An async context manager and iterator; leaving it leaves nothing at the server.
@@ -169,13 +169,13 @@ class Watch(Closing):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Entry | None:
+    async def __anext__(self) -> KeyValueEntry | None:
         return await self.next()
 
-    async def next(self) -> Entry | None:
+    async def next(self) -> KeyValueEntry | None:
         """Return the next entry; None, once, when all that is there now was returned."""
-        delivery = await self._reader.next(quiet=None if self._caught_up else 0)
+        delivery = await self._reader.next(idle_timeout=None if self._caught_up else 0)
         if delivery is None:
             self._caught_up = True
             return None
-        return Entry.of_delivery(self._bucket, delivery)
+        return KeyValueEntry.of_delivery(self._bucket, delivery)

@@ -17,7 +17,7 @@ _MARKERS: Final = {"MaxAge": PURGE, "Purge": PURGE, "Remove": DELETE}  # left by
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KeyValueEntry:
     """One revision of one key. `operation` is PUT, DEL or PURGE; `value` counts for PUT only."""
 
     bucket: str
@@ -28,7 +28,7 @@ class Entry:
     operation: str = PUT
 
     @classmethod
-    def of_stored(cls, bucket: str, message: StoredMessage) -> "Entry":
+    def of_stored(cls, bucket: str, message: StoredMessage) -> "KeyValueEntry":
         return cls(
             bucket,
             _key(bucket, message.subject),
@@ -39,7 +39,7 @@ class Entry:
         )
 
     @classmethod
-    def of_delivery(cls, bucket: str, delivery: Delivery) -> "Entry":
+    def of_delivery(cls, bucket: str, delivery: Delivery) -> "KeyValueEntry":
         return cls(
             bucket,
             _key(bucket, delivery.subject),
@@ -50,7 +50,7 @@ class Entry:
         )
 
     @property
-    def gone(self) -> bool:
+    def is_deleted(self) -> bool:
         """Whether the key has no value any more."""
         return self.operation != PUT
 

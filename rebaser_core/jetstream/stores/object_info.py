@@ -9,7 +9,7 @@ from typing import Final
 from rebaser_core.jetstream.errors import ObjectDamaged
 
 CHUNK_SIZE: Final = 128 * 1024  # octets
-_MOST: Final = 2**53  # octets or chunks, more than any object has
+_MAX_COUNT: Final = 2**53  # octets or chunks, more than any object has
 _is_nuid: Final = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
 
 
@@ -25,7 +25,7 @@ class ObjectInfo:
     deleted: bool = False
 
     @classmethod
-    def read(cls, payload: bytes, subject: str) -> "ObjectInfo":
+    def parse(cls, payload: bytes, subject: str) -> "ObjectInfo":
         """What the message on `subject` tells of an object. Anybody may have written it.
 
         Raises:
@@ -53,11 +53,11 @@ class ObjectInfo:
         texts = (self.bucket, self.name, self.nuid, self.digest)
         if not all(isinstance(text, str) for text in texts) or type(self.deleted) is not bool:
             raise ValueError("a field is of the wrong type")
-        if any(type(count) is not int or not 0 <= count <= _MOST for count in counts):
+        if any(type(count) is not int or not 0 <= count <= _MAX_COUNT for count in counts):
             raise ValueError("size or chunks make no sense")
         if not _is_nuid(self.nuid):
             raise ValueError("nuid is no name of chunks")
-        if not _same_subject(subject, meta_subject(self.bucket, self.name)):
+        if not _equal_subject(subject, meta_subject(self.bucket, self.name)):
             raise ValueError("it is of another object")
 
     def to_json(self) -> bytes:
@@ -80,6 +80,6 @@ def meta_subject(bucket: str, name: str) -> str:
     return f"$O.{bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
 
 
-def _same_subject(one: str, other: str) -> bool:
+def _equal_subject(one: str, other: str) -> bool:
     """Not every client pads the name."""
     return one.rstrip("=") == other.rstrip("=")

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.config_diff import Drift
-from rebaser_core.jetstream.consumers.message_reader import briefly
+from rebaser_core.jetstream.consumers.message_reader import best_effort
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.jetstream.errors import (
     ApiError,
+    NatsUnreachable,
     ObjectDamaged,
     ObjectNotFound,
     ObjectTooLarge,
-    Unreachable,
 )
 from rebaser_core.jetstream.stores.object_info import CHUNK_SIZE, ObjectInfo, meta_subject
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 GET_TIMEOUT: Final = 30.0  # seconds
 _MISSING_AFTER: Final = 1.0  # seconds without a chunk, after which the leader is asked for it
 _DROP_TIMEOUT: Final = 2.0  # seconds
-_BLOCKING: Final = 1_000_000  # octets that take too long to hash in the event loop
+_HASH_IN_THREAD: Final = 1_000_000  # octets that take too long to hash in the event loop
 _ROLLUP: Final = {"Nats-Rollup": "sub"}
 
 
@@ -62,13 +62,15 @@ class ObjectStore:
 
         Cancelled or failed, the chunks sent so far are deleted, or lie there unused
         if the server cannot be told. If it was the last word that got no answer
-        (`Unreachable`), either object may be there; put it again.
+        (`NatsUnreachable`), either object may be there; put it again.
         """
-        info, chunks = await self._cut(name, payload)
-        before = await self._before(name)
+        info, chunks = await self._chunk(name, payload)
+        before = await self._previous(name)
         try:
             for chunk in chunks:
-                await self._js.publish(self._js.view_subject(self._chunks(info.nuid)), chunk)
+                await self._js.publish(
+                    self._js.prefixed_subject(self._chunks_subject(info.nuid)), chunk
+                )
         except BaseException:
             await self._drop_chunks(info.nuid)
             raise
@@ -84,14 +86,16 @@ class ObjectStore:
         that put again, failed or cancelled it leaves chunks that no object refers to. The
         bucket may be one that refuses rollups, in which nobody wipes what others put.
         """
-        info, chunks = await self._cut(name, payload)
+        info, chunks = await self._chunk(name, payload)
         for chunk in chunks:
-            await self._js.publish(self._js.view_subject(self._chunks(info.nuid)), chunk)
+            await self._js.publish(
+                self._js.prefixed_subject(self._chunks_subject(info.nuid)), chunk
+            )
         await self._put_meta(info, {})
         return info
 
     async def get(
-        self, name: str, *, at_most: int | None = None, timeout: float = GET_TIMEOUT
+        self, name: str, *, max_bytes: int | None = None, timeout: float = GET_TIMEOUT
     ) -> bytes:
         """Return what was put, all of it and nothing else; never more than `at_most` octets.
 
@@ -99,19 +103,19 @@ class ObjectStore:
             ObjectTooLarge: it has more, as was said when it was put.
             ObjectNotFound: never put, or deleted.
             ObjectDamaged: chunks are missing, or are not what was put.
-            Unreachable: not read within `timeout` seconds.
+            NatsUnreachable: not read within `timeout` seconds.
         """
         try:
             async with deadlines.within(timeout):
-                return await self._get(name, at_most)
+                return await self._get(name, max_bytes)
         except TimeoutError:
-            raise Unreachable(f"{self._bucket}/{name} not read within {timeout} s") from None
+            raise NatsUnreachable(f"{self._bucket}/{name} not read within {timeout} s") from None
 
-    async def _get(self, name: str, at_most: int | None) -> bytes:
+    async def _get(self, name: str, max_bytes: int | None) -> bytes:
         info = await self.info(name)
         while True:
-            if at_most is not None and info.size > at_most:
-                raise ObjectTooLarge(f"{self._bucket}/{name}: {info.size} octets, over {at_most}")
+            if max_bytes is not None and info.size > max_bytes:
+                raise ObjectTooLarge(f"{self._bucket}/{name}: {info.size} octets, over {max_bytes}")
             payload = await self._read(info)
             if len(payload) == info.size and await _digest(payload) == info.digest:
                 return payload
@@ -124,9 +128,9 @@ class ObjectStore:
         chunks: list[bytes] = []
         size = 0
         reading = ordered_reader(self._js)
-        async with reading(self._js, self._stream, self._chunks(info.nuid)) as reader:
+        async with reading(self._js, self._stream, self._chunks_subject(info.nuid)) as reader:
             while len(chunks) < info.chunks and size <= info.size:
-                chunk = await reader.next(quiet=_MISSING_AFTER)
+                chunk = await reader.next(idle_timeout=_MISSING_AFTER)
                 if chunk is None:
                     break
                 chunks.append(chunk.payload)
@@ -154,34 +158,34 @@ class ObjectStore:
         try:
             info = await self._meta(name)
         except ObjectDamaged:
-            await self._js.purge(self._stream, subject=self._metas(name))
+            await self._js.purge(self._stream, subject=self._meta_subject(name))
             return
         if info is None:
             return
         if not info.deleted:
             gone = ObjectInfo(info.bucket, name, info.nuid, 0, 0, "", deleted=True)
             await self._put_meta(gone, {})
-            await self._js.purge(self._stream, subject=self._metas(name), keep=1)
-        await self._js.purge(self._stream, subject=self._chunks(info.nuid))
+            await self._js.purge(self._stream, subject=self._meta_subject(name), keep=1)
+        await self._js.purge(self._stream, subject=self._chunks_subject(info.nuid))
 
-    async def _cut(self, name: str, payload: bytes) -> tuple[ObjectInfo, list[bytes]]:
+    async def _chunk(self, name: str, payload: bytes) -> tuple[ObjectInfo, list[bytes]]:
         """What is to be known of a new object, and its chunks."""
         chunks = [payload[at : at + CHUNK_SIZE] for at in range(0, len(payload), CHUNK_SIZE)]
         nuid, digest = uuid.uuid4().hex, await _digest(payload)
         return ObjectInfo(self._bucket, name, nuid, len(payload), len(chunks), digest), chunks
 
-    def _chunks(self, nuid: str) -> str:
+    def _chunks_subject(self, nuid: str) -> str:
         return f"$O.{self._bucket}.C.{nuid}"
 
-    def _metas(self, name: str) -> str:
+    def _meta_subject(self, name: str) -> str:
         return meta_subject(self._bucket, name)
 
     async def _meta(self, name: str) -> ObjectInfo | None:
-        subject = self._metas(name)
+        subject = self._meta_subject(name)
         stored = await self._js.get_message(self._stream, last_by_subject=subject)
-        return ObjectInfo.read(stored.payload, subject) if stored else None
+        return ObjectInfo.parse(stored.payload, subject) if stored else None
 
-    async def _before(self, name: str) -> ObjectInfo | None:
+    async def _previous(self, name: str) -> ObjectInfo | None:
         """What a new object takes the place of; what cannot be read is nothing."""
         try:
             return await self._meta(name)
@@ -189,18 +193,18 @@ class ObjectStore:
             return None
 
     async def _put_meta(self, info: ObjectInfo, headers: Mapping[str, str] = _ROLLUP) -> None:
-        subject = self._js.view_subject(self._metas(info.name))
+        subject = self._js.prefixed_subject(self._meta_subject(info.name))
         await self._js.publish(subject, info.to_json(), headers=headers or None)
 
     async def _drop_chunks(self, nuid: str) -> None:
         """Delete chunks that no object refers to; if that fails, they only take room."""
         with contextlib.suppress(ApiError):
-            async with briefly(_DROP_TIMEOUT):
-                await self._js.purge(self._stream, subject=self._chunks(nuid))
+            async with best_effort(_DROP_TIMEOUT):
+                await self._js.purge(self._stream, subject=self._chunks_subject(nuid))
 
 
 async def _digest(payload: bytes) -> str:
-    if len(payload) > _BLOCKING:
+    if len(payload) > _HASH_IN_THREAD:
         return await asyncio.to_thread(_sha256, payload)
     return _sha256(payload)
 

@@ -21,7 +21,7 @@ def show_workspaces(records: Sequence[WorkspaceRecordV1], *, as_json: bool) -> N
     """Print them, the oldest first."""
     records = sorted(records, key=lambda record: record.created_at)
     if as_json:
-        say_json([record.wire() for record in records])
+        say_json([record.to_wire() for record in records])
         return
     table = Table("workspace", "name", "head", "created", "by")
     for record in records:
@@ -41,7 +41,7 @@ def show_change_sets(
     """Print them in the order given; `paused` has for each the start of its pause, or None."""
     if as_json:
         both = zip(records, paused, strict=True)
-        say_json([{**record.wire(), "pausedSince": since} for record, since in both])
+        say_json([{**record.to_wire(), "pausedSince": since} for record, since in both])
         return
     table = Table("change set", "name", "kind", "state", "created", "by")
     for record, since in zip(records, paused, strict=True):
@@ -59,7 +59,7 @@ def show_change_sets(
 def show_change_set(record: ChangeSetRecordV1, *, as_json: bool) -> None:
     """Print the record of a change set."""
     if as_json:
-        say_json(record.wire())
+        say_json(record.to_wire())
         return
     table = Table("", "")
     facts = {
@@ -85,13 +85,13 @@ def show_change_set(record: ChangeSetRecordV1, *, as_json: bool) -> None:
 def show_comparison(comparison: Comparison, *, as_json: bool, as_batch: bool) -> None:
     """Print the difference as tables, as JSON, or as a batch of updates."""
     if as_batch:
-        say_json([update.wire() for update in comparison.updates])
+        say_json([update.to_wire() for update in comparison.updates])
     elif as_json:
         say_json(
             {
                 "digest": comparison.digest,
                 "changes": [asdict(change) for change in comparison.changes],
-                "updates": [update.wire() for update in comparison.updates],
+                "updates": [update.to_wire() for update in comparison.updates],
                 "computed": comparison.computed and [asdict(one) for one in comparison.computed],
             }
         )

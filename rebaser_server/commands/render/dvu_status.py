@@ -13,7 +13,7 @@ from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
-from rebaser_core.pause_record import scopes_of
+from rebaser_core.pause_record import enclosing_scopes
 from rebaser_server.cluster.pauses import PauseBook, Paused
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commit_log.log import DVU_DUE
@@ -33,7 +33,7 @@ async def updates(deployment: Deployment, only: ChangeSet | None = None) -> list
     ops endpoint of that is enabled.
     """
     reports, due, paused = await asyncio.gather(
-        _request_all(deployment, deployment.subjects.subject("rebaser.status"), STATUS_TIMEOUT),
+        _request_all(deployment, deployment.subjects.join("rebaser.status"), STATUS_TIMEOUT),
         _due(deployment, only),
         PauseBook(deployment.js, deployment.subjects).all(),
     )
@@ -63,7 +63,7 @@ def _row(
     instance, update = held.get((str(change_set[0]), str(change_set[1])), (None, None))
     if update is not None:
         state = "running"
-    elif any(scope in paused for scope in scopes_of(change_set)):
+    elif any(scope in paused for scope in enclosing_scopes(change_set)):
         state = "paused"
     elif instance is None and owner in crowded:
         state = "not named"
@@ -94,7 +94,7 @@ async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet
             deployment.js, stream, deliver_policy="last_per_subject", headers_only=True
         )
         async with heads:
-            while (entry := await heads.next(quiet=0)) is not None:
+            while (entry := await heads.next(idle_timeout=0)) is not None:
                 if DVU_DUE in entry.headers:
                     subjects.append(entry.subject)
     for subject in subjects:
@@ -103,7 +103,7 @@ async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet
             continue
         try:
             commit = Commit.decode(stored.headers, stored.payload)
-            change_set = deployment.subjects.change_set_of(subject)
+            change_set = deployment.subjects.parse_change_set(subject)
         except (MessageError, UnknownSubject):  # `rebaser doctor` reports them
             continue
         if commit.head.dvu_due:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from rebaser_client.errors import ClientError
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
-from rebaser_core.value_query import ReadValue
+from rebaser_core.value_query import ValueSnapshot
 from rebaser_server.commands.support.deployment import Deployment
 
 _FAILED: Final = "failed"
@@ -24,9 +24,9 @@ class FailuresUnknown(RebaserError):
 class Failures:
     """The values that failed, as of the last commit."""
 
-    affected: list[ReadValue]
+    affected: list[ValueSnapshot]
     """Those that the request affected: they depend on its values, or had not failed before."""
-    others: list[ReadValue]
+    others: list[ValueSnapshot]
     blocked: int
     """Values that are not computed because one of their inputs failed."""
 
@@ -118,7 +118,7 @@ async def _failed_before(
     return {value.id for value in before.values() if value.status == _FAILED}
 
 
-def _dependents(values: Mapping[str, ReadValue], changed: set[str]) -> set[str]:
+def _dependents(values: Mapping[str, ValueSnapshot], changed: set[str]) -> set[str]:
     """The changed values and those that depend on them."""
     dependents: dict[str, list[str]] = {}
     for value in values.values():
@@ -136,7 +136,7 @@ def _dependents(values: Mapping[str, ReadValue], changed: set[str]) -> set[str]:
     return reached
 
 
-def _sources(value: ReadValue) -> Iterable[str]:
+def _sources(value: ValueSnapshot) -> Iterable[str]:
     if value.func_id is not None:
         yield value.func_id
     for argument in (value.inputs or {}).values():

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from rebaser_client.log_reader import Entry, history
-from rebaser_core.corrections import count_of
+from rebaser_client.log_reader import LogEntry, read_log
+from rebaser_core.corrections import total_count
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus, SuccessStatusV2
 from rebaser_server.commands.support.deployment import Deployment
@@ -19,14 +19,16 @@ async def show_log(
     deployment: Deployment, change_set: ChangeSet, *, after: int, most: int | None, as_json: bool
 ) -> None:
     """Print the requests and their outcomes, oldest first."""
-    entries = await history(deployment.js, deployment.subjects, change_set, after=after, most=most)
+    entries = await read_log(
+        deployment.js, deployment.subjects, change_set, after=after, limit=most
+    )
     if as_json:
-        say_json([entry.plain() for entry in entries])
+        say_json([entry.as_dict() for entry in entries])
     else:
         _table(entries).show()
 
 
-def _table(entries: list[Entry]) -> Table:
+def _table(entries: list[LogEntry]) -> Table:
     table = Table("commit", "time", "request", "outcome", "what", "author", "by")
     for entry in entries:
         table.add(
@@ -41,7 +43,7 @@ def _table(entries: list[Entry]) -> Table:
     return table
 
 
-def _what(entry: Entry) -> str:
+def _what(entry: LogEntry) -> str:
     if entry.message is not None:
         return entry.message
     updates = entry.updates
@@ -49,7 +51,7 @@ def _what(entry: Entry) -> str:
     if updates is None and entry.outcome.value == "applied":
         parts.append("a large batch")
     if entry.corrections:
-        parts.append(f"{count_of(entry.corrections)} corrected")
+        parts.append(f"{total_count(entry.corrections)} corrected")
     return ", ".join(parts)
 
 
@@ -86,15 +88,15 @@ async def show_revert(
 def _plain(plan: Reversal, response: EnqueueUpdatesResponseV2 | None) -> dict[str, Any]:
     return {
         "commit": plan.commit,
-        "updates": [update.wire() for update in plan.updates],
+        "updates": [update.to_wire() for update in plan.updates],
         "left": plan.left,
-        "response": None if response is None else response.wire(),
+        "response": None if response is None else response.to_wire(),
     }
 
 
 def _print(plan: Reversal, response: EnqueueUpdatesResponseV2 | None) -> None:
     for update in plan.updates:
-        say(json.dumps(update.wire(), ensure_ascii=False))
+        say(json.dumps(update.to_wire(), ensure_ascii=False))
     for left in plan.left:
         say(f"not undone, because a later commit changed it again: {left}")
     if not plan.updates:

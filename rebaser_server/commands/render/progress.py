@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from rebaser_client.activity_feed import Activities, watching
+from rebaser_client.activity_feed import ActivityFeed, watching
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
@@ -65,7 +65,7 @@ async def until_clean(deployment: Deployment, change_set: ChangeSet) -> None:
 
 
 async def _until_clean(
-    deployment: Deployment, change_set: ChangeSet, activities: Activities, bar: ProgressBar
+    deployment: Deployment, change_set: ChangeSet, activities: ActivityFeed, bar: ProgressBar
 ) -> None:
     """Return once the log says that no update is due."""
     while await _due(deployment, change_set):

@@ -147,7 +147,7 @@ def _letter(
     subjects: Subjects, message: StoredMessage, headers: Mapping[str, str], payload: bytes
 ) -> Letter:
     try:
-        change_set = subjects.change_set_of(message.subject)
+        change_set = subjects.parse_change_set(message.subject)
     except UnknownSubject:
         change_set = None
     # The header has the letter's own id; the request's is in the payload.

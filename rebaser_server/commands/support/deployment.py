@@ -35,7 +35,7 @@ class Deployment:
             NotInWorkspace: it belongs to another workspace, or to none.
         """
         change_set = ChangeSet(arguments.workspace, arguments.change_set)
-        await self.client.pairs.require(change_set)
+        await self.client.workspace_check.check(change_set)
         return change_set
 
     async def require_change_set(self, arguments: argparse.Namespace, hint: str = "") -> ChangeSet:
@@ -71,7 +71,7 @@ async def open_deployment(settings: Settings) -> AsyncIterator[Deployment]:
     """Connect for the time of the body.
 
     Raises:
-        Unreachable: NATS does not answer.
+        NatsUnreachable: NATS does not answer.
         NotPermitted: NATS refuses an operation of the body to this user.
     """
     prefix = settings.nats.prefix

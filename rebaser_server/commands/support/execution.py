@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rebaser_core.errors import RebaserError
-from rebaser_core.jetstream import JetStreamError, Unreachable
+from rebaser_core.jetstream import JetStreamError, NatsUnreachable
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.hints import hint_for
 from rebaser_server.settings.renamed_variables import BothNamesGiven, rename_variables
@@ -34,7 +34,7 @@ def execute(arguments: argparse.Namespace) -> int:
         complain(f"rebaser: {error}")
         if (hint := hint_for(error)) is not None:
             complain(f"  {hint}")
-        return Exit.NO_NATS if isinstance(error, Unreachable) else Exit.FAILED
+        return Exit.NO_NATS if isinstance(error, NatsUnreachable) else Exit.FAILED
 
 
 class _BadSettings(Exception):

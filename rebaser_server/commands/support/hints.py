@@ -4,7 +4,7 @@ from typing import Final
 
 from rebaser_client import errors as client
 from rebaser_core.errors import MalformedMessage, NewerVersion
-from rebaser_core.jetstream import Full, JetStreamError, StreamNotFound, Unreachable
+from rebaser_core.jetstream import Full, JetStreamError, NatsUnreachable, StreamNotFound
 from rebaser_server.commands.support.permissions import NotPermitted
 from rebaser_server.errors import HistoryBroken, NotRetained, OpsNotStarted
 
@@ -17,7 +17,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         ),
     ),
     (
-        Unreachable,
+        NatsUnreachable,
         (
             "Does NATS run there? REBASER_NATS__URL is the address; `rebaser up` runs NATS on this "
             "machine."
@@ -40,18 +40,18 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         client.NotInWorkspace,
         "Nothing was sent. `rebaser change-sets list WORKSPACE` shows those of a workspace.",
     ),
-    (client.NotStored, "Send it again with the same --request-id: it takes effect once."),
+    (client.NotConfirmed, "Send it again with the same --request-id: it takes effect once."),
     (client.QueueFull, "`rebaser queue` shows what waits."),
     (
         client.OutcomeUnknown,
         "`rebaser log WORKSPACE CHANGE_SET` shows which requests were applied.",
     ),
-    (client.AlreadyThere, "Choose another id, or leave it out to get a new one."),
+    (client.AlreadyRegistered, "Choose another id, or leave it out to get a new one."),
     (client.TooLarge, "Send it in parts, or raise REBASER_LIMITS__* for clients and daemons."),
-    (client.TooMany, "Delete change sets that you do not need, or raise REBASER_LIMITS__*."),
-    (client.NotReadable, "`rebaser values` reads from the store instead."),
+    (client.QuotaExceeded, "Delete change sets that you do not need, or raise REBASER_LIMITS__*."),
+    (client.ReadRefused, "`rebaser values` reads from the store instead."),
     (
-        client.Refused,
+        client.RequestRefused,
         (
             "Nothing was changed. `rebaser change-sets describe WORKSPACE CHANGE_SET` shows the "
             "state of the change set, `rebaser values tree WORKSPACE CHANGE_SET` its values."

@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING
 
 from rebaser_core.ids import ChangeSet
-from rebaser_core.pause_record import Scope, scopes_of
+from rebaser_core.pause_record import PauseScope, enclosing_scopes
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
     from rebaser_server.commands.support.deployment import Deployment
 
 
-def describe(scope: Scope) -> str:
+def describe(scope: PauseScope) -> str:
     if scope.change_set_id is not None:
         return f"change set {scope.workspace_id} {scope.change_set_id}"
     return f"workspace {scope.workspace_id}" if scope.workspace_id is not None else "everything"
@@ -21,12 +21,12 @@ async def warn_if_paused(deployment: "Deployment", change_set: ChangeSet) -> Non
     from rebaser_server.cluster.pauses import PauseBook
 
     pauses = await PauseBook(deployment.js, deployment.subjects).all()
-    for scope in scopes_of(change_set):
+    for scope in enclosing_scopes(change_set):
         if scope in pauses:
             complain(f"{describe(scope)} is paused: the request waits for {resume_hint(scope)}")
             return
 
 
-def resume_hint(scope: Scope) -> str:
+def resume_hint(scope: PauseScope) -> str:
     """The command that ends the pause."""
     return f"`rebaser resume {' '.join(str(each) for each in scope if each) or '--all'}`"

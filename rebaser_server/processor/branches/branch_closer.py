@@ -8,13 +8,13 @@ import structlog
 
 from rebaser_client.errors import NoSuchChangeSet
 from rebaser_client.registry import Registry
-from rebaser_client.request_publisher import publish_request, publish_task
-from rebaser_core.commits import Branch, Closing, Commit, Outcome
+from rebaser_client.request_publisher import ensure_task, publish_request
+from rebaser_core.commits import BranchState, ClosedState, Commit, RequestOutcome
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, OrderedConsumer
+from rebaser_core.jetstream import JetStream, OrderedPushConsumer
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, ErrorStatus
 from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
-from rebaser_core.registry_records import Application, ChangeSetRecordV1, Standing, now
+from rebaser_core.registry_records import ApplyAttempt, ChangeSetRecordV1, ChangeSetStatus, now
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import AUTHOR
 from rebaser_server.processor.change_set_commands import at_head, at_rest
@@ -74,14 +74,14 @@ class Closer:
             await self._asked.wait()
             self._asked.clear()
 
-    async def _go_on(self, closing: Closing) -> None:
+    async def _go_on(self, closing: ClosedState) -> None:
         await self._tell(closing)
-        if closing.standing == Standing.APPLYING:
+        if closing.standing == ChangeSetStatus.APPLYING:
             await self._deliver(closing)
         else:
             self._told = closing.standing
 
-    async def _deliver(self, closing: Closing) -> None:
+    async def _deliver(self, closing: ClosedState) -> None:
         """Have the difference handled by head, once; then the branch is applied, or open again."""
         own, branch = self._own, self._own.state.head.branch
         assert branch is not None  # noqa: S101 - only a branch is applied
@@ -94,13 +94,19 @@ class Closer:
         async with own.lock:
             if problem is None:
                 done = closing.model_copy(
-                    update={"standing": Standing.APPLIED, "difference": None, "commit": commit}
+                    update={
+                        "standing": ChangeSetStatus.APPLIED,
+                        "difference": None,
+                        "commit": commit,
+                    }
                 )
                 await own.write(closing=done, **at_rest(own.state))
             else:
                 await own.write(closing=None)
 
-    async def _handled(self, closing: Closing, branch: Branch) -> tuple[str | None, int | None]:
+    async def _handled(
+        self, closing: ClosedState, branch: BranchState
+    ) -> tuple[str | None, int | None]:
         """What became of it at head: why not, or the line that says it."""
         where = self._own.archive.change_set
         head = ChangeSet(where.workspace_id, branch.head)
@@ -111,8 +117,8 @@ class Closer:
         if known.state is RequestState.UNKNOWN:
             await self._send(closing, head, where, query)
         elif known.response is None:  # whoever sent it may have ended before there was a task (C3)
-            await publish_task(self._js, self._subjects, head)
-        reader = OrderedConsumer(
+            await ensure_task(self._js, self._subjects, head)
+        reader = OrderedPushConsumer(
             self._js,
             self._subjects.commits_stream,
             self._subjects.commits(head),
@@ -120,13 +126,13 @@ class Closer:
         )
         async with reader:
             while known.response is None:
-                line = await reader.next(quiet=ASK_EVERY)
+                line = await reader.next(idle_timeout=ASK_EVERY)
                 if line is None:
                     known = await self._outcomes.of(query)
                     continue
                 handled = Commit.decode(line.headers, line.payload).handled
                 if handled is not None and handled.id == query.id:
-                    good = handled.outcome is Outcome.APPLIED
+                    good = handled.outcome is RequestOutcome.APPLIED
                     return (None if good else handled.message or "refused"), line.stream_sequence
         status = known.response.status
         if isinstance(status, ErrorStatus):
@@ -134,7 +140,7 @@ class Closer:
         return None, status.success.commit
 
     async def _send(
-        self, closing: Closing, head: ChangeSet, where: ChangeSet, query: OutcomeQueryV1
+        self, closing: ClosedState, head: ChangeSet, where: ChangeSet, query: OutcomeQueryV1
     ) -> None:
         assert closing.difference is not None  # noqa: S101 - while it is being applied
         request = EnqueueUpdatesRequestV1(
@@ -149,22 +155,24 @@ class Closer:
             headers[AUTHOR] = closing.author
         await publish_request(self._js, self._subjects, head, headers, payload)
 
-    async def _tell(self, closing: Closing, problem: str | None = None) -> None:
+    async def _tell(self, closing: ClosedState, problem: str | None = None) -> None:
         """Have the registry say what the head says; a change set without a record needs none.
 
         With a `problem` that it is open again, and why.
         """
 
         def as_it_is(record: ChangeSetRecordV1) -> ChangeSetRecordV1:
-            standing = Standing.OPEN if problem is not None else Standing(closing.standing)
+            standing = (
+                ChangeSetStatus.OPEN if problem is not None else ChangeSetStatus(closing.standing)
+            )
             changes: dict[str, object] = {
                 "standing": standing,
                 "problem": problem if problem is not None else closing.reason,
             }
-            if standing not in (Standing.OPEN, Standing.APPLYING, record.standing):
+            if standing not in (ChangeSetStatus.OPEN, ChangeSetStatus.APPLYING, record.standing):
                 changes["closed_at"] = now()
-            if closing.standing in (Standing.APPLYING, Standing.APPLIED):
-                changes["application"] = Application(
+            if closing.standing in (ChangeSetStatus.APPLYING, ChangeSetStatus.APPLIED):
+                changes["application"] = ApplyAttempt(
                     request=closing.request,
                     at_head=at_head(closing.request),
                     commit=closing.commit,
@@ -172,4 +180,4 @@ class Closer:
             return record.model_copy(update=changes)
 
         with suppress(NoSuchChangeSet):
-            await self._registry.change(self._own.archive.change_set, as_it_is)
+            await self._registry.update(self._own.archive.change_set, as_it_is)

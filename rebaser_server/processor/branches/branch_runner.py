@@ -3,10 +3,10 @@
 import asyncio
 from typing import Final, Never
 
-from rebaser_core.commits import Closing
+from rebaser_core.commits import ClosedState
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStream
-from rebaser_core.registry_records import Standing
+from rebaser_core.registry_records import ChangeSetStatus
 from rebaser_core.subjects import Subjects
 from rebaser_server.processor.branches.branch_closer import PATIENCE, Closer
 from rebaser_server.processor.branches.head_follower import Following
@@ -59,8 +59,10 @@ class Branching:
             begun = branch.model_copy(update={"cursor": origin.cursor})
             if origin.lost is not None:
                 reason = f"its base cannot be had any more: {origin.lost}"
-                lost = Closing(
-                    standing=Standing.ABANDONED, request=RequestId(), reason=reason[:REASON_LENGTH]
+                lost = ClosedState(
+                    standing=ChangeSetStatus.ABANDONED,
+                    request=RequestId(),
+                    reason=reason[:REASON_LENGTH],
                 )
                 await own.write(branch=begun, closing=lost)
             else:  # what was to be recomputed there is to be recomputed here

@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 
 from rebaser_client.request_publisher import publish_request
 from rebaser_core.activities import Activity, ActivityKind
-from rebaser_core.commits import Branch
+from rebaser_core.commits import BranchState
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, deadlines
@@ -57,7 +57,7 @@ class Following:
             await asyncio.Event().wait()
             raise AssertionError("nobody sets it")
         change_set = ChangeSet(self._own.archive.change_set.workspace_id, branch.head)
-        nc = self._js.link.nc
+        nc = self._js.connection.nc
         subscription = await nc.subscribe(self._subjects.activities(change_set), cb=self._hear)
         try:
             while True:
@@ -81,7 +81,7 @@ class Following:
         if head.closing is None and head.branch is not None and await self._ahead(head.branch):
             await self._refreshed()
 
-    async def _ahead(self, branch: Branch) -> bool:
+    async def _ahead(self, branch: BranchState) -> bool:
         """Whether head's log has a batch for the branch; its own results and claims are none."""
         log_of_head = self._own.archive.of(branch.head).log
         until, _ = await log_of_head.last()

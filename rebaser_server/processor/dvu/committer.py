@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import structlog
 
-from rebaser_core.commits import NO_REQUEST, Claim, Handled, Outcome
-from rebaser_core.messages import Computed, Correction, UpdatesAddress
+from rebaser_core.commits import NO_REQUEST, DvuClaim, RequestOutcome, SettledRequest
+from rebaser_core.messages import Correction, DvuResultInfo, UpdatesAddress
 from rebaser_server.commit_log.apply_batch import performed
 from rebaser_server.commit_log.batch_store import Batch
 from rebaser_server.compute.units.run_store import RunStore
@@ -40,7 +40,7 @@ class Settling:
         self._own = own
         self._attempts = attempts
 
-    async def settle(self, claim: Claim, base: int, findings: Findings, shelf: RunStore) -> bool:
+    async def settle(self, claim: DvuClaim, base: int, findings: Findings, shelf: RunStore) -> bool:
         """Have the findings committed under their claim; False: it stands no more (D4).
 
         They are placed first, without the lock. Cancelled, the line is there or not; the
@@ -63,14 +63,14 @@ class Settling:
         return True
 
     async def _placed(
-        self, claim: Claim, base: int, findings: Findings, shelf: RunStore
+        self, claim: DvuClaim, base: int, findings: Findings, shelf: RunStore
     ) -> UpdatesAddress:
-        computed = Computed(claim=claim.id, covers=claim.covers, commit=base)
+        computed = DvuResultInfo(claim=claim.id, covers=claim.covers, commit=base)
         archive = self._own.archive
         return await findings.placed(archive.batches, claim.id, computed, shelf, archive.log.room)
 
     async def _commit(
-        self, claim: Claim, address: UpdatesAddress | None, findings: Findings, shelf: RunStore
+        self, claim: DvuClaim, address: UpdatesAddress | None, findings: Findings, shelf: RunStore
     ) -> None:
         """Fold the findings in and append the line that says so; the caller holds the lock."""
         settled = {"claim": None, "clean_sequence": claim.covers, "dvu_failures": 0}
@@ -88,23 +88,23 @@ class Settling:
             raise await self._failed(error, settled) from error
 
     async def _folded(
-        self, claim: Claim, address: UpdatesAddress, findings: Findings, shelf: RunStore
-    ) -> Handled:
+        self, claim: DvuClaim, address: UpdatesAddress, findings: Findings, shelf: RunStore
+    ) -> SettledRequest:
         names = [file.name for file in findings.files]
         batch = Batch(findings.updates, shelf=shelf if names else None, names=names)
         done = await performed(self._own.state, NO_REQUEST, batch, claim.covers)
         if done.failed:
             metrics.DVU_VALUES.labels("failed").inc(done.failed)
-        return Handled(
+        return SettledRequest(
             id=claim.id,
             sequence=NO_REQUEST,
-            outcome=Outcome.APPLIED,
+            outcome=RequestOutcome.APPLIED,
             updates=address,
             corrections=_told(done.corrections),
             covers=claim.covers,
         )
 
-    async def _append(self, handled: Handled | None, **changes: Any) -> None:
+    async def _append(self, handled: SettledRequest | None, **changes: Any) -> None:
         """Write the line; an end of the run leaves it a moment to arrive."""
         line = asyncio.ensure_future(self._own.write(handled, **changes))
         try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Never
 
 from rebaser_core.activities import ActivityKind
-from rebaser_core.commits import Claim
+from rebaser_core.commits import DvuClaim
 from rebaser_core.ids import ChangeSet
 from rebaser_server.compute.plan.plan import Plan
 from rebaser_server.compute.runs.bisection import run_isolated
@@ -32,7 +32,7 @@ class Evaluating:
     """Seconds for which an evaluation may go on without computing another value."""
 
     async def outcomes(
-        self, planned: Plan, claim: Claim, shelf: RunStore, *, is_suspect: bool
+        self, planned: Plan, claim: DvuClaim, shelf: RunStore, *, is_suspect: bool
     ) -> list[UnitResult | StoredResult]:
         """What became of each blob.
 
@@ -62,7 +62,7 @@ class Evaluating:
                 on_step=deadline.extend,
             )
 
-    async def _report(self, progress: list[tuple[int, int]], claim: Claim) -> Never:
+    async def _report(self, progress: list[tuple[int, int]], claim: DvuClaim) -> Never:
         while True:
             await asyncio.sleep(REPORT_EVERY)
             if progress:

@@ -10,7 +10,7 @@ import structlog
 
 from rebaser_client.batches import INLINE_UPDATES
 from rebaser_core.ids import RequestId
-from rebaser_core.messages import Computed, ResultFile, UpdatesAddress
+from rebaser_core.messages import DvuResultInfo, ResultFile, UpdatesAddress
 from rebaser_core.updates import SetComputed
 from rebaser_server.commit_log.batch_store import Batches
 from rebaser_server.compute.plan.affected import certain_dependents, closure
@@ -39,7 +39,12 @@ class Findings:
         return len(self.updates) + sum(file.values for file in self.files)
 
     async def placed(
-        self, batches: Batches, claim: RequestId, computed: Computed, shelf: RunStore, room: int
+        self,
+        batches: Batches,
+        claim: RequestId,
+        computed: DvuResultInfo,
+        shelf: RunStore,
+        room: int,
     ) -> UpdatesAddress:
         """The address of a batch with these results: of at most `room` octets in a line."""
         if self.files:

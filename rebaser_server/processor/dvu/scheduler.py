@@ -12,7 +12,7 @@ from typing import Final, Never
 import structlog
 
 from rebaser_core.activities import ActivityKind
-from rebaser_core.commits import Claim
+from rebaser_core.commits import DvuClaim
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import deadlines
 from rebaser_server.compute.errors import DvuError, RunFailed
@@ -47,7 +47,7 @@ CANCELLED_DELAY: Final = 60.0  # seconds until an update that was cancelled is t
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    claim: Claim
+    claim: DvuClaim
     base: int
     """The line that claims it."""
     shelf: RunStore
@@ -209,7 +209,7 @@ class SerialDvu:
             shelf = self._own.archive.batches.shelf(
                 f"{workspace}.{change_set}.{head.clean_sequence}"
             )
-            claim = Claim(id=RequestId(), covers=head.dirty_sequence)
+            claim = DvuClaim(id=RequestId(), covers=head.dirty_sequence)
             base = await self._own.write(claim=claim)
             try:
                 if head.dvu_failures >= DEATHS * self._attempts:
@@ -284,5 +284,5 @@ class SerialDvu:
             async with deadlines.within(delay):
                 await self._hurried.wait()
 
-    async def _tell(self, kind: ActivityKind, claim: Claim, **details: object) -> None:
+    async def _tell(self, kind: ActivityKind, claim: DvuClaim, **details: object) -> None:
         await self._announcer.activity(self._change_set, kind, claim.id, **details)

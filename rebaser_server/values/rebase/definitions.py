@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rebaser_core.codecs import same
+from rebaser_core.codecs import json_equal
 from rebaser_core.updates import (
     AnyUpdate,
     PutFunc,
@@ -86,7 +86,7 @@ def same_value(one: Definition, other: Definition) -> bool:
     return (
         (one.name, one.func_id, one.inputs or {}) == (other.name, other.func_id, other.inputs or {})
         and list(one.inputs or ()) == list(other.inputs or ())
-        and same(one.value, other.value)
+        and json_equal(one.value, other.value)
     )
 
 

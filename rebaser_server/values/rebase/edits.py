@@ -193,13 +193,13 @@ class Edits:
         """The edits as JSON data, for a checkpoint beside the branch's `graph`."""
         return {
             "values": [_edit_to_json(graph, *item) for item in self.values.items()],
-            "funcs": [[e.ours.wire(), e.base and e.base.wire()] for e in self.funcs.values()],
+            "funcs": [[e.ours.to_wire(), e.base and e.base.to_wire()] for e in self.funcs.values()],
             "under": [
-                [value_id, put and put.wire()]
+                [value_id, put and put.to_wire()]
                 for value_id, put in sorted(self.theirs.items())
                 if value_id not in self.values or put is not self.values[value_id].base
             ],
-            "underFuncs": [[i, put and put.wire()] for i, put in self.their_funcs.items()],
+            "underFuncs": [[i, put and put.to_wire()] for i, put in self.their_funcs.items()],
         }
 
     @classmethod
@@ -234,9 +234,9 @@ def _edit_to_json(graph: Graph, value_id: str, edit: Edit) -> list[Any]:
     if not isinstance(edit.ours, PutValue) or not same_value(
         edit.ours, value_definition(graph, value_id)
     ):
-        stored["want"] = edit.ours.wire()
+        stored["want"] = edit.ours.to_wire()
     if edit.base is not None:
-        stored["base"] = edit.base.wire()
+        stored["base"] = edit.base.to_wire()
     if edit.was_removed:
         stored["cut"] = True
     return [value_id, stored]

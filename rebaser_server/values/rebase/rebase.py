@@ -13,7 +13,7 @@ after another, may be applied as one.
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from rebaser_core.corrections import shortened
+from rebaser_core.corrections import truncate_detail
 from rebaser_core.messages import Correction
 from rebaser_core.updates import (
     AnyUpdate,
@@ -68,7 +68,7 @@ class _Rebaser:
         return self._result
 
     def _correct(self, code: str, detail: str) -> None:
-        corrected = Correction(index=self._index, code=code, detail=shortened(detail))
+        corrected = Correction(index=self._index, code=code, detail=truncate_detail(detail))
         self._result.corrections.append(corrected)
 
     def _mark_root(self, value: Value) -> None:

@@ -6,7 +6,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from rebaser_client.activity_feed import Activities
+from rebaser_client.activity_feed import ActivityFeed
 from rebaser_core.activities import Activity, ActivityKind, ActivityV1
 from tests.wire.samples import REQUEST, WHERE
 
@@ -18,7 +18,7 @@ def told(kind, **changed):
 
 
 async def test_activities_come_in_the_order_in_which_they_were_told():
-    activities = Activities()
+    activities = ActivityFeed()
     for kind in ActivityKind:
         await activities.receive(told(kind))
 
@@ -26,7 +26,7 @@ async def test_activities_come_in_the_order_in_which_they_were_told():
 
 
 async def test_a_newer_version_and_nonsense_are_passed_over():
-    activities = Activities()
+    activities = ActivityFeed()
 
     await activities.receive(told(ActivityKind.TAKEN, **{"X-MESSAGE-VERSION": "2"}))
     await activities.receive(Msg(_client=Client(), subject="a", data=b"\xff"))
@@ -36,7 +36,7 @@ async def test_a_newer_version_and_nonsense_are_passed_over():
 
 
 async def test_a_wait_that_is_given_up_loses_nothing():
-    activities = Activities()
+    activities = ActivityFeed()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await anext(activities)

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 from nats.aio.client import Client
 
-from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES, place_batch
+from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES, store_batch
 from rebaser_client.errors import TooLarge
 from rebaser_core import codecs
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStream, ObjectStore
-from rebaser_core.messages import Inline, Updates, UpdatesBatch, UpdatesBatchV2
+from rebaser_core.messages import Inline, InlineBatch, UpdatesBatch, UpdatesBatchV2
 from rebaser_core.updates import RemoveValue, SetValue
 
 ID = RequestId.from_int(7)
@@ -36,23 +36,23 @@ def of_size(size, content_type):
 async def test_a_small_batch_is_inline(unreachable, count, content_type):
     updates = [RemoveValue(value_id=ONE)] * count
 
-    address = await place_batch(unreachable, ID, updates, content_type)
+    address = await store_batch(unreachable, ID, updates, content_type)
 
-    assert address == Inline(inline=Updates(updates=updates))
+    assert address == Inline(inline=InlineBatch(updates=updates))
 
 
 @EITHER
 async def test_a_batch_is_inline_up_to_the_last_byte(unreachable, content_type):
     updates = of_size(INLINE_BYTES, content_type)
 
-    assert isinstance(await place_batch(unreachable, ID, updates, content_type), Inline)
+    assert isinstance(await store_batch(unreachable, ID, updates, content_type), Inline)
 
 
 async def test_one_beyond_the_limit_is_refused_before_anything_is_sent(unreachable):
     updates = of_size(INLINE_BYTES + 1, codecs.CBOR)
 
     with pytest.raises(TooLarge, match=f"{INLINE_BYTES + 1} bytes; at most {INLINE_BYTES} are"):
-        await place_batch(unreachable, ID, updates, codecs.CBOR, INLINE_BYTES)
+        await store_batch(unreachable, ID, updates, codecs.CBOR, INLINE_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ async def test_one_beyond_the_limit_is_refused_before_anything_is_sent(unreachab
 async def test_a_larger_batch_is_not_inline(unreachable, updates):
     with pytest.raises(TimeoutError):  # it is being stored, for want of a server in vain
         async with asyncio.timeout(0.2):
-            await place_batch(unreachable, ID, updates, codecs.CBOR)
+            await store_batch(unreachable, ID, updates, codecs.CBOR)

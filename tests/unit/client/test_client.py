@@ -4,7 +4,7 @@ import pytest
 from nats.aio.client import Client
 
 from rebaser_client import RebaserClient
-from rebaser_client.reply_inbox import Replies
+from rebaser_client.reply_inbox import ReplyInbox
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStream
@@ -18,7 +18,7 @@ CYCLE.append(CYCLE)
 
 
 def client(replies=None, **options):
-    return RebaserClient(JetStream(Client()), replies or Replies("_INBOX.a"), **options)
+    return RebaserClient(JetStream(Client()), replies or ReplyInbox("_INBOX.a"), **options)
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ async def test_a_large_batch_is_checked_as_well():
 
 
 async def test_nobody_waits_for_what_was_not_sent():
-    replies = Replies("_INBOX.a")
+    replies = ReplyInbox("_INBOX.a")
     with pytest.raises(MalformedMessage):
         await client(replies).enqueue_updates_with_reply(*WHERE, [1])
 
-    assert not replies._waiting
+    assert not replies._pending
 
 
 @pytest.mark.parametrize("options", [{"content_type": "json"}, {"prefix": "a.b"}], ids=str)

@@ -6,7 +6,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from rebaser_client.reply_inbox import Replies
+from rebaser_client.reply_inbox import ReplyInbox
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse
 from tests.wire.samples import FAILED, REQUEST, SAMPLES, response
@@ -25,7 +25,7 @@ def answer():
 
 @pytest.fixture
 def replies():
-    return Replies("_INBOX.a")
+    return ReplyInbox("_INBOX.a")
 
 
 def test_every_request_has_an_inbox_of_its_own(replies):

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from rebaser_client.request_publisher import Tasks, persistently
+from rebaser_client.request_publisher import TaskPublisher, retry
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_core.jetstream import SubjectFull, Unavailable, Unreachable
+from rebaser_core.jetstream import NatsUnreachable, SubjectFull, Unavailable
 
 
 def calls(*outcomes):
@@ -29,23 +29,23 @@ def error(kind):
 async def test_a_call_that_succeeds_is_made_once():
     call, left = calls(1, 2)
 
-    assert await persistently(call, retry_for=60) == 1
+    assert await retry(call, retry_for=60) == 1
     assert left == [2]
 
 
-@pytest.mark.parametrize("kind", [Unreachable, Unavailable])
+@pytest.mark.parametrize("kind", [NatsUnreachable, Unavailable])
 async def test_a_call_is_repeated_while_the_server_is_not_well(kind):
     call, left = calls(error(kind), "done")
 
-    assert await persistently(call, retry_for=60) == "done"
+    assert await retry(call, retry_for=60) == "done"
     assert left == []
 
 
 async def test_the_last_error_is_told_when_the_time_is_over():
-    call, left = calls(error(Unreachable), "too late")
+    call, left = calls(error(NatsUnreachable), "too late")
 
-    with pytest.raises(Unreachable):
-        await persistently(call, retry_for=0)
+    with pytest.raises(NatsUnreachable):
+        await retry(call, retry_for=0)
 
     assert left == ["too late"]
 
@@ -55,7 +55,7 @@ async def test_what_waiting_cannot_mend_is_told_at_once(kind):
     call, left = calls(error(kind), "never")
 
     with pytest.raises(kind):
-        await persistently(call, retry_for=60)
+        await retry(call, retry_for=60)
 
     assert left == ["never"]
 
@@ -80,11 +80,11 @@ def publishes():
 @pytest.fixture
 async def ask(publishes):
     """Have somebody ask for a task, as far as they get by themselves."""
-    tasks, everyone = Tasks(publishes), []
+    tasks, everyone = TaskPublisher(publishes), []
     one = ChangeSet(WorkspaceId(), ChangeSetId())
 
     async def ask(change_set=one):
-        everyone.append(asyncio.create_task(tasks.see_to(change_set)))
+        everyone.append(asyncio.create_task(tasks.ensure(change_set)))
         await settled()
         return everyone[-1]
 

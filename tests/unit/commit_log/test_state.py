@@ -2,9 +2,16 @@
 
 import json
 
-from rebaser_core.commits import Attempts, Claim, CommitV1, Handled, Head, Outcome
+from rebaser_core.commits import (
+    CommitV1,
+    ControlState,
+    DvuClaim,
+    FailedAttempts,
+    RequestOutcome,
+    SettledRequest,
+)
 from rebaser_core.ids import RequestId
-from rebaser_core.messages import Inline, InStore, Updates
+from rebaser_core.messages import Inline, InlineBatch, StoreRef
 from rebaser_server.commit_log.state import RECENT, Known, State
 from rebaser_server.values.graph import Graph
 
@@ -12,11 +19,11 @@ IDS = [RequestId.from_int(number) for number in range(RECENT + 5)]
 
 
 def line(handled=None, **head):
-    return CommitV1(id=RequestId(), previous=0, head=Head(**head), handled=handled)
+    return CommitV1(id=RequestId(), previous=0, head=ControlState(**head), handled=handled)
 
 
-def handled(request_id, outcome=Outcome.APPLIED, updates=None):
-    return Handled(id=request_id, sequence=1, outcome=outcome, updates=updates)
+def handled(request_id, outcome=RequestOutcome.APPLIED, updates=None):
+    return SettledRequest(id=request_id, sequence=1, outcome=outcome, updates=updates)
 
 
 def test_a_line_brings_its_head_and_its_request():
@@ -24,8 +31,8 @@ def test_a_line_brings_its_head_and_its_request():
 
     state.advance(line(handled(IDS[0]), last_sequence=7, epoch=2), 3)
 
-    assert (state.commit, state.head) == (3, Head(last_sequence=7, epoch=2))
-    assert state.recent == {IDS[0]: Known(3, Outcome.APPLIED)}
+    assert (state.commit, state.head) == (3, ControlState(last_sequence=7, epoch=2))
+    assert state.recent == {IDS[0]: Known(3, RequestOutcome.APPLIED)}
 
 
 def test_a_line_that_settles_no_request_is_remembered_by_its_head_alone():
@@ -64,33 +71,33 @@ def test_a_duplicate_does_not_replace_what_it_repeats():
     state = State()
     state.advance(line(handled(IDS[0])), 1)
 
-    state.advance(line(handled(IDS[0], Outcome.DUPLICATE)), 2)
+    state.advance(line(handled(IDS[0], RequestOutcome.DUPLICATE)), 2)
 
-    assert state.recent == {IDS[0]: Known(1, Outcome.APPLIED)}
+    assert state.recent == {IDS[0]: Known(1, RequestOutcome.APPLIED)}
 
 
 def test_batches_that_lie_elsewhere_are_known_until_their_lines_are_gone():
     state = State()
-    inline = Inline(inline=Updates(updates=[]))
+    inline = Inline(inline=InlineBatch(updates=[]))
 
     state.advance(line(handled(IDS[0], updates=inline)), 1)
-    state.advance(line(handled(IDS[1], updates=InStore(store="key"))), 2)
+    state.advance(line(handled(IDS[1], updates=StoreRef(store="key"))), 2)
 
-    assert state.stored == [(2, InStore(store="key"))]
+    assert state.stored == [(2, StoreRef(store="key"))]
 
 
 def test_all_but_the_graph_survives_as_plain_data():
     """A run that starts from a checkpoint answers, claims and cleans up as the last one would."""
     state = State()
-    state.advance(line(handled(IDS[0], updates=InStore(store="key"))), 1)
-    state.advance(line(handled(IDS[1], Outcome.DEAD), epoch=3), 2)
+    state.advance(line(handled(IDS[0], updates=StoreRef(store="key"))), 1)
+    state.advance(line(handled(IDS[1], RequestOutcome.DEAD), epoch=3), 2)
     state.advance(
         line(
             last_sequence=9,
             dirty_sequence=8,
             clean_sequence=5,
-            claim=Claim(id=IDS[2], covers=8),
-            attempts=Attempts(sequence=10, count=2),
+            claim=DvuClaim(id=IDS[2], covers=8),
+            attempts=FailedAttempts(sequence=10, count=2),
         ),
         3,
     )

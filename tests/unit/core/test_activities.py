@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from rebaser_core.activities import Activity, ActivityKind, ActivityV1, told
+from rebaser_core.activities import Activity, ActivityKind, ActivityV1, encode_activity
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet
 from tests.wire.samples import REQUEST, WHERE
@@ -12,8 +12,8 @@ from tests.wire.samples import REQUEST, WHERE
 def test_details_need_not_be_told():
     activity = ActivityV1(id=REQUEST, **WHERE, kind=ActivityKind.QUIET)
 
-    assert activity.wire()["details"] == {}
-    assert "requestId" not in activity.wire()
+    assert activity.to_wire()["details"] == {}
+    assert "requestId" not in activity.to_wire()
 
 
 def test_an_unknown_kind_is_malformed_and_told_the_known_ones():
@@ -32,10 +32,10 @@ def test_what_is_told_is_an_activity_as_it_would_be_encoded():
     details = {"commit": 7, "outcome": "applied"}
     change_set = ChangeSet(**WHERE)
 
-    headers, payload = told(change_set, ActivityKind.REQUEST_APPLIED, REQUEST, details)
+    headers, payload = encode_activity(change_set, ActivityKind.REQUEST_APPLIED, REQUEST, details)
 
     said = Activity.decode(headers, payload)
     kind = ActivityKind.REQUEST_APPLIED
     assert said == ActivityV1(id=said.id, **WHERE, kind=kind, request_id=REQUEST, details=details)
     assert Activity.encode(said)[0] == headers
-    assert Activity.decode(*told(change_set, kind, None, {})).request_id is None
+    assert Activity.decode(*encode_activity(change_set, kind, None, {})).request_id is None

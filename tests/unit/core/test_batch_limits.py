@@ -2,12 +2,12 @@
 
 import pytest
 
-from rebaser_core.batch_limits import Limits
+from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetInputs, SetValue
 from tests.helpers.checkpoint_writer import ulid
 
 ONE, MANY = ulid(1), {"values": [ulid(2), ulid(3)], "more": ulid(4)}
-SMALL = Limits(batch_updates=2, value_bytes=8, inputs=3, name_depth=2)
+SMALL = BatchLimits(batch_updates=2, value_bytes=8, inputs=3, name_depth=2)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ SMALL = Limits(batch_updates=2, value_bytes=8, inputs=3, name_depth=2)
     ids=str,
 )
 def test_what_just_fits_is_none_of_its_business(update):
-    assert SMALL.complaint([update], 1) is None
+    assert SMALL.violation([update], 1) is None
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_what_just_fits_is_none_of_its_business(update):
     ids=str,
 )
 def test_what_is_too_large_is_told_with_its_place(update, complaint):
-    told = SMALL.complaint([RemoveValue(value_id=ONE), update], 2)
+    told = SMALL.violation([RemoveValue(value_id=ONE), update], 2)
 
     assert told is not None
     assert told.startswith(f"update 1: {complaint}")
@@ -48,4 +48,4 @@ def test_what_is_too_large_is_told_with_its_place(update, complaint):
 def test_a_batch_has_a_limit_of_its_own():
     batch = [RemoveValue(value_id=ONE)] * 3
 
-    assert SMALL.complaint(batch, len(batch)) == "a batch of 3 updates; at most 2 are allowed"
+    assert SMALL.violation(batch, len(batch)) == "a batch of 3 updates; at most 2 are allowed"

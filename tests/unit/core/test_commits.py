@@ -4,20 +4,20 @@ import json
 
 import pytest
 
-from rebaser_core.commits import Closing, Commit, CommitV1, Head
+from rebaser_core.commits import ClosedState, Commit, CommitV1, ControlState
 from rebaser_core.errors import MalformedMessage
 from tests.wire.samples import HEAD, REQUEST
 
 
 @pytest.mark.parametrize(("dirty", "clean", "due"), [(0, 0, False), (5, 4, True), (5, 5, False)])
 def test_a_dvu_is_due_while_roots_are_not_covered(dirty, clean, due):
-    assert Head(dirty_sequence=dirty, clean_sequence=clean).dvu_due is due
+    assert ControlState(dirty_sequence=dirty, clean_sequence=clean).dvu_due is due
 
 
 @pytest.mark.parametrize(("standing", "left"), [("applying", True), ("applied", False)])
 def test_a_branch_on_its_way_to_head_is_unfinished(standing, left):
     """Or, were its task lost, nobody would go on."""
-    head = Head(closing=Closing(standing=standing, request=REQUEST))
+    head = ControlState(closing=ClosedState(standing=standing, request=REQUEST))
 
     assert head.unfinished is left
     assert not head.dvu_due
@@ -26,7 +26,7 @@ def test_a_branch_on_its_way_to_head_is_unfinished(standing, left):
 def test_every_line_carries_the_whole_head():
     line = CommitV1(id=REQUEST, previous=0, head=HEAD)
 
-    assert Commit.decode_at_rest(Commit.encode(line)[1]).head == HEAD
+    assert Commit.decode_stored(Commit.encode(line)[1]).head == HEAD
 
 
 def test_a_line_with_an_unknown_outcome_is_malformed():
@@ -34,10 +34,10 @@ def test_a_line_with_an_unknown_outcome_is_malformed():
     line = {"v1": {"id": str(REQUEST), "previous": 0, "head": {}, "handled": handled}}
 
     with pytest.raises(MalformedMessage, match=r"handled\.outcome: Input should be 'applied'"):
-        Commit.decode_at_rest(json.dumps(line).encode())
+        Commit.decode_stored(json.dumps(line).encode())
 
 
 def test_a_line_may_begin_with_a_blank():
     line = json.dumps({"v1": {"id": str(REQUEST), "previous": 0, "head": {}}})
 
-    assert Commit.decode_at_rest(f"\n {line}".encode()).head == Head()
+    assert Commit.decode_stored(f"\n {line}".encode()).head == ControlState()

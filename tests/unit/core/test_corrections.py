@@ -2,12 +2,12 @@
 
 from rebaser_core.corrections import (
     DETAIL_LENGTH,
+    MAX_INLINE_CORRECTIONS,
     MORE,
-    MOST_TOLD,
-    count_of,
-    first_of,
-    more_in,
-    shortened,
+    abbreviate,
+    omitted,
+    total_count,
+    truncate_detail,
 )
 from rebaser_core.messages import Correction
 
@@ -20,27 +20,30 @@ def corrections(count: int) -> list[Correction]:
 
 
 def test_the_first_are_told_and_an_entry_says_how_many_there_are_and_where() -> None:
-    told = first_of(corrections(2 * MOST_TOLD), NAME)
+    told = abbreviate(corrections(2 * MAX_INLINE_CORRECTIONS), NAME)
 
-    assert list(told[:-1]) == corrections(MOST_TOLD)
-    assert (told[-1].code, told[-1].index) == (MORE, MOST_TOLD)
-    more = more_in(told)
+    assert list(told[:-1]) == corrections(MAX_INLINE_CORRECTIONS)
+    assert (told[-1].code, told[-1].index) == (MORE, MAX_INLINE_CORRECTIONS)
+    more = omitted(told)
     assert more is not None
-    assert more.counts == {"missing-value": MOST_TOLD, "name-taken": MOST_TOLD}
+    assert more.counts == {
+        "missing-value": MAX_INLINE_CORRECTIONS,
+        "name-taken": MAX_INLINE_CORRECTIONS,
+    }
     assert more.object == NAME
-    assert count_of(told) == 2 * MOST_TOLD
+    assert total_count(told) == 2 * MAX_INLINE_CORRECTIONS
 
 
 def test_of_few_there_is_nothing_more() -> None:
-    assert more_in(corrections(2)) is None
-    assert more_in(()) is None
-    assert count_of(corrections(2)) == 2
+    assert omitted(corrections(2)) is None
+    assert omitted(()) is None
+    assert total_count(corrections(2)) == 2
 
 
 def test_a_detail_that_is_no_list_of_more_stands_for_itself() -> None:
-    assert more_in([Correction(index=0, code=MORE, detail="?")]) is None
+    assert omitted([Correction(index=0, code=MORE, detail="?")]) is None
 
 
 def test_a_detail_with_long_names_is_cut() -> None:
-    assert len(shortened("n" * 10_000)) == DETAIL_LENGTH
-    assert shortened("short") == "short"
+    assert len(truncate_detail("n" * 10_000)) == DETAIL_LENGTH
+    assert truncate_detail("short") == "short"

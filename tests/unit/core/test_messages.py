@@ -6,10 +6,10 @@ from pydantic import ValidationError
 from rebaser_core.messages import (
     Correction,
     EnqueueUpdatesResponseV2,
+    ErrorDetail,
     ErrorStatus,
-    Failure,
-    InObjectStore,
-    InStore,
+    ObjectRef,
+    StoreRef,
     SuccessStatusV1,
     SuccessV1,
 )
@@ -25,26 +25,26 @@ def test_an_old_success_has_no_commit_and_no_corrections():
 
 
 def test_an_old_error_stays_as_it_was():
-    status = ErrorStatus(error=Failure(message="no"))
+    status = ErrorStatus(error=ErrorDetail(message="no"))
 
     assert old_response(status).upgrade().status == status
 
 
 @pytest.mark.parametrize("key", ["a", "A-z_0.9", "x" * 200])
 def test_a_key_of_the_store_is_a_plain_name(key):
-    assert request(InStore(store=key)).wire()["updatesAddress"] == {"store": key}
+    assert request(StoreRef(store=key)).to_wire()["updatesAddress"] == {"store": key}
 
 
 @pytest.mark.parametrize("key", ["", "a/b", "a b", "é", "x" * 201, "a\n"])
 def test_a_key_that_could_be_a_path_is_refused(key):
     with pytest.raises(ValidationError):
-        InStore(store=key)
+        StoreRef(store=key)
 
 
 @pytest.mark.parametrize("digest", ["", "a" * 63, "a" * 65, "A" * 64, "g" * 64])
 def test_an_object_is_named_by_64_hex_digits(digest):
     with pytest.raises(ValidationError):
-        InObjectStore(object=digest)
+        ObjectRef(object=digest)
 
 
 def test_a_correction_points_into_the_batch():

@@ -3,14 +3,22 @@
 import pytest
 
 from rebaser_core.errors import MalformedMessage
-from rebaser_core.query_protocol import PATIENCE, PIECE, Assembly, cut, seconds_in
+from rebaser_core.query_protocol import (
+    PIECE,
+    REPLY_TIMEOUT,
+    ReplyAssembly,
+    parse_seconds,
+    split_reply,
+)
 
 
 @pytest.mark.parametrize("room", [1, 2, 3, 7, 99, 100])
 def test_what_was_cut_is_put_together(room):
-    payload, assembly = bytes(range(100)), Assembly()
+    payload, assembly = bytes(range(100)), ReplyAssembly()
 
-    found = [assembly.add({PIECE: said, "n": said}, piece) for said, piece in cut(payload, room)]
+    found = [
+        assembly.add({PIECE: said, "n": said}, piece) for said, piece in split_reply(payload, room)
+    ]
 
     assert found[:-1] == [None] * (len(found) - 1)
     headers, whole = found[-1]
@@ -24,7 +32,7 @@ def test_what_was_cut_is_put_together(room):
     [["2/2"], ["1/2", "1/2"], ["1/3", "3/3"], ["1/2", None], ["0/1"], ["x"], ["2/1"], ["1/1e9"]],
 )
 def test_a_piece_that_does_not_follow_is_malformed(numbers):
-    assembly, *before, last = Assembly(), *({PIECE: n} if n else {} for n in numbers)
+    assembly, *before, last = ReplyAssembly(), *({PIECE: n} if n else {} for n in numbers)
     for headers in before:
         assembly.add(headers, b"x")
 
@@ -37,4 +45,4 @@ def test_a_piece_that_does_not_follow_is_malformed(numbers):
     [("2.5", 2.5), ("10", 10), ("", 60), ("-1", 60), ("nan", 60), ("1e9", 60), ("9" * 99, 60)],
 )
 def test_patience_is_a_plain_number_of_seconds(text, seconds):
-    assert seconds_in({PATIENCE: text}, PATIENCE, 60) == seconds
+    assert parse_seconds({REPLY_TIMEOUT: text}, REPLY_TIMEOUT, 60) == seconds

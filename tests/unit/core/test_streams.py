@@ -4,13 +4,18 @@ from datetime import timedelta
 
 import pytest
 
-from rebaser_core.streams import DUPLICATE_WINDOW, StreamOptions, streams, tasks_consumer
+from rebaser_core.streams import (
+    DUPLICATE_WINDOW,
+    StreamOptions,
+    stream_configs,
+    tasks_consumer_config,
+)
 from rebaser_core.subjects import Subjects
 
 
 def configs(prefix=None, **options):
     subjects = Subjects(prefix)
-    made = {c["name"]: c for c in streams(subjects, StreamOptions(**options))}
+    made = {c["name"]: c for c in stream_configs(subjects, StreamOptions(**options))}
     names = ("requests", "tasks", "commits", "dead_letters")
     return {name: made[getattr(subjects, f"{name}_stream")] for name in names}
 
@@ -91,7 +96,7 @@ def test_replicas_are_every_streams():
 
 
 def test_tasks_are_redelivered_for_ever_and_without_a_cap():
-    consumer = tasks_consumer(Subjects("acme"), timedelta(seconds=1.5))
+    consumer = tasks_consumer_config(Subjects("acme"), timedelta(seconds=1.5))
 
     assert consumer == {
         "durable_name": "rebaser-tasks",

@@ -63,7 +63,7 @@ def test_a_prefix_is_before_every_name():
 def test_a_subject_names_its_change_set(prefix, kind):
     subjects = Subjects(prefix)
 
-    assert subjects.change_set_of(getattr(subjects, kind)(CHANGE_SET)) == CHANGE_SET
+    assert subjects.parse_change_set(getattr(subjects, kind)(CHANGE_SET)) == CHANGE_SET
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_subject_names_its_change_set(prefix, kind):
 )
 def test_any_other_subject_is_unknown(subject):
     with pytest.raises(UnknownSubject) as caught:
-        Subjects().change_set_of(subject)
+        Subjects().parse_change_set(subject)
 
     assert len(str(caught.value)) < 500
 
@@ -107,7 +107,7 @@ def test_any_other_subject_is_unknown(subject):
 )
 def test_a_subject_without_the_prefix_is_not_ours(subject):
     with pytest.raises(UnknownSubject, match=r"does not start with acme\.rebaser\."):
-        Subjects("acme").change_set_of(subject)
+        Subjects("acme").parse_change_set(subject)
 
 
 @settings(deadline=None)
@@ -116,7 +116,7 @@ def test_whatever_is_understood_is_written_the_same(subject):
     """So no change set can be reached under two names."""
     subjects = Subjects()
     try:
-        named = subjects.change_set_of(subject)
+        named = subjects.parse_change_set(subject)
     except UnknownSubject:
         return
 

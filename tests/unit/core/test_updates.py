@@ -5,7 +5,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rebaser_core.codecs import MAX_DEPTH
 from rebaser_core.updates import PutFunc, PutValue, SetComputed, SetInputs, SetValue, UpdateList
-from rebaser_core.wire_model import brief
+from rebaser_core.wire_model import first_error
 from tests.wire.samples import EVERY_UPDATE, FUNC, ONE, RESULTS, TWO
 
 LIST = TypeAdapter(UpdateList)
@@ -14,12 +14,12 @@ LIST = TypeAdapter(UpdateList)
 def said_of(*updates):
     with pytest.raises(ValidationError) as caught:
         LIST.validate_python(updates)
-    return brief(caught.value)
+    return first_error(caught.value)
 
 
 @pytest.mark.parametrize("update", EVERY_UPDATE + RESULTS, ids=lambda update: update.KIND)
 def test_an_update_is_tagged_with_its_kind(update):
-    wire = update.wire()
+    wire = update.to_wire()
 
     assert list(wire) == [update.KIND]
     assert LIST.validate_python([wire]) == [update]
@@ -28,19 +28,19 @@ def test_an_update_is_tagged_with_its_kind(update):
 def test_classes_and_wire_forms_may_be_mixed():
     update = SetValue(value_id=ONE, value=1)
 
-    assert LIST.validate_python([update, update.wire()]) == [update, update]
+    assert LIST.validate_python([update, update.to_wire()]) == [update, update]
 
 
 def test_what_need_not_be_said_is_left_out():
-    assert PutValue(value_id=ONE).wire() == {"putValue": {"valueId": ONE}}
-    assert PutValue(value_id=ONE, value=None).wire() == {"putValue": {"valueId": ONE}}
-    assert SetComputed(value_id=ONE, failed="x").wire() == {
+    assert PutValue(value_id=ONE).to_wire() == {"putValue": {"valueId": ONE}}
+    assert PutValue(value_id=ONE, value=None).to_wire() == {"putValue": {"valueId": ONE}}
+    assert SetComputed(value_id=ONE, failed="x").to_wire() == {
         "setComputed": {"valueId": ONE, "failed": "x"}
     }
 
 
 def test_setting_a_value_to_null_says_so():
-    assert SetValue(value_id=ONE, value=None).wire() == {
+    assert SetValue(value_id=ONE, value=None).to_wire() == {
         "setValue": {"valueId": ONE, "value": None}
     }
 
@@ -48,13 +48,13 @@ def test_setting_a_value_to_null_says_so():
 def test_null_inside_a_value_stays():
     value = {"a": None, "b": [None, {"c": None}]}
 
-    assert PutValue(value_id=ONE, value=value).wire()["putValue"]["value"] == value
+    assert PutValue(value_id=ONE, value=value).to_wire()["putValue"]["value"] == value
 
 
 def test_a_dump_by_pydantic_says_the_same():
     dumped = LIST.dump_python(EVERY_UPDATE + RESULTS, mode="json")
 
-    assert dumped == [update.wire() for update in EVERY_UPDATE + RESULTS]
+    assert dumped == [update.to_wire() for update in EVERY_UPDATE + RESULTS]
 
 
 @pytest.mark.parametrize("update", [1, "putValue", None, [], {}, {"setValue": {}, "putValue": {}}])
@@ -126,7 +126,7 @@ def test_values_are_bounded_in_depth_wherever_they_are_made():
 def test_inputs_keep_their_order():
     inputs = {"b": ONE, "a": [TWO, ONE, TWO]}
 
-    read = LIST.validate_python([SetInputs(value_id=ONE, inputs=inputs).wire()])[0]
+    read = LIST.validate_python([SetInputs(value_id=ONE, inputs=inputs).to_wire()])[0]
 
     assert list(read.inputs.items()) == list(inputs.items())
 

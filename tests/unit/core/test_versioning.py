@@ -10,7 +10,7 @@ from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage, NewerVersion
 from rebaser_core.ids import RequestId
 from rebaser_core.versioning import ContentInfo, MessageType, Versioned
-from rebaser_core.wire_model import Plain, Read, Shape, brief
+from rebaser_core.wire_model import JsonValue, ParseFromJson, WireModel, first_error
 
 ID = RequestId.from_int(7)
 
@@ -38,9 +38,9 @@ class GreetingV2(Versioned):
 
 class GreetingV3(Versioned):
     VERSION: ClassVar = 3
-    words: Annotated[tuple[str, ...], Read]
-    colour: Annotated[Colour, Read] | None = None
-    extra: Plain = None
+    words: Annotated[tuple[str, ...], ParseFromJson]
+    colour: Annotated[Colour, ParseFromJson] | None = None
+    extra: JsonValue = None
 
 
 OLD = MessageType("Greeting", GreetingV1, current=GreetingV2)
@@ -51,7 +51,7 @@ def written(message, content_type=codecs.CBOR):
     """As a build wrote it to which that version was current."""
     version = message.VERSION
     headers = ContentInfo(content_type, "Greeting", version).headers()
-    return headers, codecs.dumps(content_type, {f"v{version}": message.wire()})
+    return headers, codecs.dumps(content_type, {f"v{version}": message.to_wire()})
 
 
 @pytest.mark.parametrize("content_type", sorted(codecs.CONTENT_TYPES))
@@ -67,7 +67,7 @@ def test_every_version_reads_as_the_current_one(message, words, content_type):
     headers, payload = written(message, content_type)
 
     assert GREETING.decode(headers, payload) == GreetingV3(id=ID, words=words)
-    assert GREETING.decode_at_rest(payload) == GreetingV3(id=ID, words=words)
+    assert GREETING.decode_stored(payload) == GreetingV3(id=ID, words=words)
 
 
 def test_the_current_version_is_what_is_written():
@@ -88,7 +88,7 @@ def test_an_older_build_names_the_newer_version():
     with pytest.raises(NewerVersion, match="Greeting version 3; this build reads up to 2"):
         OLD.decode(headers, payload)
     with pytest.raises(NewerVersion, match="Greeting: the body is of version 3"):
-        OLD.decode_at_rest(payload)
+        OLD.decode_stored(payload)
 
 
 def test_a_field_of_a_later_version_is_unknown_to_the_earlier():
@@ -116,7 +116,7 @@ def test_an_enumeration_and_a_tuple_are_read_from_their_json():
     read = GreetingV3.from_wire({"id": str(ID), "words": ["a"], "colour": "red"})
 
     assert (read.words, read.colour) == (("a",), Colour.RED)
-    assert read.wire() == {"id": str(ID), "words": ["a"], "colour": "red"}
+    assert read.to_wire() == {"id": str(ID), "words": ["a"], "colour": "red"}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_and_from_nothing_else(fields):
         GreetingV3.from_wire({"id": str(ID), "words": [], **fields})
 
 
-class Every(Shape):
+class Every(WireModel):
     number: int = 0
     ratio: float = 0.0
     yes: bool = False
@@ -179,4 +179,4 @@ def test_a_mistake_is_described_without_the_data():
     with pytest.raises(ValidationError) as caught:
         Every.from_wire({"number": "secret", "ratio": "secret", "yes": "secret"})
 
-    assert brief(caught.value) == "number: Input should be a valid integer (and 2 more)"
+    assert first_error(caught.value) == "number: Input should be a valid integer (and 2 more)"

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from rebaser_core.jetstream import Unreachable
+from rebaser_core.jetstream import NatsUnreachable
 from rebaser_server.runtime.periodic import MAX_BACKOFF, repeat_every
 
 
@@ -37,7 +37,7 @@ async def test_a_round_that_fails_is_not_the_last():
 
 
 async def test_failures_in_a_row_come_ever_more_seldom():
-    failing = [Unreachable("gone")] * 9
+    failing = [NatsUnreachable("gone")] * 9
 
     assert await pauses_of([*failing, None], 0.5) == [
         1, 2, 4, 8, 16, MAX_BACKOFF, MAX_BACKOFF, MAX_BACKOFF, MAX_BACKOFF, 0.5,
@@ -54,7 +54,7 @@ async def test_cancellation_ends_it():
 
 async def test_an_error_that_is_ours_is_logged_with_its_trace_and_one_of_nats_without():
     with capture_logs() as logs:
-        await pauses_of([ValueError("ours"), Unreachable("gone")], 1)
+        await pauses_of([ValueError("ours"), NatsUnreachable("gone")], 1)
 
     assert [(each["log_level"], each.get("exc_info", False)) for each in logs] == [
         ("error", True),

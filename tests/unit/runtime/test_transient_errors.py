@@ -8,7 +8,7 @@ import pytest
 
 import rebaser_server
 from rebaser_core.errors import RebaserError
-from rebaser_core.jetstream import ApiError, JetStreamError, Unreachable
+from rebaser_core.jetstream import ApiError, JetStreamError, NatsUnreachable
 from rebaser_server.errors import Unwritten, WorkEnded
 from rebaser_server.runtime.transient_errors import LONGEST_DELAY, backoff, is_transient
 
@@ -18,12 +18,13 @@ WAITED_FOR = {
     "Full",
     "HeartbeatsMissed",
     "MessagesMissed",
-    "NotStored",
+    "NotConfirmed",
     "QueueFull",
     "StatusError",
     "StreamFull",
     "StreamNotFound",
     "SubjectFull",
+    "NatsUnreachable",
     "Unavailable",
     "Unreachable",
     "WrongLastSequence",
@@ -81,7 +82,7 @@ def test_the_delay_doubles_up_to_the_longest_with_jitter() -> None:
 
 
 def test_a_line_that_was_refused_tells_why_and_which_are_there() -> None:
-    error = Unwritten([7, 8], Unreachable("no answer"))
+    error = Unwritten([7, 8], NatsUnreachable("no answer"))
 
     assert error.sequences == [7, 8]
     assert "no answer" in str(error)

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pydantic import ValidationError
 
-from rebaser_core.messages import InStore
+from rebaser_core.messages import StoreRef
 from rebaser_server.store.batch_files import BatchFiles
 
 
@@ -51,7 +51,7 @@ def test_two_who_put_the_same_key_at_once_do_not_mix(results):
 @pytest.mark.parametrize("key", [".", "..", "...", "-", "_", "unfinished", "a" * 200])
 def test_a_strange_key_is_a_key_like_any_other(results, tmp_path, key):
     """All of them pass for keys on the wire; none leads out of the directory."""
-    assert InStore(store=key)
+    assert StoreRef(store=key)
     outside = {path for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(FileNotFoundError):
         results.get(key)
@@ -70,7 +70,7 @@ def test_a_strange_key_is_a_key_like_any_other(results, tmp_path, key):
 def test_what_could_be_a_path_is_no_key(results, tmp_path, key):
     """The wire refuses it, and where it does not the store does."""
     with pytest.raises(ValidationError):
-        InStore(store=key)
+        StoreRef(store=key)
     if "/" in key:
         with pytest.raises(ValueError, match="no key"):
             results.get(key)

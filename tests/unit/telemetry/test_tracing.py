@@ -8,9 +8,9 @@ import structlog
 from opentelemetry import trace
 from opentelemetry.trace import SpanContext
 
-from rebaser_core.commits import Claim, CommitV1, Handled, Head, Outcome
+from rebaser_core.commits import CommitV1, ControlState, DvuClaim, RequestOutcome, SettledRequest
 from rebaser_core.ids import RequestId
-from rebaser_core.trace_context import MOST_LINKS, context_of, injected, is_on, named_in
+from rebaser_core.trace_context import MAX_LINKS, context_of, inject, is_on, span_context_in
 from rebaser_server.processor.pending_dvu import Owed
 from rebaser_server.telemetry import logs
 from rebaser_server.telemetry.tracing import exported, is_enabled
@@ -51,7 +51,7 @@ def test_a_protocol_that_is_not_there_is_told_of_and_the_work_goes_on(
 def test_what_is_not_traced_gets_no_header() -> None:
     headers = {"Nats-Msg-Id": "1"}
 
-    assert injected(headers) is headers
+    assert inject(headers) is headers
 
 
 @pytest.mark.parametrize("garbage", ["", "00-0-0-01", "ff" * 40, "00-é"])
@@ -59,14 +59,16 @@ def test_a_header_that_makes_no_sense_begins_no_trace(garbage: str) -> None:
     assert not context_of({"traceparent": garbage})
 
 
-def line(sequence: int, dirty: int, clean: int = 0, claim: Claim | None = None) -> CommitV1:
-    handled = Handled(id=RequestId.from_int(sequence), sequence=sequence, outcome=Outcome.APPLIED)
-    head = Head(dirty_sequence=dirty, clean_sequence=clean, claim=claim)
+def line(sequence: int, dirty: int, clean: int = 0, claim: DvuClaim | None = None) -> CommitV1:
+    handled = SettledRequest(
+        id=RequestId.from_int(sequence), sequence=sequence, outcome=RequestOutcome.APPLIED
+    )
+    head = ControlState(dirty_sequence=dirty, clean_sequence=clean, claim=claim)
     return CommitV1(id=RequestId(), previous=0, head=head, handled=handled)
 
 
 def span_of(request: RequestId) -> SpanContext | None:
-    return named_in({"traceparent": f"00-{int(request):032x}-{1:016x}-01"})
+    return span_context_in({"traceparent": f"00-{int(request):032x}-{1:016x}-01"})
 
 
 def carried_out(owed: Owed, *, paid: bool) -> Owed:
@@ -104,14 +106,14 @@ def test_a_request_that_left_nothing_to_recompute_is_owed_nothing() -> None:
 
 
 def test_a_line_names_the_trace_of_the_update_that_is_due_behind_it() -> None:
-    claim = Claim(id=RequestId(), covers=1)
+    claim = DvuClaim(id=RequestId(), covers=1)
     owed = Owed()
 
     def marked(*lines: CommitV1) -> list[int]:
         marks = owed.marks(lines, span_of)
         for each in lines:
             owed.add(each, span_of)
-        named = (named_in(marks.get(each.id, {})) for each in lines)
+        named = (span_context_in(marks.get(each.id, {})) for each in lines)
         return [span.trace_id if span else 0 for span in named]
 
     assert marked(line(1, dirty=0), line(2, dirty=2), line(3, dirty=3)) == [0, 2, 2]
@@ -126,10 +128,10 @@ def test_a_line_names_the_trace_of_the_update_that_is_due_behind_it() -> None:
 
 def test_traces_kept_are_bounded() -> None:
     owed = Owed()
-    for sequence in range(1, 10 * MOST_LINKS):
+    for sequence in range(1, 10 * MAX_LINKS):
         owed.add(line(sequence, dirty=sequence), span_of)
 
-    assert len(owed.traces) == MOST_LINKS + 1
+    assert len(owed.traces) == MAX_LINKS + 1
 
 
 @pytest.fixture

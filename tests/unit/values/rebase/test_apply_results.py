@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from rebaser_core.ids import RequestId
-from rebaser_core.messages import Computed, ResultFile
+from rebaser_core.messages import DvuResultInfo, ResultFile
 from rebaser_core.updates import PutValue, RemoveValue, SetComputed
 from rebaser_server.commit_log.batch_store import Batches, MissingBatch
 from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult
@@ -18,7 +18,7 @@ from tests.helpers.random_batches import batches, contents, examples, histories
 from tests.helpers.replay import after
 from tests.unit.values.rebase.test_late_results import DEFINITIONS, FIRST, SECOND
 
-COMPUTED = Computed(claim=RequestId(), covers=1, commit=1)
+COMPUTED = DvuResultInfo(claim=RequestId(), covers=1, commit=1)
 
 
 def table_of(results: list[SetComputed]) -> pa.Table:

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from rebaser_core.messages import Updates
+from rebaser_core.messages import InlineBatch
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.in_memory_change_set import ChangeSet
 from tests.helpers.paths import ROOT
@@ -18,7 +18,7 @@ WORDS = sorted(set(re.findall(r'"([a-z]+)"', PAGE)))
 
 def batch(lines):
     """The updates of these lines, with a ULID for each word that stands for one."""
-    return Updates.model_validate(
+    return InlineBatch.model_validate(
         {"updates": [with_ids(json.loads(line)) for line in lines]}
     ).updates
 

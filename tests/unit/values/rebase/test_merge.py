@@ -179,7 +179,7 @@ def test_edits_come_back_from_a_checkpoint_as_they_were(start, story, more):
 
 
 def as_plain(update):
-    return update.KIND, plain(update.wire())
+    return update.KIND, plain(update.to_wire())
 
 
 @given(sensible, st.lists(batches, max_size=4))
