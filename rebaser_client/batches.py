@@ -52,7 +52,7 @@ async def encode_request(
     Raises:
         MalformedMessage: they are no updates; nothing was sent.
         TooLarge: they are beyond a limit; nothing was sent.
-        NotStored, QueueFull: the batch is not stored, perhaps, or surely.
+        NotConfirmed, QueueFull: the batch is not stored, perhaps, or surely.
     """
     if len(updates) <= INLINE_UPDATES:
         batch = _validate(updates)

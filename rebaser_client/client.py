@@ -102,7 +102,7 @@ class RebaserClient:
                 sent. Where it knows neither, a new change set begins with the request.
             MalformedMessage: `updates` are no updates; nothing was sent.
             TooLarge: they are beyond a limit; nothing was sent.
-            NotStored: not confirmed in time; it may be stored all the same.
+            NotConfirmed: not confirmed in time; it may be stored all the same.
             QueueFull: too much waits already; it is not stored. Ask again later.
         """
         change_set = ChangeSet(workspace_id, change_set_id)
@@ -152,7 +152,7 @@ class RebaserClient:
         return await self._enqueue_with_reply(change_set, from_change_set_id, updates, request_id)
 
     async def corrections(self, corrections: Sequence[Correction]) -> Sequence[Correction]:
-        """All corrections, where a response or a log entry tells the first of many; `NotReadable`.
+        """All corrections, where a response or a log entry tells the first of many; `ReadRefused`.
 
         For who may read the bucket of batches, for as long as the line of the log is there.
         """

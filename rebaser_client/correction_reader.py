@@ -13,7 +13,7 @@ async def read_all(bucket: ObjectStore, corrections: Sequence[Correction]) -> Se
     """All corrections, where `told` may be the first of them and an entry for the others.
 
     Raises:
-        NotReadable: the others are not there any more.
+        ReadRefused: the others are not there any more.
     """
     more = omitted(corrections)
     if more is None:

@@ -2,15 +2,15 @@
 
 RebaserError
 └── ClientError
-    ├── AlreadyThere  a workspace or change set of that id is registered already
+    ├── AlreadyRegistered  a workspace or change set of that id is registered already
     ├── NoSuchChangeSet  no workspace or change set of that id or name is registered
     ├── NotInWorkspace  nothing was sent: the change set is another workspace's, or none
-    ├── NotStored     the request may or may not be in the stream: ask again with the same id
-    ├── Refused       final: the change set takes no such request, and nothing was done
+    ├── NotConfirmed     the request may or may not be in the stream: ask again with the same id
+    ├── RequestRefused       final: the change set takes no such request, and nothing was done
     ├── TooLarge      nothing was sent: it is beyond a limit of the deployment
-    ├── TooMany       nothing was done: the workspace has as many change sets as it may
+    ├── QuotaExceeded       nothing was done: the workspace has as many change sets as it may
     ├── QueueFull     too much waits already, nothing was stored: ask again later
-    ├── NotReadable   a Rebaser answered that what was asked for cannot be had, and why
+    ├── ReadRefused   a Rebaser answered that what was asked for cannot be had, and why
     ├── OutcomeUnknown  nobody knows of the request: never stored, or forgotten
     └── Unreachable   no connection in time, nothing was sent
 """

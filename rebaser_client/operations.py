@@ -22,7 +22,7 @@ class Operations:
         later one in the store shows that it is.
 
         Raises:
-            Refused: the change set is closed.
+            RequestRefused: the change set is closed.
         """
         request = ChangeSetRequestV2(
             id=RequestId(),
@@ -43,7 +43,7 @@ class Operations:
         The update follows the commit, at once even if one failed or was cancelled before.
 
         Raises:
-            Refused: one of them is not there or not computed, or the change set is closed.
+            RequestRefused: one of them is not there or not computed, or the change set is closed.
         """
         request = ChangeSetRequestV2(
             id=RequestId(),

@@ -56,7 +56,7 @@ async def publish_request(
     failed, the request may be stored, with or without its task; the reconcilers find it.
 
     Raises:
-        NotStored: request or task not confirmed for `retry_for` seconds.
+        NotConfirmed: request or task not confirmed for `retry_for` seconds.
         QueueFull: refused, and not stored by an earlier try either.
         TooLarge: it does not fit into a message; nothing was sent.
     """
@@ -157,7 +157,7 @@ class TaskPublisher:
 
     @classmethod
     def using(cls, js: JetStream, subjects: Subjects, retry_for: float) -> Self:
-        """By `publish_task`."""
+        """By `ensure_task`."""
 
         async def publish(change_set: ChangeSet) -> bool:
             return await ensure_task(js, subjects, change_set, retry_for=retry_for)

@@ -108,7 +108,7 @@ class RequestSender:
 
         Raises:
             Unreachable: no Rebaser answered, or one that was too busy to look.
-            NotReadable: one did, and said why it does not tell.
+            ReadRefused: one did, and said why it does not tell.
         """
         query = OutcomeQueryV1(
             id=request_id,

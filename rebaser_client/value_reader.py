@@ -99,7 +99,7 @@ class ChangeSetReader:
         Raises:
             Unreachable: no Rebaser answered in time, or all were too busy.
             TooLarge: so many names do not fit into a question.
-            NotReadable: one did, and said why not: the past is not kept so long, or it
+            ReadRefused: one did, and said why not: the past is not kept so long, or it
                 is too much for an answer: fewer at a time, or from the store.
         """
         query = ValuesQueryV1(

@@ -51,7 +51,7 @@ class WorkspaceCatalog:
         Asked again with the same ids it completes what was begun.
 
         Raises:
-            AlreadyThere: there is a workspace of that id with another head.
+            AlreadyRegistered: there is a workspace of that id with another head.
         """
         workspace = new_workspace(
             name, workspace_id or WorkspaceId(), head or ChangeSetId(), self._author
@@ -119,8 +119,8 @@ class WorkspaceCatalog:
 
         Raises:
             NoSuchChangeSet: there is no such workspace, or `base` is not registered in it.
-            TooMany: the workspace has as many change sets as it may have.
-            AlreadyThere: `change_set_id` is taken by another.
+            QuotaExceeded: the workspace has as many change sets as it may have.
+            AlreadyRegistered: `change_set_id` is taken by another.
         """
         workspace = await self.registry.workspace(workspace_id)
         await self.registry.check_quota(workspace_id, self._limits.change_sets)

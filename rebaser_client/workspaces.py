@@ -49,7 +49,7 @@ class Workspaces(WorkspaceCatalog):
         """Materialise the branch and merge every change that head has by now.
 
         Raises:
-            Refused: its base is not kept any more, or it is closed.
+            RequestRefused: its base is not kept any more, or it is closed.
         """
         await self._command(workspace_id, change_set_id, "refresh")
 
@@ -66,7 +66,7 @@ class Workspaces(WorkspaceCatalog):
         branch takes no request from then on. Giving up waiting does not take it back.
 
         Raises:
-            Refused: it is no branch, closed, changed since it was reviewed, or head would
+            RequestRefused: it is no branch, closed, changed since it was reviewed, or head would
                 not have it; unless it was closed before, it is open as it was.
         """
         request = await self._command(workspace_id, change_set_id, "apply", reviewed=reviewed)
@@ -87,7 +87,7 @@ class Workspaces(WorkspaceCatalog):
         """Have the branch closed without effect on head. Its data stays; it can be forked.
 
         Raises:
-            Refused: it is no branch, or closed.
+            RequestRefused: it is no branch, or closed.
         """
         await self._command(workspace_id, change_set_id, "abandon")
         await self._await_record(
@@ -101,7 +101,7 @@ class Workspaces(WorkspaceCatalog):
 
         Raises:
             NoSuchChangeSet: it is not registered.
-            Refused: it is a head, on its way to head, or deleted already.
+            RequestRefused: it is a head, on its way to head, or deleted already.
         """
         if (await self.describe(workspace_id, change_set_id)).kind == ChangeSetKind.HEAD:
             raise RequestRefused("a head is deleted with its workspace only")
@@ -115,7 +115,7 @@ class Workspaces(WorkspaceCatalog):
 
         Raises:
             NoSuchChangeSet: there is no such workspace.
-            Refused: a branch is on its way to head.
+            RequestRefused: a branch is on its way to head.
         """
         head = (await self.registry.workspace(workspace_id)).head
         for record in reversed(await self.change_sets(workspace_id, closed=True)):

@@ -32,7 +32,7 @@ def dumps(content_type: str, data: Any) -> bytes:
 
     Raises:
         MalformedMessage: the encoding cannot say it. Not everything is looked for here:
-            see `require_plain`.
+            see `validate_json`.
     """
     try:
         return _ENCODERS[content_type](data)

@@ -30,7 +30,7 @@ class JetStreamRequests:
         nc: an open connection, of `connected` or another; it is not closed here.
         api_prefix: what stands for `$JS.API`.
         domain: short for the prefix `$JS.<domain>.API`.
-        single_answers: whether each request gets one answer at most, as from an
+        single_reply: whether each request gets one answer at most, as from an
             account that exports its API as a plain service (ADR-19 does). Then
             pulls ask for one message each: of a larger one the others would be
             delivered to nobody. By default so with an `api_prefix`; with

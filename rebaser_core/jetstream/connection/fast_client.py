@@ -52,7 +52,7 @@ Callback = Callable[[Msg], Coroutine[Any, Any, None]]
 
 
 def inline_callback(receive: Callable[[Msg], None]) -> Callback:
-    """A callback for `subscribe`, which a `QuickClient` calls as soon as it has read a message.
+    """A callback for `subscribe`, which a `FastClient` calls as soon as it has read a message.
 
     `receive` must be short: nothing is read meanwhile. Other clients call it from a task.
     """

@@ -122,7 +122,7 @@ async def replay(
 
     Raises:
         NoSuchLetter, NotReplayable: nothing was enqueued.
-        NotStored: try again; the letter is still there.
+        NotConfirmed: try again; the letter is still there.
     """
     dead = await load(js, subjects, batches, sequence)
     request = dead.request()
