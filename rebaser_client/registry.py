@@ -136,7 +136,7 @@ class Registry:
         await self._bucket.purge(str(workspace_id))
 
     async def check_quota(self, workspace_id: WorkspaceId, quota: int) -> None:
-        """Raise `QuotaExceeded` if the workspace has that many change sets, the closed ones included."""
+        """Raise `QuotaExceeded` if the workspace has `quota` change sets, closed ones included."""
         config = {
             "filter_subject": f"$KV.{self._name}.{workspace_id}.*",
             "deliver_policy": "last_per_subject",

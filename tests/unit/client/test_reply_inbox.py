@@ -29,7 +29,7 @@ def replies():
 
 
 def test_every_request_has_an_inbox_of_its_own(replies):
-    assert replies.inbox(REQUEST) == f"_INBOX.a.{REQUEST}"
+    assert replies.address(REQUEST) == f"_INBOX.a.{REQUEST}"
 
 
 async def test_a_response_reaches_its_request(replies):
