@@ -105,4 +105,4 @@ async def test_nothing_is_kept_of_those_who_are_done(replies):
     await replies.receive(answer())
     await asyncio.sleep(0)
 
-    assert not replies._waiting
+    assert not replies._pending
