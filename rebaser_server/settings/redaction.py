@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from rebaser_core.jetstream.connection.tls_client import redact_url
+from rebaser_core.jetstream.connection.tls_client import without_credentials
 
 MASK: Final = "**********"  # pydantic's own
 
@@ -31,4 +31,4 @@ def _redact(url: str) -> str:
         name, value = found.groups()
         return f"{name}={MASK if _SECRET_NAME.search(name) else value}"
 
-    return _PARAMETER.sub(parameter, redact_url(url))
+    return _PARAMETER.sub(parameter, without_credentials(url))

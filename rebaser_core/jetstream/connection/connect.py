@@ -21,8 +21,8 @@ from rebaser_core.jetstream.connection.tls_client import (
     TlsClient,
     check_credentials,
     check_seed,
-    redact_url,
     requires_tls,
+    without_credentials,
 )
 from rebaser_core.jetstream.errors import NatsUnreachable
 
@@ -64,7 +64,7 @@ class ConnectOptions:
     @property
     def redacted_servers(self) -> str:
         """The servers, for people: without what a URL may have of user and password."""
-        return ", ".join(redact_url(url) for url in self.servers)
+        return ", ".join(without_credentials(url) for url in self.servers)
 
 
 @contextlib.asynccontextmanager

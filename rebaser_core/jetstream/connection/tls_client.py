@@ -40,7 +40,7 @@ def requires_tls(servers: tuple[str, ...], tls: ssl.SSLContext | None) -> bool:
     return tls is not None or any(urlsplit(url).scheme in ("tls", "wss") for url in servers)
 
 
-def redact_url(url: str) -> str:
+def without_credentials(url: str) -> str:
     """The URL without user and password."""
     scheme, mark, rest = url.rpartition("://")
     return scheme + mark + rest.rpartition("@")[2]
