@@ -167,7 +167,7 @@ def head_never_came(story: Story) -> None:
     ],
     ids=lambda it: it.__name__ if callable(it) else "",
 )  # fmt: skip
-def test_what_must_not_happen_to_a_branch_is_seen(broken: Any, says: str) -> None:
+def test_each_violation_of_a_branch_is_found(broken: Any, says: str) -> None:
     story = Story()
     broken(story)
 

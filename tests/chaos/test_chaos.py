@@ -53,7 +53,7 @@ def test_a_seed_breaks_the_same_things_each_time() -> None:
 
 
 @pytest.mark.parametrize(("seed", "size"), SEEDS)
-async def test_nothing_is_lost_and_all_comes_to_rest(seed: str, size: Size, tmp_path: Path) -> None:
+async def test_a_round_loses_nothing_and_ends_idle(seed: str, size: Size, tmp_path: Path) -> None:
     history = History()
     try:
         await run_round(seed, tmp_path, size, history)

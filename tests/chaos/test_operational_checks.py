@@ -29,9 +29,7 @@ SOUND = [
 
 
 @pytest.mark.parametrize(("rule", "kind", "data"), COMPLAINTS)
-def test_what_an_operator_would_complain_of_is_a_violation(
-    rule: str, kind: Kind, data: dict[str, Any]
-) -> None:
+def test_operational_problems_are_violations(rule: str, kind: Kind, data: dict[str, Any]) -> None:
     history = _rested()
 
     history.add(kind, **data)
@@ -40,7 +38,7 @@ def test_what_an_operator_would_complain_of_is_a_violation(
 
 
 @pytest.mark.parametrize(("kind", "data"), SOUND)
-def test_what_a_supervisor_expects_is_none(kind: Kind, data: dict[str, Any]) -> None:
+def test_expected_exits_are_no_violation(kind: Kind, data: dict[str, Any]) -> None:
     history = _rested()
 
     history.add(kind, **data)

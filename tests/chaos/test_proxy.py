@@ -46,7 +46,7 @@ async def test_everything_passes_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize(("up", "down"), [(True, True), (True, False), (False, True)])
-async def test_what_is_held_back_arrives_once_it_is_healed(up: bool, down: bool) -> None:
+async def test_held_back_bytes_arrive_after_healing(up: bool, down: bool) -> None:
     async with through_a_proxy() as (proxy, reader, writer):
         proxy.hold(up=up, down=down)
         with pytest.raises(TimeoutError):

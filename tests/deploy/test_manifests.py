@@ -64,7 +64,7 @@ def test_every_variable_is_a_setting() -> None:
         assert not path or path[0] in group.annotation.model_fields, name
 
 
-def test_who_stops_a_rebaser_gives_it_the_time_that_it_needs() -> None:
+def test_stopping_a_rebaser_allows_its_shutdown_grace() -> None:
     grace = Settings.model_fields["shutdown_grace"].default.total_seconds()
     unit = RawConfigParser(strict=False)
     unit.optionxform = str
@@ -109,7 +109,7 @@ def test_images_say_what_is_in_them_and_how_they_are_and_run_as_nobody() -> None
     ] * 2
 
 
-def test_what_selects_pods_selects_those_there_are() -> None:
+def test_selectors_match_existing_pods() -> None:
     labels = {d["spec"]["template"]["metadata"]["labels"]["app"] for d in of_kind("Deployment")}
     selectors = [
         *(p["spec"]["podSelector"]["matchLabels"] for p in of_kind("NetworkPolicy")),

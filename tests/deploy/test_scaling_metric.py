@@ -33,7 +33,7 @@ def keda_lag(endpoint: str, told: dict[str, str]) -> int:
     raise LookupError(f"no {told['stream']} in {told['account']}: KEDA would not scale")
 
 
-async def test_it_is_the_number_of_change_sets_with_work(tmp_path: Path) -> None:
+async def test_scaling_metric_is_the_number_of_change_sets_with_work(tmp_path: Path) -> None:
     """Those that wait for a Rebaser and those in one's hands; not those that are done."""
     [scaled] = documents(SCALED_OBJECT)
     [trigger] = scaled["spec"]["triggers"]

@@ -30,7 +30,7 @@ TYPED = [typed for page in PAGES for typed in shown(page.read_text())]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_it_is_shown_with_what_it_prints(command: str) -> None:
+def test_each_command_is_documented_with_its_output(command: str) -> None:
     name = command.removesuffix(" get")  # which need not be said
 
     assert any(f"{typed} ".startswith(f"rebaser {name} ") for typed in TYPED)

@@ -63,7 +63,7 @@ async def test_a_fork_of_a_closed_branch_has_computed_what_that_had_not(
     assert await team.value(closed, team.sum.total) == 3
 
 
-async def test_who_waits_for_head_sees_that_head_has_a_task(deployment: Deployment) -> None:
+async def test_a_branch_that_waits_for_head_ensures_a_task_for_head(deployment: Deployment) -> None:
     """The run before may have ended when the difference was stored, and nobody told of it."""
     daemon = await deployment.start()
     team = await Team(deployment).begin()

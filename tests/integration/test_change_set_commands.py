@@ -81,7 +81,7 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
     assert [record["standing"] for record in deleted] == ["deleted", "deleted"]
 
 
-async def test_what_is_not_registered_is_said(deployment: Deployment) -> None:
+async def test_an_unregistered_change_set_is_named_in_the_error(deployment: Deployment) -> None:
     workspace = "01JZ8M3Q7V0000000000000003"
 
     ended = await run(deployment, "change-sets", "fork", workspace, "x")

@@ -42,7 +42,7 @@ async def test_a_branch_begins_as_head_is_and_its_edits_are_its_own(team: Team) 
     await team.becomes(team.head, team.sum.total, 3)
 
 
-async def test_what_head_changes_reaches_a_branch_that_somebody_holds(team: Team) -> None:
+async def test_heads_changes_reach_an_owned_branch(team: Team) -> None:
     branch = await team.fork()
     await team.send(branch, [set_to(team.sum.one, 40)])
 
@@ -51,7 +51,7 @@ async def test_what_head_changes_reaches_a_branch_that_somebody_holds(team: Team
     await team.becomes(branch, team.sum.total, 100)
 
 
-async def test_it_reaches_a_branch_that_slept_when_it_is_taken_up_again(team: Team) -> None:
+async def test_heads_changes_reach_an_idle_branch_at_its_next_run(team: Team) -> None:
     branch = await team.fork()
     await team.send(branch, [set_to(team.sum.one, 40)])
     await team.deployment.at_rest()
@@ -65,7 +65,7 @@ async def test_it_reaches_a_branch_that_slept_when_it_is_taken_up_again(team: Te
     await team.becomes(branch, team.sum.total, 44)
 
 
-async def test_it_reaches_it_also_where_heads_log_does_not_go_back_so_far(
+async def test_heads_changes_reach_a_branch_although_heads_log_was_purged(
     deployment: Deployment,
 ) -> None:
     await deployment.start(CHECKPOINT_EVERY="2", HISTORY__RETENTION="0.001")
@@ -283,7 +283,7 @@ async def test_the_data_of_a_deleted_branch_is_gone_after_the_retention_time(
     assert status.error.message == "refused: change set is deleted"
 
 
-async def test_what_is_too_large_is_refused_by_the_client_and_in_any_case_by_the_server(
+async def test_an_update_too_large_is_refused_by_client_and_server(
     deployment: Deployment,
 ) -> None:
     [change_set], limits = new_change_sets(1), BatchLimits(value_bytes=10, inputs=2, name_depth=2)
@@ -390,7 +390,7 @@ async def test_a_branch_that_lost_its_base_and_its_checkpoint_is_not_taken_for_e
         await archive.restored()
 
 
-async def test_what_head_refuses_leaves_the_branch_open_and_says_why(
+async def test_a_branch_that_head_refuses_stays_open_with_the_reason(
     deployment: Deployment,
 ) -> None:
     await deployment.start(LIMITS__BATCH_UPDATES="4")

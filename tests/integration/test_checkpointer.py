@@ -51,7 +51,7 @@ async def test_commits_go_on_while_a_checkpoint_is_written(
     assert (await owner.archive.restored()).lines == 0
 
 
-async def test_what_a_failed_checkpoint_had_to_say_is_in_the_next(
+async def test_the_next_checkpoint_holds_the_changes_of_a_failed_one(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether or not the store had kept it; and the past stays as it was."""

@@ -82,7 +82,7 @@ anything = st.recursive(
     ),
 )
 @examples(20)
-def test_what_is_loaded_is_what_was_saved(tmp_path_factory, first, later):
+def test_a_loaded_graph_equals_the_saved_one(tmp_path_factory, first, later):
     """Values, functions, names, roots and what was removed: appended, then written whole."""
     checkpoints = Checkpoints(str(tmp_path_factory.mktemp("store")))
     graph = Graph()
@@ -98,7 +98,7 @@ def test_what_is_loaded_is_what_was_saved(tmp_path_factory, first, later):
     require_loads(checkpoints, graph, 99)
 
 
-def test_nothing_is_loaded_where_nothing_was_saved(checkpoints):
+def test_a_change_set_without_checkpoint_loads_nothing(checkpoints):
     assert checkpoints.load(CHANGE_SET) is None
 
     checkpoints._create(CHANGE_SET)  # as by one who died right after

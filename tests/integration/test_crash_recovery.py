@@ -68,7 +68,7 @@ def lose_last_write(deployment: Deployment, change_set: ChangeSet) -> None:
     ],
 )
 @pytest.mark.parametrize("step", STEPS)
-async def test_who_comes_next_finds_everything(
+async def test_the_next_owner_finds_every_commit(
     dying: subprocess.Popen[str], deployment: Deployment, step: str, when: str
 ) -> None:
     [change_set] = new_change_sets(1)

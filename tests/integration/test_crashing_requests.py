@@ -26,7 +26,7 @@ run()
 """
 
 
-async def test_those_before_and_after_it_are_applied(deployment: Deployment) -> None:
+async def test_requests_around_a_crashing_one_are_applied(deployment: Deployment) -> None:
     """Lines are sent together, so those before it may be undone by its death: once."""
     [change_set] = new_change_sets(1)
     value = str(ULID())

@@ -37,7 +37,7 @@ async def upped(directory: Path) -> AsyncIterator[RebaserClient]:
         await process.wait()
 
 
-async def test_what_was_in_hand_when_it_stopped_is_taken_up_at_once_when_it_is_back(
+async def test_unfinished_work_resumes_when_the_dev_server_restarts(
     tmp_path: Path,
 ) -> None:
     """NATS forgets over its own stop that a task was given back, and waits for the lease."""

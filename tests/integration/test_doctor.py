@@ -159,7 +159,7 @@ async def test_a_checkpoint_that_says_other_than_the_log_is_found(
     assert "is not what the log makes" in found[0]["what"]
 
 
-async def test_what_nobody_finished_is_repaired(deployment: Deployment, capsys: Any) -> None:
+async def test_unfinished_work_is_repaired(deployment: Deployment, capsys: Any) -> None:
     store = deployment.settings.store
     soon = store.model_copy(update={"orphan_retention": timedelta(milliseconds=10)})
     deployment.settings = deployment.settings.model_copy(update={"store": soon})
@@ -176,7 +176,7 @@ async def test_what_nobody_finished_is_repaired(deployment: Deployment, capsys: 
     assert found[0]["what"] == "1 chunks that nothing refers to"
 
 
-async def test_nothing_is_old_because_a_clock_is_wrong(
+async def test_a_wrong_clock_makes_no_work_look_old(
     deployment: Deployment, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await deployment.js.publish(f"$O.{deployment.subjects.batches_bucket}.C.x", b"half")

@@ -32,7 +32,7 @@ async def outcome_of(deployment: Deployment, change_set: ChangeSet, value_id: st
     ("step", "reason"),
     [(PLANNING, "MemoryError: no room for a plan"), (GATHERING, "ArrowInvalid: too large")],
 )
-async def test_one_of_which_any_step_fails_is_counted_and_given_up(
+async def test_a_dvu_whose_step_fails_is_given_up_after_its_attempts(
     deployment: Deployment, step: str, reason: str
 ) -> None:
     daemon = await deployment.start(command=failing(step), DVU_MAX_ATTEMPTS="2")
@@ -52,7 +52,7 @@ async def test_one_of_which_any_step_fails_is_counted_and_given_up(
     assert not daemon.said("work failed")
 
 
-async def test_one_that_ends_each_process_that_plans_it_is_given_up(
+async def test_a_dvu_that_kills_each_process_is_given_up(
     deployment: Deployment,
 ) -> None:
     """As one whose plan takes more memory than there is: twice as often as another would be."""
@@ -124,7 +124,7 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("slow")
-async def test_one_that_gets_on_may_take_longer_than_its_deadline(deployment: Deployment) -> None:
+async def test_a_dvu_that_makes_progress_may_exceed_its_deadline(deployment: Deployment) -> None:
     daemon = await deployment.start(DVU_DEADLINE="8")
     [change_set], [another], chain = new_change_sets(1), new_change_sets(1), Chain([0.2] * 60)
     await deployment.client.enqueue_updates(*another, Sum().define())

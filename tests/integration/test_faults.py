@@ -234,7 +234,7 @@ async def test_a_stopped_daemon_hands_its_change_sets_over_at_once(deployment: D
     )
 
 
-async def test_what_a_checkpoint_holds_is_not_replayed(deployment: Deployment) -> None:
+async def test_commits_before_the_checkpoint_are_not_replayed(deployment: Deployment) -> None:
     """The log is purged behind the checkpoint before the last, and what is left suffices."""
     [change_set], values = new_change_sets(1), Sum()
     await deployment.start(CHECKPOINT_EVERY="5", HISTORY__MAX_COMMITS="0")

@@ -76,7 +76,7 @@ async def test_a_request_that_names_anothers_batch_is_buried_and_the_other_one_i
     assert graph.values[values.total].value == 7
 
 
-async def test_what_a_line_refers_to_cannot_be_overwritten_by_who_learns_its_name(
+async def test_a_committed_batch_cannot_be_overwritten_by_a_client(
     deployment: Deployment,
 ) -> None:
     [change_set], values = new_change_sets(1), Sum()

@@ -59,7 +59,7 @@ def results_of(deployment: Deployment) -> set[str]:
     return {path.stem for path in Path(deployment.settings.store.root).glob("results/*")}
 
 
-async def test_what_a_request_a_dead_letter_or_a_line_refers_to_stays(
+async def test_batches_of_requests_dead_letters_and_commits_stay(
     deployment: Deployment,
 ) -> None:
     [change_set] = new_change_sets(1)
@@ -90,7 +90,7 @@ async def test_what_a_request_a_dead_letter_or_a_line_refers_to_stays(
     assert (await collecting.find()).counts() == {}
 
 
-async def test_what_is_young_is_left_alone(deployment: Deployment) -> None:
+async def test_young_batches_stay(deployment: Deployment) -> None:
     """A client has placed its batch and is about to ask."""
     await placed(deployment, RequestId())
     unfinished = Path(deployment.settings.store.root) / TEMP_DIR / "mine"

@@ -67,7 +67,7 @@ async def test_a_commit_is_found_in_the_log_looked_at_and_taken_back(
     assert (again["updates"], again["left"], again["response"]) == ([], [], None)
 
 
-async def test_what_cannot_be_shown_or_taken_back_is_said(deployment: Deployment) -> None:
+async def test_an_impossible_revert_or_past_state_is_explained(deployment: Deployment) -> None:
     [change_set] = new_change_sets(1)
     owner = await Owner.of(deployment, change_set, NOTHING)
     value = new_id()

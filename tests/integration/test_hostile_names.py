@@ -103,7 +103,7 @@ async def test_no_command_takes_a_name_or_a_text_for_more_than_text(
     assert {row["name"] for row in await commands.read("values", *change_set)} >= NAMES.keys()
 
 
-async def test_what_an_operator_or_a_client_gave_as_a_reason_is_text(
+async def test_reasons_of_operators_and_clients_are_shown_as_text(
     deployment: Deployment, commands: Commands
 ) -> None:
     change_set = ChangeSet(WorkspaceId(), ChangeSetId())

@@ -85,7 +85,7 @@ def _is_result(line: CommitV1) -> bool:
     return line.handled is not None and line.handled.covers is not None
 
 
-async def test_what_a_killed_daemon_computed_is_not_computed_again(
+async def test_results_of_a_killed_daemon_are_reused(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One long component, killed in its middle: its successor goes on from what was saved.

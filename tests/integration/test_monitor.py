@@ -29,7 +29,7 @@ async def delete_the_tasks(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize("delete", [delete_the_consumer, delete_the_tasks])
-async def test_what_was_deleted_and_can_be_made_from_the_rest_is_made_again(
+async def test_a_deleted_consumer_or_task_stream_is_created_again(
     deployment: Deployment, delete: Any
 ) -> None:
     """Nobody need start a daemon again: an operator's slip is not an outage."""
@@ -67,7 +67,7 @@ async def test_a_stream_that_is_gone_is_told_of_and_not_replaced_by_an_empty_one
         await deployment.js.stream_info(stream)
 
 
-async def test_what_somebody_configures_otherwise_is_told_of_with_what_to_do(
+async def test_a_changed_configuration_is_logged_with_a_hint(
     deployment: Deployment,
 ) -> None:
     daemon = await deployment.start()

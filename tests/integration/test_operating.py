@@ -41,9 +41,7 @@ def operator(deployment: Deployment) -> Operator:
     return Operator(deployment)
 
 
-async def test_what_waits_is_listed_by_change_set_the_deepest_first(
-    deployment: Deployment, operator: Operator
-) -> None:
+async def test_queues_are_listed_deepest_first(deployment: Deployment, operator: Operator) -> None:
     few, many = new_change_sets(2)
     for change_set, count in ((few, 1), (many, 3)):
         for _ in range(count):

@@ -96,7 +96,7 @@ async def test_an_update_is_shown_while_it_runs_and_cancelled_and_run_again_at_o
     assert await value_of(deployment, change_set, gate.value) == ("ok", 1)
 
 
-async def test_what_is_cancelled_with_a_pause_rests_until_it_is_resumed(
+async def test_a_dvu_cancelled_with_a_pause_waits_for_the_resume(
     deployment: Deployment, operator: Commands, gate: Gate, change_set: ChangeSet
 ) -> None:
     daemon = await deployment.start()
@@ -117,7 +117,7 @@ async def test_what_is_cancelled_with_a_pause_rests_until_it_is_resumed(
     await eventually(computed, within=60)
 
 
-async def test_what_failed_is_listed_and_computed_again_once_the_cause_is_mended(
+async def test_failed_values_are_listed_and_recomputed_on_request(
     deployment: Deployment, operator: Commands, gate: Gate, change_set: ChangeSet
 ) -> None:
     await deployment.start()
@@ -150,7 +150,7 @@ async def test_what_failed_is_listed_and_computed_again_once_the_cause_is_mended
     assert await value_of(deployment, change_set, behind) == ("ok", 5)
 
 
-async def test_what_was_given_up_is_computed_again_once_there_is_something_to_run_on(
+async def test_a_given_up_dvu_is_recomputed_on_request(
     deployment: Deployment, operator: Commands, gate: Gate, change_set: ChangeSet
 ) -> None:
     """D6: after too many updates that failed its values are, until somebody asks."""

@@ -186,7 +186,9 @@ async def test_the_settings_in_force_are_shown_without_secrets(deployment: Deplo
     assert (await get(url_of(daemon) + "healthz"))[0] == 200, "probes have no token"
 
 
-async def test_it_speaks_https_with_a_certificate(deployment: Deployment, tmp_path: Path) -> None:
+async def test_the_ops_endpoint_speaks_https_with_a_certificate(
+    deployment: Deployment, tmp_path: Path
+) -> None:
     certificate, key = tmp_path / "ops.pem", tmp_path / "ops.key"
     await asyncio.to_thread(
         subprocess.run,

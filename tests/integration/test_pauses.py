@@ -91,7 +91,7 @@ async def test_requests_of_what_is_paused_queue_in_order_and_are_applied_once_it
         assert recorder.handled(paused) == sent
 
 
-async def test_what_is_paused_stays_so_when_rebasers_die_and_others_start(
+async def test_a_pause_survives_the_death_of_all_rebasers(
     deployment: Deployment, book: PauseBook
 ) -> None:
     [change_set], values = new_change_sets(1), Sum()
@@ -213,7 +213,7 @@ async def daemon_is_idle(deployment: Deployment) -> None:
     await eventually(no_task)
 
 
-async def test_what_comes_while_an_update_in_hand_is_finished_is_not_applied(
+async def test_requests_that_arrive_during_a_pause_drain_are_not_applied(
     deployment: Deployment, book: PauseBook, gate: Gate
 ) -> None:
     """The update's result is committed all the same: it does not stand in line."""
@@ -237,7 +237,7 @@ async def test_what_comes_while_an_update_in_hand_is_finished_is_not_applied(
     assert await value_of(deployment, change_set, gate.value) == 2
 
 
-async def test_one_that_is_resumed_while_its_update_is_finished_goes_on_as_if_nothing_was(
+async def test_a_resume_during_the_pause_drain_continues_the_run(
     deployment: Deployment, book: PauseBook, gate: Gate
 ) -> None:
     [change_set] = new_change_sets(1)

@@ -41,7 +41,7 @@ async def overheard(deployment: Deployment, *subjects: str) -> AsyncIterator[lis
         await subscription.unsubscribe()
 
 
-async def test_what_decides_something_is_asked_of_the_leader(deployment: Deployment) -> None:
+async def test_decisive_reads_go_to_the_stream_leader(deployment: Deployment) -> None:
     """S-4: a replica may not have yet what was stored a moment ago."""
     [change_set], values = new_change_sets(1), Sum()
     async with overheard(deployment, "$JS.API.DIRECT.>", "$JS.API.STREAM.MSG.GET.>") as heard:
@@ -164,7 +164,7 @@ async def test_the_reconciler_deletes_nothing(deployment: Deployment) -> None:
     assert (await js.stream_info(subjects.requests_stream))["state"] == before
 
 
-async def test_what_all_the_dead_owned_is_taken_over_by_the_first_who_comes(
+async def test_the_first_newcomer_takes_over_what_dead_rebasers_owned(
     deployment: Deployment,
 ) -> None:
     """F3: nobody was left to hear them fall silent, and the lease is two minutes."""

@@ -107,7 +107,7 @@ async def test_values_up_to_the_limit_are_read_back(deployment: Deployment) -> N
     assert "X-Reply-Pieces" in ValuesReply.decode(old.headers, old.data).error
 
 
-async def test_what_is_too_much_for_an_answer_is_refused(deployment: Deployment) -> None:
+async def test_a_query_with_too_large_an_answer_is_refused(deployment: Deployment) -> None:
     [change_set] = new_change_sets(1)
     await deployment.start(QUERIES__MAX_REPLY_BYTES=str(MIB))
     ids = [new_id() for _ in range(3)]

@@ -43,7 +43,7 @@ async def test_a_request_beyond_the_limit_is_refused_at_once(
     assert info["state"]["messages"] == sent
 
 
-async def test_what_was_refused_is_applied_when_asked_again_and_what_is_stored_is_not_refused(
+async def test_a_refused_request_is_applied_on_retry_and_a_stored_one_stays(
     deployment: Deployment,
 ) -> None:
     """The same id throughout: a full queue never makes a stored request look refused."""

@@ -25,7 +25,7 @@ async def test_requests_of_one_id_to_two_change_sets_are_both_applied(
         assert outcome.state is RequestState.HANDLED
 
 
-async def test_who_uses_the_id_first_elsewhere_keeps_no_request_from_being_stored(
+async def test_a_request_id_used_elsewhere_does_not_suppress_a_request(
     deployment: Deployment,
 ) -> None:
     request, values = RequestId(), Sum()

@@ -169,7 +169,7 @@ async def test_a_backlog_is_handled_in_order_each_with_its_commit_and_reply(
     assert graph.values[value].value == 149
 
 
-async def test_what_is_before_a_request_that_cannot_be_handled_now_is_done(
+async def test_requests_before_one_of_an_unreadable_version_are_handled(
     deployment: Deployment,
 ) -> None:
     """Of a version that nobody here reads: it stays first in line, and holds up what follows."""

@@ -39,7 +39,7 @@ async def test_change_sets_in_hand_with_nothing_to_do_have_no_consumer(
 
 
 @pytest.mark.parametrize("known", [20_000, pytest.param(1_000_000, marks=LARGE)])
-async def test_what_is_known_is_neither_listed_nor_read_by_the_reconciler(
+async def test_the_reconciler_does_not_read_known_change_sets(
     deployment: Deployment, known: int
 ) -> None:
     change_sets = await load(deployment.js, known)

@@ -12,7 +12,7 @@ LEASE = {"ACK_WAIT": "120", "PROGRESS_INTERVAL": "15", "QUIET_PERIOD": "100"}
 """Nothing comes back by itself while a test lasts, and nothing is quiet."""
 
 
-async def test_what_was_given_back_before_nats_stopped_is_taken_up_by_the_first_who_comes(
+async def test_a_task_given_back_before_nats_stopped_is_taken_up_afterwards(
     deployment: Deployment,
 ) -> None:
     """F5: a server forgets over its own stop that a task was given back."""
@@ -34,7 +34,7 @@ async def test_what_was_given_back_before_nats_stopped_is_taken_up_by_the_first_
     assert second.said("orphaned tasks reclaimed")
 
 
-async def test_what_one_that_leaves_gives_back_finds_room_where_all_slots_are_taken(
+async def test_a_leaving_rebasers_task_gets_a_slot_at_a_full_one(
     deployment: Deployment,
 ) -> None:
     """The server counts a task that was given back among those in hand."""

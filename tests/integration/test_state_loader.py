@@ -39,7 +39,7 @@ async def test_every_commit_is_restored_as_it_was(deployment: Deployment) -> Non
     assert (last.commit, contents(last.graph)) == (commit, known[commit])
 
 
-async def test_what_is_not_kept_is_refused_with_where_the_past_begins(
+async def test_a_purged_commit_is_refused_with_the_oldest_kept(
     deployment: Deployment,
 ) -> None:
     [change_set], value = new_change_sets(1), new_id()
@@ -119,7 +119,7 @@ async def test_a_checkpoint_that_comes_while_rows_are_dropped_stays(deployment: 
     assert await value_at(owner, value, later) == "later"
 
 
-async def test_what_was_deleted_has_no_past_and_is_not_taken_for_broken(
+async def test_a_deleted_change_set_has_no_past_and_is_not_broken(
     deployment: Deployment,
 ) -> None:
     """A branch that was forked from it, and not taken up yet, then says so."""
@@ -138,7 +138,7 @@ async def test_what_was_deleted_has_no_past_and_is_not_taken_for_broken(
         await owner.archive.restored(commit)
 
 
-async def test_who_reads_while_the_owner_goes_on_reads_what_was_there_at_some_moment(
+async def test_a_concurrent_reader_sees_a_consistent_state(
     deployment: Deployment,
 ) -> None:
     """Not that the store were newer than the log, whose end was looked at a moment before."""

@@ -81,9 +81,7 @@ async def given_up(deployment: Deployment, change_set: ChangeSet) -> None:
     await ensure_task(js, subjects, change_set)  # a reconciler may have been first
 
 
-async def test_it_follows_what_happens_without_being_loaded_again(
-    deployment: Deployment, browser: Browser
-) -> None:
+async def test_the_page_updates_without_a_reload(deployment: Deployment, browser: Browser) -> None:
     [change_set], values = new_change_sets(1), Sum()
     daemon = await started(deployment, QUIET_PERIOD="30")
     page = await browser.new_page()
@@ -253,7 +251,7 @@ async def test_everybody_can_read_it(deployment: Deployment, browser: Browser) -
     assert await page.eval_on_selector_all("table", heads) == 0
 
 
-async def test_it_says_when_nats_or_the_rebaser_does_not_answer_and_when_they_do_again(
+async def test_the_page_shows_outages_of_nats_and_of_the_rebaser(
     deployment: Deployment, browser: Browser
 ) -> None:
     daemon = await started(deployment)

@@ -186,7 +186,7 @@ UPDATE = ("dvu", "commit")
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-async def test_who_takes_over_goes_on_in_the_trace_of_the_request(
+async def test_a_takeover_continues_the_trace_of_the_request(
     deployment: Deployment, collector: Collector, step: str, successor: tuple[str, ...]
 ) -> None:
     """Killed at that step, the first one left nothing but what is stored."""

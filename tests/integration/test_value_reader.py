@@ -31,7 +31,7 @@ def plain(values: ValueSet) -> dict[str, object]:
     return {value_id: value.value for value_id, value in values.items()}
 
 
-async def test_who_has_a_reply_reads_what_it_did(deployment: Deployment) -> None:
+async def test_a_read_after_the_reply_sees_the_requests_values(deployment: Deployment) -> None:
     [change_set], values = new_change_sets(1), Sum()
     await deployment.start()
     reader = deployment.client.reader(*change_set)
@@ -221,7 +221,7 @@ async def test_without_a_rebaser_that_is_said_at_once(deployment: Deployment) ->
         await deployment.client.reader(*change_set).values()
 
 
-async def test_it_works_behind_a_prefix_and_in_json(deployment: Deployment) -> None:
+async def test_reading_works_with_a_prefix_and_in_json(deployment: Deployment) -> None:
     [change_set], value = new_change_sets(1), new_id()
     await deployment.start()
     await commit_of(deployment, change_set, [put(value, {"ä": [1.0, None]})])

@@ -60,7 +60,7 @@ async def test_the_client_refuses_pairs_that_are_known_not_to_belong_together(
     assert await stored(deployment) == 0
 
 
-async def test_what_no_registry_knows_may_begin_and_is_looked_up_once(
+async def test_an_unregistered_change_set_is_accepted_and_looked_up_once(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, registered = deployment.client, await created(deployment.client, "mine")

@@ -50,7 +50,7 @@ class Arrows:
         ),
     ],
 )
-def test_what_is_wrong_is_found_with_the_way_to_it(
+def test_a_violation_is_found_with_its_trace(
     arrows: Arrows, problem: str, trace: tuple[str, ...]
 ) -> None:
     report = explore(arrows)

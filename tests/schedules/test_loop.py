@@ -44,7 +44,7 @@ def _order_of(seed: int) -> tuple[tuple[str, int], ...]:
     return tuple(seen)
 
 
-def test_what_is_frozen_does_nothing_until_it_is_thawed() -> None:
+def test_a_frozen_process_does_nothing_until_thawed() -> None:
     """Its timers fire late, its children stand still with it, and others go on."""
     loop, woke = Loop(1), []
 

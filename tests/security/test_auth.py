@@ -84,7 +84,7 @@ async def test_on_a_network_one_asks_by_whatever_name() -> None:
         assert answer.status == 200
 
 
-def test_who_listens_on_a_network_without_a_token_is_open() -> None:
+def test_an_endpoint_on_a_network_without_a_token_is_open() -> None:
     def guard(**ops: str) -> Guard:
         return Guard(Settings.model_validate({"ops": ops}).ops)
 

@@ -114,7 +114,7 @@ def settings(server: NatsServer, **nats: Any) -> Settings:
 
 
 @pytest.mark.parametrize("how", WAYS)
-async def test_one_connects_in_every_way_that_nats_has(tmp_path: Path, how: str) -> None:
+async def test_each_nats_login_method_connects(tmp_path: Path, how: str) -> None:
     way = WAYS[how](tmp_path)
     with running(NatsServer(tmp_path / "nats", way.config)) as server:
         async with connected(connect_options(settings(server, **way.settings))) as nc:
@@ -210,7 +210,7 @@ async def test_a_seed_that_is_none_is_told_of_without_saying_it() -> None:
     assert "hush" not in str(told.value)
 
 
-async def test_who_cannot_connect_does_not_say_the_password_in_the_url() -> None:
+async def test_a_failed_connection_does_not_log_the_urls_password() -> None:
     options = ConnectOptions(servers=("nats://me:hush@127.0.0.1:1",), connect_timeout=0.2)
     with pytest.raises(NatsUnreachable, match=r"nats://127\.0\.0\.1:1") as told:
         async with connected(options):

@@ -85,7 +85,7 @@ async def test_a_client_and_a_rebaser_work_without_a_single_violation(
     assert violations(nats_server) == []
 
 
-async def test_what_rebasers_do_on_their_own_is_allowed(
+async def test_background_work_of_rebasers_is_allowed(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """Dead letters, a takeover from one that died, forks applied, garbage collected."""
@@ -254,7 +254,7 @@ async def stored(server: NatsServer) -> dict[str, dict[str, int]]:
         return found
 
 
-async def test_nothing_is_a_clients_that_is_not_meant_for_it(prepared: NatsServer) -> None:
+async def test_clients_have_no_other_permissions(prepared: NatsServer) -> None:
     before = await stored(prepared)
     async with connected_as(prepared, "client") as client:
         for subject in NOT_FOR_CLIENTS:

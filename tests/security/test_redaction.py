@@ -28,7 +28,7 @@ def test_no_secret_is_shown(held: dict) -> None:
     assert SECRET not in settings.model_dump_json()
 
 
-def test_what_is_no_secret_is_shown() -> None:
+def test_settings_that_are_not_secret_are_shown() -> None:
     options = {"region": "eu-west-1", "endpoint": "https://store.test:9000"}
     remote = "sc://spark.test:15002/;use_ssl=true;user_id=me"
     shown = Settings.model_validate({"store": {"options": options}, "spark": {"remote": remote}})

@@ -35,7 +35,7 @@ def unit(*functions: tuple[str, str, int]) -> bytes:
     ).encode()
 
 
-async def test_what_takes_too_long_fails_alone(executor: SparkExecutor) -> None:
+async def test_a_slow_value_fails_alone(executor: SparkExecutor) -> None:
     limited = with_limits(
         unit(("python", "hang", 0), ("python", "slow", 1)), CallLimits(seconds=1.0)
     )
@@ -49,7 +49,7 @@ async def test_what_takes_too_long_fails_alone(executor: SparkExecutor) -> None:
     ]
 
 
-async def test_what_crashes_fails_alone_in_one_more_run(executor: SparkExecutor) -> None:
+async def test_a_crashing_value_fails_alone_in_one_more_run(executor: SparkExecutor) -> None:
     units = [
         unit(("python", "slow", 1), ("python", "crash", 1), ("cel", "v", 1)),
         unit(("cel", "v", 0)),

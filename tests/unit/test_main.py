@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.mark.parametrize("module", ["pydantic_settings", "aiohttp"], ids=["at once", "later"])
-def test_what_is_missing_is_named_with_what_to_do(module: str) -> None:
+def test_a_missing_package_is_named_with_a_hint(module: str) -> None:
     code = (
         f"import sys; sys.modules[{module!r}] = None; sys.argv = ['rebaser', 'serve'];"
         "from rebaser_server.__main__ import run; run()"
@@ -22,7 +22,7 @@ def test_what_is_missing_is_named_with_what_to_do(module: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_what_takes_long_to_import_waits_until_it_is_needed():
+def test_slow_imports_wait_until_needed():
     """Each of these takes as long as half of a start."""
     code = (
         "import sys, rebaser_server.service.daemon; "

@@ -38,7 +38,7 @@ def test_where_nothing_may_be_skipped_it_fails(monkeypatch: pytest.MonkeyPatch) 
         machine_requirements.program(NAME, package="it")
 
 
-def test_what_was_lacking_is_told_with_the_number_of_tests() -> None:
+def test_missing_requirements_are_listed_with_their_number_of_tests() -> None:
     class Report:
         longrepr = ("file.py", 1, f"Skipped: this machine lacks {NAME}: apt-get install it")
 

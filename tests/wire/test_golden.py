@@ -60,7 +60,7 @@ def test_reads_without_headers(sample, content_type):
 
 @BOTH
 @pytest.mark.parametrize("sample", [s for s in SAMPLES if str(s) not in REWRITTEN], ids=str)
-def test_what_is_written_is_the_oldest_version_that_says_it_all(sample, content_type):
+def test_messages_are_written_in_the_oldest_sufficient_version(sample, content_type):
     headers, payload = TYPES[sample.type_name].encode(sample.read, content_type)
 
     assert payload == sample.path(content_type).read_bytes()

@@ -178,7 +178,7 @@ def test_a_message_with_junk_in_one_place_is_a_message_or_a_message_error(data, 
         (codecs.CBOR, b"\x9a\xff\xff\xff\xff" * 60, "premature end"),
     ],
 )
-def test_what_is_not_plain_data_is_malformed(content_type, payload, says):
+def test_data_that_is_not_plain_is_malformed(content_type, payload, says):
     assert says in refusal(payload, content_type)
 
 
@@ -247,7 +247,7 @@ def test_a_newer_version_is_refused_by_name_and_left_unread(name):
         (MESSAGE_TYPE, "x" * 100_000, "message type"),
     ],
 )
-def test_what_this_build_does_not_speak_is_left_unread(name, value, says):
+def test_unknown_versions_are_left_unread(name, value, says):
     with pytest.raises(UnsupportedMessage, match=says) as caught:
         EnqueueUpdatesRequest.decode({**HEADERS, name: value}, None)
 

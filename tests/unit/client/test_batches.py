@@ -48,7 +48,7 @@ async def test_a_batch_is_inline_up_to_the_last_byte(unreachable, content_type):
     assert isinstance(await store_batch(unreachable, ID, updates, content_type), Inline)
 
 
-async def test_one_beyond_the_limit_is_refused_before_anything_is_sent(unreachable):
+async def test_a_batch_beyond_the_limit_is_refused_before_sending(unreachable):
     updates = of_size(INLINE_BYTES + 1, codecs.CBOR)
 
     with pytest.raises(TooLarge, match=f"{INLINE_BYTES + 1} bytes; at most {INLINE_BYTES} are"):

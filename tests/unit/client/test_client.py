@@ -34,7 +34,7 @@ def client(replies=None, **options):
         (None, "updates: 1: an update is an object"),
     ],
 )
-async def test_what_is_no_update_is_named(update, says):
+async def test_an_invalid_update_is_named(update, says):
     with pytest.raises(MalformedMessage) as caught:
         await client().enqueue_updates(*WHERE, [GOOD, update])
 

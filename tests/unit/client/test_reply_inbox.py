@@ -78,7 +78,7 @@ async def test_an_answer_that_nobody_waits_for_is_dropped(replies):
     await replies.receive(answer())
 
 
-async def test_who_asks_again_at_once_after_giving_up_gets_the_answer(replies):
+async def test_a_retry_right_after_a_timeout_gets_the_reply(replies):
     """The same request is sent again after an error, before the loop has turned once."""
     replies.expect(REQUEST).cancel()
     again = replies.expect(REQUEST)
@@ -89,7 +89,7 @@ async def test_who_asks_again_at_once_after_giving_up_gets_the_answer(replies):
     assert again.result() == RESPONSE
 
 
-async def test_one_who_gives_up_does_not_take_the_others_with_him(replies):
+async def test_a_cancelled_waiter_leaves_the_others_waiting(replies):
     first, second = replies.expect(REQUEST), replies.expect(REQUEST)
 
     first.cancel()
@@ -99,7 +99,7 @@ async def test_one_who_gives_up_does_not_take_the_others_with_him(replies):
     assert second.result() == RESPONSE
 
 
-async def test_nothing_is_kept_of_those_who_are_done(replies):
+async def test_finished_waiters_leave_nothing_behind(replies):
     replies.expect(REQUEST).cancel()
     replies.expect(REQUEST)
     await replies.receive(answer())

@@ -51,7 +51,7 @@ async def test_the_last_error_is_told_when_the_time_is_over():
 
 
 @pytest.mark.parametrize("kind", [SubjectFull, ValueError])
-async def test_what_waiting_cannot_mend_is_told_at_once(kind):
+async def test_a_permanent_error_is_raised_at_once(kind):
     call, left = calls(error(kind), "never")
 
     with pytest.raises(kind):
@@ -99,7 +99,7 @@ async def settled():
         await asyncio.sleep(0)
 
 
-async def test_who_asks_while_a_task_is_published_is_answered_by_the_next_publish(ask, publishes):
+async def test_a_caller_during_a_publish_shares_the_next_one(ask, publishes):
     """That one may have been refused before their request was stored (C2)."""
     first, second, third = await ask(), await ask(), await ask()
     publishes.begun[0].set_result(True)
@@ -127,7 +127,7 @@ async def test_a_failure_is_told_to_all_who_share_it(ask, publishes):
     assert second.result() is third.result() is False
 
 
-async def test_who_gives_up_fails_nobody_else(ask, publishes):
+async def test_a_cancelled_caller_fails_no_other(ask, publishes):
     first, second = await ask(), await ask()
     first.cancel()
     await settled()
@@ -137,7 +137,7 @@ async def test_who_gives_up_fails_nobody_else(ask, publishes):
     assert second.result() is True
 
 
-async def test_who_gives_up_in_the_midst_of_a_shared_publish_leaves_it_to_another(ask, publishes):
+async def test_a_cancelled_publisher_hands_the_shared_publish_on(ask, publishes):
     await ask()
     second, third = await ask(), await ask()
     publishes.begun[0].set_result(True)
@@ -157,7 +157,7 @@ async def test_change_sets_do_not_wait_for_each_other(ask, publishes):
     assert len(publishes.begun) == 2
 
 
-async def test_who_asks_later_has_a_publish_of_their_own(ask, publishes):
+async def test_a_later_caller_publishes_anew(ask, publishes):
     await ask()
     publishes.begun[0].set_result(True)
     await settled()

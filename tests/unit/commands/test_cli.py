@@ -86,7 +86,7 @@ def test_the_version_names_package_and_python(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["completion", "bash"]])
-def test_what_prints_a_text_imports_no_library_of_ours(words: list[str]) -> None:
+def test_help_version_and_completion_import_no_large_library(words: list[str]) -> None:
     """Help, version and completion import neither NATS nor pydantic nor the settings."""
     code = (
         "import atexit, sys; from rebaser_server.commands.cli import main\n"

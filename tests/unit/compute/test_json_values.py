@@ -72,7 +72,7 @@ def test_the_same_is_what_reads_the_same(one: Any, other: Any) -> None:
     ],
     ids=["nan", "integer", "surrogate", "tuple", "key", "surrogate key", "inside"],
 )
-def test_what_is_not_json_is_named(data: Any, message: str) -> None:
+def test_a_value_that_is_not_json_is_named(data: Any, message: str) -> None:
     with pytest.raises(NotJson) as error:
         read_only(data)
 

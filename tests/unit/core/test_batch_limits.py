@@ -22,7 +22,7 @@ SMALL = BatchLimits(batch_updates=2, value_bytes=8, inputs=3, name_depth=2)
     ],
     ids=str,
 )
-def test_what_just_fits_is_none_of_its_business(update):
+def test_a_batch_that_just_fits_is_accepted(update):
     assert SMALL.violation([update], 1) is None
 
 
@@ -38,7 +38,7 @@ def test_what_just_fits_is_none_of_its_business(update):
     ],
     ids=str,
 )
-def test_what_is_too_large_is_told_with_its_place(update, complaint):
+def test_an_update_that_is_too_large_is_named_with_its_index(update, complaint):
     told = SMALL.violation([RemoveValue(value_id=ONE), update], 2)
 
     assert told is not None

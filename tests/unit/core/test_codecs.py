@@ -109,7 +109,7 @@ def test_a_message_has_room_for_the_deepest_value(content_type):
     ],
     ids=repr,
 )
-def test_what_json_cannot_say_is_not_plain(data, says):
+def test_data_beyond_json_is_not_plain(data, says):
     with pytest.raises(MalformedMessage, match=says):
         codecs.validate_json(data)
 
@@ -126,6 +126,6 @@ def test_a_value_that_contains_itself_is_not_plain():
 @pytest.mark.parametrize(
     "data", ["\ud800", pytest.param(object(), id="object"), {"a": {"\udc00": 1}}], ids=ascii
 )
-def test_what_cannot_be_written_is_a_malformed_message(data, content_type):
+def test_data_that_cannot_be_encoded_is_a_malformed_message(data, content_type):
     with pytest.raises(MalformedMessage, match="not to be written"):
         codecs.dumps(content_type, data)

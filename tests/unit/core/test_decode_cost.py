@@ -55,20 +55,20 @@ UPDATES = [
 
 
 @pytest.mark.parametrize(("content_type", "payload"), PAYLOADS)
-def test_what_is_dense_is_refused(content_type, payload):
+def test_dense_payloads_are_refused(content_type, payload):
     with pytest.raises(CostlyMessage, match="smaller batches"):
         require_affordable(content_type, payload)
 
 
 @pytest.mark.parametrize(("content_type", "payload"), CHEAP)
-def test_what_is_said_plainly_is_not(content_type, payload):
+def test_plain_payloads_are_accepted(content_type, payload):
     assert len(payload) > SMALL
     require_affordable(content_type, payload)
 
 
 @pytest.mark.parametrize("content_type", sorted(codecs.CONTENT_TYPES))
 @pytest.mark.parametrize("update", UPDATES, ids=str)
-def test_a_batch_of_any_one_update_is_not_however_large(content_type, update):
+def test_large_batches_of_each_update_are_accepted(content_type, update):
     payload = codecs.dumps(content_type, {"v1": {"updates": [update] * 75_000}})
 
     require_affordable(content_type, payload)
@@ -77,7 +77,7 @@ def test_a_batch_of_any_one_update_is_not_however_large(content_type, update):
 @pytest.mark.parametrize(
     "payload", [b"\x9b" + b"\xff" * 8, b"\x7b" + b"\xff" * 8, b"\x78", b"\x1b"]
 )
-def test_what_is_cut_off_or_lies_about_its_length_is_left_to_the_decoder(payload):
+def test_truncated_payloads_are_left_to_the_decoder(payload):
     padding = b"\x9a\x00\x20\x00\x00" + b"\x00" * (SMALL + 1)
 
     require_affordable(codecs.CBOR, padding + payload)

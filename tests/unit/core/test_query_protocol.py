@@ -13,7 +13,7 @@ from rebaser_core.query_protocol import (
 
 
 @pytest.mark.parametrize("room", [1, 2, 3, 7, 99, 100])
-def test_what_was_cut_is_put_together(room):
+def test_split_replies_are_put_together(room):
     payload, assembly = bytes(range(100)), ReplyAssembly()
 
     found = [

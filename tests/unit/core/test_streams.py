@@ -21,7 +21,7 @@ def configs(prefix=None, **options):
 
 
 @pytest.mark.parametrize("name", configs())
-def test_nothing_vanishes_by_itself(name):
+def test_no_stream_expires_messages(name):
     """A message that a limit removes is a lost request, task, commit or dead letter."""
     config = configs()[name]
 

@@ -31,7 +31,7 @@ def test_classes_and_wire_forms_may_be_mixed():
     assert LIST.validate_python([update, update.to_wire()]) == [update, update]
 
 
-def test_what_need_not_be_said_is_left_out():
+def test_defaults_are_left_out():
     assert PutValue(value_id=ONE).to_wire() == {"putValue": {"valueId": ONE}}
     assert PutValue(value_id=ONE, value=None).to_wire() == {"putValue": {"valueId": ONE}}
     assert SetComputed(value_id=ONE, failed="x").to_wire() == {

@@ -73,11 +73,11 @@ def test_people_are_told_the_work_and_the_time(number):
     assert number in printed(REPORT)
 
 
-def test_it_fits_into_80_columns():
+def test_the_report_fits_into_80_columns():
     assert max(map(len, printed(REPORT).splitlines())) <= 80
 
 
-def test_it_can_be_printed_where_only_ascii_can():
+def test_the_report_can_be_printed_in_ascii():
     """Bars and lines are drawn with what the terminal has, and never end the demo with an error."""
     assert "####" in printed(REPORT, "ascii")
 

@@ -40,7 +40,7 @@ START = [
     ],
     ids=lambda what: what if isinstance(what, str) else "",
 )
-def test_what_differs_is_shown(edit, what, head, branch):
+def test_differences_are_shown(edit, what, head, branch):
     trunk = Head()
     trunk.request(START)
     side = Branch(trunk)
@@ -64,7 +64,7 @@ def test_both_sides_and_what_was_there_before_are_shown_where_both_changed():
     assert (change.base, change.head, change.branch, change.both) == (100, 2, 1, True)
 
 
-def test_what_became_the_same_on_both_sides_is_no_difference():
+def test_equal_changes_on_both_sides_are_no_difference():
     trunk = Head()
     trunk.request(START)
     side = Branch(trunk)

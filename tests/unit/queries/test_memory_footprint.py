@@ -19,7 +19,7 @@ def filled(count, text):
 
 
 @pytest.mark.parametrize(("count", "text"), [(20_000, "x"), (20, "x" * 500_000)])
-def test_it_is_about_what_is_allocated(count, text):
+def test_the_estimate_is_close_to_the_allocation(count, text):
     filled(count, "")  # what is imported for it is no part of it
     tracemalloc.start()
     try:
@@ -31,5 +31,5 @@ def test_it_is_about_what_is_allocated(count, text):
     assert 0.5 * taken < footprint(state) < 2 * taken
 
 
-def test_nothing_takes_next_to_nothing():
+def test_an_empty_change_set_takes_little():
     assert footprint(State(Graph())) < 16_000

@@ -36,7 +36,7 @@ def reverted(graph, batch, later=(), *, force=False):
 
 @given(computable, st.lists(batches, max_size=2), batches)
 @examples(60)
-def test_what_is_undone_at_once_is_as_if_it_had_never_been(base, earlier, batch):
+def test_an_immediate_revert_restores_the_state_before(base, earlier, batch):
     graph = Graph()
     for one in (base, *earlier):
         rebase(graph, 1, one)
@@ -69,7 +69,7 @@ def test_a_removed_value_comes_back_with_those_who_took_it():
     assert definitions(graph) == known
 
 
-def test_what_was_changed_again_since_is_left_and_named():
+def test_later_changes_are_kept_and_named():
     graph = start()
 
     left = reverted(graph, [SetValue(value_id=A, value=9)], [SetValue(value_id=A, value=10)])
@@ -96,7 +96,7 @@ def test_inputs_wired_anew_since_are_left():
     assert graph.values[C].inputs == {"values": [B]}
 
 
-def test_what_was_removed_since_does_not_come_back():
+def test_values_removed_since_do_not_come_back():
     graph = start()
 
     left = reverted(graph, [SetValue(value_id=A, value=9)], [RemoveValue(value_id=A)])

@@ -134,7 +134,7 @@ async def test_whoever_waits_is_interrupted_and_nobody_else_is():
     assert not waits.cancelling()
 
 
-async def test_who_is_cancelled_and_interrupted_at_once_is_cancelled():
+async def test_a_cancellation_wins_over_an_interrupt():
     for first, second in (("ask", "cancel"), ("cancel", "ask")):
         shutdown = Shutdown()
         task = asyncio.create_task(waiting(shutdown))

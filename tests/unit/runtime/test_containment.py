@@ -26,12 +26,12 @@ def test_the_other_items_are_dealt_with():
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, KeyboardInterrupt, SystemExit])
-def test_what_ends_the_process_is_let_through(error):
+def test_errors_that_end_the_process_pass(error):
     with pytest.raises(error), contained("record"):
         raise error
 
 
-def test_what_concerns_all_items_is_let_through():
+def test_errors_of_all_items_pass():
     with pytest.raises(BrokenPipeError), contained("record", passing=(OSError,)):
         raise BrokenPipeError
 
@@ -58,7 +58,7 @@ def test_a_crowd_of_bad_items_does_not_fill_the_log():
     assert len(logs) == MAX_LINES
 
 
-def test_what_a_terminal_would_not_just_show_is_escaped():
+def test_control_characters_are_escaped():
     with capture_logs() as logs, contained("subject", subject="a.\udcff\x1b[31m.b"):
         raise ValueError("\udcfe\n")
 

@@ -61,7 +61,7 @@ def made(kind: type[Exception]) -> Exception:
     return error
 
 
-def test_what_the_server_could_not_do_is_waited_for_and_what_it_refused_is_counted() -> None:
+def test_transient_server_errors_are_waited_for_and_refusals_counted() -> None:
     assert is_transient(ApiError(503, 10077, "disk"))
     assert not is_transient(ApiError(400, 10060, "expected stream does not match"))
 

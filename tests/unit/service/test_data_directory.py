@@ -21,7 +21,7 @@ def test_a_directory_in_use_is_refused_and_its_holder_named(tmp_path: Path) -> N
         assert part in str(refused.value)
 
 
-def test_it_is_free_again_once_its_holder_has_left(tmp_path: Path) -> None:
+def test_the_directory_is_free_once_its_holder_has_left(tmp_path: Path) -> None:
     with data_directory(tmp_path):
         pass
 

@@ -14,7 +14,7 @@ def results(tmp_path):
     return BatchFiles(str(tmp_path / "store"))
 
 
-def test_what_was_put_is_got_until_it_is_deleted(results):
+def test_a_stored_file_is_read_until_deleted(results):
     results.put("key", b"one")
     results.put("key", b"two")
     assert results.get("key") == b"two"
@@ -67,7 +67,7 @@ def test_a_strange_key_is_a_key_like_any_other(results, tmp_path, key):
 
 
 @pytest.mark.parametrize("key", ["../key", "/etc/passwd", "a/b", "..\\..", "", "a\0b", "a\n"])
-def test_what_could_be_a_path_is_no_key(results, tmp_path, key):
+def test_a_key_must_not_be_a_path(results, tmp_path, key):
     """The wire refuses it, and where it does not the store does."""
     with pytest.raises(ValidationError):
         StoreRef(store=key)

@@ -48,7 +48,7 @@ def test_a_protocol_that_is_not_there_is_told_of_and_the_work_goes_on(
     assert "grpc" in capsys.readouterr().err
 
 
-def test_what_is_not_traced_gets_no_header() -> None:
+def test_messages_outside_a_trace_get_no_header() -> None:
     headers = {"Nats-Msg-Id": "1"}
 
     assert inject(headers) is headers

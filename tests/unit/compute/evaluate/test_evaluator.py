@@ -129,7 +129,7 @@ def test_another_failure_of_the_same_value_ends_there() -> None:
     assert outcome.recomputed == 1
 
 
-def test_what_was_blocked_recovers() -> None:
+def test_a_blocked_value_recovers() -> None:
     build = tree()
     build.source("a", "one")
     build.update()

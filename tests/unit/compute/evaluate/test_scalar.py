@@ -116,7 +116,7 @@ def test_arguments_may_have_names_that_the_function_does_not_write_down() -> Non
     ]
 
 
-def test_one_of_many_that_does_not_return_fails_alone() -> None:
+def test_a_call_that_does_not_return_fails_alone() -> None:
     outcome = computed(
         "loops", [("value", None)], [[n] for n in range(VECTOR_THRESHOLD)], seconds=0.2
     )

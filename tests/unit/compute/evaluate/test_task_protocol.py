@@ -50,7 +50,7 @@ def rows(store: RunStore, outcome: UnitResult | StoredResult) -> list[object]:
     return [row for name, _ in outcome.files for row in store.get_part(name).value_results]
 
 
-def test_little_travels_and_leaves_nothing_behind(store: RunStore) -> None:
+def test_small_results_are_returned_inline(store: RunStore) -> None:
     unit = chain(10)
 
     [outcome] = run(store, unit)
@@ -60,7 +60,7 @@ def test_little_travels_and_leaves_nothing_behind(store: RunStore) -> None:
     assert store.names() == []
 
 
-def test_much_lies_on_the_shelf(store: RunStore) -> None:
+def test_large_results_are_stored_in_the_run_store(store: RunStore) -> None:
     small, large = chain(10), chain(20_000)
 
     outcomes = run(store, large, small)

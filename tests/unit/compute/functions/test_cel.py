@@ -49,7 +49,7 @@ def nested(depth: int) -> Any:
         ("true", {}, True),
     ],
 )  # fmt: skip
-def test_what_an_expression_says(code: str, arguments: dict[str, Any], result: Any) -> None:
+def test_expressions_give_their_values(code: str, arguments: dict[str, Any], result: Any) -> None:
     assert call(code, **arguments) == result
 
 
@@ -75,7 +75,7 @@ def test_every_json_comes_through_as_it_is(data: Any) -> None:
         ("a + a", {"a": "x" * (MAX_ARGUMENTS + 1)}, "the arguments are longer"),
     ],
 )
-def test_what_cannot_be_computed_is_said(
+def test_a_failing_expression_is_explained(
     code: str, arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(CelError, match=message):
@@ -83,7 +83,7 @@ def test_what_cannot_be_computed_is_said(
 
 
 @pytest.mark.parametrize("code", ["b'bytes'", "timestamp('2020-01-01T00:00:00Z')", "{1: 2}", "1.0 / 0.0", "type(1)"])  # noqa: E501  # fmt: skip
-def test_what_is_no_json_is_no_result(code: str) -> None:
+def test_a_result_must_be_json(code: str) -> None:
     with pytest.raises(NotJson):
         call(code)
 

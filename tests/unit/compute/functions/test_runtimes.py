@@ -28,14 +28,16 @@ def test_python_is_an_installed_entry_point() -> None:
         ("cobol", "MOVE", "there is no runtime 'cobol', only 'builtin', 'python' and 'cel'"),
     ],
 )
-def test_what_is_missing_is_named(runtime: str, code: str, message: str) -> None:
+def test_a_missing_function_is_named(runtime: str, code: str, message: str) -> None:
     with pytest.raises(FunctionMissing) as error:
         resolve(runtime, code)
 
     assert str(error.value) == message
 
 
-def test_what_does_not_load_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_does_not_load_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(tmp_path, "broken", "import no_such_module", {"broken": "broken:it"})
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -43,7 +45,7 @@ def test_what_does_not_load_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyP
         resolve("python", "broken")
 
 
-def test_one_name_for_two_functions_is_refused(
+def test_two_functions_of_one_name_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("first", "second"):

@@ -76,7 +76,7 @@ def test_a_blob_holds_only_what_its_values_need() -> None:
     assert sorted(unit.constant_ids.to_pylist()) == ["1.0", "2.3"]
 
 
-def test_what_is_connected_stays_together_level_by_level() -> None:
+def test_connected_values_stay_together_level_by_level() -> None:
     """And sources, which everything shares, connect nothing."""
     build = chains(6, 5)
     build.graph.mark_root(build.graph.values["shared"], 1)

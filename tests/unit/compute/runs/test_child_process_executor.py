@@ -74,7 +74,7 @@ async def test_outcomes_are_those_of_the_evaluator(executor: ChildProcessExecuto
     assert {(250, 1000), (500, 1000), (750, 1000), (1000, 1000)} <= set(seen)
 
 
-async def test_what_functions_print_is_no_answer(executor: ChildProcessExecutor) -> None:
+async def test_output_of_functions_is_not_taken_for_results(executor: ChildProcessExecutor) -> None:
     (outcome,) = await executor.run(units("prints"))
 
     assert outcome.value_results == [("it", "ok", None)]

@@ -70,7 +70,7 @@ def units(code: str, path: Path, limits: CallLimits | None = None) -> list[bytes
     return list(plan(build.graph, slots=1, limits=limits or CallLimits()).units)
 
 
-async def test_it_ends_although_a_forked_child_has_its_pipes(
+async def test_the_worker_ends_although_a_forked_child_holds_its_pipes(
     executor: ChildProcessExecutor, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"

@@ -8,13 +8,13 @@ from rebaser_server.compute.errors import Stalled
 from rebaser_server.compute.runs.progress_deadline import ProgressDeadline
 
 
-async def test_it_passes_without_progress() -> None:
+async def test_a_deadline_passes_without_progress() -> None:
     with pytest.raises(Stalled, match=r"no value was computed for 0\.05 s"):
         async with ProgressDeadline(0.05).limiting():
             await asyncio.Event().wait()
 
 
-async def test_it_begins_anew_with_progress() -> None:
+async def test_progress_restarts_a_deadline() -> None:
     deadline = ProgressDeadline(1)
 
     async with deadline.limiting():
@@ -23,7 +23,7 @@ async def test_it_begins_anew_with_progress() -> None:
             deadline.record(done, 100)
 
 
-async def test_what_was_told_before_is_no_progress() -> None:
+async def test_a_repeated_report_is_no_progress() -> None:
     deadline = ProgressDeadline(0.2)
 
     async def tell() -> None:
@@ -49,7 +49,7 @@ async def test_a_cancellation_stays_one() -> None:
         await task
 
 
-async def test_it_passes_in_a_task_whose_group_failed_before() -> None:
+async def test_a_deadline_passes_in_a_task_whose_group_failed_before() -> None:
     """Python 3.11.0 to 3.11.2 leave such a task with a cancellation that was never meant."""
 
     async def fail() -> None:

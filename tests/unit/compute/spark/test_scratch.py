@@ -18,7 +18,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_it_is_gone_when_it_is_closed(tmp_path: Path) -> None:
+def test_a_closed_scratch_directory_is_gone(tmp_path: Path) -> None:
     scratch = ScratchDirectory(tmp_path)
     (scratch.directory / "inner").mkdir()
 
@@ -27,7 +27,7 @@ def test_it_is_gone_when_it_is_closed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_that_of_a_killed_process_goes_with_the_next(tmp_path: Path) -> None:
+def test_a_killed_processes_directory_is_removed_by_the_next(tmp_path: Path) -> None:
     far = tmp_path / ("x" * 80)
     ran = subprocess.run(
         [sys.executable, "-c", KILLED, far], check=False, capture_output=True, text=True
@@ -41,7 +41,7 @@ def test_that_of_a_killed_process_goes_with_the_next(tmp_path: Path) -> None:
     assert not Path(ran.stdout.strip()).exists()
 
 
-def test_that_of_a_living_one_stays(tmp_path: Path) -> None:
+def test_a_living_processes_directory_stays(tmp_path: Path) -> None:
     first = ScratchDirectory(tmp_path)
 
     ScratchDirectory(tmp_path).close()

@@ -72,6 +72,6 @@ def test_any_strings_will_do(made: Any) -> None:
     ],
     ids=["nothing", "short", "version", "less", "more"],
 )
-def test_what_is_no_blob_is_refused(data: bytes) -> None:
+def test_bytes_that_are_no_unit_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="not"):
         WorkUnit.decode(data)

@@ -25,7 +25,7 @@ async def fail_in_a_group():
 
 
 @pytest.mark.parametrize("failed", range(3))
-async def test_it_passes_in_a_task_whose_groups_failed_before(failed):
+async def test_a_deadline_passes_in_a_task_whose_groups_failed_before(failed):
     for _ in range(failed):
         await fail_in_a_group()
 
@@ -34,7 +34,7 @@ async def test_it_passes_in_a_task_whose_groups_failed_before(failed):
             await forever()
 
 
-async def test_it_passes_in_the_cleaning_up_of_a_task_that_was_cancelled():
+async def test_a_deadline_passes_in_the_cleanup_of_a_cancelled_task():
     cleaned = []
 
     async def cleans_up():
@@ -67,13 +67,13 @@ async def test_a_body_in_time_is_left_alone():
 
 
 @pytest.mark.parametrize("seconds", [0, -1])
-async def test_one_that_has_passed_ends_the_body_at_its_next_wait(seconds):
+async def test_a_passed_deadline_ends_the_body_at_its_next_wait(seconds):
     with pytest.raises(TimeoutError):
         async with deadlines.within(seconds):
             await forever()
 
 
-async def test_it_is_moved():
+async def test_a_deadline_can_be_moved():
     loop = asyncio.get_running_loop()
     async with deadlines.until(loop.time() + 0.001) as deadline:
         deadline.reschedule(loop.time() + 60)
@@ -103,7 +103,7 @@ async def test_of_two_the_one_that_passed_is_told():
                 await forever()
 
 
-async def test_who_is_cancelled_by_others_at_the_same_time_is_cancelled():
+async def test_a_cancellation_at_the_deadline_is_a_cancellation():
     async def both():
         async with deadlines.until(asyncio.get_running_loop().time()):
             asyncio.get_running_loop().call_soon(task.cancel)

@@ -54,7 +54,7 @@ def test_columns_do_what_updates_do(history, batch):
     [RemoveValue(value_id=FIRST), PutValue(value_id=FIRST, value=7)],
     ids=["removed", "a source by now"],
 )
-def test_what_is_stale_is_dropped_and_told_of_once(edit):
+def test_stale_results_are_dropped_and_reported_once(edit):
     graph = after([DEFINITIONS, [edit]])
 
     done = apply_result_table(

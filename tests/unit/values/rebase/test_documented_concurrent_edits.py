@@ -39,7 +39,7 @@ def test_there_are_examples():
 
 @pytest.mark.parametrize("order", ["branch first", "head first"])
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_it_is_as_the_page_says(example, order):
+def test_documented_concurrent_edits_end_as_documented(example, order):
     head = Head()
     head.request(batch(START.splitlines()))
     head.request(said(example, "first"))

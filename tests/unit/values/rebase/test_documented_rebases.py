@@ -41,7 +41,7 @@ def test_there_are_examples():
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_it_is_as_the_page_says(example):
+def test_documented_rebases_end_as_documented(example):
     change_set = ChangeSet()
     change_set.request(batch(START.splitlines()))
     change_set.update_until_right()

@@ -43,7 +43,7 @@ def told(start, story):
 
 @given(sensible, steps)
 @examples(120)
-def test_it_is_what_its_edits_make_of_head(start, story):
+def test_a_branch_is_head_with_its_edits(start, story):
     _, branch = told(start, story)
     require_consistent(branch.graph)
 
@@ -67,7 +67,7 @@ def test_its_edits_say_no_less_than_all_that_was_asked_of_it(start, own):
     }
 
 
-def test_it_is_the_same_in_every_process():
+def test_a_merge_is_the_same_in_every_process():
     """Byte for byte: a merge must not depend on where, or under which seed, it was made."""
     children = [
         subprocess.Popen(

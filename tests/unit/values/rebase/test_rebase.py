@@ -29,7 +29,7 @@ from tests.helpers.replay import after, bytes_of_history, dump, encoded
 
 @given(histories)
 @examples(150)
-def test_it_does_what_the_model_does(history):
+def test_a_rebase_does_what_the_reference_model_does(history):
     """State, batch as performed and corrections, of any batch after any others."""
     graph, model = Graph(), Model()
     for sequence, batch in enumerate(history, 1):
@@ -73,7 +73,7 @@ def loaded(graph):
 
 @given(histories, batches)
 @examples(100)
-def test_what_changed_is_touched(history, batch):
+def test_changed_values_are_touched(history, batch):
     """Only what is touched reaches the next checkpoint."""
     graph = after(history)
     before = contents(graph)
@@ -90,7 +90,7 @@ def test_what_changed_is_touched(history, batch):
     assert graph.touched >= {value_id for value_id, _ in roots}
 
 
-def test_it_is_the_same_in_every_process(tmp_path):
+def test_a_rebase_is_the_same_in_every_process(tmp_path):
     """Byte for byte: a commit must not depend on where, or under which seed, it was made."""
     known = []
 
