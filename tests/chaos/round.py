@@ -276,7 +276,7 @@ async def _deployed(
             "queue": {} if size.queue is None else {"requests": size.queue},
             "store": {"root": str(directory / "store")},
             "ack_wait": size.lease,
-            "progress_every": size.progress,
+            "progress_interval": size.progress,
         }
     )
     js = JetStream(nc)

@@ -244,7 +244,7 @@ async def deployed(
             "nats": {"url": nats.url, "prefix": prefix},
             "store": {"root": str(directory / "store")},
             "ack_wait": 2,
-            "progress_every": 0.4,
+            "progress_interval": 0.4,
         }
     )
     async with AsyncExitStack() as stack:

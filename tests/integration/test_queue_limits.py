@@ -19,7 +19,7 @@ async def limit(deployment: Deployment, **queue: int) -> None:
     assert await prepare(deployment.js, settings) == []
 
 
-SHORT = {"progress_every": 0.4}
+SHORT = {"progress_interval": 0.4}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,207 @@
+"""The import contracts name every module, and an import that they forbid breaks them."""
+
+from collections.abc import Iterator
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any, Final
+
+import grimp
+import pytest
+from grimp import ImportGraph
+from importlinter.application import use_cases
+from importlinter.application.user_options import UserOptions
+from importlinter.configuration import configure
+from importlinter.contracts.forbidden import ForbiddenContract
+from importlinter.contracts.layers import LayersContract
+from importlinter.domain.contract import Contract
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGES: Final = ("rebaser_core", "rebaser_client", "rebaser_server")
+
+WITHOUT_LAYERS: Final = {
+    "rebaser_core.jetstream",
+    "rebaser_core.jetstream.connection",
+    "rebaser_core.jetstream.consumers",
+}
+"""Packages whose modules import each other in circles. This list only shrinks."""
+
+FORBIDDEN: Final = [
+    ("spark", "rebaser_server.commit_log.state", "pyspark"),
+    ("spark", "rebaser_server.values.graph.graph", "pyspark"),
+    ("spark", "rebaser_server.compute.plan.plan", "py4j"),
+    ("delta", "rebaser_server.queries.selection", "deltalake"),
+    ("delta", "rebaser_server.compute.runs.run", "deltalake"),
+    ("server", "rebaser_server.compute.plan.plan", "rebaser_server.store.checkpoints"),
+    ("server", "rebaser_server.values.rebase.rebase", "rebaser_server.processor.processor"),
+    ("packages", "rebaser_core.ids", "rebaser_server.errors"),
+    ("pure", "rebaser_core.ids", "nats"),
+    ("pure", "rebaser_core.messages", "rebaser_core.jetstream"),
+    ("jetstream", "rebaser_core.jetstream.api", "rebaser_core.ids"),
+    ("jetstream", "rebaser_core.jetstream.consumers.fetch", "pydantic"),
+]
+"""Contract, a module, and what it must not import."""
+
+
+@pytest.fixture(scope="module")
+def options() -> UserOptions:
+    configure()
+    options = use_cases.read_user_options(str(ROOT / ".importlinter"))
+    use_cases._register_contract_types(options)
+    return options
+
+
+@pytest.fixture(scope="module")
+def contracts(options: UserOptions) -> dict[str, Contract]:
+    """The contracts by their ids."""
+    return {
+        contract["id"]: use_cases.registry.get_contract_class(contract["type"])(
+            name=contract["name"],
+            session_options=options.session_options,
+            contract_options=contract,
+        )
+        for contract in options.contracts_options
+    }
+
+
+@pytest.fixture(scope="module")
+def graph() -> ImportGraph:
+    """All modules and their imports, as `lint-imports` sees them."""
+    return grimp.build_graph(*PACKAGES, include_external_packages=True, cache_dir=None)
+
+
+def modules_in(package: str) -> set[str]:
+    """The modules and packages that lie directly in a package, by their last names."""
+    directory = ROOT / package.replace(".", "/")
+    modules = {path.stem for path in directory.glob("*.py")} - {"__init__"}
+    return modules | {path.parent.name for path in directory.glob("*/__init__.py")}
+
+
+def packages() -> Iterator[str]:
+    """Every package of product code with more than one module."""
+    for root in PACKAGES:
+        for path in sorted((ROOT / root).rglob("__init__.py")):
+            package = ".".join(path.parent.relative_to(ROOT).parts)
+            if len(modules_in(package)) > 1:
+                yield package
+
+
+def layered(contracts: dict[str, Contract]) -> dict[str, set[str]]:
+    """Package → the modules in its layers."""
+    return {
+        str(container): {tail.name for layer in contract.layers for tail in layer.module_tails}
+        for contract in contracts.values()
+        if isinstance(contract, LayersContract) and contract.exhaustive
+        for container in contract.containers or ()
+    }
+
+
+def sources(contract: Contract) -> set[str]:
+    return {str(module) for module in contract.source_modules}
+
+
+def is_kept(contract: Contract, graph: ImportGraph) -> bool:
+    return contract.check(graph, verbose=False).kept
+
+
+def breaks(contract: Contract, graph: ImportGraph, importer: str, imported: str) -> bool:
+    """Whether one more import breaks the contract. Leaves the graph as it was."""
+    if graph.direct_import_exists(importer=importer, imported=imported):
+        return False
+    graph.add_import(importer=importer, imported=imported)
+    try:
+        return not is_kept(contract, graph)
+    finally:
+        graph.remove_import(importer=importer, imported=imported)
+
+
+def forbidden_pairs(contract: Contract) -> Iterator[tuple[str, str]]:
+    """Importer and imported of every import that the contract forbids between what it names."""
+    if isinstance(contract, ForbiddenContract):
+        for source, forbidden in product(contract.source_modules, contract.forbidden_modules):
+            yield str(source), str(forbidden)
+        return
+    for container in contract.containers or [""]:
+        names = [
+            sorted(f"{container}.{tail.name}".strip(".") for tail in layer.module_tails)
+            for layer in contract.layers
+        ]
+        for higher, lower in combinations(names, 2):
+            yield from product(lower, higher)
+        for siblings in names:
+            yield from combinations(siblings, 2)
+
+
+def test_every_package_has_its_layers(contracts: dict[str, Contract]) -> None:
+    """Each package orders its modules in an exhaustive contract, but for the listed ones."""
+    without = sorted(set(packages()) - layered(contracts).keys())
+
+    assert without == sorted(WITHOUT_LAYERS)
+
+
+def test_every_module_is_in_the_layers_of_its_package(contracts: dict[str, Contract]) -> None:
+    """A new module must be given its place in `.importlinter`."""
+    for package, modules in layered(contracts).items():
+        assert modules == modules_in(package), package
+
+
+def test_only_compute_spark_may_import_spark(contracts: dict[str, Contract]) -> None:
+    """The contract names each package of the server and of `compute` but the one allowed."""
+    compute = modules_in("rebaser_server.compute") - {"spark"}
+    others = modules_in("rebaser_server") - {"compute"}
+
+    assert sources(contracts["spark"]) == {
+        "rebaser_core",
+        "rebaser_client",
+        *(f"rebaser_server.{name}" for name in others),
+        *(f"rebaser_server.compute.{name}" for name in compute),
+    }
+
+
+def test_only_store_may_import_delta(contracts: dict[str, Contract]) -> None:
+    """The contract names each package of the server but the one allowed."""
+    others = modules_in("rebaser_server") - {"store"}
+
+    assert sources(contracts["delta"]) == {
+        "rebaser_core",
+        "rebaser_client",
+        *(f"rebaser_server.{name}" for name in others),
+    }
+
+
+def test_every_module_of_core_is_pure_but_jetstream(contracts: dict[str, Contract]) -> None:
+    """The contract that keeps I/O out of the core names each of its modules."""
+    pure = modules_in("rebaser_core") - {"jetstream"}
+
+    assert sources(contracts["pure"]) == {f"rebaser_core.{name}" for name in pure}
+
+
+def test_the_jetstream_layer_knows_no_module_of_core(contracts: dict[str, Contract]) -> None:
+    """The contract that lets JetStream stand alone names each of its neighbours."""
+    neighbours = {f"rebaser_core.{name}" for name in modules_in("rebaser_core") - {"jetstream"}}
+    forbidden = {str(module) for module in contracts["jetstream"].forbidden_modules}
+
+    assert neighbours <= forbidden
+
+
+@pytest.mark.parametrize(("name", "importer", "imported"), FORBIDDEN)
+def test_a_forbidden_import_breaks_its_contract(
+    contracts: dict[str, Contract], graph: ImportGraph, name: str, importer: str, imported: str
+) -> None:
+    """One import deep inside a package is enough to break the contract that forbids it."""
+    assert is_kept(contracts[name], graph)
+    assert breaks(contracts[name], graph, importer, imported)
+
+
+@pytest.mark.long
+def test_every_forbidden_pair_breaks_its_contract(
+    options: UserOptions, contracts: dict[str, Contract], graph: ImportGraph
+) -> None:
+    """Each contract notices each single import that it forbids between the packages it names."""
+    unnoticed: list[Any] = [
+        (contract["id"], importer, imported)
+        for contract in options.contracts_options
+        for importer, imported in forbidden_pairs(contracts[contract["id"]])
+        if not breaks(contracts[contract["id"]], graph, importer, imported)
+    ]
+
+    assert unnoticed == []
