@@ -35,12 +35,12 @@ def compile_loop(function: Callable[..., Any], specs: list[ArgumentSpec]) -> Cal
     def loop(
         function: Callable[..., Any],
         watched: memoryview,
-        found: Callable[[Any], None],
+        collect: Callable[[Any], None],
         rows: Iterable[Any],
     ) -> None:
         for position, *given in rows:
             watched[0] = position
-            found(function(**dict(zip(names, given, strict=True))))
+            collect(function(**dict(zip(names, given, strict=True))))
 
     return loop
 

@@ -80,10 +80,10 @@ def _evaluate_without_culprits(unit: WorkUnit, looked: Callable[[int], None]) ->
     """`looked`: is told now and then how many values were computed, at least."""
     culprits: dict[int, str] = {}
     while True:
-        found = _evaluate_in_child(with_failures(unit, culprits), looked)
-        if isinstance(found, UnitResult):
-            return found
-        position, reason = found
+        result = _evaluate_in_child(with_failures(unit, culprits), looked)
+        if isinstance(result, UnitResult):
+            return result
+        position, reason = result
         if position == IDLE:
             raise RuntimeError(f"the evaluator ended: {reason}")
         if len(culprits) == MAX_CULPRITS:
@@ -126,8 +126,8 @@ def _run_child(unit: WorkUnit, watchdog: CallWatchdog, pipe: int) -> None:
     own = os.getpid()
     try:
         try:
-            found = encode_result(evaluate_unit(unit, watchdog, vectorised=False))
-            answer = _DONE + found.to_pybytes()
+            result = encode_result(evaluate_unit(unit, watchdog, vectorised=False))
+            answer = _DONE + result.to_pybytes()
         except BaseException as error:  # noqa: BLE001 - for the parent to raise
             answer = _BROKEN + describe(error).encode(errors="replace")
         while answer and os.getpid() == own:  # not what a function has forked and let return

@@ -62,18 +62,18 @@ class ResultWriter:
             return CallFailure(str(error))
         return CallFailure(self._watchdog.violation_message(error) or describe(error))
 
-    def write_all(self, positions: Positions, found: list[Any]) -> None:
+    def write_all(self, positions: Positions, returned: list[Any]) -> None:
         """What calls have returned for values at ascending positions, or failures."""
-        same = _uniform_bits(found)
+        same = _uniform_bits(returned)
         if same is None:
-            for position, value in zip(positions.tolist(), found, strict=True):
+            for position, value in zip(positions.tolist(), returned, strict=True):
                 self._write_any(position, value)
             return
         buffers, (kind, bits) = self._buffers, same
         is_new = (buffers.kinds[positions] != kind) | (buffers.bits[positions] != bits)
         buffers.kinds[positions] = kind
         buffers.bits[positions] = bits
-        buffers.set_objects(positions, found)
+        buffers.set_objects(positions, returned)
         self._is_changed[positions[is_new]] = True
 
     def _write_any(self, position: int, value: Any) -> None:

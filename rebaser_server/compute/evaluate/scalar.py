@@ -79,23 +79,25 @@ class ScalarEvaluator:
         function, watched = self._functions[number], self._position
         loop = compile_loop(function, specs)
         columns = [positions.tolist(), *_argument_columns(specs, refs, self._buffers.objects)]
-        found = self.returned
+        returned = self.returned
         started = time.perf_counter()
         with self._watchdog.limiting_memory():
-            while len(found) < len(positions):
-                rows = zip(*(column[len(found) :] for column in columns), strict=True)
+            while len(returned) < len(positions):
+                rows = zip(*(column[len(returned) :] for column in columns), strict=True)
                 try:
-                    loop(function, watched, found.append, rows)
+                    loop(function, watched, returned.append, rows)
                     watched[0] = IDLE
                 except BaseException as error:  # noqa: BLE001 - its value's alone
                     # What is late may have returned by now.
-                    found[bisect_left(columns[0], watched[0]) :] = [self.writer.to_failure(error)]
+                    returned[bisect_left(columns[0], watched[0]) :] = [
+                        self.writer.to_failure(error)
+                    ]
                     watched[0] = IDLE
-        self.calls[number] += len(found)
-        self.timed_calls[number] += len(found)
+        self.calls[number] += len(returned)
+        self.timed_calls[number] += len(returned)
         self.timed_seconds[number] += time.perf_counter() - started
         self.returned = []
-        return found
+        return returned
 
     def evaluate_in_order(self, start: int, end: int) -> None:
         """Compute those values from `start` to `end` that are due, which is seen on the way."""

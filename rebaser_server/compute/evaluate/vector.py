@@ -110,15 +110,15 @@ class VectorEvaluator:
         )
         try:
             with np.errstate(all="ignore"), limited(where):
-                found = vector_function(arguments, count)
+                result = vector_function(arguments, count)
         except BaseException:  # noqa: BLE001 - one by one, each tells what is wrong
             return np.arange(count)
         left = None
-        if isinstance(found, UniformResult) and complete is None:
-            self._write_uniform(where, found)
+        if isinstance(result, UniformResult) and complete is None:
+            self._write_uniform(where, result)
         else:
-            found = found.expand() if isinstance(found, UniformResult) else found
-            left = self._write(where, found, complete)
+            result = result.expand() if isinstance(result, UniformResult) else result
+            left = self._write(where, result, complete)
         count -= 0 if left is None else len(left)
         self.calls[function] += count
         self.recomputed += count
@@ -136,52 +136,55 @@ class VectorEvaluator:
             finally:
                 position[0] = IDLE
 
-    def _write_uniform(self, where: PositionSet, found: UniformResult) -> None:
+    def _write_uniform(self, where: PositionSet, result: UniformResult) -> None:
         buffers = self._buffers
-        is_new = buffers.bits[where] != found.bits
-        is_new |= buffers.kinds[where] != found.kind
-        bits = found.bits
+        is_new = buffers.bits[where] != result.bits
+        is_new |= buffers.kinds[where] != result.kind
+        bits = result.bits
         if not is_new.all():
             where, bits = _to_positions(where)[is_new], bits[is_new]
         buffers.bits[where] = bits
-        buffers.kinds[where] = found.kind
+        buffers.kinds[where] = result.kind
         self._changed[where] = True
 
     def _write(
-        self, where: PositionSet, found: VectorResult, complete: NDArray[np.bool_] | None
+        self, where: PositionSet, result: VectorResult, complete: NDArray[np.bool_] | None
     ) -> Positions | None:
         buffers = self._buffers
-        self._drop_invalid_texts(found)
+        self._drop_invalid_texts(result)
         # What has an input without a value is blocked, whatever the form makes of that.
-        done = found.kinds != NONE
+        done = result.kinds != NONE
         if complete is not None:
             done &= complete
-        is_new = (buffers.kinds[where] != found.kinds) | (buffers.bits[where] != found.bits)
+        is_new = (buffers.kinds[where] != result.kinds) | (buffers.bits[where] != result.bits)
         positions = _to_positions(where)
-        if found.chosen is not None:
-            same = np.flatnonzero(done & ~is_new & (found.kinds == TEXT))
+        if result.chosen is not None:
+            same = np.flatnonzero(done & ~is_new & (result.kinds == TEXT))
             if len(same):
-                one, other = buffers.texts_at(positions[same]), buffers.texts_at(found.chosen[same])
+                one, other = (
+                    buffers.texts_at(positions[same]),
+                    buffers.texts_at(result.chosen[same]),
+                )
                 is_new[same] = pa.compute.not_equal(one, other).to_numpy(zero_copy_only=False)
         is_new &= done
         written = positions[is_new]
-        buffers.kinds[written] = found.kinds[is_new]
-        buffers.bits[written] = found.bits[is_new]
-        if found.chosen is not None:
-            buffers.alias_texts(written, found.chosen[is_new])
+        buffers.kinds[written] = result.kinds[is_new]
+        buffers.bits[written] = result.bits[is_new]
+        if result.chosen is not None:
+            buffers.alias_texts(written, result.chosen[is_new])
         self._changed[written] = True
         return None if done.all() else np.flatnonzero(~done)
 
-    def _drop_invalid_texts(self, found: VectorResult) -> None:
+    def _drop_invalid_texts(self, result: VectorResult) -> None:
         """What is beyond the limits of a value is no result."""
-        if found.chosen is None:
+        if result.chosen is None:
             return
-        texts = np.flatnonzero(found.kinds == TEXT)
+        texts = np.flatnonzero(result.kinds == TEXT)
         if len(texts):
-            chosen = found.chosen[texts]
+            chosen = result.chosen[texts]
             self._buffers.drop_too_deep(np.unique(chosen))
             is_too_large = self._buffers.longer_than(chosen, self._watchdog.value_bytes)
-            found.kinds[texts[is_too_large | (self._buffers.kinds[chosen] == NONE)]] = NONE
+            result.kinds[texts[is_too_large | (self._buffers.kinds[chosen] == NONE)]] = NONE
 
 
 def _to_positions(where: PositionSet) -> Positions:

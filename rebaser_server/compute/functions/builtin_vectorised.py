@@ -87,40 +87,40 @@ def _identity(value: ArgumentBuffers, count: int) -> VectorResult:
 
 @vectorised("sum", "values")
 def _sum(values: ArgumentBuffers, count: int) -> VectorResult:
-    found = VectorResult.none(count)
+    result = VectorResult.none(count)
     if values.all_are(FLOAT):  # what is below says the same, and takes longer
         total, is_exact = sum_rows_exact(values.floats)
-        found.set_floats(is_exact & (total != 0), total)
-        return found
+        result.set_floats(is_exact & (total != 0), total)
+        return result
     present, fits = _numbers(values)
     is_float = any_in_row(values.kinds == FLOAT)
     floats = np.where(present, values.floats, 0.0)
     small = np.abs(floats).sum(1) < _ROOM
     whole = np.where(present & (values.kinds == INT), values.bits, 0).sum(1)
-    found.set_integers(fits & ~is_float & small, whole)
+    result.set_integers(fits & ~is_float & small, whole)
     total, is_exact = sum_rows_exact(floats)
     # Of zeros, the sign is decided elsewhere.
-    found.set_floats(fits & is_float & is_exact & (total != 0), total)
-    return found
+    result.set_floats(fits & is_float & is_exact & (total != 0), total)
+    return result
 
 
 @vectorised("mean", "values")
 def _mean(values: ArgumentBuffers, count: int) -> VectorResult:
     total = _sum(values, count)
     present, _ = _numbers(values)
-    found = VectorResult.none(count)
+    result = VectorResult.none(count)
     items = present.sum(1)
-    found.kinds[(items == 0)] = NULL
+    result.kinds[(items == 0)] = NULL
     some = np.maximum(items, 1)
     sure = (total.kinds == INT) & (np.abs(total.bits) < _EXACT) & (items > 0)
-    found.set_floats(sure, total.bits / some)
-    found.set_floats(total.kinds == FLOAT, total.bits.view(np.float64) / some)
-    return found
+    result.set_floats(sure, total.bits / some)
+    result.set_floats(total.kinds == FLOAT, total.bits.view(np.float64) / some)
+    return result
 
 
 @vectorised("product", "values")
 def _product(values: ArgumentBuffers, count: int) -> VectorResult:
-    found = VectorResult.none(count)
+    result = VectorResult.none(count)
     present, fits = _numbers(values)
     is_float = (values.kinds == FLOAT) | ~present
     floats = np.where(present, values.floats, 1.0)
@@ -131,9 +131,9 @@ def _product(values: ArgumentBuffers, count: int) -> VectorResult:
         magnitude = magnitude * np.maximum(np.abs(floats[:, column]), 1.0)
         integers = integers * whole[:, column]
     any_float = any_in_row(values.kinds == FLOAT)
-    found.set_integers(fits & ~any_float & (magnitude < _ROOM), integers)
-    found.set_floats(fits & any_float & all_in_row(is_float), product)
-    return found
+    result.set_integers(fits & ~any_float & (magnitude < _ROOM), integers)
+    result.set_floats(fits & any_float & all_in_row(is_float), product)
+    return result
 
 
 def _extreme(values: ArgumentBuffers, count: int, sign: int) -> VectorResult:
@@ -156,18 +156,18 @@ def _max(values: ArgumentBuffers, count: int) -> VectorResult:
 
 @vectorised("count", "values")
 def _count(values: ArgumentBuffers, count: int) -> VectorResult:
-    found = VectorResult.none(count)
-    found.set_integers(np.ones(count, np.bool_), (values.kinds != NULL).sum(1))
-    return found
+    result = VectorResult.none(count)
+    result.set_integers(np.ones(count, np.bool_), (values.kinds != NULL).sum(1))
+    return result
 
 
 def _of_booleans(
     values: ArgumentBuffers, count: int, truths: Callable[[Mask], Mask]
 ) -> VectorResult:
-    found = VectorResult.none(count)
+    result = VectorResult.none(count)
     fits = all_in_row((values.kinds == BOOL) | (values.kinds == NULL))
-    found.set_booleans(fits, truths(values.bits != 0))
-    return found
+    result.set_booleans(fits, truths(values.bits != 0))
+    return result
 
 
 @vectorised("any", "values")
@@ -182,9 +182,9 @@ def _all(values: ArgumentBuffers, count: int) -> VectorResult:
 
 @vectorised("not", "value")
 def _not(value: ArgumentBuffers, count: int) -> VectorResult:
-    found = VectorResult.none(count)
-    found.set_booleans(value.kinds[:, 0] == BOOL, value.bits[:, 0] == 0)
-    return found
+    result = VectorResult.none(count)
+    result.set_booleans(value.kinds[:, 0] == BOOL, value.bits[:, 0] == 0)
+    return result
 
 
 def _pair(left: ArgumentBuffers, right: ArgumentBuffers) -> tuple[Mask, Mask]:
@@ -195,52 +195,52 @@ def _pair(left: ArgumentBuffers, right: ArgumentBuffers) -> tuple[Mask, Mask]:
 
 @vectorised("subtract", "left", "right")
 def _subtract(left: ArgumentBuffers, right: ArgumentBuffers, count: int) -> VectorResult:
-    found = VectorResult.none(count)
+    result = VectorResult.none(count)
     fits, whole = _pair(left, right)
     one, other = left.floats[:, 0], right.floats[:, 0]
     small = np.abs(one) + np.abs(other) < _ROOM
-    found.set_integers(whole & small, left.bits[:, 0] - right.bits[:, 0])
-    found.set_floats(fits & ~whole, one - other)
-    return found
+    result.set_integers(whole & small, left.bits[:, 0] - right.bits[:, 0])
+    result.set_floats(fits & ~whole, one - other)
+    return result
 
 
 @vectorised("divide", "left", "right")
 def _divide(left: ArgumentBuffers, right: ArgumentBuffers, count: int) -> VectorResult:
-    found = VectorResult.none(count)
+    result = VectorResult.none(count)
     fits, _ = _pair(left, right)
     exact = _is_comparable(left) & _is_comparable(right)
     one, other = left.floats[:, 0], right.floats[:, 0]
-    found.set_floats(fits & exact & (other != 0), one / np.where(other == 0, 1.0, other))
-    return found
+    result.set_floats(fits & exact & (other != 0), one / np.where(other == 0, 1.0, other))
+    return result
 
 
 @vectorised("round", "value")
 def _round(value: ArgumentBuffers, count: int) -> VectorResult:
-    found = VectorResult.none(count)
+    result = VectorResult.none(count)
     number = value.floats[:, 0]
     kinds = value.kinds[:, 0]
     small = (kinds == FLOAT) & (np.abs(number) < _EXACT)
-    found.set_integers(small, np.rint(np.where(small, number, 0.0)).astype(np.int64))
-    found.set_integers(kinds == INT, value.bits[:, 0])
-    return found
+    result.set_integers(small, np.rint(np.where(small, number, 0.0)).astype(np.int64))
+    result.set_integers(kinds == INT, value.bits[:, 0])
+    return result
 
 
 @vectorised("equal", "left", "right")
 def _equal(left: ArgumentBuffers, right: ArgumentBuffers, count: int) -> VectorResult:
-    found = VectorResult.none(count)
+    result = VectorResult.none(count)
     one, other = left.kinds[:, 0], right.kinds[:, 0]
     truths = (one == other) & (left.bits[:, 0] == right.bits[:, 0])
-    found.set_booleans((one != TEXT) | (other != TEXT), truths)
-    return found
+    result.set_booleans((one != TEXT) | (other != TEXT), truths)
+    return result
 
 
 @vectorised("less", "left", "right")
 def _less(left: ArgumentBuffers, right: ArgumentBuffers, count: int) -> VectorResult:
-    found = VectorResult.none(count)
+    result = VectorResult.none(count)
     fits, _ = _pair(left, right)
     exact = _is_comparable(left) & _is_comparable(right)
-    found.set_booleans(fits & exact, left.floats[:, 0] < right.floats[:, 0])
-    return found
+    result.set_booleans(fits & exact, left.floats[:, 0] < right.floats[:, 0])
+    return result
 
 
 @vectorised("if", "condition", "then", optional=("otherwise",))
@@ -254,10 +254,10 @@ def _if(
     holds = condition.bits[:, 0] != 0
     if otherwise is not None:
         return _choose_column([then, otherwise], np.where(holds, 0, 1), fits)
-    found = _choose_column([then], np.zeros(count, np.int64), fits)
-    found.kinds[fits & ~holds] = NULL
-    found.bits[fits & ~holds] = 0
-    return found
+    result = _choose_column([then], np.zeros(count, np.int64), fits)
+    result.kinds[fits & ~holds] = NULL
+    result.bits[fits & ~holds] = 0
+    return result
 
 
 @vectorised("coalesce", "values")

@@ -49,11 +49,11 @@ def compile_function(code: str) -> Callable[..., Any]:
         plain = _plain(arguments)
         compiled = _compile(code, tuple(arguments))
         try:
-            found = compiled.eval(data=plain)
+            output = compiled.eval(data=plain)
         except RuntimeError as error:
             raise CelError(_first_line(error)) from None
-        value = found.plain_value()
-        if found.type().name() == "ERROR":
+        value = output.plain_value()
+        if output.type().name() == "ERROR":
             raise CelError(_first_line(value))
         return value
 

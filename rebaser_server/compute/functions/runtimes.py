@@ -55,28 +55,28 @@ def _builtin(name: str) -> Callable[..., Any]:
 @cache
 def _installed(code: str) -> Callable[..., Any]:
     """`name`, which is whichever version is installed under it, or `name@version`."""
-    found = _entry_points_of(code)
+    points = _entry_points_of(code)
     name, _, version = code.partition("@")
-    if not found and version:
+    if not points and version:
         current = _entry_points_of(name)
         if current and getattr(_load(current, name), "version", None) == version:
             return _load(current, name)
-    if not found:
+    if not points:
         raise FunctionMissing(
             f"no Python function {code!r} is installed here{_other_versions(name)}"
         )
-    return _load(found, code)
+    return _load(points, code)
 
 
 def _entry_points_of(name: str) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=GROUP, name=name))
 
 
-def _load(found: tuple[EntryPoint, ...], name: str) -> Callable[..., Any]:
-    if len({point.value for point in found}) > 1:
+def _load(points: tuple[EntryPoint, ...], name: str) -> Callable[..., Any]:
+    if len({point.value for point in points}) > 1:
         raise FunctionMissing(f"more than one Python function {name!r} is installed here")
     try:
-        function: Callable[..., Any] = found[0].load()
+        function: Callable[..., Any] = points[0].load()
     except BaseException as error:
         raise FunctionMissing(
             f"Python function {name!r} does not load: {describe(error)}"

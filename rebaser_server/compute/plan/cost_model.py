@@ -111,30 +111,30 @@ def plan_stages(
     # The shortest time up to and with each level, if that is split and if it is not; and which
     # of the two the level before was then.
     split, whole = 0.0, stage
-    came: list[tuple[bool, bool]] = []
-    for level, (seconds, most) in enumerate(zip(sums.tolist(), longest.tolist(), strict=True)):
+    choices: list[tuple[bool, bool]] = []
+    for level, (seconds, dearest) in enumerate(zip(sums.tolist(), longest.tolist(), strict=True)):
         if level == 0:
-            split, whole = stage + max(seconds / slots, most), stage + seconds
-            came.append((True, False))
+            split, whole = stage + max(seconds / slots, dearest), stage + seconds
+            choices.append((True, False))
             continue
         best_is_split = split <= whole
         after_split = split + stage < whole
         split, whole = (
-            min(split, whole) + stage + max(seconds / slots, most),
+            min(split, whole) + stage + max(seconds / slots, dearest),
             min(split + stage, whole) + seconds,
         )
-        came.append((best_is_split, after_split))
-    return _backtrack(came, starts, ends, is_split=split <= whole), min(split, whole)
+        choices.append((best_is_split, after_split))
+    return _backtrack(choices, starts, ends, is_split=split <= whole), min(split, whole)
 
 
 def _backtrack(
-    came: list[tuple[bool, bool]], starts: list[int], ends: list[int], *, is_split: bool
+    choices: list[tuple[bool, bool]], starts: list[int], ends: list[int], *, is_split: bool
 ) -> list[Stage]:
-    found: list[Stage] = []
+    stages: list[Stage] = []
     for level in range(len(ends) - 1, -1, -1):
-        if not is_split and found and not found[-1].is_split:
-            found[-1] = Stage(starts[level], found[-1].stop, is_split=False)
+        if not is_split and stages and not stages[-1].is_split:
+            stages[-1] = Stage(starts[level], stages[-1].stop, is_split=False)
         else:
-            found.append(Stage(starts[level], ends[level], is_split))
-        is_split = came[level][0 if is_split else 1]
-    return found[::-1]
+            stages.append(Stage(starts[level], ends[level], is_split))
+        is_split = choices[level][0 if is_split else 1]
+    return stages[::-1]

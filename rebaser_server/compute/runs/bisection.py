@@ -93,7 +93,7 @@ class _Bisection:
         culprits: dict[int, str] = {}
         while True:
             try:
-                found = await self._run(with_failures(unit, culprits), store)
+                result = await self._run(with_failures(unit, culprits), store)
             except (RunFailed, Stalled) as error:
                 if len(culprits) == MAX_CULPRITS:
                     raise
@@ -105,7 +105,7 @@ class _Bisection:
                 culprits[index] = f"computing it ended the evaluator: {reason}"
             else:
                 self.before += len(unit)
-                return found
+                return result
 
     async def _first_culprit(self, unit: WorkUnit) -> int:
         """The first value without which the unit's prefix runs and with which it does not."""
@@ -126,12 +126,14 @@ class _Bisection:
     ) -> UnitResult | StoredResult:
         deadline = ProgressDeadline(self.limit)
 
-        def told(done: int, in_all: int) -> None:
-            deadline.record(done, in_all)
+        def on_unit_progress(done: int, total: int) -> None:
+            deadline.record(done, total)
             if self.on_progress is not None:
                 self.on_progress(self.before + done, self.total)
 
         async with deadline.limiting():
-            [result] = await self.executor.run([unit.encode()], store=store, on_progress=told)
+            [result] = await self.executor.run(
+                [unit.encode()], store=store, on_progress=on_unit_progress
+            )
         self.on_step()
         return result

@@ -115,9 +115,9 @@ class LevelParallelExecutor:
         if not units:
             return []
         started = time.monotonic()
-        found = await self._inner.run(units, store=store, on_progress=progress.part())
-        self.costs.learn_run(time.monotonic() - started, found, self._slots)
-        return found
+        results = await self._inner.run(units, store=store, on_progress=progress.part())
+        self.costs.learn_run(time.monotonic() - started, results, self._slots)
+        return results
 
     async def _run_levels(
         self, level_split: "_LevelSplit", store: RunStore | None, progress: "_TotalProgress"
@@ -128,14 +128,14 @@ class LevelParallelExecutor:
             piece = split.next(stage.stop - stage.start)
             parts = await asyncio.to_thread(self._parts, level_split, piece, stage)
             results = await self._run([unit.encode() for _, unit in parts], store, progress)
-            found = [
+            located = [
                 await asyncio.to_thread(_locate, result, positions + stage.start, store)
                 for result, (positions, _) in zip(results, parts, strict=True)
             ]
             split.record(
-                stage.stop, pa.concat_tables([SCHEMA.empty_table(), *(o.table for o in found)])
+                stage.stop, pa.concat_tables([SCHEMA.empty_table(), *(o.table for o in located)])
             )
-            done += found
+            done += located
         return await asyncio.to_thread(level_split.merge, done)
 
     def _parts(
@@ -197,11 +197,11 @@ class _TotalProgress:
         tell, mine = self._tell, len(self._done)
         self._done.append(0)
 
-        def told(done: int, _in_all: int) -> None:
+        def on_progress(done: int, _in_all: int) -> None:
             self._done[mine] = done
             tell(min(sum(self._done), self._in_all), self._in_all)
 
-        return told
+        return on_progress
 
 
 def _locate(

@@ -62,19 +62,19 @@ class DvuRun:
         for number, digest in enumerate(self._digests):
             if number in self._ended:
                 continue
-            found = contiguous_parts(names, digest)
-            self._stops[number] = found[-1].stop if found else 0
-            if self.store and found and found[-1].stop == self._sizes[number]:
-                self._ended[number] = read_stored_result(self.store, found)
+            parts = contiguous_parts(names, digest)
+            self._stops[number] = parts[-1].stop if parts else 0
+            if self.store and parts and parts[-1].stop == self._sizes[number]:
+                self._ended[number] = read_stored_result(self.store, parts)
             else:
-                tasks[number] = self._encode_task(number, found)
+                tasks[number] = self._encode_task(number, parts)
         if self.store:
             self._put_large(self.store, tasks, names)
         return tasks
 
-    def _encode_task(self, number: int, found: list[PartFile]) -> bytes:
+    def _encode_task(self, number: int, parts: list[PartFile]) -> bytes:
         unit = None if self._is_in_store(number) else self._units[number]
-        there = [saved.name for saved in found]
+        there = [part.name for part in parts]
         limits = read_limits(self._units[number])
         return encode_task(
             self._digests[number], unit, there, time_slice=self._time_slice, limits=limits

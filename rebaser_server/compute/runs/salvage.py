@@ -74,12 +74,12 @@ class _StoredOnlyExecutor:
     def _kept(
         self, unit: Any, store: RunStore | None, names: list[str]
     ) -> UnitResult | StoredResult:
-        decoded, found = WorkUnit.decode(unit), contiguous_parts(names, digest_of(unit))
-        stop = found[-1].stop if found else 0
-        if store is not None and found and stop == len(decoded):
-            return read_stored_result(store, found)
-        before = [store.get_part(saved.name) for saved in found] if store else []
-        parts = [*before, failed_result(decoded.ids[stop:], self._message, stop)]
-        tables = [part.table.replace_schema_metadata() for part in parts]
-        recomputed = sum(part.recomputed for part in parts)
-        return UnitResult(recomputed, pa.concat_tables(tables), total_costs(parts))
+        decoded, parts = WorkUnit.decode(unit), contiguous_parts(names, digest_of(unit))
+        stop = parts[-1].stop if parts else 0
+        if store is not None and parts and stop == len(decoded):
+            return read_stored_result(store, parts)
+        before = [store.get_part(part.name) for part in parts] if store else []
+        results = [*before, failed_result(decoded.ids[stop:], self._message, stop)]
+        tables = [result.table.replace_schema_metadata() for result in results]
+        recomputed = sum(result.recomputed for result in results)
+        return UnitResult(recomputed, pa.concat_tables(tables), total_costs(results))

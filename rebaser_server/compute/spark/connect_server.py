@@ -39,16 +39,16 @@ def settings(directory: Path) -> dict[str, str]:
 
 def main() -> None:
     directory = Path(tempfile.mkdtemp(prefix="rebaser-connect-"))
-    told = dict(argument.split("=", 1) for argument in sys.argv[1:])
+    overrides = dict(argument.split("=", 1) for argument in sys.argv[1:])
     java = find_java(directory, os.environ)
-    memory = told.pop("spark.driver.memory", "1g")
+    memory = overrides.pop("spark.driver.memory", "1g")
     command = [
         str(java / "bin" / "java"),
         *("-cp", f"{spark_home()}/jars/*"),
         f"-Xmx{memory}",
         f"-Djava.io.tmpdir={directory}",
         f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()}",
-        *(f"-D{name}={value}" for name, value in (settings(directory) | told).items()),
+        *(f"-D{name}={value}" for name, value in (settings(directory) | overrides).items()),
         *MODULES,
         MAIN,
     ]

@@ -23,8 +23,8 @@ def root_cause(error: Exception) -> str:
         return last
     if aborted := _ABORTED.search(text):
         cause = _JAVA_CLASS.sub("", aborted["cause"]).strip()
-        said = _PYTHON_ERROR.search(text, aborted.end())
-        return cause if cause or said is None else said[1]
+        python_error = _PYTHON_ERROR.search(text, aborted.end())
+        return cause if cause or python_error is None else python_error[1]
     causes = _CAUSED_BY.findall(text)
     return _JAVA_CLASS.sub("", causes[-1]) if causes else text.splitlines()[0]
 

@@ -69,12 +69,12 @@ def _why_unfit(home: Path) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"does not run: {error}"
-    said = ran.stderr + ran.stdout
-    version = re.search(r'version "(\d+)', said)
+    printed = ran.stderr + ran.stdout
+    version = re.search(r'version "(\d+)', printed)
     if version and int(version[1]) < MIN_VERSION:
         return f"is Java {version[1]}"
     if ran.returncode != 0 or not version:
-        return f"does not start: {' '.join(said.split())[:200]}"
+        return f"does not start: {' '.join(printed.split())[:200]}"
     return None
 
 

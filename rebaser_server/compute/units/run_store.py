@@ -114,8 +114,8 @@ class RunStore:
         for name in self.files.list_names(self._path(_PROGRESS)):
             if name.startswith(f"{run}-"):
                 with suppress(FileNotFoundError):
-                    told = self.files.get(self._path(f"{_PROGRESS}/{name}"))
-                    done[name.removeprefix(f"{run}-")] = int(told.to_pybytes())
+                    done_values = self.files.get(self._path(f"{_PROGRESS}/{name}"))
+                    done[name.removeprefix(f"{run}-")] = int(done_values.to_pybytes())
         return done
 
     def clear(self, keep: Sequence[str] = ()) -> None:
@@ -137,13 +137,13 @@ def contiguous_parts(names: Sequence[str], digest: str) -> list[PartFile]:
     by_start: dict[int, PartFile] = {}
     for name in names:
         if name.startswith(f"{digest}-"):
-            saved = PartFile(name)
-            best = by_start.get(saved.start)
-            if best is None or saved.stop > best.stop:
-                by_start[saved.start] = saved
-    found: list[PartFile] = []
+            part = PartFile(name)
+            best = by_start.get(part.start)
+            if best is None or part.stop > best.stop:
+                by_start[part.start] = part
+    parts: list[PartFile] = []
     stop = 0
     while stop in by_start:
-        found.append(by_start[stop])
-        stop = found[-1].stop
-    return found
+        parts.append(by_start[stop])
+        stop = parts[-1].stop
+    return parts

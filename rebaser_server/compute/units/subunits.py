@@ -11,12 +11,14 @@ from rebaser_server.compute.units.work_unit import WorkUnit
 
 def count_levels_below(unit: WorkUnit) -> NDArray[np.int64]:
     """How many values of the unit each has below it, on the longest path."""
-    found: list[int] = []
+    levels_below: list[int] = []
     refs, end = unit.refs.tolist(), 0
     for width in unit.widths().tolist():
         start, end = end, end + width
-        found.append(1 + max((found[ref] for ref in refs[start:end] if ref >= 0), default=-1))
-    return np.array(found, np.int64)
+        levels_below.append(
+            1 + max((levels_below[ref] for ref in refs[start:end] if ref >= 0), default=-1)
+        )
+    return np.array(levels_below, np.int64)
 
 
 def sort_by_level(unit: WorkUnit) -> tuple[WorkUnit, NDArray[np.int64], list[int]]:

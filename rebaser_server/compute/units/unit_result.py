@@ -75,11 +75,11 @@ class UnitResult:
 
 def write_result(result: UnitResult, sink: Any) -> None:
     """Write it, encoded, to what Arrow can write to."""
-    told = {
+    metadata = {
         "recomputed": result.recomputed,
         "costs": [[*function, *cost] for function, cost in result.costs.items()],
     }
-    table = result.table.replace_schema_metadata({METADATA: dumps(told)})
+    table = result.table.replace_schema_metadata({METADATA: dumps(metadata)})
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
 
@@ -99,11 +99,11 @@ def decode_result(data: bytes | memoryview | pa.Buffer) -> UnitResult:
     What releases before 64-bit offsets wrote is read, too.
     """
     table = pa.ipc.open_stream(data).read_all()
-    told = loads(table.schema.metadata[METADATA])
+    metadata = loads(table.schema.metadata[METADATA])
     if table.schema != SCHEMA:
         table = table.cast(SCHEMA)
-    costs = {(runtime, code): (calls, spent) for runtime, code, calls, spent in told["costs"]}
-    return UnitResult(told["recomputed"], table, costs)
+    costs = {(runtime, code): (calls, spent) for runtime, code, calls, spent in metadata["costs"]}
+    return UnitResult(metadata["recomputed"], table, costs)
 
 
 class HasCosts(Protocol):
