@@ -1,4 +1,4 @@
-"""A child process that ends with this one, however this one ends, and whatever the child is at."""
+"""Spawns child processes that end with this one, however this one ends."""
 
 import ctypes
 import os
@@ -38,11 +38,11 @@ def _spawn_and_wait(
             preexec_fn=_killed_with_parent(),  # noqa: PLW1509 - it calls one C function
             **how,
         )
-    except BaseException as error:  # noqa: BLE001 - for whoever waits
+    except BaseException as error:  # noqa: BLE001 - for the caller, which waits
         started.set_exception(error)
         return
     started.set_result(child)
-    with suppress(ChildProcessError):  # whoever started it has collected its exit code
+    with suppress(ChildProcessError):  # the caller has collected its exit code
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
 
 

@@ -21,7 +21,7 @@ class ResultTooLarge(NotJson):
 
 
 def describe(error: BaseException) -> str:
-    """What a user is told of an exception, whatever its own code does."""
+    """The message for users of an exception, whatever its own code does."""
     name = type(error).__name__
     try:
         # Of the type that it is said to be: a subclass of str may have methods of its own.

@@ -46,7 +46,7 @@ def compile_loop(function: Callable[..., Any], specs: list[ArgumentSpec]) -> Cal
 
 
 def _can_be_generated(function: Callable[..., Any], specs: list[ArgumentSpec]) -> bool:
-    """Whether all names are of parameters, as installed code has them, and not just anybody's."""
+    """Whether all names are of parameters, as the installed code declares them."""
     try:
         code = getattr(function, "__code__", None)
     except Exception:  # noqa: BLE001 - an installed object's own code

@@ -19,7 +19,7 @@ from typing import Any, Final
 from rebaser_server.compute.units.work_unit import CallLimits
 
 CHECKS_PER_CALL: Final = 4
-"""How often in the time of one call it is looked whether it goes on."""
+"""Checks of the running call within its time limit."""
 KILL_FACTOR: Final = 2
 """Times the limit after which a process ends that cannot interrupt its call."""
 IDLE: Final = -1
@@ -99,7 +99,7 @@ class CallWatchdog:
             resource.setrlimit(resource.RLIMIT_AS, before)
 
     def violation_message(self, error: BaseException) -> str | None:
-        """What a user is told of a call that ended like this; None if no limit was exceeded."""
+        """The message for users of a call that ended like this; None if it exceeded no limit."""
         if isinstance(error, TimeLimitExceeded):
             return f"it did not return within {self._limits.seconds:g} s"
         if isinstance(error, MemoryError) and self._limits.memory:

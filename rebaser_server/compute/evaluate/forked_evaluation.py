@@ -60,7 +60,7 @@ class ForkedEvaluation:
         """As `Evaluation.advance`.
 
         Raises:
-            RuntimeError: it cannot be told of any value that it is its fault, or of too many.
+            RuntimeError: no single value is at fault, or too many are.
         """
         start = self.done
         piece = self._split.next(count)
@@ -77,7 +77,7 @@ class ForkedEvaluation:
 
 
 def _evaluate_without_culprits(unit: WorkUnit, looked: Callable[[int], None]) -> UnitResult:
-    """`looked`: is told now and then how many values were computed, at least."""
+    """`looked`: called now and then with the number of values computed, at least."""
     culprits: dict[int, str] = {}
     while True:
         result = _evaluate_in_child(with_failures(unit, culprits), looked)
@@ -122,7 +122,7 @@ def _evaluate_in_child(
 
 
 def _run_child(unit: WorkUnit, watchdog: CallWatchdog, pipe: int) -> None:
-    """In the child: write what was found and end, without what a Python program does at its end."""
+    """In the child: write the result and end, without Python's own clean-up."""
     own = os.getpid()
     try:
         try:

@@ -1,4 +1,4 @@
-"""Tells how far an evaluation is while it computes, which may be one dear value after another."""
+"""Reports the progress of an evaluation from a thread, also between two slow values."""
 
 import os
 import time

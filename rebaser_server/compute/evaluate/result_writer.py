@@ -1,4 +1,4 @@
-"""Takes down what values come to that are computed by calls of their own."""
+"""Writes the results of calls into the buffers, and keeps failures and blocked values."""
 
 from dataclasses import dataclass
 from typing import Any, Final

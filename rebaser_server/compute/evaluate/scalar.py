@@ -1,4 +1,4 @@
-"""Computes values each by a call of its function."""
+"""Computes values one by one, each by a call of its function."""
 
 import time
 from bisect import bisect_left

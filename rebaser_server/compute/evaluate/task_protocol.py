@@ -1,4 +1,4 @@
-"""What a Spark worker does with a unit: evaluate it step by step, and keep what it has."""
+"""The tasks of workers: encode one, execute it step by step, decode the answer."""
 
 import os
 import time
@@ -31,7 +31,7 @@ FIRST_STEP: Final = 16
 """Values of the first step; each further one has up to `GROWTH` times as many."""
 GROWTH: Final = 16
 STEP_SECONDS: Final = REPORT_SECONDS
-"""What a step is meant to take: so often progress is told."""
+"""Seconds of a step, after each of which progress is reported."""
 TIME_SLICE: Final = 2.0
 """Seconds of work after which a worker keeps what it has and gives way, so that small runs need
 not wait for a large one to end, and a crash costs no more than that."""
@@ -49,12 +49,12 @@ def encode_task(
     time_slice: float = TIME_SLICE,
     limits: CallLimits | None = None,
 ) -> bytes:
-    """What a worker is told of a unit.
+    """Encode a worker's task for a unit.
 
     Args:
         digest: of the unit.
         unit: None if it lies in the run store.
-        names: of the files in the run store that tell of it already.
+        names: of the files in the run store with results of it.
         time_slice: seconds; see `TIME_SLICE`.
         limits: of this attempt; what lies in the run store may have another's. None: the unit's.
     """
@@ -63,10 +63,10 @@ def encode_task(
     return cbor2.dumps([digest, inline, list(names), time_slice, told])
 
 
-def execute(ordered: bytes, store: RunStore | None, run: str) -> bytes:
-    """Do as ordered; what `read_done` reads."""
+def execute(task: bytes, store: RunStore | None, run: str) -> bytes:
+    """Execute an encoded task; the answer is for `decode_answer`."""
     began, own = time.monotonic(), os.getpid()
-    digest, unit, names, time_slice, limits = cbor2.loads(ordered)
+    digest, unit, names, time_slice, limits = cbor2.loads(task)
     if store is None:
         found = evaluate(unit)
         _exit_unless(own)
@@ -84,7 +84,7 @@ def execute(ordered: bytes, store: RunStore | None, run: str) -> bytes:
 def _exit_unless(process: int) -> None:
     """End this process if it is another one: a child that a function forked and returned in.
 
-    What it would write goes to whoever waits for its parent's answer.
+    What it would write would reach the process that waits for its parent's answer.
     """
     if os.getpid() != process:
         os._exit(0)

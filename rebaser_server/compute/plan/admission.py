@@ -1,4 +1,4 @@
-"""How much text goes into one unit, which is held in memory whole wherever it is computed."""
+"""Bounds the text of a unit, which its evaluator holds in memory whole."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ from rebaser_server.compute.units.work_unit import PENDING, CallLimits, WorkUnit
 from rebaser_server.values.graph import Graph
 
 MAX_UNIT_BYTES: Final = 512 << 20
-"""Bytes of text of a unit, unless it is said."""
+"""Bytes of text of a unit, unless the settings have another number."""
 _MIB: Final = 1 << 20
 
 
@@ -41,7 +41,7 @@ def text_bytes_of_parts(
 def split_by_bytes(
     order: NDArray[np.int64], needed: NDArray[np.float64], most: int
 ) -> list[NDArray[np.int64]]:
-    """Parts in this order in groups that need at most so much each, if no part needs more."""
+    """Split parts, in this order, into groups that need at most `most` bytes each."""
     ends, total = [], 0.0
     for position, each in enumerate(needed[order].tolist()):
         total += each

@@ -20,7 +20,7 @@ _INDEX: Final = np.int32
 class Closure:
     """The dependent values that are affected, in topological order, level by level.
 
-    What is said of each has the same position in every array. The order within a level, too, is
+    All arrays have one item for each of them, in one order. The order within a level, too, is
     the same in every process.
     """
 
@@ -31,16 +31,16 @@ class Closure:
     must_compute: NDArray[np.bool_]
     """Whether it is computed even if none of its inputs changes."""
     positions: NDArray[np.int32]
-    """By index: the position here and 1, or 0 for what is not affected. To be given back."""
+    """By index: the position here plus 1, or 0 if not affected. Borrowed, see `release`."""
 
     def release(self, graph: Graph) -> None:
-        """Let the next closure have what this one was made with."""
+        """Return the borrowed array, for the next closure to use."""
         self.positions[self.indices] = 0
         graph.return_scratch(self.positions)
 
 
 def closure(graph: Graph) -> Closure:
-    """What the roots of `graph` affect; costs what that is, whatever the graph's size."""
+    """The values that the roots of `graph` affect; the cost follows their number alone."""
     graph.adjacency.prune()  # from here on, shapes and refs agree
     walk = _Walk(graph)
     roots = graph.roots.indices()
@@ -53,7 +53,7 @@ def closure(graph: Graph) -> Closure:
 
 
 def certain_dependents(graph: Graph) -> NDArray[np.int32]:
-    """The dependent values that the roots of `graph` have computed in any case, in any order."""
+    """The dependent values that an update of the roots computes in any case, in any order."""
     roots = graph.roots.indices()
     dependents, _ = graph.adjacency.dependents_of(roots)
     met: NDArray[np.int32] = sorted_unique(np.concatenate([roots, dependents.astype(_INDEX)]))

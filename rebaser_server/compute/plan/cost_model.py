@@ -1,4 +1,4 @@
-"""What computing values costs, as measured, and whether more slots would make it shorter."""
+"""What computing values costs, as measured, and which levels to compute in parallel."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ ROW_SECONDS: Final = 2e-6
 STAGE_SECONDS: Final = 0.1
 """Seconds that a run of its own takes, however little there is to do in it, before one was seen."""
 MIN_SPEEDUP: Final = 1.25
-"""A guess is only a guess: so many times shorter it has to promise to be."""
+"""Times that a plan has to be shorter by estimate, since estimates are inexact."""
 _WEIGHT: Final = 0.3
 """Of the newest measurement against all before it."""
 _OVERHEAD: Final = ("", "")
-"""Stands for no function, but for what a run takes besides them."""
+"""The key of what a run takes beside its functions."""
 _NEGLIGIBLE: Final = 20
 """Times what a run takes besides: what works for longer says nothing of that, since what it took
 is not known so well."""

@@ -1,4 +1,4 @@
-"""A few of the values that an update affects and how they hang together, for people to look at."""
+"""A bounded sample of the values that an update affects, and of their edges, for display."""
 
 from dataclasses import dataclass, field
 from itertools import islice
@@ -39,7 +39,7 @@ class GraphPreview:
 
 
 def preview_graph(graph: Graph, affected: Closure) -> GraphPreview:
-    """Sketch the update of the graph's roots.
+    """Sample the update of the graph's roots.
 
     In each level those come first that take a value drawn before: there is something to see.
     """

@@ -1,4 +1,4 @@
-"""How affected values are shared out: what is connected stays together."""
+"""Partitions affected values by connection and cost: a component stays in one group."""
 
 import heapq
 from typing import Any, Final
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _BALANCED_ONE_BY_ONE: Final = 4096
-"""Parts that are given out one by one, each to who has least; the rest are small change."""
+"""Parts assigned one by one, each to the group that costs least; all others are small."""
 
 
 def components(count: int, one: NDArray[np.int32], other: NDArray[np.int32]) -> NDArray[np.int32]:

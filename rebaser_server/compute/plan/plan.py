@@ -1,7 +1,7 @@
-"""What a dependent values update computes: the affected values, packed into units.
+"""Plans a dependent values update: the affected values, packed into units of work.
 
-The cost follows the affected values and their inputs; the rest of the graph is not looked at.
-No Python object is made for any of them.
+The cost follows the affected values and their inputs; planning does not read the rest of the
+graph, and makes no Python object for any value.
 """
 
 from collections.abc import Mapping

@@ -79,7 +79,7 @@ def _forked(limits: CallLimits, limit: float) -> CallLimits:
 
 @dataclass(slots=True)
 class _Bisection:
-    """For the values that end their evaluator, unit by unit."""
+    """Searches for the values that end their evaluator, unit by unit."""
 
     executor: Executor
     limit: float

@@ -1,4 +1,4 @@
-"""Runs units beside this process, without Spark: a small run costs what its values cost."""
+"""Runs units in a child process, without Spark: a small run costs what its values cost."""
 
 import asyncio
 import pickle

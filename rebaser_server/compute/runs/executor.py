@@ -1,4 +1,4 @@
-"""What callers may rely on of whatever runs the units of a plan."""
+"""The protocol of executors, which run the units of a plan."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol

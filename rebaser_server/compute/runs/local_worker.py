@@ -1,6 +1,6 @@
-"""The other end of `ChildProcessExecutor`: does as it is told on stdin, until that ends.
+"""The other end of `ChildProcessExecutor`: executes the tasks that come on stdin, until that ends.
 
-What comes is `work.done`'s arguments, pickled, and what goes back is what that returns. A
+A question is the arguments of `task_protocol.execute`, pickled; an answer is what that returns. A
 frame is its length in eight bytes, then as many bytes; an answer begins with one byte more, 0
 before what was done and 1 before what went wrong.
 """

@@ -1,4 +1,4 @@
-"""Runs small runs in one place and large ones in another."""
+"""Routes a run to one of two executors, by the number of its values."""
 
 from collections.abc import Sequence
 

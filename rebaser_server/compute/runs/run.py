@@ -1,4 +1,4 @@
-"""One run of a plan's units: what of it is done already, what to ask for, and how far it is."""
+"""One run of a plan's units: which parts are done, which tasks are next, how far it is."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +28,7 @@ _PUT_CONCURRENCY: Final = 4
 
 
 class DvuRun:
-    """Asked for in rounds: workers give way to other runs' now and then, and are asked again.
+    """Executed in rounds: a worker gives way to other runs after a time slice, and gets a new task.
 
     Its methods block.
     """
@@ -54,7 +54,7 @@ class DvuRun:
         self._ended: dict[int, UnitResult | StoredResult] = {}
 
     def next_tasks(self) -> dict[int, bytes]:
-        """What is to be asked for now, by the number of its unit; nothing once all is done."""
+        """The tasks to execute next, by the number of the unit; none once all is done."""
         names = self.store.names() if self.store and self.size > FIRST_STEP else []
         if self.store and "" in self._digests:
             self._digests = list(map(digest_of, self._units))
@@ -94,14 +94,14 @@ class DvuRun:
                 list(pool.map(store.put_unit, missing.keys(), missing.values()))
 
     def record(self, number: int, answer: bytes) -> None:
-        """Take note of what was done about the order for a unit."""
+        """Record the answer to the task for a unit."""
         ended = decode_answer(answer)
         if ended is not None:
             self._ended[number] = ended
             self._stops[number] = self._sizes[number]
 
     def results(self) -> list[UnitResult | StoredResult]:
-        """Of each unit, once there is nothing to ask for any more."""
+        """The result of each unit, once there are no more tasks."""
         return [self._ended[number] for number in range(len(self._units))]
 
     def values_done(self) -> int:

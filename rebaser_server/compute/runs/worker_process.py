@@ -1,4 +1,4 @@
-"""The process that evaluates beside this one: asked, answered, and ended with all it has forked."""
+"""The worker's process: asks it, reads its answers, and ends it with all that it forked."""
 
 import asyncio
 import os

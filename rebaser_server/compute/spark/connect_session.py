@@ -58,7 +58,7 @@ class ConnectSession:
 
     def cancel(self, run: str) -> None:
         """End what the run has begun. Does not wait for its end."""
-        # In nobody's way: a server that is gone is asked for as long as any other call.
+        # On its own thread: a call to a server that is gone is retried for a minute.
         Thread(target=self._interrupt, args=(run,), daemon=True).start()
 
     def _interrupt(self, run: str) -> None:
@@ -77,7 +77,7 @@ class ConnectSession:
 
 
 def start(options: SparkOptions) -> ConnectSession:
-    """Raises `SessionFailed`: nobody there, or not a server that we can use."""
+    """Raises `SessionFailed`: no server there, or none that we can use."""
     try:
         # Without its builder, which would ask the server before it can be told how patiently.
         spark = SparkSession(connection=options.remote or "")

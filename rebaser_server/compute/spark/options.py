@@ -29,7 +29,7 @@ class SparkOptions:
     training: Path | None = None
     """Where to leave a new one when the session ends."""
     slots_override: int | None = None
-    """`slots`, if somebody knows."""
+    """`slots`, if the settings have them."""
 
     @property
     def is_local(self) -> bool:
@@ -60,7 +60,7 @@ class SparkOptions:
 
 
 def session_settings(options: SparkOptions) -> dict[str, str]:
-    """What a session needs wherever it runs, and can say of itself on somebody else's server."""
+    """What a session needs wherever it runs, and can set by itself on a server that is not ours."""
     return {
         # A partition for each row of a local table: each unit is a task.
         "spark.sql.leafNodeDefaultParallelism": "100000",

@@ -1,4 +1,4 @@
-"""A directory for what one JVM and its Python workers write and nobody reads afterwards."""
+"""The directory of temporary files of one JVM and its Python workers."""
 
 import fcntl
 import os
@@ -53,7 +53,7 @@ def _locked(path: Path) -> int:
 
 def _remove_if_dead(path: Path) -> None:
     """Remove the directory of a process that is gone."""
-    with suppress(OSError):  # it is in use, or somebody else is about to
+    with suppress(OSError):  # it is in use, or another process removes it
         lock = os.open(path, os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

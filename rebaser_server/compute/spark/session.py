@@ -97,7 +97,7 @@ class SessionHolder:
         self._is_closed = True
         starting = self._starting
         if starting is not None:
-            starting.kill()  # whoever waits for it fails at once
+            starting.kill()  # the caller that waits for it fails at once
         with self._lock:
             self._stop()
 

@@ -87,7 +87,7 @@ class SparkExecutor:
         while tasks := run.next_tasks():
             with self._session.job(run.id) as spark:
                 if is_cancelled.is_set():
-                    return []  # for nobody
+                    return []  # the caller is gone
                 try:
                     answers = spark_job.execute_tasks(spark, [*tasks.values()], run.store, run.id)
                 except Exception as error:  # whatever it is, and there is no list, the run is over

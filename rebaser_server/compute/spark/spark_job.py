@@ -1,4 +1,4 @@
-"""The one Spark stage of a run: units in, what became of them out, a row each."""
+"""The one Spark stage of a run: a row for each task in, a row for its answer out."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ _ANSWER_SCHEMA: Final = pa.schema([pa.field("done", pa.binary(), nullable=False)
 def execute_tasks(
     spark: "SparkSession", tasks: Sequence[bytes], store: RunStore | None, run: str
 ) -> list[bytes]:
-    """What was done about each order, in their order: see `work`.
+    """The answers to the tasks, in their order, see `task_protocol`.
 
     Each is a task of its own, since the session asks for as many partitions as rows.
     Blocks until all are done. Raises whatever Spark and what it is made of do.

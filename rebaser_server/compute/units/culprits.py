@@ -1,4 +1,4 @@
-"""Units made of a unit to find, or to step over, the values that cannot be computed."""
+"""Units derived from a unit to find, or to step over, the values that end their evaluator."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Where a run leaves its results for the driver, for a crashed run's successor, and for the log.
+"""The files that runs leave for the driver, for a crashed run's successor, and for the log.
 
 It is a directory that all attempts at one update share. In it lie, for each unit, by
 the digest of its bytes, without the limits that it is computed under:

@@ -1,4 +1,4 @@
-"""Cuts values in topological order into runs: values none of which is an input of another."""
+"""Cuts values in topological order into segments without an edge inside."""
 
 from collections.abc import Iterator
 from typing import Any, Final
