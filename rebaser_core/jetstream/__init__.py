@@ -4,7 +4,6 @@ It stands on nats-py's connection and uses nothing of its JetStream code.
 `docs/jetstream.md` says, statement by statement, what is followed and which test shows it.
 """
 
-from rebaser_core.jetstream.api import JetStream
 from rebaser_core.jetstream.config_diff import Drift
 from rebaser_core.jetstream.connection.connect import ConnectOptions, connected
 from rebaser_core.jetstream.connection.headers import is_sendable
@@ -48,6 +47,7 @@ from rebaser_core.jetstream.errors import (
     Unsendable,
     WrongLastSequence,
 )
+from rebaser_core.jetstream.jetstream import JetStream
 from rebaser_core.jetstream.messages.ack_subject import AckSubject
 from rebaser_core.jetstream.messages.delivery import Delivery
 from rebaser_core.jetstream.messages.stored_message import PubAck, StoredMessage

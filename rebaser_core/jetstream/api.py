@@ -7,7 +7,6 @@ from typing import Any
 
 from rebaser_core.jetstream.api_base import JetStreamRequests
 from rebaser_core.jetstream.config_diff import Drift, diff_config
-from rebaser_core.jetstream.consumers.handles import Stream
 from rebaser_core.jetstream.errors import (
     AlreadyExists,
     ApiError,
@@ -21,8 +20,8 @@ Config = Mapping[str, Any]
 """A configuration as the server has it in JSON; durations in nanoseconds."""
 
 
-class JetStream(JetStreamRequests):
-    """All that is asked of a JetStream, except for reading continuously.
+class JetStreamApi(JetStreamRequests):
+    """Every request to a JetStream; reading continuously is for `consumers`.
 
     Each coroutine may be cancelled; whether the server did it is then unknown.
     """
@@ -188,7 +187,3 @@ class JetStream(JetStreamRequests):
             except AlreadyExists:  # somebody was faster
                 info = await self.consumer_info(stream, name)
         return diff_config(f"consumer {stream}/{name}", config, info["config"])
-
-    def stream(self, name: str) -> Stream:
-        """Return a handle; nothing is asked of the server."""
-        return Stream(self, name)

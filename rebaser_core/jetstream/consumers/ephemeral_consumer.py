@@ -1,12 +1,10 @@
 """The server's consumer behind an ordered reader: made under a name of its own, deleted after."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.message_reader import best_effort
-
-if TYPE_CHECKING:
-    from rebaser_core.jetstream.api import JetStream
 
 DELETE_TIMEOUT: Final = 1.0  # seconds to delete a consumer; else it dies by itself
 
@@ -15,7 +13,7 @@ class EphemeralConsumer:
     """One at a time, each with a name that none before it had."""
 
     def __init__(
-        self, js: "JetStream", stream: str, *, headers_only: bool, inactive_threshold: float
+        self, js: JetStreamApi, stream: str, *, headers_only: bool, inactive_threshold: float
     ) -> None:
         """`inactive_threshold`: seconds that it lives without us."""
         self._js = js

@@ -4,8 +4,9 @@
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import best_effort
 from rebaser_core.jetstream.consumers.pull_request import build_pull_requests, is_benign
@@ -25,9 +26,6 @@ from rebaser_core.jetstream.messages.status_message import (
     parse_status,
 )
 
-if TYPE_CHECKING:
-    from rebaser_core.jetstream.api import JetStream
-
 MARGIN: Final = 0.1  # seconds that the server gives up before us (ADR-13)
 MISSED_HEARTBEATS: Final = 2  # heartbeats
 _RETRY_DELAY: Final = 0.1  # seconds
@@ -41,7 +39,7 @@ class Fetcher:
     Waiting for more uses a subscription of its own, so that its end ends the pull.
     """
 
-    def __init__(self, js: "JetStream", stream: str, consumer: str, *, acks: bool) -> None:
+    def __init__(self, js: JetStreamApi, stream: str, consumer: str, *, acks: bool) -> None:
         self._js = js
         self._stream = stream
         self._consumer = consumer

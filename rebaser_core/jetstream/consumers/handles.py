@@ -3,8 +3,9 @@
 # ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.consume import ConsumeOptions, Messages, for_each
 from rebaser_core.jetstream.consumers.fetch import Fetcher
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
@@ -13,14 +14,11 @@ from rebaser_core.jetstream.consumers.pull_engine import PullEngine
 from rebaser_core.jetstream.errors import Misconfigured
 from rebaser_core.jetstream.messages.delivery import Delivery
 
-if TYPE_CHECKING:
-    from rebaser_core.jetstream.api import JetStream
-
 
 class Stream:
     """One stream, by name."""
 
-    def __init__(self, js: "JetStream", name: str) -> None:
+    def __init__(self, js: JetStreamApi, name: str) -> None:
         self._js = js
         self.name = name
 
@@ -60,7 +58,7 @@ class Stream:
 class Consumer:
     """One existing pull consumer, as it was when it was looked up."""
 
-    def __init__(self, js: "JetStream", info: Mapping[str, Any]) -> None:
+    def __init__(self, js: JetStreamApi, info: Mapping[str, Any]) -> None:
         self.config: Mapping[str, Any] = info["config"]
         self.stream: str = info["stream_name"]
         self.name: str = info["name"]

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.flow_control import FlowControl
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
 from rebaser_core.jetstream.consumers.pull_request import (
@@ -15,7 +16,6 @@ from rebaser_core.jetstream.consumers.pull_request import (
 from rebaser_core.jetstream.messages.status_message import CONTROL, StatusMessage
 
 if TYPE_CHECKING:
-    from rebaser_core.jetstream.api import JetStream
     from rebaser_core.jetstream.messages.delivery import Delivery
 
 _READ_AHEAD: Final = 256  # messages asked for ahead of the reader
@@ -100,6 +100,6 @@ class OrderedPullConsumer(OrderedReader):
             self._budget.on_end(*status.pending)
 
 
-def ordered_reader(js: "JetStream") -> type[OrderedReader]:
+def ordered_reader(js: JetStreamApi) -> type[OrderedReader]:
     """Return the kind of reader that works where `js` is."""
     return OrderedPullConsumer if js.is_remote else OrderedPushConsumer

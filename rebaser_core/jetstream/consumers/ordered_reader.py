@@ -6,8 +6,9 @@ import random
 import secrets
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
+from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.ephemeral_consumer import EphemeralConsumer
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import MessageReader
@@ -15,9 +16,6 @@ from rebaser_core.jetstream.consumers.stream_position import StreamPosition
 from rebaser_core.jetstream.errors import NatsUnreachable, StreamNotFound, Unavailable
 from rebaser_core.jetstream.messages.delivery import Delivery, parse_delivery
 from rebaser_core.jetstream.messages.status_message import StatusMessage, is_delivery, parse_status
-
-if TYPE_CHECKING:
-    from rebaser_core.jetstream.api import JetStream
 
 log: Final = logging.getLogger(__name__)
 
@@ -44,7 +42,7 @@ class OrderedReader(MessageReader):
 
     def __init__(
         self,
-        js: "JetStream",
+        js: JetStreamApi,
         stream: str,
         filter_subject: str | Sequence[str] = ">",
         *,

@@ -1,15 +1,11 @@
 """Work for a service with so many free slots: taken one by one, never more than it can start."""
 
-from typing import TYPE_CHECKING
-
+from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.message_reader import AsyncCloseable
 from rebaser_core.jetstream.consumers.pull_engine import PullEngine
 from rebaser_core.jetstream.consumers.pull_request import PullBudget
 from rebaser_core.jetstream.errors import NatsUnreachable
 from rebaser_core.jetstream.messages.delivery import Delivery
-
-if TYPE_CHECKING:
-    from rebaser_core.jetstream.api import JetStream
 
 
 class PullConsumer(AsyncCloseable):
@@ -29,7 +25,7 @@ class PullConsumer(AsyncCloseable):
 
     def __init__(
         self,
-        js: "JetStream",
+        js: JetStreamApi,
         stream: str,
         consumer: str,
         *,

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import best_effort
 from rebaser_core.jetstream.consumers.pull_request import (
@@ -33,7 +34,6 @@ from rebaser_core.jetstream.messages.status_message import (
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
-    from rebaser_core.jetstream.api import JetStream
 
 log: Final = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class PullEngine:
 
     def __init__(
         self,
-        js: "JetStream",
+        js: JetStreamApi,
         stream: str,
         consumer: str,
         *,

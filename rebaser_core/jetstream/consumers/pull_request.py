@@ -1,10 +1,11 @@
 """The count of what pulls may still bring, and which of their ends are final (ADR-13, ADR-37)."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from nats.aio.msg import Msg
 
+from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.errors import Misconfigured
 from rebaser_core.jetstream.messages.status_message import (
     BAD_REQUEST,
@@ -13,16 +14,13 @@ from rebaser_core.jetstream.messages.status_message import (
     StatusMessage,
 )
 
-if TYPE_CHECKING:
-    from rebaser_core.jetstream.api import JetStream
-
 MAX_SINGLE_PULLS: Final = 32  # pulls at once where each gets one answer
 UNLIMITED: Final = 1_000_000  # messages, for a pull that only octets are to limit
 _BENIGN: Final = (NO_MESSAGES, REQUEST_ENDED)
 
 
 def build_pull_requests(
-    js: "JetStream",
+    js: JetStreamApi,
     pull: Mapping[str, Any],
     *,
     expires: float | None = None,

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.flow_control import FlowControl
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import MessageReader
@@ -20,7 +21,6 @@ from rebaser_core.jetstream.messages.status_message import CONTROL, StatusMessag
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
-    from rebaser_core.jetstream.api import JetStream
 
 log: Final = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class PushSubscription(MessageReader):
 
     def __init__(
         self,
-        js: "JetStream",
+        js: JetStreamApi,
         inbox: Inbox,
         info: Mapping[str, Any],
         *,

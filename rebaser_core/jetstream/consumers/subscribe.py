@@ -1,8 +1,9 @@
 """From a subject to a subscription: the workflow of ADR-15."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.consumer_spec import ConsumerSpec
 from rebaser_core.jetstream.consumers.handles import Consumer
 from rebaser_core.jetstream.consumers.inbox import Inbox
@@ -19,12 +20,9 @@ from rebaser_core.jetstream.errors import (
     StreamNotFound,
 )
 
-if TYPE_CHECKING:
-    from rebaser_core.jetstream.api import JetStream
-
 
 async def subscribe(
-    js: "JetStream",
+    js: JetStreamApi,
     subject: str | None = None,
     *,
     stream: str | None = None,
@@ -70,7 +68,7 @@ async def subscribe(
 
 
 async def pull_subscribe(
-    js: "JetStream",
+    js: JetStreamApi,
     subject: str | None = None,
     *,
     stream: str | None = None,
@@ -101,7 +99,7 @@ async def pull_subscribe(
     return Consumer(js, info)
 
 
-async def _find_stream(js: "JetStream", spec: ConsumerSpec) -> str:
+async def _find_stream(js: JetStreamApi, spec: ConsumerSpec) -> str:
     if spec.stream:
         return spec.stream
     names = await js.stream_names(spec.subject)
@@ -110,7 +108,7 @@ async def _find_stream(js: "JetStream", spec: ConsumerSpec) -> str:
     return names[0]
 
 
-async def _look_up(js: "JetStream", stream: str, spec: ConsumerSpec) -> Mapping[str, Any] | None:
+async def _look_up(js: JetStreamApi, stream: str, spec: ConsumerSpec) -> Mapping[str, Any] | None:
     if spec.name is None:
         return None
     try:
@@ -124,7 +122,7 @@ async def _look_up(js: "JetStream", stream: str, spec: ConsumerSpec) -> Mapping[
 
 
 async def _create(
-    js: "JetStream", stream: str, spec: ConsumerSpec, where: Mapping[str, Any]
+    js: JetStreamApi, stream: str, spec: ConsumerSpec, where: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], bool]:
     """Create the consumer; or, if somebody was faster, see whether theirs will do."""
     try:
@@ -138,7 +136,7 @@ async def _create(
 
 
 async def _bind(
-    js: "JetStream", stream: str, spec: ConsumerSpec, inbox: Inbox
+    js: JetStreamApi, stream: str, spec: ConsumerSpec, inbox: Inbox
 ) -> tuple[Mapping[str, Any], bool]:
     """Have the inbox subscribed to the consumer's deliver subject, and the consumer there."""
     group = spec.queue or ""

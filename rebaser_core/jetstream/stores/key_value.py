@@ -1,16 +1,14 @@
 """Keys and values in a bucket, as every NATS client stores them (ADR-8, ADR-19)."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
+from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.config_diff import Drift
 from rebaser_core.jetstream.consumers.message_reader import AsyncCloseable
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.jetstream.errors import KeyNotFound, WrongLastSequence
 from rebaser_core.jetstream.stores.key_value_entry import DELETE, OPERATION, PURGE, KeyValueEntry
-
-if TYPE_CHECKING:
-    from rebaser_core.jetstream.api import JetStream
 
 _ROLLUP: Final = {"Nats-Rollup": "sub"}
 
@@ -22,7 +20,7 @@ class KeyValue:
     cancelled; whether a write was done is then unknown.
     """
 
-    def __init__(self, js: "JetStream", bucket: str) -> None:
+    def __init__(self, js: JetStreamApi, bucket: str) -> None:
         self._js = js
         self._bucket = bucket
         self._stream = f"KV_{bucket}"
@@ -147,7 +145,7 @@ class KeyValueWatch(AsyncCloseable):
     """
 
     def __init__(
-        self, js: "JetStream", bucket: str, pattern: str, *, headers_only: bool = False
+        self, js: JetStreamApi, bucket: str, pattern: str, *, headers_only: bool = False
     ) -> None:
         self._bucket = bucket
         self._caught_up = False

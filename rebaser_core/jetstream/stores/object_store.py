@@ -8,9 +8,10 @@ import contextlib
 import hashlib
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rebaser_core.jetstream import deadlines
+from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.config_diff import Drift
 from rebaser_core.jetstream.consumers.message_reader import best_effort
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
@@ -22,9 +23,6 @@ from rebaser_core.jetstream.errors import (
     ObjectTooLarge,
 )
 from rebaser_core.jetstream.stores.object_info import CHUNK_SIZE, ObjectInfo, meta_subject
-
-if TYPE_CHECKING:
-    from rebaser_core.jetstream.api import JetStream
 
 GET_TIMEOUT: Final = 30.0  # seconds
 _MISSING_AFTER: Final = 1.0  # seconds without a chunk, after which the leader is asked for it
@@ -39,7 +37,7 @@ class ObjectStore:
     Links, which other clients can make, are not followed.
     """
 
-    def __init__(self, js: "JetStream", bucket: str) -> None:
+    def __init__(self, js: JetStreamApi, bucket: str) -> None:
         self._js = js
         self._bucket = bucket
         self._stream = f"OBJ_{bucket}"
