@@ -9,16 +9,7 @@ from collections import defaultdict
 from tests.helpers.product import MODULES
 
 SHARED_CLASS_NAMES = {
-    "Closing",
-    "Computed",
-    "Entry",
-    "Kind",
     "Known",
-    "Reader",
-    "Refused",
-    "Status",
-    "TooLarge",
-    "Unreachable",
 }
 """Names of public classes that more than one module defines."""
 
