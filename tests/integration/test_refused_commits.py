@@ -47,6 +47,7 @@ async def test_of_lines_sent_ahead_only_the_refused_one_is_not_applied(
     assert [str(each.id) for each in lines if each.outcome is RequestOutcome.DEAD] == [culprit]
     assert len(await deployment.dead_letters(change_set)) == 1
     assert len(daemon.said("request failed")) == 2
+    assert daemon.said("NATS failed") == []  # which would be waited for without an end
     total = (await deployment.graph(change_set)).values[values.total].value
     assert total == BEFORE - 1 + BEHIND - 1
 

@@ -8,6 +8,8 @@ import pytest
 from rebaser_core import codecs
 from rebaser_core.decode_cost import FACTOR, FREE, SMALL, require_affordable
 from rebaser_core.errors import CostlyMessage
+from rebaser_core.messages import EnqueueUpdatesRequest, UpdatesBatch
+from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION
 
 MANY = 3_000_000  # octets
 
@@ -58,6 +60,17 @@ UPDATES = [
 def test_dense_payloads_are_refused(content_type, payload):
     with pytest.raises(CostlyMessage, match="smaller batches"):
         require_affordable(content_type, payload)
+
+
+@pytest.mark.parametrize(("content_type", "payload"), [PAYLOADS[0], PAYLOADS[-1]])
+def test_what_clients_send_is_looked_at_before_it_is_decoded(content_type, payload):
+    """A request, and a batch that lies beside it."""
+    headers = {CONTENT_TYPE: content_type, MESSAGE_VERSION: "1"}
+
+    with pytest.raises(CostlyMessage):
+        EnqueueUpdatesRequest.decode({**headers, MESSAGE_TYPE: EnqueueUpdatesRequest.name}, payload)
+    with pytest.raises(CostlyMessage):
+        UpdatesBatch.decode_stored(payload, from_client=True)
 
 
 @pytest.mark.parametrize(("content_type", "payload"), CHEAP)
