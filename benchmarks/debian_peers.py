@@ -11,7 +11,7 @@ from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.functions.runtimes import resolve
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.unit_result import decode_result
-from rebaser_server.demo.graph import load
+from rebaser_server.demo.graph import load_packages
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
 
@@ -23,7 +23,7 @@ class Debian:
 
     def __init__(self, slots: int) -> None:
         graph = Graph()
-        rebase(graph, 1, TypeAdapter(list[Update]).validate_python(load().updates()))
+        rebase(graph, 1, TypeAdapter(list[Update]).validate_python(load_packages().updates()))
         self.blobs = plan(graph, slots).units
         self._sources: dict[str, Any] = {}
         self._calls: dict[str, Call] = {}

@@ -14,7 +14,7 @@ from benchmarks.embedded import Rebaser, running
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table
 from benchmarks.trace import PHASES
-from rebaser_server.demo.graph import Packages, load
+from rebaser_server.demo.graph import Packages, load_packages
 
 AS_IT_IS, ALONE = "others pending", "no other pending"
 """With other fixes pending most values come out unchanged, and what depends on them is left."""
@@ -23,7 +23,7 @@ AS_IT_IS, ALONE = "others pending", "no other pending"
 async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Table]:
     """One change set that holds the graph, in two states of it."""
     say("dvu: read the packages")
-    packages = load()
+    packages = load_packages()
     dependents = debian.Dependents(packages)
     names = [dependents.nearest(count) for count in sizes.affected]
     if not sizes.whole_graph:

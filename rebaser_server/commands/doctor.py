@@ -44,7 +44,7 @@ async def examine(settings: "Settings", arguments: argparse.Namespace) -> int:
     """Check the deployment, repair it if asked to, and print what was found."""
     from rebaser_core.jetstream import connected
     from rebaser_server.commands.render.output import show
-    from rebaser_server.doctor.checks import Examination, repaired
+    from rebaser_server.doctor.checks import Examination, repair
     from rebaser_server.service.composition import assets_of
     from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 
@@ -57,7 +57,7 @@ async def examine(settings: "Settings", arguments: argparse.Namespace) -> int:
         )
         findings = [finding async for finding in examination.findings()]
         if arguments.repair:
-            findings = [await repaired(finding) for finding in findings]
+            findings = [await repair(finding) for finding in findings]
     rows = [{**finding.plain(), "done": _remedy(finding)} for finding in findings]
     show(rows, _HEADINGS, as_json=arguments.json, nothing="nothing found: all is well")
     problems = [finding for finding in findings if finding.matters]

@@ -1,1 +1,4 @@
-"""`rebaser demo`: which packages of Debian are exposed to a security fix, on the real thing."""
+"""`rebaser demo`: which Debian packages does one security fix reach? With real NATS and Spark.
+
+`commands` imports it. Begin with `run.py`.
+"""

@@ -138,7 +138,7 @@ class Packages:
         return cycles
 
 
-def load() -> Packages:
+def load_packages() -> Packages:
     """Read the packages that ship with Rebaser; the README beside them says where they are from."""
     data = importlib.resources.files(__package__) / "data" / "debian_bookworm.parquet"
     with data.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What the demo found, for people and for programs."""
+"""The result of the demo, for people and for programs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Report:
     """Step → how long it took. Printed as they are, so named for a reader and in order."""
 
     def as_json(self) -> dict[str, Any]:
-        """Give the object that `--json` prints, whose keys programs rely on."""
+        """The object that `--json` prints; programs rely on its keys."""
         return {
             "packages": self.packages,
             "exposed_before": self.exposed_before,
@@ -79,7 +79,7 @@ class Report:
         }
 
     def show(self) -> None:
-        """Tell it to someone who meets Rebaser for the first time."""
+        """Print it for a person who is new to Rebaser."""
         self._say(QUESTION)
         self._say(ANSWER)
         if not self.pending:
@@ -90,7 +90,7 @@ class Report:
         self._times().show()
 
     def _say(self, text: str) -> None:
-        """Say it with the facts, and an empty line."""
+        """Print the text, filled in, and an empty line."""
         say(*text.format_map(vars(self)).splitlines(), "")
 
     def _histogram(self, bar: str) -> Table:
@@ -99,9 +99,7 @@ class Report:
         table = _table("hops", "at first", "", "once fixed", "")
         for hops in sorted(before.keys() | after.keys()):
             first, second = before.get(hops, 0), after.get(hops, 0)
-            bars = [
-                bar * -(-BAR * count // most) for count in (first, second)
-            ]  # never none of some
+            bars = [bar * -(-BAR * count // most) for count in (first, second)]  # at least one mark
             table.add(str(hops), f"{first:,}", bars[0], f"{second:,}", bars[1])
         table.add_section()
         first, second = self.exposed_before, self.exposed_after

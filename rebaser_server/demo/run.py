@@ -1,4 +1,4 @@
-"""`rebaser demo`: the main job on real input, through real streams, daemon and Spark."""
+"""`rebaser demo`: compute and recompute real input with a daemon, NATS and Spark."""
 
 import asyncio
 import tempfile
@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.errors import RebaserError
-from rebaser_server.demo.graph import Packages, UnknownPackage, load
+from rebaser_server.demo.client import DemoClient, demo_client
+from rebaser_server.demo.graph import Packages, UnknownPackage, load_packages
 from rebaser_server.demo.report import Report, histogram
-from rebaser_server.demo.visitor import Visitor, visiting
 from rebaser_server.runtime.concurrency import Shutdown, on_signals
 from rebaser_server.service import daemon
 from rebaser_server.service.dev_server import settings_in_directory
@@ -24,13 +24,13 @@ from rebaser_server.values.graph import Graph
 
 
 class DemoFailed(RebaserError):
-    """The demo cannot be run, or came out wrong."""
+    """The demo cannot run."""
 
 
 async def demo(settings: Settings, package: str, *, as_json: bool) -> None:
     """Load all packages as a change set, recompute, fix `package`, recompute; print the answer.
 
-    All data is in a directory of its own, which is gone afterwards.
+    All data is in a temporary directory.
 
     Raises:
         DemoFailed: there is no such package, or a request was refused.
@@ -54,7 +54,7 @@ async def demo(settings: Settings, package: str, *, as_json: bool) -> None:
 
 
 def _packages(package: str) -> Packages:
-    packages = load()
+    packages = load_packages()
     try:
         packages.own_id(package)
     except UnknownPackage as error:
@@ -68,29 +68,29 @@ async def _beside_daemon(
     async with asyncio.TaskGroup() as group:
         group.create_task(daemon.run(settings, shutdown))
         try:
-            async with shutdown.interrupts(), visiting(settings) as visitor:
-                return await _report(visitor, packages, package, steps)
+            async with shutdown.interrupts(), demo_client(settings) as client:
+                return await _report(client, packages, package, steps)
         finally:
             shutdown.set()
 
 
-async def _report(visitor: Visitor, packages: Packages, package: str, steps: "Steps") -> Report:
+async def _report(client: DemoClient, packages: Packages, package: str, steps: "Steps") -> Report:
     with steps.step("send them as one batch"):
-        answer = await visitor.enqueue(packages.updates())
+        answer = await client.enqueue(packages.updates())
     with steps.step("apply the batch"):
         await answer
     with steps.step("recompute all values"):
-        first = await visitor.dvu_finished(steps.progress)
+        first = await client.dvu_finished(steps.progress)
     with steps.step("read the values"):
-        before = _distances(await visitor.graph(), packages)
+        before = _distances(await client.graph(), packages)
     with steps.step(f"fix {package}"):
         fix = {"setValue": {"valueId": packages.own_id(package), "value": False}}
-        await (await visitor.enqueue([fix]))
+        await (await client.enqueue([fix]))
     pending = packages.is_pending(package)
     with steps.step("recompute what depends on it"):
-        second = await visitor.dvu_finished(steps.progress) if pending else _NOTHING
+        second = await client.dvu_finished(steps.progress) if pending else _NOTHING
     with steps.step("read the values again"):
-        graph = await visitor.graph()
+        graph = await client.graph()
         after = _distances(graph, packages)
     return Report(
         package=package,
@@ -122,7 +122,7 @@ def _exposed(graph: Graph, packages: Packages) -> int:
 
 
 class Steps:
-    """What the demo is doing, told on the way, and how long each step took."""
+    """Prints the steps of the demo, and how long each took."""
 
     def __init__(self) -> None:
         self._console = console(stderr=True)
@@ -140,7 +140,7 @@ class Steps:
         self._console.print(cell("✓", "green"), cell(name), took)
 
     def progress(self, activity: ActivityV1) -> None:
-        """Tell of a DVU's progress beside the name of the step."""
+        """Show the progress of an update beside the name of the step."""
         details: dict[str, Any] = activity.details
         if activity.kind is ActivityKind.DVU_PROGRESS:
             self._status.update(cell(f"recompute: {details['done']:,} of {details['of']:,} values"))

@@ -1,1 +1,4 @@
-"""Whether a deployment is well, what is wrong with it, and mending what is safe."""
+"""Checks of a deployment: what is wrong with it, and repairs that are safe at any time.
+
+`commands` imports it. Begin with `checks.py`.
+"""

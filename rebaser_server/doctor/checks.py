@@ -1,4 +1,4 @@
-"""All checks of a deployment, one after the other, and repair of what they find."""
+"""All checks of a deployment, one after the other, and the repair of a finding."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from rebaser_server.cluster.provisioning import Assets
 from rebaser_server.commit_log.garbage_collection import Collector, Garbage
 from rebaser_server.doctor import queue_checks
 from rebaser_server.doctor.findings import Finding, Severity
-from rebaser_server.doctor.history_checks import histories
+from rebaser_server.doctor.history_checks import check_histories
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.queries.cached_state import archive_of
 from rebaser_server.settings.settings import Settings
@@ -20,20 +20,20 @@ from rebaser_server.store.orphan_files import OrphanFiles
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What is looked at, and how closely."""
+    """A run of all checks."""
 
     assets: Assets
     settings: Settings
     sample: int | None
-    """Change sets that are looked at; None for all."""
+    """Number of change sets to check; None for all."""
     deep: bool
 
     async def findings(self) -> AsyncIterator[Finding]:
-        """Everything found, by check. Changes nothing."""
+        """All findings, check by check. Changes nothing."""
         async for finding in queue_checks.configuration(self.assets):
             yield finding
         for check in (
-            queue_checks.work,
+            queue_checks.missing_tasks,
             queue_checks.strays,
             queue_checks.dead_letters,
             self._garbage,
@@ -42,26 +42,26 @@ class Examination:
                 async for finding in check(self.assets):
                     yield finding
             except (RebaserError, JetStreamError, OSError) as error:
-                yield _not_done(check.__name__.strip("_"), error)
+                yield _not_done(check.__name__.strip("_").replace("_", " "), error)
         try:
             change_sets = await self._change_sets()
         except StreamNotFound as error:
             yield _not_done("history", error)
             return
         archives = [archive_of(self.assets.js, self.settings, c) for c in change_sets]
-        async for finding in histories(archives, self.sample, deep=self.deep):
+        async for finding in check_histories(archives, self.sample, deep=self.deep):
             yield finding
 
     async def _change_sets(self) -> list[ChangeSet]:
-        """Each that has a log."""
-        found = []
+        """The change sets that have a commit log."""
+        change_sets = []
         stream = self.assets.subjects.commits_stream
         for subject in await self.assets.js.stream_subjects(stream):
             try:
-                found.append(self.assets.subjects.parse_change_set(subject))
+                change_sets.append(self.assets.subjects.parse_change_set(subject))
             except UnknownSubject:
-                continue  # found as a stray
-        return sorted(found)
+                continue  # `strays` reports it
+        return sorted(change_sets)
 
     async def _garbage(self, assets: Assets) -> AsyncIterator[Finding]:
         store = self.settings.store
@@ -82,19 +82,17 @@ class Examination:
                 yield Finding(
                     "garbage",
                     where,
-                    f"{count} {kind} that nothing refers to",
+                    f"{count} {kind} without a reference",
                     repair=partial(collector.remove, part),
                 )
 
 
 def _not_done(check: str, error: Exception) -> Finding:
-    return Finding(
-        check, "", f"could not be looked at: {error}", Severity.ERROR, remedy="see above"
-    )
+    return Finding(check, "", f"check failed: {error}", Severity.ERROR, remedy="see above")
 
 
-async def repaired(finding: Finding) -> Finding:
-    """The finding once it was mended, or as it was if that could not be done."""
+async def repair(finding: Finding) -> Finding:
+    """Repair what the finding describes; the finding with the outcome."""
     if finding.repair is None:
         return finding
     try:

@@ -1,4 +1,4 @@
-"""What a check found, how bad that is, and what can be done about it."""
+"""A finding of a check: what is wrong, how bad it is, and how to repair it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -7,27 +7,27 @@ from typing import Any
 
 
 class Severity(StrEnum):
-    """How much somebody has to care."""
+    """How urgent a finding is."""
 
-    NOTE = "note"  # worth knowing; nothing is wrong
-    WARNING = "warning"  # mends itself in time, or costs only room; can be mended now
-    ERROR = "error"  # work is lost or stands still until somebody does something
+    NOTE = "note"  # information; nothing is wrong
+    WARNING = "warning"  # repairs itself in time, or only costs space; can be repaired now
+    ERROR = "error"  # work is lost, or stands still until a person acts
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be."""
+    """Something that differs from what it must be."""
 
     check: str
-    """The name of the check, constant."""
+    """The name of the check; programs rely on it."""
     where: str
-    """The stream, change set or store it is about."""
+    """The stream, change set or store that it concerns."""
     what: str
     severity: Severity = Severity.WARNING
     remedy: str = ""
-    """What to do, for people; empty where `repair` does it."""
+    """What a person should do; empty if `repair` does it."""
     repair: Callable[[], Awaitable[None]] | None = None
-    """Mends it, safely at any time; None if only a person can."""
+    """Repairs it, safely at any time; None if that needs a person."""
     repaired: bool = False
 
     @property

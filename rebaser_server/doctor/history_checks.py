@@ -1,4 +1,4 @@
-"""Whether what the store and the log say of each change set fits together."""
+"""Checks that the store and the commit log of each change set fit together."""
 
 import asyncio
 import random
@@ -16,12 +16,12 @@ from rebaser_server.store.table_schema import rows_of
 from rebaser_server.values.graph import Graph
 
 
-async def histories(
+async def check_histories(
     archives: list[Archive], sample: int | None, *, deep: bool
 ) -> AsyncIterator[Finding]:
-    """What is wrong with the change sets, or with `sample` of them chosen by chance.
+    """Check the change sets, or `sample` of them chosen at random.
 
-    `deep`: see also that a checkpoint says what the log made of the one before it.
+    `deep`: also compare a checkpoint with a replay of the log from the one before it.
     """
     chosen = archives
     if sample is not None and sample < len(archives):
@@ -29,22 +29,22 @@ async def histories(
         yield Finding(
             "history",
             "store and log",
-            f"{sample} of {len(archives)} change sets looked at; --all looks at each",
+            f"{sample} of {len(archives)} change sets checked; --all checks each",
             Severity.NOTE,
         )
     for archive in chosen:
         try:
-            finding = await history(archive, deep=deep)
-        except RebaserError as error:  # not one line of its log can be read
+            finding = await check_history(archive, deep=deep)
+        except RebaserError as error:  # no commit of its log can be read
             finding = _broken(archive, error)
         if finding is not None:
             yield finding
 
 
-async def history(archive: Archive, *, deep: bool) -> Finding | None:
-    """What is wrong with one change set, if anything; of a deleted one there is nothing left."""
-    _, line = await archive.log.last()
-    if line is not None and line.head.deleted:
+async def check_history(archive: Archive, *, deep: bool) -> Finding | None:
+    """The finding about one change set, if there is one; a deleted change set has no data."""
+    _, commit = await archive.log.last()
+    if commit is not None and commit.head.deleted:
         return None
     try:
         present = await archive.restored()
@@ -64,7 +64,7 @@ async def history(archive: Archive, *, deep: bool) -> Finding | None:
                 last,
                 dry_run=True,
             )
-        repair = None if found is None else partial(_revive, archive, begins, last)
+        repair = None if found is None else partial(_roll_back, archive, begins, last)
         return replace(broken, repair=repair)
     return None
 
@@ -79,7 +79,7 @@ def _broken(archive: Archive, error: Exception) -> Finding:
     )
 
 
-async def _revive(archive: Archive, begins: int, last: int) -> None:
+async def _roll_back(archive: Archive, begins: int, last: int) -> None:
     await asyncio.to_thread(
         roll_back_to_sound, archive.checkpoints, archive.change_set, begins, last
     )
@@ -87,10 +87,10 @@ async def _revive(archive: Archive, begins: int, last: int) -> None:
 
 
 async def _compared(archive: Archive, older: int, checkpoint: int) -> Finding | None:
-    """The last checkpoint beside what the log makes of the one before it."""
+    """Compare the last checkpoint with a replay of the log from the one before it."""
     try:
         made = await archive.restored(older)
-    except NotRetained:  # purged meanwhile
+    except NotRetained:  # purged since
         return None
     await archive.catch_up(made, checkpoint)
     saved = await archive.restored(checkpoint)
@@ -99,9 +99,9 @@ async def _compared(archive: Archive, older: int, checkpoint: int) -> Finding | 
     return Finding(
         "history",
         str(archive.change_set),
-        f"the checkpoint of commit {checkpoint} is not what the log makes of that of {older}",
+        f"the checkpoint of commit {checkpoint} differs from a replay of the log from {older}",
         Severity.ERROR,
-        remedy="keep both, and report it: this must not happen",
+        remedy="keep both checkpoints, and report this as a bug",
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether streams, consumer and bucket are as they must be, and whether all work has a task."""
+"""Checks of the streams and their configuration, and that all work has a task."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
@@ -17,13 +17,13 @@ from rebaser_server.doctor.findings import Finding, Severity
 
 
 async def configuration(assets: Assets) -> AsyncIterator[Finding]:
-    """Streams, consumer and bucket that differ from what they must be, or are not there."""
+    """Streams, consumer and bucket that are missing or configured differently."""
     for drift in await assets.differences():
         missing = drift.field == "existence"
         yield Finding(
             "configuration",
             drift.name,
-            "is not there"
+            "is missing"
             if missing
             else f"{drift.field} is {drift.actual!r}, not {drift.expected!r}",
             Severity.ERROR,
@@ -31,8 +31,8 @@ async def configuration(assets: Assets) -> AsyncIterator[Finding]:
         )
 
 
-async def work(assets: Assets) -> AsyncIterator[Finding]:
-    """Requests and due updates that nobody has a task for, and tasks for nothing."""
+async def missing_tasks(assets: Assets) -> AsyncIterator[Finding]:
+    """Change sets with requests or due updates but without a task, and tasks without work."""
     names = assets.subjects
     tasks = await _named(assets, names.tasks_stream)
     requests = await _named(assets, names.requests_stream)
@@ -46,21 +46,21 @@ async def work(assets: Assets) -> AsyncIterator[Finding]:
         yield Finding("tasks", str(change_set), f"has {what} and no task", repair=repair)
     if paused:
         what = f"paused: {', '.join(scope.key for scope in sorted(paused, key=str))}"
-        remedy = "`rebaser pauses` says by whom; `rebaser resume` takes it back"
+        remedy = "`rebaser pauses` shows by whom; `rebaser resume` ends a pause"
         yield Finding("pauses", "deployment", what, Severity.NOTE, remedy=remedy)
     idle = tasks - requests - due
     if idle:
-        what = f"{len(idle)} tasks of change sets with nothing to do, as in the quiet period"
+        what = f"{len(idle)} tasks of change sets without work, as in the quiet period"
         yield Finding("tasks", names.tasks_stream, what, Severity.NOTE)
 
 
 async def _named(assets: Assets, stream: str) -> set[ChangeSet]:
-    """Change sets that the stream has a message of."""
+    """Change sets that have a message in the stream."""
     return _change_sets(assets, await assets.js.stream_subjects(stream))
 
 
 async def _due(assets: Assets) -> set[ChangeSet]:
-    """Change sets whose last line says that an update is due: a header of each one known."""
+    """Change sets whose last commit has the header of an unfinished update."""
     subjects = []
     reader = ordered_reader(assets.js)(
         assets.js,
@@ -69,27 +69,27 @@ async def _due(assets: Assets) -> set[ChangeSet]:
         headers_only=True,
     )
     async with reader:
-        while (line := await reader.next(idle_timeout=0)) is not None:
-            if DVU_DUE in line.headers:
-                subjects.append(line.subject)
+        while (commit := await reader.next(idle_timeout=0)) is not None:
+            if DVU_DUE in commit.headers:
+                subjects.append(commit.subject)
     return _change_sets(assets, subjects)
 
 
 def _change_sets(assets: Assets, subjects: Iterable[str]) -> set[ChangeSet]:
     found = set()
     for subject in subjects:
-        with suppress(UnknownSubject):  # found as a stray
+        with suppress(UnknownSubject):  # `strays` reports it
             found.add(assets.subjects.parse_change_set(subject))
     return found
 
 
 async def _make_task(assets: Assets, change_set: ChangeSet) -> None:
     if not await ensure_task(assets.js, assets.subjects, change_set):
-        raise NatsUnreachable("the task is not confirmed")
+        raise NatsUnreachable("NATS did not confirm the task")
 
 
 async def strays(assets: Assets) -> AsyncIterator[Finding]:
-    """Messages whose subject names no change set: no Rebaser ever takes them."""
+    """Messages whose subject does not name a change set: no Rebaser takes them."""
     names = assets.subjects
     streams = (
         names.requests_stream,
@@ -109,14 +109,14 @@ async def strays(assets: Assets) -> AsyncIterator[Finding]:
                     stream,
                     f"{count} messages: {error}",
                     Severity.ERROR,
-                    remedy=f"look who publishes them, then `nats stream purge {stream} "
+                    remedy=f"find the publisher, then `nats stream purge {stream} "
                     f"--subject '{subject}'`",
                 )
 
 
 async def dead_letters(assets: Assets) -> AsyncIterator[Finding]:
-    """How many requests are dead."""
+    """The number of dead letters."""
     stream = assets.subjects.dead_letters_stream
     count = (await assets.js.stream_info(stream))["state"]["messages"]
     if count:
-        yield Finding("dead letters", stream, f"{count} requests are dead", Severity.NOTE)
+        yield Finding("dead letters", stream, f"{count} dead letters", Severity.NOTE)

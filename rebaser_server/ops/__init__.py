@@ -1,1 +1,4 @@
-"""How a running Rebaser is looked at: health, metrics, settings in force, and a page for people."""
+"""The HTTP endpoint of a running Rebaser: health, metrics, settings in force, and a page.
+
+`service` imports it, and containers run `probe`. Begin with `endpoint.py`.
+"""

@@ -1,4 +1,4 @@
-"""Who may look at the ops endpoint: who has the token, or where there is none, who is here."""
+"""Access to the ops endpoint: by token or, without one, from this machine only."""
 
 import hmac
 import ipaddress
@@ -13,19 +13,18 @@ from rebaser_server.settings.access import OpsSettings
 
 _COOKIE: Final = "rebaser-ops"
 _OPEN: Final = ("/healthz", "/readyz")
-"""Answered without the token: probes have none, and learn nothing but yes or no and why."""
+"""Paths that need no token: probes have none, and learn only yes or no and the reason."""
 
-_HOW: Final = (
-    "this endpoint asks for a token: send `Authorization: Bearer …`, "
-    "or open /?token=… in a browser\n"
+_UNAUTHORIZED: Final = (
+    "A token is required: send `Authorization: Bearer …`, or open /?token=… in a browser.\n"
 )
-_ELSEWHERE: Final = "this endpoint is asked by the name localhost, or by an address\n"
+_FORBIDDEN_HOST: Final = "Forbidden host: use localhost or an IP address.\n"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Guard:
-    """Lets a request through, or says what is missing."""
+    """Admits a request to the endpoint, or answers with the reason for a refusal."""
 
     def __init__(self, ops: OpsSettings) -> None:
         self._token = ops.token.get_secret_value() if ops.token else None
@@ -33,11 +32,11 @@ class Guard:
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody may look who can reach it from another machine."""
+        """Whether other machines reach the endpoint without a token."""
         return self._token is None and not self._local
 
     def middleware(self) -> Any:
-        """As aiohttp wants it."""
+        """The middleware for aiohttp."""
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -49,26 +48,26 @@ class Guard:
         if request.path in _OPEN:
             return None
         if self._token is None:
-            return self._unless_here(request)
+            return self._unless_local(request)
         if _same(request.query.get("token"), self._token):
-            # So a browser need not send a header: the token leaves the address bar.
+            # The browser gets a cookie, and the token disappears from the address bar.
             home = web.HTTPSeeOther(request.path)
             home.set_cookie(
                 _COOKIE, self._token, httponly=True, samesite="Strict", secure=request.secure
             )
             raise home
         kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
-        given = bearer if kind.lower() == "bearer" else request.cookies.get(_COOKIE)
-        if _same(given, self._token):
+        token = bearer if kind.lower() == "bearer" else request.cookies.get(_COOKIE)
+        if _same(token, self._token):
             return None
-        return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"}, text=_HOW)
+        return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"}, text=_UNAUTHORIZED)
 
-    def _unless_here(self, request: web.Request) -> web.Response | None:
-        """A page in the user's browser may have its own name lead to this machine."""
+    def _unless_local(self, request: web.Request) -> web.Response | None:
+        """Refuse foreign host names: a hostile page's name may resolve to this machine."""
         name = (request.url.host or "").strip("[]")
         if not self._local or _is_loopback(name):
             return None
-        return web.Response(status=403, text=_ELSEWHERE)
+        return web.Response(status=403, text=_FORBIDDEN_HOST)
 
 
 def _is_loopback(host: str) -> bool:
@@ -78,14 +77,14 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _same(given: str | None, token: str) -> bool:
-    return given is not None and hmac.compare_digest(
-        given.encode("utf-8", "surrogateescape"), token.encode()
+def _same(sent: str | None, token: str) -> bool:
+    return sent is not None and hmac.compare_digest(
+        sent.encode("utf-8", "surrogateescape"), token.encode()
     )
 
 
 def tls_of(ops: OpsSettings) -> ssl.SSLContext | None:
-    """What to listen with, if with TLS.
+    """The TLS context of the settings; None without TLS.
 
     Raises:
         OpsNotStarted: certificate or key cannot be read.

@@ -1,7 +1,7 @@
-"""What every Rebaser of the deployment says of itself, asked for over plain NATS.
+"""The status of every Rebaser of the deployment, requested over plain NATS.
 
-An empty question is answered with a report; one that names a change set, with the sketch of
-its latest update there, if any.
+An empty request gets a report. A request with a change set gets the sketch of its latest update
+in that Rebaser, if there is one.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from rebaser_core.jetstream import deadlines
 from rebaser_core.subjects import Subjects
 from rebaser_server.runtime.containment import contained
 
-PATIENCE: Final = 0.3  # seconds for all answers
+TIMEOUT: Final = 0.3  # seconds for all replies
 MOST_OCTETS: Final = 200_000
-"""Of one answer; a longer one is somebody else's."""
+"""Octets of one reply; a longer one is not a Rebaser's."""
 
 Report = dict[str, Any]
 
 
-class Witness(Protocol):
-    """Knows what this Rebaser has to say."""
+class StatusSource(Protocol):
+    """The status of this Rebaser."""
 
     def own(self) -> Report: ...
 
@@ -35,66 +35,68 @@ class Witness(Protocol):
 
 
 class Peers:
-    """Answers for this one and asks all, this one among them."""
+    """Replies with this Rebaser's status, and requests that of all Rebasers."""
 
-    def __init__(self, nc: Client, subjects: Subjects, witness: Witness) -> None:
+    def __init__(self, nc: Client, subjects: Subjects, source: StatusSource) -> None:
         self._nc = nc
         self._subject = subjects.join("rebaser.status")
-        self._witness = witness
+        self._source = source
 
     @asynccontextmanager
-    async def answered(self) -> AsyncIterator[None]:
-        """Answer the others' questions for as long as the body runs."""
-        subscription = await self._nc.subscribe(self._subject, cb=self._answer)
+    async def serving(self) -> AsyncIterator[None]:
+        """Reply to requests for as long as the body runs."""
+        subscription = await self._nc.subscribe(self._subject, cb=self._reply)
         try:
             yield
         finally:
             with suppress(nats.errors.Error):
                 await subscription.unsubscribe()
 
-    async def _answer(self, question: Msg) -> None:
-        if question.reply:
+    async def _reply(self, request: Msg) -> None:
+        if request.reply:
             with suppress(nats.errors.Error, OSError, ValueError):
-                answer = json.dumps(self._say(question.data))
-                await self._nc.publish(question.reply, answer.encode())
+                reply = json.dumps(self._status(request.data))
+                await self._nc.publish(request.reply, reply.encode())
 
-    def _say(self, question: bytes) -> Report:
-        if not question:
-            return self._witness.own()
-        workspace, _, change_set = question.decode().partition(".")
-        named = ChangeSet(WorkspaceId.from_str(workspace), ChangeSetId.from_str(change_set))
-        return {"sketch": self._witness.sketch(named)}
+    def _status(self, request: bytes) -> Report:
+        if not request:
+            return self._source.own()
+        workspace, _, change_set = request.decode().partition(".")
+        change_set_key = ChangeSet(
+            WorkspaceId.from_str(workspace), ChangeSetId.from_str(change_set)
+        )
+        return {"sketch": self._source.sketch(change_set_key)}
 
     async def reports(self, expected: int) -> list[Report]:
-        """Those of `expected` Rebasers, or of those that answer in time, in stable order."""
-        reports = await self._ask(b"", expected)
+        """Reports of `expected` Rebasers, or of those that reply in time, in stable order."""
+        reports = await self._request_all(b"", expected)
         return sorted(reports, key=lambda report: str(report.get("instance", "")))
 
     async def sketch(self, change_set: ChangeSet, expected: int) -> Report | None:
-        """Of the change set's latest update, wherever that is or was."""
-        question = f"{change_set.workspace_id}.{change_set.change_set_id}".encode()
-        answers = await self._ask(question, expected)
+        """The sketch of the change set's latest update in any Rebaser."""
+        request = f"{change_set.workspace_id}.{change_set.change_set_id}".encode()
+        answers = await self._request_all(request, expected)
         sketches: list[Report] = [answer["sketch"] for answer in answers if answer.get("sketch")]
         return max(sketches, key=lambda sketch: str(sketch.get("began")), default=None)
 
-    async def _ask(self, question: bytes, expected: int) -> list[Report]:
+    async def _request_all(self, request: bytes, expected: int) -> list[Report]:
         inbox = self._nc.new_inbox()
         answers: list[Report] = []
         enough = asyncio.Event()
 
-        async def take(answer: Msg) -> None:
+        async def receive(answer: Msg) -> None:
             if len(answer.data) <= MOST_OCTETS:
                 with contained("announcement"):
-                    said = json.loads(answer.data)
-                    answers.append(dict(said.items()))
+                    report = json.loads(answer.data)
+                    answers.append(dict(report.items()))
             if len(answers) >= expected:
                 enough.set()
 
-        subscription = await self._nc.subscribe(inbox, cb=take)
+        subscription = await self._nc.subscribe(inbox, cb=receive)
         try:
-            await self._nc.publish(self._subject, question, reply=inbox)
+            await self._nc.publish(self._subject, request, reply=inbox)
             with suppress(TimeoutError):
-                async with deadlines.within(PATIENCE):
+                async with deadlines.within(TIMEOUT):
                     await enough.wait()
         finally:
             await subscription.unsubscribe()

@@ -1,4 +1,4 @@
-"""The live parts of a Rebaser that the endpoint looks at."""
+"""The live parts of a Rebaser that the endpoint reads."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,16 @@ from nats.aio.client import Client
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Members
 from rebaser_server.cluster.slot_pool import Slots
-from rebaser_server.ops.health import Pulse
+from rebaser_server.ops.health import HealthMonitor
 from rebaser_server.ops.queues import QueueWatch
-from rebaser_server.ops.status import Status
+from rebaser_server.ops.status import DeploymentStatus
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.telemetry.work_stats import WorkStats
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """Looked at, never changed."""
+class OpsContext:
+    """Read by the endpoint, which changes nothing in them."""
 
     nc: Client
     subjects: Subjects
@@ -25,5 +25,5 @@ class Watched:
     slots: Slots
     members: Members
     queues: QueueWatch
-    pulse: Pulse
-    status: Status
+    health: HealthMonitor
+    status: DeploymentStatus

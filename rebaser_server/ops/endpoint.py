@@ -16,7 +16,7 @@ from rebaser_core.jetstream import JetStreamError
 from rebaser_server.errors import OpsNotStarted
 from rebaser_server.ops.auth import Guard, Handler, tls_of
 from rebaser_server.ops.cluster_status import Peers
-from rebaser_server.ops.context import Watched
+from rebaser_server.ops.context import OpsContext
 from rebaser_server.ops.exposition import CONTENT_TYPE, exposition
 from rebaser_server.ops.health import Health
 from rebaser_server.settings.access import OpsSettings
@@ -26,7 +26,7 @@ log: Final = structlog.get_logger()
 
 DEFAULT_PORT: Final = 7380
 EVENT_EVERY: Final = 1.0  # seconds between two states of the page
-_REMEDY: Final = "set REBASER_OPS__TOKEN, or let only those reach it who may look"
+_REMEDY: Final = "set REBASER_OPS__TOKEN, or restrict the network access to it"
 _STATIC: Final = {
     "/": "index.html",
     **{f"/{name}": name for name in ("page.js", "cells.js", "drawing.js", "page.css")},
@@ -42,17 +42,17 @@ _HEADERS: Final = {
 
 
 class Endpoint:
-    """Serves what `watched` shows."""
+    """Serves health, metrics, settings and status of `context` over HTTP."""
 
-    def __init__(self, settings: Settings, watched: Watched) -> None:
+    def __init__(self, settings: Settings, context: OpsContext) -> None:
         self._settings = settings
-        self._watched = watched
-        self._peers = Peers(watched.nc, watched.subjects, watched.status)
+        self._context = context
+        self._peers = Peers(context.nc, context.subjects, context.status)
         self._guard = Guard(settings.ops)
 
     @asynccontextmanager
-    async def served(self) -> AsyncIterator[str]:
-        """Answer for as long as the body runs; the URL.
+    async def serving(self) -> AsyncIterator[str]:
+        """Serve for as long as the body runs; yields the URL.
 
         Raises:
             OpsNotStarted: the port is taken, or the certificate cannot be read.
@@ -72,7 +72,7 @@ class Endpoint:
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await runner.setup()
         try:
-            async with self._peers.answered():
+            async with self._peers.serving():
                 yield await _listening(runner, self._settings.ops)
         finally:
             await runner.cleanup()
@@ -85,18 +85,18 @@ class Endpoint:
         return response
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        return _verdict(await self._watched.pulse.alive())
+        return _verdict(await self._context.health.alive())
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        return _verdict(await self._watched.pulse.ready())
+        return _verdict(await self._context.health.ready())
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        watched = self._watched
+        context = self._context
         try:
-            queues = await watched.queues.look()
+            queues = await context.queues.look()
         except JetStreamError:
             queues = None
-        body = exposition(watched.board, watched.slots, queues, watched.members.alive())
+        body = exposition(context.board, context.slots, queues, context.members.alive())
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _config(self, _: web.Request) -> web.Response:
@@ -105,7 +105,7 @@ class Endpoint:
         )
 
     async def _status(self, _: web.Request) -> web.Response:
-        return web.json_response(await self._watched.status.of_all(self._peers))
+        return web.json_response(await self._context.status.of_all(self._peers))
 
     async def _sketch(self, request: web.Request) -> web.Response:
         """Part of the graph of `workspace` and `changeSet` that its latest update recomputes."""
@@ -117,20 +117,20 @@ class Endpoint:
         except ValueError:
             return web.Response(status=400, text="/sketch?workspace=ULID&changeSet=ULID\n")
         try:
-            sketch = await self._peers.sketch(change_set, self._watched.members.alive())
+            sketch = await self._peers.sketch(change_set, self._context.members.alive())
         except (nats.errors.Error, OSError) as error:
             return web.Response(status=503, text=f"NATS: {error}\n")
         return web.json_response({"sketch": sketch})
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events: the status, again and again, until the browser leaves."""
+        """Server-sent events: the status, once a second, until the browser disconnects."""
         response = web.StreamResponse(
             headers={**_HEADERS, "Content-Type": "text/event-stream; charset=utf-8"}
         )
         await response.prepare(request)
-        with suppress(ConnectionError):  # the browser left
-            while not self._watched.shutdown.is_set:
-                status = await self._watched.status.of_all(self._peers)
+        with suppress(ConnectionError):  # the browser disconnected
+            while not self._context.shutdown.is_set:
+                status = await self._context.status.of_all(self._peers)
                 await response.write(f"data: {json.dumps(status)}\n\n".encode())
                 await asyncio.sleep(EVENT_EVERY)
         return response
@@ -142,7 +142,7 @@ class Endpoint:
 
 
 async def _listening(runner: web.AppRunner, ops: OpsSettings) -> str:
-    """Listen where the settings say; by default where it is free, if not at the usual port."""
+    """Listen on the configured port; by default on 7380 or, if that is taken, any free one."""
     tls = tls_of(ops)
     ports = [DEFAULT_PORT, 0] if ops.port is None else [ops.port]
     for port in ports:

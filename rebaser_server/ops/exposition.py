@@ -1,4 +1,4 @@
-"""`/metrics`: the counters of `metrics`, and what is the case at the scrape, looked up then."""
+"""`/metrics`: the counters of `telemetry.metrics`, and gauges read at the scrape."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class _Now(Collector):
-    """Gauges of one moment."""
+    """Gauges, as of the scrape."""
 
     def __init__(
         self, board: WorkStats, slots: Slots, queues: Queues | None, instances: int
@@ -32,22 +32,26 @@ class _Now(Collector):
         slots.add_metric(["free"], self._slots.free)
         yield slots
         held = self._board.held
-        yield _gauge("change_sets", "Change sets in our slots", len(held))
+        yield _gauge("change_sets", "Change sets in slots of this process", len(held))
         running = [holding.update for holding in held.values() if holding.update]
-        yield _gauge("dvus_running", "Updates under way", len(running))
+        yield _gauge("dvus_running", "Running dependent values updates", len(running))
         since = min((update.since for update in running), default=None)
         longest = 0.0 if since is None else (datetime.now(UTC) - since).total_seconds()
-        yield _gauge("dvu_longest_seconds", "For which the oldest of them has run", longest)
-        yield _gauge("instances", "Rebasers heard of lately", self._instances)
+        yield _gauge("dvu_longest_seconds", "Runtime of the oldest running update", longest)
+        yield _gauge("instances", "Live Rebasers of the deployment", self._instances)
         queues = self._queues
         yield _gauge("nats_up", "Whether NATS answered this scrape", queues is not None)
         if queues is not None:
-            yield _gauge("queue_requests", "Requests that wait, of all", queues.requests)
-            yield _gauge("queue_oldest_seconds", "Age of the oldest of them", queues.oldest_age)
+            yield _gauge(
+                "queue_requests", "Requests that wait, of all change sets", queues.requests
+            )
+            yield _gauge(
+                "queue_oldest_seconds", "Age of the oldest waiting request", queues.oldest_age
+            )
             waiting = queues.change_sets_waiting
             yield _gauge("queue_change_sets", "Change sets with requests that wait", waiting)
-            yield _gauge("tasks_waiting", "Tasks that nobody has", queues.tasks_waiting)
-            yield _gauge("tasks_in_hand", "Tasks that a Rebaser has", queues.tasks_in_hand)
+            yield _gauge("tasks_waiting", "Tasks that wait for a Rebaser", queues.tasks_waiting)
+            yield _gauge("tasks_in_hand", "Tasks that a Rebaser works on", queues.tasks_in_hand)
             yield _gauge("dead_letters", "Requests in the dead letters", queues.dead_letters)
 
 

@@ -1,4 +1,4 @@
-"""Whether this process is well: its event loop turns, and NATS answers."""
+"""The health of this process: its event loop runs, and NATS answers."""
 
 import asyncio
 import time
@@ -11,47 +11,47 @@ from rebaser_core.jetstream.connection.connection import Connection
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.telemetry import metrics
 
-BEAT_EVERY: Final = 0.5  # seconds
-ANSWER_WITHIN: Final = 2.0  # seconds, for NATS, when asked after our health
-UNWELL_AFTER: Final = 60.0
-"""Seconds without NATS after which a restart is worth trying; reconnecting is tried before."""
+MEASURE_INTERVAL: Final = 0.5  # seconds
+ROUND_TRIP_TIMEOUT: Final = 2.0  # seconds, for the round trip to NATS
+UNHEALTHY_AFTER: Final = 60.0
+"""Seconds without NATS after which a restart is worth trying; the client reconnects before that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """A verdict and what it rests on."""
+    """A verdict and its reasons."""
 
     ok: bool
     reasons: dict[str, str]
 
 
-class Pulse:
-    """Keeps time; asked, it looks."""
+class HealthMonitor:
+    """Measures the lag of the event loop, and checks NATS on request."""
 
     def __init__(self, nc: Client, shutdown: Shutdown) -> None:
         self._nc = nc
         self._shutdown = shutdown
         self._answered = time.monotonic()
         self.lag = 0.0
-        """Seconds by which the loop was late at its last beat."""
+        """Seconds by which the loop was late at the last measurement."""
 
-    async def beat(self) -> Never:
+    async def measure_lag(self) -> Never:
         """Measure the event loop's lag until cancelled."""
         while True:
-            due = time.monotonic() + BEAT_EVERY
-            await asyncio.sleep(BEAT_EVERY)
+            due = time.monotonic() + MEASURE_INTERVAL
+            await asyncio.sleep(MEASURE_INTERVAL)
             self.lag = max(0.0, time.monotonic() - due)
             metrics.LOOP_LAG.observe(self.lag)
 
     async def alive(self) -> Health:
-        """Whether to leave the process running: that this returns shows that its loop turns.
+        """Whether the process is alive; the event loop is, since this returns.
 
-        Every part of the main loop runs in one task group; had one ended, so had the process.
+        All parts of the daemon run in one task group: if one fails, the process ends.
         """
         answers = await self._nats_answers()
         away = time.monotonic() - self._answered
         return Health(
-            away < UNWELL_AFTER,
+            away < UNHEALTHY_AFTER,
             {
                 "eventLoop": f"late by {self.lag:.3f} s",
                 "nats": "answers" if answers else f"has not answered for {away:.0f} s",
@@ -59,15 +59,15 @@ class Pulse:
         )
 
     async def ready(self) -> Health:
-        """Whether it takes tasks now."""
+        """Whether the daemon takes tasks."""
         if self._shutdown.is_set:
-            return Health(ok=False, reasons={"shutdown": "asked for"})
+            return Health(ok=False, reasons={"shutdown": "requested"})
         answers = await self._nats_answers()
         return Health(answers, {"nats": "answers" if answers else "does not answer"})
 
     async def _nats_answers(self) -> bool:
         link = Connection.of(self._nc)
-        answers = link.is_connected and await link.ping(ANSWER_WITHIN)
+        answers = link.is_connected and await link.ping(ROUND_TRIP_TIMEOUT)
         if answers:
             self._answered = time.monotonic()
         return answers

@@ -1,4 +1,4 @@
-"""What people call the workspaces and change sets that a status names: looked up now and then."""
+"""Names of the workspaces and change sets in a status, read from the registry and cached."""
 
 import asyncio
 import time
@@ -11,22 +11,22 @@ from rebaser_client.registry import Registry
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 
-FRESH: Final = 30.0  # seconds that a name is good for, or that there is none
+FRESH: Final = 30.0  # seconds for which a name, or its absence, is cached
 AT_ONCE: Final = 40
-"""Names looked up for one status; the others come with the next ones."""
+"""Names that one status reads at most; later ones read the others."""
 
 Row = Mapping[str, Any]
 
 
-class Names:
-    """By `<workspace>` and `<workspace>.<change set>`, as they are registered."""
+class NameCache:
+    """Names by `<workspace>` and `<workspace>.<change set>`."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._known: dict[str, tuple[float, str | None]] = {}
 
-    async def of(self, rows: Iterable[Row]) -> dict[str, str]:
-        """The names there are of what these rows have as `workspace` and `changeSet`.
+    async def lookup(self, rows: Iterable[Row]) -> dict[str, str]:
+        """The names of the workspaces and change sets in these rows.
 
         Raises:
             NatsUnreachable, ApiError: NATS does not answer.

@@ -1,6 +1,6 @@
-"""`python -m rebaser_server.ops.probe`: asks the daemon beside it whether it lives, for containers.
+"""`python -m rebaser_server.ops.probe`: checks the health of the daemon in the same container.
 
-Ends with 0 if so, and else with 1 and the reason on stderr.
+Exit code 0: healthy. 1: not, with the reason on stderr.
 """
 
 import os
@@ -15,7 +15,7 @@ from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal import lines
 
 _TIMEOUT: Final = 4.0  # seconds
-_EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - where it listens, not where we ask
+_EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - the daemon listens there; the probe connects to loopback
 
 
 def main() -> int:
@@ -25,14 +25,14 @@ def main() -> int:
         return 0
     host = "127.0.0.1" if ops.host in _EVERYWHERE else ops.host
     context = None
-    if ops.certificate is not None:  # ours, and made for another name than this address
+    if ops.certificate is not None:  # the daemon's own; it names a host, not this address
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     url = f"{'https' if context else 'http'}://{host}:{ops.port or DEFAULT_PORT}/healthz"
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT, context=context):  # noqa: S310
             return 0
-    except OSError as error:  # what HTTP refuses is one, too
+    except OSError as error:  # an HTTP error is an OSError, too
         lines.complain(f"{url}: {error}")
         return 1
 

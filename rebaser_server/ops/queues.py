@@ -1,4 +1,4 @@
-"""What waits at the server: requests, tasks, dead letters. Looked up, never counted along."""
+"""Waiting requests, tasks and dead letters, as NATS counts them."""
 
 import asyncio
 import time
@@ -12,15 +12,15 @@ from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 
 SHOWN: Final = 20
-"""Change sets listed with a depth of their own, and dead letters."""
+"""Change sets, and dead letters, that are listed at most."""
 MOST_SUBJECTS: Final = 10_000
-"""With more change sets waiting, none is listed by itself: a look must stay cheap."""
-FRESH: Final = 1.0  # seconds that a look is good for
+"""If more change sets wait, none is listed: a read must stay cheap."""
+FRESH: Final = 1.0  # seconds for which a read is cached
 
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """The server's own account at one moment; all ages in seconds."""
+    """The queues at one moment; all ages in seconds."""
 
     requests: int = 0
     oldest_age: float = 0.0
@@ -33,7 +33,7 @@ class Queues:
 
 
 class QueueWatch:
-    """Looks at most once a second, however many ask."""
+    """Reads the queues from NATS at most once a second."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self._js = js
@@ -42,7 +42,7 @@ class QueueWatch:
         self._looked = float("-inf")
         self._queues = Queues()
         self._dead = (0, 0)
-        """Of the letters listed: the last one's number, and how many there were."""
+        """The last number and the count of the dead letters that are listed."""
 
     async def look(self) -> Queues:
         """The queues as of the last second.
@@ -96,13 +96,13 @@ class QueueWatch:
     async def _latest_dead(self, state: dict[str, Any]) -> list[dict[str, Any]]:
         if state["messages"] == 0:
             return []
-        last, looked_at = state["last_seq"], (state["last_seq"], state["messages"])
-        if looked_at == self._dead:
+        last, seen = state["last_seq"], (state["last_seq"], state["messages"])
+        if seen == self._dead:
             return self._queues.latest_dead
         numbers = range(last, max(state["first_seq"] - 1, last - SHOWN), -1)
         stream = self._subjects.dead_letters_stream
         letters = await asyncio.gather(*(self._js.get_message(stream, sequence=n) for n in numbers))
-        self._dead = looked_at
+        self._dead = seen
         return [
             {
                 **_named(self._subjects, letter.subject),
@@ -124,7 +124,7 @@ def _named(subjects: Subjects, subject: str) -> dict[str, str]:
 
 
 def _age(timestamp: str) -> float:
-    """Seconds since a time as the server writes it: RFC 3339 with up to nine digits."""
+    """Seconds since a time in NATS's format: RFC 3339 with up to nine digits."""
     moment = datetime.fromisoformat(timestamp[:19] + "+00:00")
     return round(_seconds_since(moment), 1)
 

@@ -1,4 +1,4 @@
-"""The ops endpoint of a Rebaser, for as long as that runs."""
+"""The ops endpoint of a Rebaser, composed of its parts."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,12 +9,12 @@ import structlog
 from rebaser_client.registry import Registry
 from rebaser_server.cluster.membership import Members
 from rebaser_server.cluster.slot_pool import Slots
-from rebaser_server.ops.context import Watched
+from rebaser_server.ops.context import OpsContext
 from rebaser_server.ops.endpoint import Endpoint
-from rebaser_server.ops.health import Pulse
-from rebaser_server.ops.name_cache import Names
+from rebaser_server.ops.health import HealthMonitor
+from rebaser_server.ops.name_cache import NameCache
 from rebaser_server.ops.queues import QueueWatch
-from rebaser_server.ops.status import Status
+from rebaser_server.ops.status import DeploymentStatus
 from rebaser_server.processor.context import Workshop
 from rebaser_server.runtime.concurrency import Shutdown, background
 from rebaser_server.settings.settings import Settings
@@ -23,23 +23,23 @@ log: Final = structlog.get_logger()
 
 
 @asynccontextmanager
-async def looked_at(
+async def ops_endpoint(
     shop: Workshop, settings: Settings, slots: Slots, members: Members, shutdown: Shutdown
 ) -> AsyncIterator[str | None]:
-    """Serve it, if it is wanted; its URL.
+    """Serve the endpoint for the time of the body; yields its URL, or None if it is disabled.
 
     Raises:
-        OpsNotStarted: not as the settings want it.
+        OpsNotStarted: the port is taken, or the certificate cannot be read.
     """
     if not settings.ops.enabled:
         yield None
         return
     nc, board = shop.js.nc, shop.announcer.board
-    pulse = Pulse(nc, shutdown)
+    health = HealthMonitor(nc, shutdown)
     queues = QueueWatch(shop.js, shop.subjects)
-    names = Names(Registry(shop.js, shop.subjects))
-    status = Status(shop.instance, nc, board, slots, queues, members, pulse, names)
-    watched = Watched(nc, shop.subjects, shutdown, board, slots, members, queues, pulse, status)
-    async with background(pulse.beat()), Endpoint(settings, watched).served() as url:
+    names = NameCache(Registry(shop.js, shop.subjects))
+    status = DeploymentStatus(shop.instance, nc, board, slots, queues, members, health, names)
+    context = OpsContext(nc, shop.subjects, shutdown, board, slots, members, queues, health, status)
+    async with background(health.measure_lag()), Endpoint(settings, context).serving() as url:
         log.info("ops endpoint started", url=url)
         yield url

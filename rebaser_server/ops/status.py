@@ -1,4 +1,4 @@
-"""What the page shows: this Rebaser, the others, and what waits, in one JSON object."""
+"""The status that the page shows: all Rebasers and the queues, in one JSON object."""
 
 import asyncio
 import time
@@ -16,20 +16,20 @@ from rebaser_core.jetstream import JetStreamError
 from rebaser_server.cluster.membership import Members
 from rebaser_server.cluster.slot_pool import Slots
 from rebaser_server.ops.cluster_status import Peers, Report
-from rebaser_server.ops.health import Pulse
-from rebaser_server.ops.name_cache import Names
+from rebaser_server.ops.health import HealthMonitor
+from rebaser_server.ops.name_cache import NameCache
 from rebaser_server.ops.queues import Queues, QueueWatch
 from rebaser_server.telemetry.work_stats import WorkStats
 
 HOLDINGS: Final = 30
-"""Change sets that each Rebaser names; of the rest it tells how many."""
-FRESH: Final = 1.0  # seconds that a status is good for, however many look at it
+"""Change sets that each Rebaser lists at most; of the others it sends the count."""
+FRESH: Final = 1.0  # seconds for which a status is cached
 
 _VERSION: Final = version("rebaser")
 
 
-class Status:
-    """Put together at most once a second."""
+class DeploymentStatus:
+    """Composes the status of the deployment at most once a second."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class Status:
         slots: Slots,
         queues: QueueWatch,
         members: Members,
-        pulse: Pulse,
-        names: Names,
+        health: HealthMonitor,
+        names: NameCache,
     ) -> None:
         self._instance = instance
         self._nc = nc
@@ -48,31 +48,31 @@ class Status:
         self._slots = slots
         self._queues = queues
         self._members = members
-        self._pulse = pulse
+        self._health = health
         self._names = names
         self._making = asyncio.Lock()
         self._made = float("-inf")
         self._status: dict[str, Any] = {}
 
     def own(self) -> Report:
-        """Our own part, as the others see it, too."""
+        """The report of this Rebaser."""
         return {
             "instance": self._instance,
             "version": _VERSION,
             "started": self._board.started.isoformat(timespec="seconds"),
             "slots": {"busy": self._slots.busy, "free": self._slots.free},
-            "lagSeconds": round(self._pulse.lag, 4),
+            "lagSeconds": round(self._health.lag, 4),
             "holdings": self._board.held_change_sets(HOLDINGS),
             "rates": self._board.rates(),
             "failures": list(self._board.failures),
         }
 
     def sketch(self, change_set: ChangeSet) -> Report | None:
-        """Of its latest update here."""
+        """The sketch of the change set's latest update in this Rebaser."""
         return self._board.sketch(change_set)
 
     async def of_all(self, peers: Peers) -> dict[str, Any]:
-        """The whole deployment's; what cannot be had is left out, and `problem` says why."""
+        """The status of the deployment; without what NATS does not deliver, with the `problem`."""
         async with self._making:
             if time.monotonic() - self._made >= FRESH:
                 self._status = await self._make(peers)
@@ -91,7 +91,7 @@ class Status:
                 self._queues.look(), peers.reports(max(1, self._members.alive()))
             )
             rebasers = rebasers or [self.own()]
-            names = await self._names.of(_named(status, queues, rebasers))
+            names = await self._names.lookup(_named(status, queues, rebasers))
         except (JetStreamError, nats.errors.Error, OSError) as error:
             return {**status, "problem": f"NATS: {error}", "rebasers": [self.own()]}
         return {**status, "rebasers": rebasers, "queues": asdict(queues), "names": names}

@@ -43,7 +43,7 @@ from rebaser_server.compute.runs.executor import Executor
 from rebaser_server.compute.units.work_unit import CallLimits
 from rebaser_server.errors import Interrupted, StopOverdue
 from rebaser_server.files.shared_files import SharedFiles
-from rebaser_server.ops.serve import looked_at
+from rebaser_server.ops.serve import ops_endpoint
 from rebaser_server.processor.context import Rules, Workshop
 from rebaser_server.processor.notifier import Announcer
 from rebaser_server.processor.outcome_lookup import Outcomes
@@ -118,7 +118,7 @@ async def serve(
             members.moving,
         )
         async with (
-            looked_at(shop, settings, work, members, shutdown) as page,
+            ops_endpoint(shop, settings, work, members, shutdown) as page,
             background(pauses.run(period)),
             cancellations(nc, shop.subjects, pauses),
             background(reconciler.run()),

@@ -1,7 +1,7 @@
 """Lines for a terminal: text from outside reaches it as text, and never controls it.
 
-Names, values, messages and reasons are other people's. No other module of the server prints or
-writes to stdout and stderr, and `tables` alone imports Rich: a new command cannot forget this.
+Names, values, messages and reasons come from clients. No other module of the server writes to
+stdout and stderr, and only `tables` imports Rich, so that a new command cannot forget it.
 """
 
 import json
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TextIO
 
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode categories of what controls, is not seen, turns the order around, or breaks a line."""
+"""Unicode categories of characters that control, are invisible, reorder text or break a line."""
 
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
@@ -31,21 +31,21 @@ def _visible(character: str) -> str:
 
 
 def _escaped(code: int) -> str:
-    if code <= 0xFF:  # noqa: PLR2004 - what two digits can say
+    if code <= 0xFF:  # noqa: PLR2004 - two hex digits
         return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - likewise
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - four hex digits
 
 
 def prepare() -> None:
-    r"""Have stdout take every character: one that its encoding does not know becomes `\u2026`."""
+    r"""Let stdout accept every character: one that its encoding lacks becomes `\u2026`."""
     for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)  # what a test puts there has none
+        reconfigure = getattr(stream, "reconfigure", None)  # a test's replacement has none
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
 
 
 def close() -> None:
-    """Have no stdout: its reader is gone, as when `head` has seen enough."""
+    """Discard stdout: its reader is gone, as when `head` has read enough."""
     sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - flushed at the end
 
 
@@ -60,12 +60,12 @@ def complain(*lines: object) -> None:
 
 
 def say_json(data: Any, *, indent: int | None = None) -> None:
-    """Print JSON in ASCII, whose own escapes make it safe to look at."""
+    """Print JSON in ASCII, whose own escapes make it safe for a terminal."""
     _write(sys.stdout, [json.dumps(data, indent=indent)])
 
 
 def say_script(text: str) -> None:
-    """Print a text of ours, made for a program, as it is."""
+    """Print a text without changes; it must not contain foreign text."""
     _write(sys.stdout, [text])
 
 

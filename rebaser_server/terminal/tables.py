@@ -1,4 +1,4 @@
-"""Tables, trees and progress bars, whose texts are shown as they are: see `terminal`."""
+"""Tables, trees and progress bars, with foreign text escaped: see `lines`."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -13,11 +13,11 @@ from rich.text import Text
 from rebaser_server.terminal.lines import visible
 
 _WIDTH: Final = 200
-"""Columns of a line where stdout is no terminal."""
+"""Columns of a line if stdout is not a terminal."""
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that takes no text for markup, an emoji or something to colour."""
+    """A console that interprets no text as markup or emoji, and colours none."""
     return Console(
         stderr=stderr,
         width=None if (sys.stderr if stderr else sys.stdout).isatty() else _WIDTH,
@@ -28,7 +28,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def only_ascii() -> bool:
-    """Whether stdout's encoding knows no other characters that a table is drawn with."""
+    """Whether stdout's encoding has only ASCII characters to draw a table with."""
     return console().options.ascii_only
 
 
@@ -47,7 +47,7 @@ class Table:
         edge: bool = True,
         ruled: bool = False,
     ) -> None:
-        """`numbers`: columns, from 0, that stand to the right; `edge`: a space at both sides.
+        """`numbers`: columns, from 0, that are right-aligned; `edge`: a space at both sides.
 
         `ruled` draws a line below the headings.
         """
@@ -56,11 +56,11 @@ class Table:
             pad_edge=edge,
             show_header=any(headings),
         )
-        to_the_right = set(numbers)
-        for place, heading in enumerate(headings):
+        right_aligned = set(numbers)
+        for column, heading in enumerate(headings):
             self._table.add_column(
                 cell(heading),
-                justify="right" if place in to_the_right else "left",
+                justify="right" if column in right_aligned else "left",
                 overflow="fold",
             )
 
@@ -90,12 +90,12 @@ class Tree:
     """Labels below labels."""
 
     def __init__(self, *label: Part, below: tree.Tree | None = None) -> None:
-        """`below`: what it hangs on; without it, it is a root."""
+        """`below`: the tree that this one is part of; without it, this is a root."""
         text = _label(label)
         self._tree = tree.Tree(text) if below is None else below.add(text)
 
     def add(self, *label: Part) -> "Tree":
-        """Add a label below this one; the tree that begins with it."""
+        """Add a label below this one; the tree that begins with that."""
         return Tree(*label, below=self._tree)
 
     def show(self) -> None:
@@ -109,18 +109,18 @@ def _label(parts: Iterable[Part]) -> Text:
 
 
 class ProgressBar:
-    """A bar on stderr, where that is a terminal."""
+    """A bar on stderr, if that is a terminal."""
 
     def __init__(self, progress: Any, bar: Any) -> None:
         self._progress = progress
         self._bar = bar
 
     def describe(self, what: str) -> None:
-        """Say what is waited for."""
+        """Show what the program waits for."""
         self._progress.update(self._bar, description=visible(what))
 
     def draw(self, done: int, total: int) -> None:
-        """Have so much of the bar full."""
+        """Fill the bar up to `done` of `total`."""
         self._progress.update(self._bar, completed=done, total=total)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.garbage_collection import Collector
-from rebaser_server.doctor.history_checks import history
+from rebaser_server.doctor.history_checks import check_history
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.store.orphan_files import OrphanFiles
 from tests.helpers.crashing_owner import KEPT, STEPS, VALUE, one_round
@@ -83,7 +83,7 @@ async def test_the_next_owner_finds_every_commit(
     others = {value.value for value in graph.values.values() if value.id != VALUE}
     assert len(others) == 1  # of a batch all or nothing
     assert others <= {committed, committed - 1}
-    assert await history(owner.archive, deep=True) is None
+    assert await check_history(owner.archive, deep=True) is None
 
     await one_round(owner, 1000)
     collector = Collector(

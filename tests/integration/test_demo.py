@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.demo.graph import Packages, load
-from rebaser_server.demo.visitor import Visitor, visiting
+from rebaser_server.demo.client import DemoClient, demo_client
+from rebaser_server.demo.graph import Packages, load_packages
 from tests.helpers.demo_reference import counts
 from tests.helpers.deployment import Deployment
 from tests.integration.test_command_line import installed_rebaser
@@ -39,11 +39,11 @@ def test_a_package_that_does_not_exist_is_refused_with_what_was_probably_meant()
 
 async def test_each_package_fixed_in_turn_changes_what_it_should(deployment: Deployment) -> None:
     """One change set, many edits: each answer starts from what the one before left."""
-    packages = load()
+    packages = load_packages()
     # a lease of the size that goes with such a batch; the daemon makes the consumer with it
     await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
     await deployment.start(SPARK__MIN_AFFECTED="0", ACK_WAIT="60", PROGRESS_INTERVAL="10")
-    async with visiting(deployment.settings) as visitor:
+    async with demo_client(deployment.settings) as visitor:
         await (await visitor.enqueue(packages.updates()))
         await visitor.dvu_finished(lambda _: None)
 
@@ -60,12 +60,12 @@ async def test_each_package_fixed_in_turn_changes_what_it_should(deployment: Dep
             assert changed == expected.distance_changed
 
 
-async def _distances(visitor: Visitor, packages: Packages) -> list[Any]:
+async def _distances(visitor: DemoClient, packages: Packages) -> list[Any]:
     graph = await visitor.graph()
     return [graph.values[value_id].value for value_id in packages.distance_ids]
 
 
-async def _set_own(visitor: Visitor, packages: Packages, name: str, *, value: bool) -> None:
+async def _set_own(visitor: DemoClient, packages: Packages, name: str, *, value: bool) -> None:
     change = {"setValue": {"valueId": packages.own_id(name), "value": value}}
     await (await visitor.enqueue([change]))
     await visitor.dvu_finished(lambda _: None)

@@ -156,7 +156,7 @@ async def test_a_checkpoint_that_says_other_than_the_log_is_found(
     code, found = await doctor(deployment, capsys)
 
     assert code == Exit.DAMAGED
-    assert "is not what the log makes" in found[0]["what"]
+    assert "differs from a replay of the log" in found[0]["what"]
 
 
 async def test_unfinished_work_is_repaired(deployment: Deployment, capsys: Any) -> None:
@@ -173,7 +173,7 @@ async def test_unfinished_work_is_repaired(deployment: Deployment, capsys: Any) 
     again, _ = await doctor(deployment, capsys, repair=True)
 
     assert (code, again) == (Exit.REPAIRABLE, Exit.OK)
-    assert found[0]["what"] == "1 chunks that nothing refers to"
+    assert found[0]["what"] == "1 chunks without a reference"
 
 
 async def test_a_wrong_clock_makes_no_work_look_old(

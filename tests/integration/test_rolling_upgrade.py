@@ -12,7 +12,7 @@ from rebaser_client.client import RebaserClient
 from rebaser_client.request_sender import Reply
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import SuccessStatusV2
-from rebaser_server.doctor.history_checks import history
+from rebaser_server.doctor.history_checks import check_history
 from tests.helpers.batches import Sum, set_to
 from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
 from tests.helpers.eventually import eventually
@@ -99,7 +99,7 @@ async def test_daemons_are_replaced_by_newer_ones_under_load_and_nothing_is_lost
         assert recorder.handled(each.change_set) == each.sent, "lost, repeated or overtaken"
         graph = await deployment.graph(each.change_set)
         assert graph.values[each.values.total].value == each.last
-        assert await history(deployment.archive(each.change_set), deep=True) is None
+        assert await check_history(deployment.archive(each.change_set), deep=True) is None
     for daemon in (*old, first, second):
         assert "Traceback" not in daemon.said_in_all()
 

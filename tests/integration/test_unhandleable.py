@@ -14,7 +14,7 @@ from rebaser_core.messages import (
     Inline,
     InlineBatch,
 )
-from rebaser_server.commands.support.dead_letters import Letter, load
+from rebaser_server.commands.support.dead_letters import DeadLetter, load
 from tests.helpers.batches import Sum, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -152,7 +152,7 @@ async def test_a_store_that_fails_for_longer_than_all_attempts_buries_nothing(
     assert (await deployment.graph(change_set)).values[values.total].value == 600 + 4
 
 
-async def shown(deployment: Deployment, change_set: ChangeSet, sequence: int) -> Letter:
+async def shown(deployment: Deployment, change_set: ChangeSet, sequence: int) -> DeadLetter:
     batches = deployment.archive(change_set).batches
     return await load(deployment.js, deployment.subjects, batches, sequence)
 

@@ -40,7 +40,7 @@ class NotReplayable(RebaserError):
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """A dead letter as it is stored."""
 
     sequence: int
@@ -80,7 +80,7 @@ class Letter:
             return str(error)
 
 
-async def load(js: JetStream, subjects: Subjects, batches: Batches, sequence: int) -> Letter:
+async def load(js: JetStream, subjects: Subjects, batches: Batches, sequence: int) -> DeadLetter:
     """The dead letter of that number, with the whole request.
 
     Raises:
@@ -99,11 +99,11 @@ async def load(js: JetStream, subjects: Subjects, batches: Batches, sequence: in
     return _letter(subjects, message, headers, payload)
 
 
-async def latest(js: JetStream, subjects: Subjects, most: int) -> list[Letter]:
+async def latest(js: JetStream, subjects: Subjects, most: int) -> list[DeadLetter]:
     """The latest letters, at most `most`, the latest first."""
     stream = subjects.dead_letters_stream
     state = (await js.stream_info(stream))["state"]
-    letters: list[Letter] = []
+    letters: list[DeadLetter] = []
     for sequence in range(state["last_seq"], state["first_seq"] - 1, -1):
         if len(letters) == min(most, state["messages"]):
             break
@@ -145,17 +145,17 @@ async def replay(
 
 def _letter(
     subjects: Subjects, message: StoredMessage, headers: Mapping[str, str], payload: bytes
-) -> Letter:
+) -> DeadLetter:
     try:
         change_set = subjects.parse_change_set(message.subject)
     except UnknownSubject:
         change_set = None
     # The header has the letter's own id; the request's is in the payload.
     own = {k: v for k, v in headers.items() if k.lower() != _MESSAGE_ID}
-    return Letter(message.sequence, change_set, own, payload, message.time)
+    return DeadLetter(message.sequence, change_set, own, payload, message.time)
 
 
-def _id_of_replay(dead: Letter) -> RequestId:
+def _id_of_replay(dead: DeadLetter) -> RequestId:
     digest = blake3(b"%d " % dead.sequence + dead.payload).digest()
     time = ULID.from_datetime(dead.stored).bytes[:-_RANDOM_OCTETS]
     return RequestId(time + digest[:_RANDOM_OCTETS])

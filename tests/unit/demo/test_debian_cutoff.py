@@ -4,7 +4,7 @@ from pydantic import TypeAdapter
 
 from benchmarks.debian import Dependents
 from rebaser_core.updates import Update
-from rebaser_server.demo.graph import load
+from rebaser_server.demo.graph import load_packages
 from rebaser_server.values.rebase.rebase import rebase
 from tests.helpers.graph_builder import Builder
 from tests.unit.compute.test_random_graphs import due
@@ -14,7 +14,7 @@ UPDATES = TypeAdapter(list[Update])
 
 
 def test_a_fix_among_others_stops_where_values_stop_changing() -> None:
-    packages = load()
+    packages = load_packages()
     packages = Dependents(packages).above([PACKAGE])
     build = Builder()
     rebase(build.graph, 1, UPDATES.validate_python(packages.updates()))

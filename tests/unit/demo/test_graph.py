@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from rebaser_server.demo.graph import UnknownPackage, load
+from rebaser_server.demo.graph import UnknownPackage, load_packages
 from tests.helpers import demo_reference as reference
 
 
@@ -23,7 +23,7 @@ def _no_garbage_collection():
 
 @pytest.fixture(scope="module")
 def packages():
-    return load()
+    return load_packages()
 
 
 @pytest.fixture(scope="module")
@@ -135,9 +135,9 @@ def test_a_value_more_than_three_a_package_is_spent_on_cycles_alone(packages, pu
 def test_another_process_makes_the_same_batch(updates):
     """A second run must find its own values again, whatever the seed of Python's hashes."""
     script = (
-        "import gc, hashlib, json; from rebaser_server.demo.graph import load;"
+        "import gc, hashlib, json; from rebaser_server.demo.graph import load_packages;"
         "gc.disable();"
-        "print(hashlib.sha256(json.dumps(load().updates()).encode()).hexdigest())"
+        "print(hashlib.sha256(json.dumps(load_packages().updates()).encode()).hexdigest())"
     )
     other = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
 

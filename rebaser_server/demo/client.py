@@ -1,4 +1,4 @@
-"""Who uses a running Rebaser in the demo: enqueues, watches, and reads what came out."""
+"""The demo's client: sends batches, awaits updates, and reads the values."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -20,12 +20,12 @@ from rebaser_server.settings.settings import Settings
 from rebaser_server.values.graph import Graph
 
 
-class Refused(RebaserError):
-    """A request was answered with an error, or a recomputation failed."""
+class DemoRefused(RebaserError):
+    """Rebaser rejected a request, or an update failed."""
 
 
-class Visitor:
-    """One user with one change set."""
+class DemoClient:
+    """A client with one change set."""
 
     def __init__(
         self,
@@ -40,34 +40,34 @@ class Visitor:
         self._reader = Reader(archive)
 
     async def enqueue(self, updates: list[dict[str, Any]]) -> Awaitable[None]:
-        """Enqueue a batch; await what is returned until it is applied."""
+        """Enqueue a batch; the returned awaitable ends once it is applied."""
         _, reply = await self._client.enqueue_updates_with_reply(*self._change_set, updates)
         return _applied(reply)
 
     async def dvu_finished(self, on_activity: Callable[[ActivityV1], None]) -> dict[str, Any]:
-        """Wait for the next dependent values update; what was told of it."""
+        """Wait until the next dependent values update has ended; its details."""
         async for activity in self._activities:
             on_activity(activity)
             if activity.kind is ActivityKind.DVU_FAILED:
-                raise Refused(f"recomputing failed: {activity.details['reason']}")
+                raise DemoRefused(f"recomputing failed: {activity.details['reason']}")
             if activity.kind is ActivityKind.DVU_FINISHED:
                 return activity.details
         raise AssertionError("activities do not end")
 
     async def graph(self) -> Graph:
-        """The change set as its log says it is now: any process can read it so."""
+        """The values of the change set as of the last commit."""
         return await self._reader.graph()
 
 
 async def _applied(reply: Awaitable[EnqueueUpdatesResponseV2]) -> None:
     response = await reply
     if isinstance(response.status, ErrorStatus):
-        raise Refused(response.status.error.message)
+        raise DemoRefused(response.status.error.message)
 
 
 @asynccontextmanager
-async def visiting(settings: Settings) -> AsyncIterator[Visitor]:
-    """Visit the Rebaser that `settings` tell of, with a new change set."""
+async def demo_client(settings: Settings) -> AsyncIterator[DemoClient]:
+    """A client of the deployment that `settings` name, with a new change set."""
     change_set = ChangeSet(WorkspaceId(), ChangeSetId())
     subjects = Subjects(settings.nats.prefix)
     async with connected(connect_options(settings)) as nc:
@@ -78,4 +78,4 @@ async def visiting(settings: Settings) -> AsyncIterator[Visitor]:
             watching(js, subjects, change_set) as activities,
         ):
             archive = archive_of(js, settings, change_set)
-            yield Visitor(client, change_set, activities, archive)
+            yield DemoClient(client, change_set, activities, archive)
