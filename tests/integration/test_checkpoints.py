@@ -45,7 +45,7 @@ def table_of(checkpoints):
 
 def require_loads(checkpoints, graph, commit):
     loaded = checkpoints.load(CHANGE_SET)
-    assert (loaded.commit, loaded.small) == (commit, {"n": commit})
+    assert (loaded.commit, loaded.metadata) == (commit, {"n": commit})
     assert contents(loaded.graph) == contents(graph)
     assert not loaded.graph.touched
     assert not loaded.graph.touched_funcs
