@@ -12,19 +12,19 @@ from pyarrow.fs import FileInfo, FileSelector, FileType, LocalFileSystem
 from rebaser_server.files.filesystems import open_filesystem
 
 TEMP_DIR: Final = "unfinished"
-"""Where files are that somebody is writing, or was when it died."""
+"""The directory of unfinished files, of live writers and of dead ones."""
 
 
 class SharedFiles:
     """Bytes by path, relative to the root and with `/` between names. All calls block.
 
-    Paths are our own: whoever makes one of what others sent checks it first. May be
-    pickled, to be used in another process.
+    The caller checks a path that it makes of a client's data. Can be pickled for another
+    process.
     """
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
         """`options` are the object store's, as Delta has them."""
-        # Whoever is given it may have been started elsewhere.
+        # Another process may have another working directory.
         self.root: Final = root if "://" in root else str(Path(root).absolute())
         self._options = dict(options or {})
         self._files, self._root = open_filesystem(self.root, self._options)
@@ -33,10 +33,10 @@ class SharedFiles:
         return SharedFiles, (self.root, self._options)
 
     def put(self, path: str, payload: bytes | Callable[[NativeFile], None]) -> None:
-        """Store the bytes, or those that it writes, whole or not at all; again replaces them."""
+        """Store the bytes, or those that `payload` writes, whole or not at all. Replaces a file."""
         target = self._root / path
         # An object store shows an object only when it is complete, and renames by copying;
-        # a file system needs the rename, from a file that nobody else writes at the same time.
+        # a file system needs the rename, from a file that no other writer has.
         if not isinstance(self._files, LocalFileSystem):
             self._write(target, payload)
             return
@@ -56,23 +56,23 @@ class SharedFiles:
             return file.read_buffer()
 
     def list_names(self, directory: str) -> list[str]:
-        """What lies in a directory, sorted; nothing if there is no such directory."""
+        """The names in a directory, sorted; empty for a missing directory."""
         selector = FileSelector(str(self._root / directory), allow_not_found=True)
         return sorted(info.base_name for info in self._files.get_file_info(selector))
 
     def list_infos(self, directory: str) -> list[FileInfo]:
-        """What lies in a directory: names, kinds and times; nothing if there is none."""
+        """Names, kinds and times of the files in a directory; empty for a missing directory."""
         selector = FileSelector(str(self._root / directory), allow_not_found=True)
         return list(self._files.get_file_info(selector))
 
     def delete(self, path: str) -> None:
-        """Have the file gone; that it is gone already is success."""
+        """Delete the file; a missing one is no error."""
         target = str(self._root / path)
         if self._files.get_file_info(target).type is not FileType.NotFound:
             self._files.delete_file(target)
 
     def delete_directory(self, directory: str) -> None:
-        """Have the directory gone with all that is in it; that it is gone already is success."""
+        """Delete the directory with all that is in it; a missing one is no error."""
         target = str(self._root / directory)
         if self._files.get_file_info(target).type is not FileType.NotFound:
             self._files.delete_dir(target)

@@ -1,4 +1,4 @@
-"""What lives as long as what: work beside a body, waits that a wish ends, the whole process."""
+"""Background tasks, interruptible waits, and the shutdown of the process."""
 
 import asyncio
 import signal
@@ -59,10 +59,10 @@ async def background(work: Coroutine[Any, Any, Never]) -> AsyncIterator[None]:
 async def for_each_concurrently(
     items: Iterable[T], do: Callable[[T], Awaitable[None]], at_once: int
 ) -> None:
-    """Do it with each, with so many at a time; the first error ends all the others.
+    """Call `do` for each item, `at_once` at a time; the first error cancels the others.
 
     Raises:
-        Whatever `do` raises, bare. Items that nobody had begun with are left.
+        Whatever `do` raises, bare. Items not begun are left.
     """
     remaining = iter(items)
 
@@ -83,7 +83,7 @@ def _is_fencing(error: BaseException) -> bool:
 
 
 class Interrupt:
-    """Something that one part may ask of another, and the means to wait for it."""
+    """An event that other tasks wait for, and that interrupts bodies."""
 
     def __init__(self, error: type[WorkEnded]) -> None:
         """`error` is what `interrupts` raises."""
@@ -97,7 +97,7 @@ class Interrupt:
 
     @property
     def has_waiters(self) -> bool:
-        """Whether a body runs that the wish would end."""
+        """Whether a body runs that `set` would interrupt."""
         return bool(self._scopes)
 
     def set(self) -> None:
@@ -112,7 +112,7 @@ class Interrupt:
         await self._event.wait()
 
     def interrupts(self) -> "_InterruptScope":
-        """Cancel the body when the wish is there, and raise the error.
+        """Cancel the body when the event is set, and raise the error.
 
         For a body that may be cancelled at any point without losing anything. Without a
         task of its own, since one is entered for each wait for a request.
@@ -158,7 +158,7 @@ class _InterruptScope:
 
 
 class Shutdown(Interrupt):
-    """The process is to stop: once asked for, it stays so."""
+    """The shutdown of the process: once set, it stays set."""
 
     def __init__(self) -> None:
         super().__init__(Interrupted)
@@ -166,7 +166,7 @@ class Shutdown(Interrupt):
 
 @contextmanager
 def on_signals(shutdown: Shutdown) -> Iterator[None]:
-    """SIGTERM or SIGINT once: ask for a stop. Twice: cancel the task that entered here."""
+    """On SIGTERM or SIGINT set `shutdown`; on a second one cancel the task that entered here."""
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
 

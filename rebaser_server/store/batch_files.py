@@ -1,4 +1,4 @@
-"""Large batches that Rebasers leave for one another: files under the store's root."""
+"""Large batches as files under the store's root, which all Rebasers read."""
 
 import re
 from collections.abc import Mapping
@@ -25,18 +25,18 @@ class BatchFiles:
         return bytes(self.files.get(_path(key)))
 
     def delete(self, key: str) -> None:
-        """Have it gone; that it is gone already is success."""
+        """Delete it; a missing one is no error."""
         self.files.delete(_path(key))
 
 
 def run_of_key(key: str) -> str | None:
-    """Of the key of a batch that lies on a shelf with the results that it names, the shelf's."""
+    """The run in whose directory the batch of this key lies beside its results, if in any."""
     match = re.fullmatch(r"([0-9a-f]{64})\.[0-9a-f]{64}", key)
     return match[1] if match else None
 
 
 def _path(key: str) -> str:
-    """Never outside of the directory: keys come from clients, and `..` looks like one."""
+    """The path of a key, never outside the directory: keys come from clients."""
     if run_of_key(key):
         return f"{RESULTS}/{key.replace('.', '/')}{SUFFIX}"
     if "/" in key:

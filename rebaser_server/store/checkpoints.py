@@ -33,50 +33,50 @@ from rebaser_server.values.graph import Graph
 APP_ID: Final = "rebaser"
 
 _PROPERTIES: Final = {"delta.logRetentionDuration": "interval 1 days"}
-"""Delta's own versions are not what the past is read from: rows say which commit they are of."""
+"""The past is not read from Delta's own versions: each row has its commit."""
 
 _DICTIONARY_COLUMNS: Final = ["kind", "func_id", "status", "arguments"]
-"""Columns that say the same in most rows are read so."""
+"""Columns with few different texts are read as dictionaries."""
 
 _MAX_TRIES: Final = 10
-"""Of a save; each is lost to one of somebody else's, and two are already rare."""
+"""Attempts at a save; each loses to another process's save, and two are already rare."""
 
 
 class StoreFailed(OSError):
-    """The store did not do what it was asked. What it held before, it holds."""
+    """An operation of the store failed. The store holds what it held before."""
 
 
 class StoreDamaged(StoreFailed):
-    """What the store holds is not what was written, and will not be by waiting."""
+    """The store does not hold what was written. Waiting does not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A change set as of one line of its commit log."""
+    """A change set as of one commit."""
 
     commit: int
     metadata: dict[str, Any]
-    """All but the graph, as `State.small` has it."""
+    """Everything but the graph, as `State` gives it."""
     graph: Graph
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointChanges:
-    """What a checkpoint has to write: taken from a graph at one moment, written later."""
+    """What a checkpoint writes: taken from a graph at one moment, written later."""
 
     commit: int
     rows: pa.Table
     whole: bool
-    """The rows are all there are: they replace the table's, and with it the past."""
+    """The rows are complete: they replace the table's rows and the past."""
     values: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
-    """What was touched, as indices into the graph."""
+    """The touched values, as indices into the graph."""
     funcs: frozenset[str] = frozenset()
 
 
 def take_changes(
     graph: Graph, commit: int, metadata: dict[str, Any], *, whole: bool
 ) -> CheckpointChanges:
-    """What changed since the last call, or everything; nothing is touched afterwards."""
+    """Take what changed since the last call, or everything; afterwards no value is touched."""
     rows = rows_of(graph, metadata, commit, whole=whole)
     changes = CheckpointChanges(
         commit, rows, whole, graph.touched.indices(), frozenset(graph.touched_funcs)
@@ -88,7 +88,7 @@ def take_changes(
 
 
 def restore_touched(graph: Graph, changes: CheckpointChanges) -> None:
-    """Have `graph` tell of these changes once more: they may not have been written."""
+    """Mark these changes as touched again: they may not have been written."""
     graph.touched.mark_all(changes.values)
     graph.touched_funcs |= changes.funcs
 
@@ -122,7 +122,7 @@ class Checkpoints:
                 return _load(delta, sorted(column_names), at)
 
     def metadata(self, change_set: ChangeSet) -> dict[str, Any] | None:
-        """Of the last checkpoint all but the graph, for a fraction of the cost."""
+        """Everything but the graph of the last checkpoint, at a fraction of the cost."""
         with translate_store_errors():
             delta = self.open(change_set)
             if delta is None:
@@ -153,7 +153,7 @@ class Checkpoints:
             self._save(change_set, changes)
 
     def _save(self, change_set: ChangeSet, changes: CheckpointChanges) -> None:
-        """Delta refuses what was written on the strength of a table that is not the last one."""
+        """Append under the table's version: Delta refuses a write to any but the latest."""
         transaction = Transaction(app_id=APP_ID, version=changes.commit)
         tries = 0
         while True:
@@ -183,7 +183,7 @@ class Checkpoints:
             return None
 
     def table(self, change_set: ChangeSet, version: int | None = None) -> DeltaTable:
-        """The table, which is there, in one of Delta's versions or in the last.
+        """The table, which exists, in one of Delta's versions or in the latest.
 
         Raises:
             DeltaError: there is none, or not of that version.
@@ -191,7 +191,7 @@ class Checkpoints:
         return DeltaTable(self.uri(change_set), version, storage_options=self._options)
 
     def _create(self, change_set: ChangeSet) -> DeltaTable:
-        """Without rows, because a first write that also creates the table would not be checked."""
+        """Without rows: Delta does not check a first write that also creates the table."""
         try:
             return DeltaTable.create(
                 self.uri(change_set),
@@ -205,7 +205,7 @@ class Checkpoints:
 
 
 def _add_missing_columns(delta: DeltaTable) -> None:
-    """Add the columns that a table of ours from before lacks."""
+    """Add the columns that a table of an earlier release lacks."""
     existing = {field.name for field in delta.schema().fields}
     wanted = Schema.from_arrow(SCHEMA).fields
     if existing < {field.name for field in wanted}:
@@ -223,7 +223,7 @@ def _load(delta: DeltaTable, columns: list[str], at: int | None) -> Checkpoint |
 def scan(
     delta: DeltaTable, columns: list[str], at: int | None = None
 ) -> tuple[list[pa.RecordBatch], pa.Table]:
-    """The rows up to commit `at`, or all, as `rows.parted` gives them."""
+    """The rows up to commit `at`, or all, as `split_rows` gives them."""
     # This imports pandas, which takes as long as half of a start: not before it is needed.
     from pyarrow.dataset import ParquetReadOptions  # noqa: PLC0415
 
@@ -245,5 +245,5 @@ def translate_store_errors() -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    """Without the stack that Delta's come with."""
+    """The message without the stack trace that Delta adds."""
     return str(error).partition("\n")[0]

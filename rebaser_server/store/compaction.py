@@ -1,7 +1,7 @@
-"""Keep a change set's table small: few files, and no rows that nobody can ask for any more.
+"""Compaction of a change set's table: few files, and no superseded rows; vacuum of old files.
 
 Each step is one Delta commit, refused if another one of ours came in between, and
-changes no state that can be asked for. All calls block; run them in a thread.
+changes no state that can still be read. All calls block; run them in a thread.
 """
 
 import math
@@ -27,7 +27,7 @@ MAX_FILES: Final = 40
 """Appending gets slow with live files, by about a millisecond each (measured: 70 at 1,000)."""
 
 _MERGED_BYTES: Final = 8 * 1024 * 1024
-"""Octets up to which a file is merged with others: what is written anew stays little."""
+"""Octets up to which a file is merged with others, so that each merge writes little."""
 
 _MIN_SUPERSEDED_ROWS: Final = 1_000
 """More rows than the largest file has, and this many, are looked through for superseded ones."""
@@ -37,7 +37,7 @@ _ONE_FILE: Final = 2**40  # octets, more than there will be
 _KEYS: Final = ["kind", "id", "commit", "removed"]
 
 _CHUNK: Final = 1 << 16
-"""Rows that are in memory as they are while a table is written anew."""
+"""Rows in memory, uncompressed, while a table is rewritten."""
 
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="zstd")
 
@@ -45,10 +45,10 @@ _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="zstd")
 def compact(
     checkpoints: Checkpoints, change_set: ChangeSet, start: int, replaced_retention: float
 ) -> str | None:
-    """Do what is worth its cost, if anything; what it was.
+    """Take the step that is worth its cost, if any; return what it did.
 
-    Commits below `start` cannot be asked for any more. Files that were replaced stay for
-    `keep_replaced` seconds, for whoever reads them. May be done by anyone at any time.
+    No reader asks for commits below `start`. Replaced files are kept for
+    `replaced_retention` seconds for their readers. Any process may call it at any time.
 
     Raises:
         OSError: the store failed. All states are in it as before.
@@ -79,10 +79,10 @@ def _compact(delta: DeltaTable, start: int) -> str | None:
 
 
 def drop_superseded(delta: DeltaTable, start: int) -> None:
-    """Leave of the rows up to commit `start` those that count as of `start`, in one file.
+    """Of the rows up to commit `start` keep only the live ones as of `start`, in one file.
 
     Raises:
-        CommitFailedError: somebody else wrote at the same time.
+        CommitFailedError: another process wrote at the same time.
     """
     dataset = delta.to_pyarrow_dataset()
     is_live = _live_rows(pa.Table.from_batches(_batches(dataset, start, _KEYS)))
@@ -110,7 +110,7 @@ def _batches(
 
 
 def _live_rows(rows: pa.Table) -> NDArray[np.bool_]:
-    """Whether each row is the one of the greatest commit of its kind and id, and says more."""
+    """Whether each row is the one of the greatest commit of its kind and id, and not a removal."""
     is_live: NDArray[np.bool_] = ~rows["removed"].to_numpy()
     commits, kinds = rows["commit"].to_numpy(), rows["kind"]
     for kind in kinds.unique().to_pylist():
@@ -134,7 +134,7 @@ def _superseded(ids: NDArray[Any], commits: NDArray[np.int64]) -> NDArray[np.int
 def _compress_live_rows(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], is_live: NDArray[np.bool_]
 ) -> pa.RecordBatchReader:
-    """The rows that count, compressed: Delta's writer must not read Delta's files as it goes."""
+    """The live rows, compressed: Delta's writer must not read Delta's files while it writes."""
     sink, end = pa.BufferOutputStream(), 0
     with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as writer:
         for batch in batches:
@@ -144,7 +144,7 @@ def _compress_live_rows(
 
 
 def vacuum(delta: DeltaTable, replaced_retention: float) -> list[str]:
-    """Delete the files that no version refers to, once old enough; their names.
+    """Delete files that no version refers to and that are old enough; return their names.
 
     Those of writers that were killed are among them.
     """

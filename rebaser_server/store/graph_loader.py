@@ -19,15 +19,15 @@ from rebaser_server.values.graph.signatures import NO_INPUTS, Signatures
 
 
 class InputsNeeded(ValueError):
-    """The inputs must be read as they are: the columns made for bulk loading cannot say them."""
+    """The column `inputs` must be read: the columns for bulk loading are not enough."""
 
 
 class _Collision(Exception):
-    """Two ids have one hash: one pair of 2^64, unless somebody looks for them."""
+    """Two ids have the same hash: one pair of 2^64, unless chosen on purpose."""
 
 
 def load_graph(rows: dict[str, pa.ChunkedArray], funcs: Iterable[Func]) -> Graph:
-    """The graph of `value` rows: for each id the row of the greatest commit, less the removed.
+    """The graph of `value` rows: for each id the row of the greatest commit, without removed ones.
 
     Values come in the order in which their ids were first met, commit by commit. Columns are
     taken out of `rows` as they are used, so that a large table is not there twice.
@@ -71,10 +71,10 @@ def load_graph(rows: dict[str, pa.ChunkedArray], funcs: Iterable[Func]) -> Graph
 
 
 class _LiveRows:
-    """The rows that count, in the order of the graph."""
+    """The live rows, in the order of the graph."""
 
     def __init__(self, count: int, rows: NDArray[np.int64] | None = None) -> None:
-        """Of `count` rows, all as they are without `rows`."""
+        """Of `count` rows these, or all in their order."""
         self.is_all = rows is None
         self._count = count
         self.rows = np.arange(0) if rows is None else rows
@@ -84,15 +84,15 @@ class _LiveRows:
             self._mask[rows] = True
 
     def take(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Of all rows those that count, in their order."""
+        """The items of the live rows, in their order."""
         return array if self.is_all else array[self.rows]
 
     def column(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Likewise, but in the order of the table: see `places`."""
+        """The items of the live rows in the order of the table: see `positions`."""
         return column if self.is_all else column.filter(pa.array(self._mask))
 
     def positions(self) -> NDArray[np.int32]:
-        """Where in such a column each of the rows is."""
+        """The position of each live row in the result of `column`."""
         if self.is_all:
             return np.arange(self._count, dtype=np.int32)
         positions = np.cumsum(self._mask, dtype=np.int32)[self.rows]
@@ -103,7 +103,7 @@ class _LiveRows:
 def _find_live_rows(
     rows: dict[str, pa.ChunkedArray], ids: NDArray[Any]
 ) -> tuple[_LiveRows, Hashes, HashIndex, bool]:
-    """Which rows count; hashes and slots of these; whether hashes are unique."""
+    """The live rows, their hashes, an index of them; whether hashes are unique."""
     count = len(ids)
     commits, removed = rows.pop("commit").to_numpy(), rows.pop("removed").to_numpy()
     hashes = hashes_of(ids)
@@ -148,7 +148,7 @@ def _refs_from_hashes(
     hashes: Hashes,
     hash_index: HashIndex,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Shapes and refs by the columns made for it. Raises `KeyError` if they are not enough."""
+    """Signatures and refs from the columns for bulk loading; `KeyError` if not enough."""
     texts, codes = _dictionary_codes(rows.pop("arguments"))
     indices = np.array(
         [NO_INPUTS, *(signatures.intern(signature_from_json(text)) for text in texts)], np.int32
@@ -174,7 +174,7 @@ def _refs_from_hashes(
 def _refs_from_json(
     rows: dict[str, pa.ChunkedArray], live: _LiveRows, signatures: Signatures, ids: NDArray[Any]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Shapes and refs by the inputs themselves: tables from before, and hashes that collide."""
+    """Signatures and refs from `inputs`: for tables of earlier releases and colliding hashes."""
     if "inputs" not in rows:
         raise InputsNeeded("read the rows with their inputs")
     index_of = {raw.decode(): position for position, raw in enumerate(ids.tolist())}
@@ -195,7 +195,7 @@ def _statuses(column: pa.ChunkedArray) -> NDArray[np.uint8]:
 def _texts(
     rows: dict[str, pa.ChunkedArray], live: _LiveRows, statuses: NDArray[np.uint8]
 ) -> pa.Array:
-    """In the order of `chosen.column`."""
+    """Texts or messages, in the order of `live.column`."""
     texts, messages = live.column(rows.pop("value")), rows.pop("message")
     is_without = (statuses == FAILED) | (statuses == BLOCKED)
     if is_without.any():
@@ -205,7 +205,7 @@ def _texts(
 
 
 def _dictionary_codes(column: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
-    """The different texts, and for each row which it is, or -1 for null."""
+    """The different texts, and each row's index into them, or -1 for null."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     word_codes: dict[str, int] = {}
@@ -226,7 +226,7 @@ def _array(column: Any, dtype: Any) -> NDArray[Any]:
 
 
 def _single_array(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """One array of this type."""
+    """The column as one array of this type."""
     if column.type != kind:
         column = column.cast(kind)
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -21,7 +21,7 @@ _PLACEHOLDER: Final = b"?" * ID_BYTES
 def arguments_texts(
     signatures: Signatures, indices: NDArray[np.int32], is_source: NDArray[np.bool_]
 ) -> pa.StringArray:
-    """The shape of each value's inputs as JSON; of a source null."""
+    """The signature of each value's inputs as JSON; null for a source."""
     used = sorted_unique(indices)
     positions = np.searchsorted(used, indices)
     texts = [to_json(signatures.all[place]).decode() for place in used.tolist()]
@@ -31,7 +31,7 @@ def arguments_texts(
 def hashes_column(
     ids: NDArray[Any], widths: NDArray[np.int64], is_source: NDArray[np.bool_]
 ) -> pa.BinaryArray:
-    """The hashes of the ids that each value takes, little-endian; of a source null."""
+    """The hashes of each value's inputs, little-endian; null for a source."""
     ends = (np.append(0, np.cumsum(widths)) * HASH_BYTES).astype(np.int32)
     column = pa.BinaryArray.from_buffers(
         pa.binary(), len(widths), [None, pa.py_buffer(ends), pa.py_buffer(hashes_of(ids))]
@@ -40,7 +40,7 @@ def hashes_column(
 
 
 def hashes_in(column: pa.ChunkedArray) -> tuple[Hashes, NDArray[np.int64]]:
-    """What such a column says: all hashes, and how many there are of each value."""
+    """All hashes in such a column, and how many each value has."""
     rows = pa.chunked_array(column.fill_null(b"")).cast(pa.large_binary()).combine_chunks()
     rows = rows.chunk(0) if isinstance(rows, pa.ChunkedArray) else rows
     _, offsets, data = rows.buffers()
@@ -58,7 +58,7 @@ def signature_from_json(text: str) -> InputSignature:
 def inputs_texts(
     signatures: Signatures, indices: NDArray[np.int32], ids: NDArray[Any], widths: NDArray[np.int64]
 ) -> pa.StringArray:
-    """Inputs of these shapes, which take `ids` one after another, as JSON; null for none."""
+    """Inputs with these signatures, which take `ids` in order, as JSON; null for none."""
     if not len(indices):
         return pa.array([], pa.string())
     starts = np.cumsum(widths) - widths
@@ -85,7 +85,7 @@ def _write_each(signatures: Signatures, index: int, ids: NDArray[Any]) -> pa.Str
 
 
 def _fill_template(signatures: Signatures, index: int, ids: NDArray[Any]) -> pa.StringArray:
-    """All of the same length: one text, with other ids in it."""
+    """Ids of full length: copies of one text with other ids in it."""
     template, offsets_of_ids = _template(signatures.all[index])
     count = len(ids)
     block = np.empty((count, len(template)), np.uint8)
@@ -98,7 +98,7 @@ def _fill_template(signatures: Signatures, index: int, ids: NDArray[Any]) -> pa.
 
 
 def _template(signature: InputSignature) -> tuple[bytes, list[int]]:
-    """The JSON text of inputs, with places for ids, and where those are."""
+    """The JSON text of inputs with placeholders for ids, and their offsets."""
     text = bytearray(b"{")
     offsets = []
 

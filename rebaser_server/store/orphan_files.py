@@ -1,4 +1,4 @@
-"""What lies in the store beside the tables: batches, results, and files that nobody finished."""
+"""Files in the store beside the tables that may be orphans: batches, results, unfinished files."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,25 +10,25 @@ from rebaser_server.store.batch_files import RESULTS, SUFFIX
 
 
 class OrphanFile(NamedTuple):
-    """A file or directory that may be nobody's."""
+    """A file or directory that may have no owner."""
 
     path: str
     """Relative to the root."""
     key: str | None
-    """What refers to it says this; None for what nothing ever refers to."""
+    """The key that references to it have; None if nothing ever refers to it."""
     time: float
-    """When it was written, in seconds since 1970; of a directory, what is newest in it."""
+    """When it was written, in seconds since 1970; of a directory, its newest file."""
     is_directory: bool = False
 
 
 class OrphanFiles:
-    """Looks through the store. All calls block; run them in a thread."""
+    """Lists and removes orphans. All calls block; run them in a thread."""
 
     def __init__(self, files: SharedFiles) -> None:
         self._files = files
 
     def older_than(self, before: float) -> list[OrphanFile]:
-        """What was written before that time."""
+        """The files written before that time, in seconds since 1970."""
         orphans = [*self._files_in(TEMP_DIR), *self._files_in(RESULTS)]
         return [leftover for leftover in orphans if leftover.time < before]
 
@@ -44,7 +44,7 @@ class OrphanFiles:
                 yield OrphanFile(path, key, (info.mtime_ns or 0) / 1e9)
 
     def remove(self, orphans: Iterable[OrphanFile]) -> None:
-        """Have them gone; that one is gone already is success."""
+        """Delete them; a missing one is no error."""
         for leftover in orphans:
             if leftover.is_directory:
                 self._files.delete_directory(leftover.path)

@@ -1,4 +1,4 @@
-"""Turn a change set's table back to its last sound version, where the log still knows the rest."""
+"""Rollback of a damaged table to its last sound version, from which the log continues."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ from rebaser_server.store.checkpoints import APP_ID, Checkpoints, translate_stor
 from rebaser_server.store.table_schema import checkpoint_record
 
 _MAX_VERSIONS: Final = 200
-"""Versions, from the last one back."""
+"""Versions to try, from the latest back."""
 
 
 def roll_back_to_sound(
@@ -23,7 +23,7 @@ def roll_back_to_sound(
     *,
     dry_run: bool = False,
 ) -> int | None:
-    """The version that the table was turned back to, or would be; None if none is sound.
+    """Roll the table back; return the version, or None if none is sound.
 
     Sound is one that can be read and is of a commit that the log, which `begins` there and
     ends at `last`, continues. Turning back is a new version: nothing is deleted. A table with a
@@ -57,7 +57,7 @@ def _versions(checkpoints: Checkpoints, change_set: ChangeSet) -> range:
 
 
 def _commit_of(checkpoints: Checkpoints, change_set: ChangeSet, version: int) -> int | None:
-    """Of the checkpoint that the version ends with, 0 if it has none; None if it is damaged."""
+    """The commit of the version's last checkpoint, 0 without one; None if it is damaged."""
     try:
         rows = checkpoints.table(change_set, version).to_pyarrow_table()
     except (OSError, DeltaError, pa.ArrowInvalid):

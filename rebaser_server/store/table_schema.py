@@ -41,18 +41,18 @@ SCHEMA: Final = pa.schema(
 )
 
 LOADED: Final = [name for name in SCHEMA.names if name != "inputs"]
-"""What `graph_of` needs to see first."""
+"""The columns that are enough to load a graph, except in rare cases."""
 
 _CHUNK: Final = 1 << 19
-"""Rows a chunk, at most."""
+"""Most rows of a chunk."""
 _MAX_COLUMN_BYTES: Final = 1 << 30
-"""Of a column of a chunk, about: Arrow's strings have 2 GiB."""
+"""Approximate bytes of one column of a chunk; an Arrow string array has at most 2 GiB."""
 _REF_BYTES: Final = 64
-"""Of an input as JSON, about: longer names of arguments are rare."""
+"""Approximate bytes of an input as JSON: longer names of arguments are rare."""
 
 
 def rows_of(graph: Graph, metadata: dict[str, Any], commit: int, *, whole: bool) -> pa.Table:
-    """Rows of all that was touched, or of everything, as it is now, and one for all the rest."""
+    """Rows of all touched values and functions, or of all, and one row of metadata."""
     indices: NDArray[Any]
     if whole:
         indices, funcs = graph.all_indices(), list(graph.funcs)
@@ -124,7 +124,7 @@ def _names(graph: Graph, rows: NDArray[np.int32]) -> pa.Array:
 
 
 def _words_at(words: list[str], codes: NDArray[Any]) -> pa.Array:
-    """The word at each place; null for -1."""
+    """The word of each code; null for -1."""
     if not words:
         return pa.nulls(len(codes), pa.string())
     return pa.array(words, pa.string()).take(pa.array(codes, mask=codes.astype(np.int32) < 0))
@@ -168,13 +168,13 @@ _BLOCKED: Final = STATUSES.index(ValueStatus.BLOCKED)
 
 
 def checkpoint_record(rows: pa.Table) -> tuple[int, dict[str, Any]]:
-    """The commit of the last checkpoint among `rows`, and all but its graph."""
+    """The commit and the metadata of the last checkpoint among `rows`."""
     heads = rows.filter(pc.equal(rows["kind"], "head")).sort_by("commit")
     return heads["commit"][-1].as_py(), json.loads(heads["value"][-1].as_py())
 
 
 def split_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], pa.Table]:
-    """The rows of values without their kind, and all others."""
+    """Split rows into those of values, without their kind, and all others."""
     values, others = [], []
     for batch in batches:
         is_value = pc.equal(batch["kind"], "value")
@@ -186,7 +186,7 @@ def split_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.RecordBatch],
 
 
 def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Without dictionaries."""
+    """The batch with plain columns in place of dictionaries."""
     fields = [
         field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
         for field in batch.schema
@@ -195,7 +195,7 @@ def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def graph_from_batches(values: list[pa.RecordBatch], others: pa.Table) -> Graph:
-    """The graph that the rows make, in whichever order they are. Uses `values` up.
+    """The graph of these rows, in any order. Uses `values` up.
 
     `inputs` may be missing from them.
 
@@ -211,7 +211,7 @@ def graph_from_batches(values: list[pa.RecordBatch], others: pa.Table) -> Graph:
 
 
 def graph_from_table(rows: pa.Table) -> Graph:
-    """As `graph_in`, of rows that are all there."""
+    """The graph of a table that has all columns."""
     return graph_from_batches(*split_rows(rows.to_batches()))
 
 

@@ -1,4 +1,4 @@
-"""What this process works on and has done lately, for people to look at. Nothing decides by it."""
+"""Statistics of this process's work, for the status page only."""
 
 import time
 from collections import OrderedDict, deque
@@ -21,12 +21,12 @@ MAX_SKETCHES: Final = 200
 """How many of the latest are kept, one of a change set."""
 _SETTLED: Final = {outcome.value: metrics.REQUESTS.labels(outcome) for outcome in RequestOutcome}
 _MAX_WAITS: Final = 500
-"""Latencies kept of each second; more would tell nothing else."""
+"""Latencies kept of each second: enough for the percentiles."""
 
 
 @dataclass(slots=True)
 class RunningDvu:
-    """A dependent values update on its way."""
+    """A dependent values update (DVU) that is running."""
 
     affected: int
     done: int = 0
@@ -39,11 +39,11 @@ class HeldChangeSet:
 
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
     requests: int = 0
-    """Settled since it was taken."""
+    """Requests handled since the slot was taken."""
     last_request: float = field(default_factory=time.monotonic)
     update: RunningDvu | None = None
     sketch_time: datetime | None = None
-    """When the latest update that there is a sketch of began."""
+    """When the latest DVU with a sketch began."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class SecondBucket:
 
 
 class WorkStats:
-    """Written by whoever does the work, read by the ops endpoint."""
+    """Written by the code that does the work, read by the ops endpoint."""
 
     def __init__(self) -> None:
         self.started = datetime.now(UTC)
@@ -106,7 +106,7 @@ class WorkStats:
         request_id: RequestId | None,
         details: Mapping[str, Any],
     ) -> None:
-        """Something was told to watchers: keep what a look at the page should show."""
+        """Keep what the page shows of an activity."""
         holding = self.held.get(change_set)
         match kind:
             case ActivityKind.DVU_STARTED if holding:
@@ -153,7 +153,7 @@ class WorkStats:
     def failure(
         self, change_set: ChangeSet, what: str, reason: str, request_id: RequestId | None = None
     ) -> None:
-        """Something went wrong that a person may want to know of."""
+        """Keep a failure that a person may want to see."""
         self.failures.append(
             {
                 "at": _iso(datetime.now(UTC)),
@@ -175,7 +175,7 @@ class WorkStats:
         ]
 
     def held_change_sets(self, most: int) -> list[dict[str, Any]]:
-        """What is in our slots, the busiest first; at most so many."""
+        """The change sets in our slots, the busiest first, at most `most`."""
         now = time.monotonic()
         by_idleness = sorted(
             self.held.items(), key=lambda item: (item[1].update is None, now - item[1].last_request)

@@ -19,9 +19,7 @@ ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("rebaser_core", "rebaser_client", "rebaser_server")
 
 WITHOUT_LAYERS: Final = {
-    "rebaser_core.jetstream",
     "rebaser_core.jetstream.connection",
-    "rebaser_core.jetstream.consumers",
 }
 """Packages whose modules import each other in circles. This list only shrinks."""
 
