@@ -16,7 +16,7 @@ from rebaser_server.cluster.task_lease import Lease
 from rebaser_server.cluster.task_runner import Crew
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.runtime.concurrency import Shutdown
-from rebaser_server.service.composition import _open, assets_of
+from rebaser_server.service.composition import _build_services, assets_of
 from tests.helpers.batches import Sum, new_id, put, set_to
 from tests.helpers.blocking_function import Gate
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets, recording
@@ -157,7 +157,9 @@ async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
     js, subjects, settings = deployment.js, deployment.subjects, deployment.settings
     slots = Slots(js, subjects.tasks_stream, 1, Fairness())
     late = Pauses(js, subjects)
-    shop = _open(deployment.nc, assets_of(js, settings), settings, ChildProcessExecutor(), 1)
+    shop = _build_services(
+        deployment.nc, assets_of(js, settings), settings, ChildProcessExecutor(), 1
+    )
     crew = Crew(shop, Lease(2, 0.4), Shutdown(), slots, late)
     await book.pause(PauseScope(*change_set))
     await late.look()
