@@ -74,7 +74,7 @@ class RebaserClient:
         )
         """Workspaces and their change sets: create, fork, apply and so on."""
         self.operations = Operations(requests.send_command)
-        """What is asked of one change set by an operator."""
+        """Operator actions on one change set."""
 
     @classmethod
     @asynccontextmanager
@@ -134,7 +134,7 @@ class RebaserClient:
         *,
         request_id: RequestId | None = None,
     ) -> RequestId:
-        """As `enqueue_updates`, for a batch taken from another change set, which it names."""
+        """As `enqueue_updates`, for a batch that was taken from another change set."""
         change_set = ChangeSet(workspace_id, change_set_id)
         return await self._enqueue(change_set, from_change_set_id, updates, request_id)
 
@@ -147,7 +147,7 @@ class RebaserClient:
         *,
         request_id: RequestId | None = None,
     ) -> tuple[RequestId, Reply]:
-        """Both of the above."""
+        """As `enqueue_updates_from_change_set`, with the response to await."""
         change_set = ChangeSet(workspace_id, change_set_id)
         return await self._enqueue_with_reply(change_set, from_change_set_id, updates, request_id)
 
@@ -171,7 +171,7 @@ class RebaserClient:
         return await self._sender.outcome(ChangeSet(workspace_id, change_set_id), request_id)
 
     def reader(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> ChangeSetReader:
-        """Who reads the change set's values and history; nothing is asked yet."""
+        """Return a reader of the change set's values and history; makes no request."""
         change_set = ChangeSet(workspace_id, change_set_id)
         return ChangeSetReader(self._js, self._subjects, change_set, self._content_type)
 
@@ -236,7 +236,7 @@ async def connect(
     Args:
         servers: NATS URLs; the local one if none is given.
         prefix: of the deployment's streams and subjects, `REBASER_NATS__PREFIX` there.
-        api_prefix: JetStream API prefix of another account (ADR-19); `domain` likewise.
+        api_prefix: JetStream API prefix of another account (ADR-19); excludes `domain`.
         domain: JetStream domain (ADR-19).
         content_type: what requests are encoded as.
         author: who asks, for the log of commits.

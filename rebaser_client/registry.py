@@ -96,7 +96,7 @@ class Registry:
             yield record
 
     async def create_workspace(self, record: WorkspaceRecordV1) -> None:
-        """Have the record, whoever asks how often with the same id.
+        """Store the record of a new workspace; idempotent per id.
 
         Raises:
             AlreadyRegistered: there is another one of that workspace.
@@ -104,7 +104,11 @@ class Registry:
         await self._create(WorkspaceRecord, str(record.workspace_id), record)
 
     async def create_change_set(self, record: ChangeSetRecordV1) -> None:
-        """Likewise."""
+        """Store the record of a new change set; idempotent per id.
+
+        Raises:
+            AlreadyRegistered: the registry has another change set of that id.
+        """
         key = f"{record.workspace_id}.{record.change_set_id}"
         await self._create(ChangeSetRecord, key, record)
 
@@ -128,11 +132,11 @@ class Registry:
                 return changed
 
     async def delete(self, change_set: ChangeSet) -> None:
-        """Have no record."""
+        """Delete the record of a change set; no error if there is none."""
         await self._bucket.purge(str(change_set))
 
     async def delete_workspace(self, workspace_id: WorkspaceId) -> None:
-        """Likewise."""
+        """Delete the record of a workspace; no error if there is none."""
         await self._bucket.purge(str(workspace_id))
 
     async def check_quota(self, workspace_id: WorkspaceId, quota: int) -> None:

@@ -32,7 +32,7 @@ class _Ulid(ULID):
     def from_str(cls, string: str) -> Self:
         """Raises `ValueError` for any other text, also for lower case."""
         if not _is_canonical(string):
-            raise ValueError(f"{string[:80]!r} is no ULID in its canonical text")
+            raise ValueError(f"{string[:80]!r} is not a canonical ULID")
         made = cls(int(string.translate(_TO_PYTHON), 32).to_bytes(16, "big"))
         made._text = string
         return made

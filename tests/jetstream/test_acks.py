@@ -166,7 +166,7 @@ async def test_a_confirmation_from_nobody_is_unreachable_at_once(js: JetStream) 
     await js.delete_consumer("S", "d")
     assert await consumers(js) == []
 
-    with pytest.raises(NatsUnreachable, match="nobody listens"):
+    with pytest.raises(NatsUnreachable, match="no responders"):
         async with asyncio.timeout(1):
             await delivery.ack(confirm=True, timeout=60)
     await delivery.ack()

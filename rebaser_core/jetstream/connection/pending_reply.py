@@ -1,4 +1,4 @@
-"""A question that was sent, and whose answer is awaited later: many may be under way at once."""
+"""A request that was sent and whose reply is awaited later; many may be pending at once."""
 
 # ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class PendingReply(Generic[T]):
-    """Whoever asked awaits `answer` once, or calls `forget`. No task runs meanwhile."""
+    """The caller awaits `result` once, or calls `cancel`. No task runs meanwhile."""
 
     __slots__ = ("_future", "_read", "_subject")
 
@@ -27,16 +27,16 @@ class PendingReply(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether `answer` will not wait."""
+        """Whether `result` would return without waiting."""
         return self._future.done()
 
     async def result(self, timeout: float) -> T:
-        """Return what the server said.
+        """Return the reply.
 
         May be cancelled; the answer is then lost, and whether the server did it unknown.
 
         Raises:
-            NatsUnreachable: nobody listens, `timeout` seconds passed, or the connection went down.
+            NatsUnreachable: no responders, `timeout` seconds passed, or the connection went down.
             ApiError: as the question is read.
         """
         if not self._future.done():
@@ -52,13 +52,13 @@ class PendingReply(Generic[T]):
 
 
 def check_reply(subject: str, message: Msg | None) -> Msg:
-    """The answer that came on `subject`; None stands for a connection that went down before.
+    """Return the reply; `message` is None if the connection went down before it came.
 
     Raises:
-        NatsUnreachable: it is none.
+        NatsUnreachable: there is no reply, or nothing listens on the subject.
     """
     if message is None:
         raise NatsUnreachable(f"connection lost before an answer on {subject}")
     if not message.data and (message.headers or {}).get("Status") == "503":
-        raise NatsUnreachable(f"nobody listens on {subject}")
+        raise NatsUnreachable(f"no responders on {subject}")
     return message

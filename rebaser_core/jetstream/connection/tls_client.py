@@ -1,4 +1,4 @@
-"""A connection of nats-py that keeps to itself what it is to keep: no secrets in plain text."""
+"""A client that never sends secrets in plain text when TLS is configured."""
 
 import ssl
 from pathlib import Path
@@ -18,7 +18,7 @@ class NotEncrypted(nats.errors.Error):
     """The server speaks no TLS, or somebody between us took its offer out; nothing was sent."""
 
     def __str__(self) -> str:
-        return "TLS is wanted and the server does not require it"
+        return "TLS is configured, and the server does not offer it"
 
 
 class TlsClient(FastClient):
@@ -53,7 +53,7 @@ def check_credentials(file: Path) -> None:
     except OSError as error:
         raise NatsUnreachable(f"credentials file {file}: {error.strerror}") from error
     if not all(mark in text for mark in _CREDENTIALS_MARKS):
-        raise NatsUnreachable(f"credentials file {file}: it has no JWT and seed of a user in it")
+        raise NatsUnreachable(f"credentials file {file}: it contains no JWT and seed of a user")
 
 
 def check_seed(seed: str) -> None:
@@ -62,5 +62,5 @@ def check_seed(seed: str) -> None:
         nkeys.from_seed(bytearray(seed.strip().encode())).wipe()
     except Exception:  # noqa: BLE001 - whatever is wrong with it shows in many ways
         raise NatsUnreachable(
-            "the NKey's seed is none: it begins with SU and has 58 characters"
+            "not a valid NKey seed: a seed begins with SU and has 58 characters"
         ) from (None)
