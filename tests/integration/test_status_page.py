@@ -119,7 +119,7 @@ async def test_an_update_is_shown_with_its_progress_and_the_graph_that_it_recomp
 
     await deployment.client.enqueue_updates(*change_set, slow.hurry)
 
-    bar = rows(page, "Updates under way").get_by_role("progressbar")
+    bar = rows(page, "Running updates").get_by_role("progressbar")
     await expect(bar).to_have_accessible_name(re.compile("of 60 values"), timeout=PATIENCE)
     await expect(bar).to_have_attribute("value", re.compile("[1-9]"), timeout=PATIENCE)
     drawn = page.get_by_role("img", name=re.compile("of 62 values, level by level"))
@@ -158,7 +158,7 @@ async def test_the_last_update_of_a_change_set_can_be_looked_at_later_and_elsewh
         await button.focus()
         await page.keyboard.press("Enter")
 
-        region = page.get_by_role("region", name="What is recomputed")
+        region = page.get_by_role("region", name="Recomputed values")
         its_id = region.get_by_text(str(change_set.change_set_id))
         await expect(its_id).to_be_visible(timeout=PATIENCE)
         picture = region.get_by_role("img", name="1 of 1 values")
@@ -183,7 +183,7 @@ async def test_change_sets_go_by_their_names_beside_their_ids(
     ids = f"{where.workspace_id} {where.change_set_id}"
     await expect(button).to_contain_text(re.compile("^prices / head \\w{4}…"))
     await expect(button).to_have_accessible_name(f"Show prices / head {ids}")
-    picture = page.get_by_role("region", name="What is recomputed")
+    picture = page.get_by_role("region", name="Recomputed values")
     await expect(picture).to_contain_text(f"Change set prices / head {ids}")
 
 
@@ -210,7 +210,7 @@ async def test_names_and_reasons_are_text_and_what_cannot_be_seen_is_written_out
     await expect(button).to_have_accessible_name(label, timeout=PATIENCE)
     letters = rows(page, "Dead letters")
     await expect(letters).to_contain_text(r"<b>why</b>\x1b[31m\u2066", timeout=PATIENCE)
-    titles = page.get_by_role("region", name="What is recomputed").locator("svg title")
+    titles = page.get_by_role("region", name="Recomputed values").locator("svg title")
     await expect(titles.first).to_have_text(re.compile(re.escape(r"<i>sum</i>\n\u202e")))
     assert await page.locator("main img, main b, td i").count() == 0
     unseen = await page.evaluate(
@@ -230,7 +230,7 @@ async def test_everybody_can_read_it(deployment: Deployment, browser: Browser) -
     await expect(rows(page, "Dead letters")).to_contain_text("MalformedMessage", timeout=PATIENCE)
     failure = rows(page, "Recent failures").first
     await expect(failure).to_contain_text("left for a newer server", timeout=PATIENCE)
-    await expect(page.get_by_role("region", name="What is recomputed")).to_be_visible()
+    await expect(page.get_by_role("region", name="Recomputed values")).to_be_visible()
     await expect(rows(page, "Longest queues")).to_have_count(1)
 
     overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"

@@ -59,17 +59,17 @@ function tables(status, holdings, updates) {
     `${count(h.update.done)} of ${count(h.update.affected)}`, since(h.update.since, now)]), "No update is running.", RUNNING);
   table("letters", (queues?.latest_dead ?? []).map((l) => [clock(l.at, now), named(l), l.reason]), "No dead letters.", LISTED, queues?.dead_letters);
   const failures = status.rebasers.flatMap((r) => r.failures).sort((a, b) => b.at.localeCompare(a.at));
-  table("failures", failures.map((f) => [clock(f.at, now), named(f), f.what, f.reason]), "Nothing failed lately.", LISTED);
+  table("failures", failures.map((f) => [clock(f.at, now), named(f), f.what, f.reason]), "No recent failures.", LISTED);
   table("queues", (queues?.deepest ?? []).map((q) => [named(q), count(q.requests), span(q.oldestSeconds)]), "No request waits.", LISTED, queues?.change_sets_waiting);
   table("rebasers", status.rebasers.map((r) => {
     const recent = r.rates.filter((rate) => Date.parse(now) / 1000 - rate.at < 11);
     return [instance(r.instance) + (r.instance === status.answering ? " (this one)" : ""), r.version, new Date(r.started).toLocaleString(),
       `${count(r.slots.busy)} of ${count(r.slots.busy + r.slots.free)}`,
       (recent.reduce((sum, rate) => sum + rate.requests, 0) / 10).toFixed(1), span(r.lagSeconds)];
-  }), "None answers.");
+  }), "No Rebaser answers.");
   const inWork = status.rebasers.reduce((sum, r) => sum + r.slots.busy, 0);
   table("holdings", holdings.map((h) => [named(h, h.drawn && choose), instance(h.instance), count(h.requests), span(h.idleSeconds), since(h.since, now)]),
-    "No change set is in work.", LISTED, Math.max(inWork, holdings.length));
+    "No Rebaser works on a change set.", LISTED, Math.max(inWork, holdings.length));
   const paused = status.paused ?? [];
   $("pausedpart").hidden = !paused.length;
   table("paused", paused.map((p) => [p.changeSet ? named(p) : p.workspace ? `workspace ${called(p)} ${p.workspace}` : "everything",
@@ -86,7 +86,7 @@ async function picture(holdings, updates) {
   const now = holdings.find((h) => same(h, row));
   text("chosenid", `Change set ${called(row)} ${row.workspace} ${row.changeSet}`);
   const update = now?.update;
-  const how = update ? `Running: ${count(update.done)} of ${count(update.affected)} values are done.` : "Its latest update is over.";
+  const how = update ? `Running: ${count(update.done)} of ${count(update.affected)} values are done.` : "Its latest update has ended.";
   const drawn = now?.drawn ?? chosen.drawn?.at ?? null;
   if (!same(chosen.drawn?.row, row) || (drawn && chosen.drawn.at !== drawn)) await draw(row, drawn);
   if (chosen.row === row) text("chosennote", `${how} ${chosen.drawn.note}`);
@@ -99,7 +99,7 @@ async function draw(row, at) {
   const { sketch } = await fetch(`sketch?${query}`).then((answer) => answer.json()).catch(() => ({ sketch: null }));
   if (!same(chosen.row, row)) return;
   if (!sketch?.values.length) {
-    Object.assign(chosen.drawn, { at: null, note: "No picture of it is kept." }); // asked for again
+    Object.assign(chosen.drawn, { at: null, note: "There is no picture of this update." }); // asked for again
     return $("drawing").replaceChildren();
   }
   const left = sketch.levels - sketch.sizes.length + (sketch.sources ? 1 : 0);
