@@ -82,7 +82,7 @@ def test_octets_are_counted_instead_of_messages() -> None:
     pending.on_message(Msg(None, subject="abc", data=bytes(100)))
     assert buffering.refill(pending) == {"batch": UNLIMITED, "max_bytes": 503}
     pending.on_end(UNLIMITED - 1, 10)
-    assert pending.bytes_ == 0, "no pull is left that could bring any"
+    assert pending.octets == 0, "no pull is left that could bring any"
 
 
 async def test_messages_come_one_by_one_with_more_of_them_ready(either_js: JetStream) -> None:

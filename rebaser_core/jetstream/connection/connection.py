@@ -38,14 +38,14 @@ _ATTRIBUTE: Final = "_jetstream_link"
 
 
 class Connection:
-    """One per connection; get it with `Link.of`."""
+    """One per connection; get it with `Connection.of`."""
 
     def __init__(self, nc: Client) -> None:
         self.nc = nc
         self.message_limits = MessageLimits(nc)
         """What fits into one message."""
         self.has_callbacks = False
-        """Whether `changed` is called; otherwise waits look every `POLL` seconds."""
+        """Whether nats-py calls `notify`; otherwise waiters poll every `POLL_INTERVAL` seconds."""
         self._listeners: set[Callable[[], None]] = set()
         self._pending: dict[str, asyncio.Future[Msg | None]] = {}
         self._sweep_threshold = _MIN_SWEEP

@@ -18,7 +18,7 @@ _STATUS: Final = re.compile(r" ([0-9]{3})(?: (.*))?", re.DOTALL)
 def is_sendable(name: object) -> bool:
     """Whether a message may have a header of this name: a token, as in HTTP.
 
-    Messages may come with other names, see `parsed`; those cannot be sent on.
+    Received messages may have other names, see `parse_headers`; those cannot be sent on.
     """
     return isinstance(name, str) and _TOKEN.fullmatch(name) is not None
 

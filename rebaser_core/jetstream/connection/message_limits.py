@@ -14,7 +14,7 @@ MAX_CONTROL_LINE: Final = 4096
 
 
 class MessageLimits:
-    """The room of one connection; get it as `js.room` or `link.room`."""
+    """The size limits of one connection; get them as `js.message_limits`."""
 
     def __init__(self, nc: Client) -> None:
         self._nc = nc

@@ -60,7 +60,7 @@ class ConsumeOptions:
 
     def refill(self, pending: PullBudget) -> dict[str, int] | None:
         """Return the pull that fills the buffer, once the threshold is used up."""
-        free = self.limit - (pending.bytes_ if self.max_bytes else pending.messages)
+        free = self.limit - (pending.octets if self.max_bytes else pending.messages)
         if free < self.threshold:
             return None
         return {"batch": UNLIMITED, "max_bytes": free} if self.max_bytes else {"batch": free}

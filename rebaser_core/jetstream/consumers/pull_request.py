@@ -51,29 +51,29 @@ class PullBudget:
 
     def __init__(self) -> None:
         self.messages = 0
-        self.bytes_ = 0
+        self.octets = 0
         self._bounded_by_bytes = 0
         """Pulls that end with a status only, since octets limit them."""
 
     def on_request(self, pull: Mapping[str, int]) -> None:
         self.messages += pull["batch"]
-        self.bytes_ += pull.get("max_bytes", 0)
+        self.octets += pull.get("max_bytes", 0)
         self._bounded_by_bytes += "max_bytes" in pull
 
     def on_message(self, message: Msg) -> None:
         self.messages = max(0, self.messages - 1)
-        self.bytes_ = max(0, self.bytes_ - message_size(message))
+        self.octets = max(0, self.octets - message_size(message))
 
     def on_end(self, messages: int, octets: int) -> None:
         self.messages = max(0, self.messages - messages)
-        self.bytes_ = max(0, self.bytes_ - octets)
+        self.octets = max(0, self.octets - octets)
         if self._bounded_by_bytes:
             self._bounded_by_bytes -= 1
             if not self._bounded_by_bytes:
                 self.clear()  # what is left is where our count and the server's parted
 
     def clear(self) -> None:
-        self.messages = self.bytes_ = self._bounded_by_bytes = 0
+        self.messages = self.octets = self._bounded_by_bytes = 0
 
 
 def message_size(message: Msg) -> int:
