@@ -28,7 +28,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the checkpoint's write": (checkpoints, "write_deltalake"),
     "purge": (CommitLog, "purge"),
     "deleting a batch": (Batches, "forget"),
-    "tidying": (compaction, "tidy"),
+    "compaction": (compaction, "compact"),
     "dropping rows": (compaction, "write_deltalake"),
     "deleting files": (DeltaTable, "vacuum"),
 }
