@@ -207,7 +207,7 @@ class _Round:
         if left["requests"] or left["due"]:
             return
         for change_set in change_sets:
-            state = (await self.deployment.archive(change_set).restored()).state
+            state = (await self.deployment.archive(change_set).load()).state
             if state.head.closing is not None:
                 continue
             graph = state.graph

@@ -27,7 +27,7 @@ async def asked_and_stopped(deployment: Deployment, *, purged: bool = False) -> 
     await asked.ask(COMMITTED)
     await saved(deployment, asked.change_set)
     async with asyncio.timeout(60):
-        while purged and not await deployment.archive(asked.change_set).begins():
+        while purged and not await deployment.archive(asked.change_set).earliest_commit():
             await asked.ask(1)
     await stop_daemons(deployment)
     await asked.ask(WAITING, wait=False)
