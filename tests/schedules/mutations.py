@@ -80,13 +80,13 @@ def without_minding_gaps() -> AbstractContextManager[Any]:
     """W6: a request that was skipped is later taken for handled, and deleted."""
     real = OrderedReader._next_buffered
 
-    async def queued(self: OrderedReader) -> Any:
+    async def next_buffered(self: OrderedReader) -> Any:
         first = next(filter(is_delivery, self._inbox.queue), None)
         if first is not None:
             self._sequence = AckSubject.parse(first.reply).consumer_sequence - 1
         return await real(self)
 
-    return mock.patch.object(OrderedReader, "_queued", queued)
+    return mock.patch.object(OrderedReader, "_next_buffered", next_buffered)
 
 
 def deleting_before_committing() -> AbstractContextManager[Any]:
@@ -145,10 +145,10 @@ def with_results_that_cover_all() -> AbstractContextManager[Any]:
     """D5: a result removes roots that came after its claim, too."""
     real = Graph.clear_roots
 
-    def settle_roots(self: Graph, covers: int) -> None:
+    def clear_roots(self: Graph, covers: int) -> None:
         real(self, max(self.roots.values(), default=covers))
 
-    return mock.patch.object(Graph, "settle_roots", settle_roots)
+    return mock.patch.object(Graph, "clear_roots", clear_roots)
 
 
 def settling_what_is_not_its_own() -> AbstractContextManager[Any]:

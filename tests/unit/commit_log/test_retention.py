@@ -59,7 +59,7 @@ def test_within_the_limits_as_much_is_kept_as_may_be(gaps, seconds, lines, batch
 
     left = [checkpoint for checkpoint in kept if checkpoint.commit > start]
     late = len(kept) < 2 or start == kept[-2].commit
-    assert late or sum(checkpoint.lines for checkpoint in left) <= lines
+    assert late or sum(checkpoint.entries for checkpoint in left) <= lines
     assert late or sum(line > start for line in stored) <= batches
     assert len(left) >= min(len(kept), 1)
     rest = [checkpoint for checkpoint in kept if checkpoint.commit >= start]

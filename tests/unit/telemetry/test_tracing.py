@@ -73,7 +73,7 @@ def span_of(request: RequestId) -> SpanContext | None:
 
 def carried_out(owed: PendingDvu, *, paid: bool) -> PendingDvu:
     [change_set] = new_change_sets(1)
-    with owed.update(change_set, RequestId(), 1) as taken:
+    with owed.span(change_set, RequestId(), 1) as taken:
         if paid:
             taken.covered()
     return taken
@@ -81,11 +81,11 @@ def carried_out(owed: PendingDvu, *, paid: bool) -> PendingDvu:
 
 def test_an_update_that_came_to_nothing_leaves_its_debt_to_the_next() -> None:
     owed = PendingDvu()
-    owed.add(line(1, dirty=1), span_of)
+    owed.record(line(1, dirty=1), span_of)
     since = owed.since
 
     carried_out(owed, paid=False)
-    owed.add(line(2, dirty=2), span_of)
+    owed.record(line(2, dirty=2), span_of)
 
     assert owed.since == since is not None
     assert [trace.trace_id for trace in owed.traces] == [1, 2]
@@ -94,11 +94,11 @@ def test_an_update_that_came_to_nothing_leaves_its_debt_to_the_next() -> None:
 def test_a_request_that_left_nothing_to_recompute_is_owed_nothing() -> None:
     """However long ago that was when one comes that does: the update's time is counted from it."""
     owed = PendingDvu()
-    owed.add(line(1, dirty=1), span_of)
+    owed.record(line(1, dirty=1), span_of)
     [change_set] = new_change_sets(1)
 
-    with owed.update(change_set, RequestId(), 1) as taken:
-        owed.add(line(2, dirty=1), span_of)
+    with owed.span(change_set, RequestId(), 1) as taken:
+        owed.record(line(2, dirty=1), span_of)
         taken.covered()
 
     assert owed.since is None
@@ -112,13 +112,13 @@ def test_a_line_names_the_trace_of_the_update_that_is_due_behind_it() -> None:
     def marked(*lines: CommitV1) -> list[int]:
         marks = owed.headers(lines, span_of)
         for each in lines:
-            owed.add(each, span_of)
+            owed.record(each, span_of)
         named = (span_context_in(marks.get(each.id, {})) for each in lines)
         return [span.trace_id if span else 0 for span in named]
 
     assert marked(line(1, dirty=0), line(2, dirty=2), line(3, dirty=3)) == [0, 2, 2]
     [change_set] = new_change_sets(1)
-    with owed.update(change_set, RequestId(), 1) as taken:
+    with owed.span(change_set, RequestId(), 1) as taken:
         assert marked(line(4, dirty=4, claim=claim)) == [2]
         assert marked(line(5, dirty=4, clean=3)) == [4], "the result: what is still due came later"
         taken.covered()
@@ -129,7 +129,7 @@ def test_a_line_names_the_trace_of_the_update_that_is_due_behind_it() -> None:
 def test_traces_kept_are_bounded() -> None:
     owed = PendingDvu()
     for sequence in range(1, 10 * MAX_LINKS):
-        owed.add(line(sequence, dirty=sequence), span_of)
+        owed.record(line(sequence, dirty=sequence), span_of)
 
     assert len(owed.traces) == MAX_LINKS + 1
 
