@@ -208,7 +208,7 @@ class _Round:
             return
         for change_set in change_sets:
             state = (await self.deployment.archive(change_set).load()).state
-            if state.head.closing is not None:
+            if state.control.closing is not None:
                 continue
             graph = state.graph
             found = {v.id: [v.status.value, v.value] for v in graph.values.values()}

@@ -86,7 +86,7 @@ async def one_round(owner: Owner, number: int) -> None:
 async def main(url: str, root: str, change_set: ChangeSet, step: str, when: str) -> None:
     settings = Settings.model_validate({"nats": {"url": url}, "store": {"root": root}})
     async with connected(ConnectOptions(servers=(url,))) as nc:
-        owner = await Owner.expired(open_state_loader(JetStream(nc), settings, change_set), KEPT)
+        owner = await Owner.over(open_state_loader(JetStream(nc), settings, change_set), KEPT)
         for number in range(100):
             if number == ROUNDS:
                 arm(step, after=when != "before")

@@ -379,7 +379,7 @@ async def test_a_branch_that_lost_its_base_and_its_checkpoint_is_not_taken_for_e
     archive, registry = deployment.archive(branch), Registry(deployment.js, deployment.subjects)
     own = await Ownership.acquire(archive, "mortal", lambda: initial_control(registry, branch))
     checkpointing = Checkpointer(own, 10**9, NOTHING, TableMaintenance(archive.checkpoints, 0))
-    await BranchRunner(deployment.js, deployment.subjects, own, None, checkpointing, 60).begin()
+    await BranchRunner(deployment.js, deployment.subjects, own, None, checkpointing, 60).start()
     await asyncio.to_thread(shutil.rmtree, archive.checkpoints.uri(branch))
     head = deployment.archive(team.head).log
     last, _ = await head.last()

@@ -100,7 +100,7 @@ async def test_a_log_stays_as_short_as_it_may_be_however_long_the_change_set_liv
 
     assert longest <= 10 + 4 + 4
     assert len(owner.own.checkpoints) <= 4
-    successor = await Owner.expired(owner.archive)
+    successor = await Owner.over(owner.archive)
     assert successor.own.checkpoints[-len(owner.own.checkpoints) :] == owner.own.checkpoints
 
 

@@ -73,7 +73,7 @@ async def test_without_a_store_a_log_that_was_purged_is_refused_and_requests_wai
     shutil.rmtree(tmp_path / "store")
 
     code, [what] = await doctor(deployment, repair=True)
-    assert (code, "HistoryBroken" in what) == (Exit.DAMAGED, True)
+    assert (code, "HistoryInconsistent" in what) == (Exit.DAMAGED, True)
     daemon = await deployment.start()
     await eventually(lambda: bool(daemon.said("history broken")))
     assert await requests(deployment) == waiting == WAITING

@@ -137,7 +137,7 @@ async def test_an_update_that_changes_nothing_is_one_line_and_no_request(
         await deployment.at_rest()
 
         assert await last_request(deployment) == before + 1
-        head = recorder.lines[change_set][-1].head
+        head = recorder.lines[change_set][-1].control
     assert head.clean_sequence == head.dirty_sequence == before + 1
     assert head.claim is None
 

@@ -168,13 +168,13 @@ async def test_a_flood_of_questions_is_turned_away_and_not_kept(deployment: Depl
     subject, inbox = deployment.subjects.values(change_set), deployment.nc.new_inbox()
     heard = await deployment.nc.subscribe(inbox)
     headers, payload = values_question(change_set, which=["x" * 60_000, value])
-    async with served.answered(deployment.nc):
+    async with served.serve(deployment.nc):
         for _ in range(400):  # 24 MB
             await deployment.nc.publish(subject, payload, reply=inbox, headers=headers)
         busy = await heard.next_msg(timeout=20)
         intakes = [obj for obj in gc.get_objects() if type(obj).__name__ == "Intake"]
-        assert any(intake._octets for intake in intakes)
-        assert all(intake._octets <= bounds.waiting_bytes for intake in intakes)
+        assert any(intake._queued_bytes for intake in intakes)
+        assert all(intake._queued_bytes <= bounds.waiting_bytes for intake in intakes)
         reading = asyncio.create_task(deployment.client.reader(*change_set).values(value))
         gate.set()
         found = await reading
@@ -198,9 +198,9 @@ class Gated:
     def __init__(self, archive: Any, gate: asyncio.Event) -> None:
         self._archive, self._gate = archive, gate
 
-    async def restored(self, at: int | None = None) -> Any:
+    async def load(self, at: int | None = None) -> Any:
         await self._gate.wait()
-        return await self._archive.restored(at)
+        return await self._archive.load(at)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._archive, name)
@@ -211,7 +211,7 @@ async def test_a_question_whose_asker_left_is_not_answered(deployment: Deploymen
     gate = asyncio.Event()
     served.values.cache._open_loader = Counted(served.values.cache._open_loader, gate)
     nc, inboxes = deployment.nc, []
-    async with served.answered(nc):
+    async with served.serve(nc):
         for number, change_set in enumerate(change_sets):  # four are being answered, two wait
             inboxes.append(await nc.subscribe(nc.new_inbox()))
             headers, payload = values_question(change_set)

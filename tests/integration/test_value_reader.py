@@ -186,7 +186,7 @@ async def test_change_sets_asked_for_long_ago_are_forgotten(
         daemon.kill()
     bounds = QueryBounds(kept_bytes=60_000)
     served = deployment.answering(bounds)
-    async with served.answered(deployment.nc):
+    async with served.serve(deployment.nc):
         readers = [deployment.client.reader(*change_set) for change_set in change_sets]
         for _ in range(2):
             answers = await asyncio.gather(*(reader.values() for reader in readers))
