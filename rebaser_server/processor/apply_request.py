@@ -22,7 +22,7 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.processor.change_set_commands import closed_reason, execute
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.rejection import reject
-from rebaser_server.processor.replies import RequestResult, lookup_result
+from rebaser_server.processor.replies import CommittedRequest, lookup_result
 
 
 class Unprocessable(RebaserError):
@@ -31,7 +31,7 @@ class Unprocessable(RebaserError):
 
 async def apply_request(
     ownership: Ownership, request: Delivery, limits: BatchLimits
-) -> RequestResult:
+) -> CommittedRequest:
     """Have `request` staged or committed, whatever its outcome; the caller holds `own.lock`.
 
     A staged one is committed with the next `own.flush`, and has no commit before.
@@ -57,22 +57,22 @@ async def apply_request(
         handled, changes = await execute(ownership, message, sequence)
         stage_request(ownership, request, handled, **changes)
         await ownership.flush()
-        return RequestResult(handled, ownership.state.commit)
+        return CommittedRequest(handled, ownership.state.commit)
     handled, changes = await _apply_batch(ownership, message, request, limits)
     stage_request(ownership, request, handled, **changes)
     if not alone:
-        return RequestResult(handled)
+        return CommittedRequest(handled)
     await ownership.flush()
     sent = message.updates_address
     if handled.updates != sent:  # no line refers to it
         with suppress(JetStreamError, OSError):
             await loader.batches.delete(sent)
-    return RequestResult(handled, ownership.state.commit)
+    return CommittedRequest(handled, ownership.state.commit)
 
 
 async def answer_duplicate(
     ownership: Ownership, request: Delivery, request_id: RequestId
-) -> RequestResult:
+) -> CommittedRequest:
     """Have a request of an id that was handled answered as then, and do no more.
 
     It was stored twice, because the server had forgotten its id.
@@ -82,7 +82,7 @@ async def answer_duplicate(
     )
     stage_request(ownership, request, handled)
     await ownership.flush()
-    return await lookup_result(ownership, request_id) or RequestResult(
+    return await lookup_result(ownership, request_id) or CommittedRequest(
         handled, ownership.state.commit
     )
 

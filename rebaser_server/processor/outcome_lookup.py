@@ -14,7 +14,7 @@ from rebaser_core.versioning import announced_id
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.retention import CheckpointRef
 from rebaser_server.commit_log.state import RecentRequest, recent_requests_in
-from rebaser_server.processor.replies import RequestResult, build_response
+from rebaser_server.processor.replies import CommittedRequest, build_response
 from rebaser_server.store.checkpoints import Checkpoints
 
 log: Final = structlog.get_logger()
@@ -59,7 +59,7 @@ class OutcomeLookup:
 
     async def _find_result(
         self, change_set: ChangeSet, request_id: RequestId
-    ) -> RequestResult | None:
+    ) -> CommittedRequest | None:
         """What the last checkpoint remembers of it or, if it does not, a line behind that.
 
         The log may go back much further, for the sake of the past.
@@ -79,18 +79,18 @@ class OutcomeLookup:
 
     async def _from_recent(
         self, change_set: ChangeSet, request_id: RequestId, recent: RecentRequest
-    ) -> RequestResult:
+    ) -> CommittedRequest:
         """All that its line says, or, if that was purged, what became of it."""
         entry = await CommitLog(self._js, self._subjects, change_set).entry(recent.commit)
         if entry is not None and entry.handled is not None:
-            return RequestResult(entry.handled, recent.commit)
-        return RequestResult(
+            return CommittedRequest(entry.handled, recent.commit)
+        return CommittedRequest(
             SettledRequest(id=request_id, sequence=0, outcome=recent.outcome), recent.commit
         )
 
     async def _scan_log(
         self, change_set: ChangeSet, request_id: RequestId, after: int
-    ) -> RequestResult | None:
+    ) -> CommittedRequest | None:
         """The line that settles it, unless that only says it had been settled before."""
         reader = OrderedPushConsumer(
             self._js,
@@ -104,5 +104,5 @@ class OutcomeLookup:
                 if handled is None or handled.id != request_id or handled.sequence == NO_REQUEST:
                     continue
                 if handled.outcome is not RequestOutcome.DUPLICATE:
-                    return RequestResult(handled, message.stream_sequence)
+                    return CommittedRequest(handled, message.stream_sequence)
         return None

@@ -24,7 +24,7 @@ _FALLBACK_MESSAGES: Final = {
 """Where the line that says why is not there any more."""
 
 
-class RequestResult(NamedTuple):
+class CommittedRequest(NamedTuple):
     """What becomes of a request, and the line that says so."""
 
     handled: SettledRequest
@@ -32,15 +32,15 @@ class RequestResult(NamedTuple):
     """0 until it is written."""
 
 
-async def lookup_result(ownership: Ownership, request_id: RequestId) -> RequestResult | None:
+async def lookup_result(ownership: Ownership, request_id: RequestId) -> CommittedRequest | None:
     """What became of a recent request; None if it is not, or no longer, known."""
     recent = ownership.state.recent.get(request_id)
     if recent is None:
         return None
     entry = await ownership.loader.log.entry(recent.commit)
     if entry is not None and entry.handled is not None:
-        return RequestResult(entry.handled, recent.commit)
-    return RequestResult(
+        return CommittedRequest(entry.handled, recent.commit)
+    return CommittedRequest(
         SettledRequest(id=request_id, sequence=0, outcome=recent.outcome), recent.commit
     )
 
@@ -58,7 +58,7 @@ def shorten(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:
     return response.model_copy(update={"status": SuccessStatusV2(success=success)})
 
 
-def build_response(change_set: ChangeSet, result: RequestResult) -> EnqueueUpdatesResponseV2:
+def build_response(change_set: ChangeSet, result: CommittedRequest) -> EnqueueUpdatesResponseV2:
     """The final answer; the same whenever it is asked for, as long as the line is there."""
     handled, commit = result
     status: SuccessStatusV2 | ErrorStatus

@@ -27,7 +27,7 @@ from rebaser_server.processor.dead_letters import store_dead_letter
 from rebaser_server.processor.notifier import Notifier
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.rejection import REASON_LENGTH
-from rebaser_server.processor.replies import RequestResult, build_response, lookup_result
+from rebaser_server.processor.replies import CommittedRequest, build_response, lookup_result
 from rebaser_server.processor.request_queue import RequestQueue
 from rebaser_server.runtime.transient_errors import backoff, is_transient
 
@@ -38,7 +38,7 @@ DEATHS_PER_ATTEMPT: Final = 2
 process is more often killed for other reasons than an attempt fails for them."""
 
 
-_Handled = tuple[Delivery, RequestId, RequestResult | None]
+_Handled = tuple[Delivery, RequestId, CommittedRequest | None]
 """A request, its id, and what became of it; None if nobody knows any more."""
 
 _ACTIVITIES: Final = {
@@ -113,7 +113,9 @@ class RequestHandler:
         if failed is not None:
             raise failed
 
-    async def _handle_one(self, request: Delivery, request_id: RequestId) -> RequestResult | None:
+    async def _handle_one(
+        self, request: Delivery, request_id: RequestId
+    ) -> CommittedRequest | None:
         if request.stream_sequence > self.ownership.control.last_sequence:
             return await self._attempt(request)
         return await lookup_result(
@@ -142,7 +144,7 @@ class RequestHandler:
         except AppendRefused as again:
             return RetryLater(str(again))
 
-    def _committed(self, what: RequestResult | None) -> RequestResult | None:
+    def _committed(self, what: CommittedRequest | None) -> CommittedRequest | None:
         """With its commit, now that it is written."""
         if what is None or what.commit:
             return what
@@ -161,7 +163,7 @@ class RequestHandler:
                 await self.ownership.write(attempts=attempts)
             log.warning("owner did not release", former=owner, deaths=attempts.deaths)
 
-    async def _attempt(self, request: Delivery) -> RequestResult:
+    async def _attempt(self, request: Delivery) -> CommittedRequest:
         """Attempt it; what comes of that is judged by whether a repetition can help."""
         before = self._attempts_at(request.stream_sequence)
         if before.deaths >= DEATHS_PER_ATTEMPT * self.attempts:
@@ -204,7 +206,7 @@ class RequestHandler:
         await self.ownership.write(attempts=failed)
         return RetryLater(reason, backoff(failed.count))
 
-    async def _dead_letter(self, request: Delivery, reason: str, attempts: int) -> RequestResult:
+    async def _dead_letter(self, request: Delivery, reason: str, attempts: int) -> CommittedRequest:
         """Copy it to the dead letters, and only then say in the log that it is dead (L2)."""
         if request_id_of(request) in self.ownership.state.recent:
             return await answer_duplicate(self.ownership, request, request_id_of(request))
@@ -230,10 +232,10 @@ class RequestHandler:
         log.error(
             "request dead-lettered", request=str(handled.id), reason=reason, attempts=attempts
         )
-        return RequestResult(handled, self.ownership.state.commit)
+        return CommittedRequest(handled, self.ownership.state.commit)
 
     async def _reply_and_publish(
-        self, request: Delivery, request_id: RequestId, result: RequestResult
+        self, request: Delivery, request_id: RequestId, result: CommittedRequest
     ) -> None:
         outcome = result.handled.outcome
         waited = time.time() - request.stored
