@@ -154,7 +154,7 @@ class _Large:
     async def _recomputed(self) -> None:
         async def recomputed() -> bool:
             _, last = await self._log.last()
-            return last is not None and not last.head.dvu_due
+            return last is not None and not last.control.dvu_due
 
         await eventually(recomputed, within=600)
 

@@ -18,7 +18,7 @@ from rebaser_core.updates import AnyUpdate, PutValue, SetValue
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.processor.ownership import Ownership
-from rebaser_server.queries.cached_state import archive_of
+from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store.compaction import compact, drop_superseded
@@ -78,7 +78,7 @@ class Case:
     async def loading(self) -> float:
         """Seconds in which the state is there, from store and log."""
         started = time.perf_counter()
-        await self.owner.archive.restored()
+        await self.owner.archive.load()
         return time.perf_counter() - started
 
     async def checkpointing(self) -> Small:
@@ -93,7 +93,7 @@ class Case:
 
     async def tidy(self) -> None:
         own = self.owner.own
-        start = own.kept[0].commit if own.kept else 0
+        start = own.checkpoints[0].commit if own.checkpoints else 0
         archive = self.owner.archive
         await asyncio.to_thread(
             compact, archive.checkpoints, archive.change_set, start, KEEP_REPLACED
@@ -106,7 +106,7 @@ class Case:
         assert table is not None  # noqa: S101 - there is a checkpoint
         started = time.perf_counter()
         work = asyncio.create_task(
-            asyncio.to_thread(drop_superseded, table, self.owner.own.checkpointed)
+            asyncio.to_thread(drop_superseded, table, self.owner.own.checkpoint_commit)
         )
         commits = []
         while not work.done():
@@ -170,7 +170,7 @@ async def opened(url: str, root: Path) -> AsyncIterator[Case]:
         stream = Subjects().commits_stream
         await js.purge(stream)
         change_set = ChangeSet(WorkspaceId(), ChangeSetId())
-        own = await Ownership.take(archive_of(js, settings, change_set), "measured")
+        own = await Ownership.acquire(open_state_loader(js, settings, change_set), "measured")
         owner = Owner(own, Retention.of(settings.history))
         case = Case(js, owner, settings, root, [])
         await case.fill(10)

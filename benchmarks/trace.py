@@ -68,7 +68,7 @@ class Trace:
         async for delivery in reader:
             came = time.perf_counter()
             line = Commit.decode(delivery.headers, delivery.payload)
-            if line.handled is None and line.head.claim is not None:
+            if line.handled is None and line.control.claim is not None:
                 self._times.setdefault("claimed", came)
             elif line.handled is not None:
                 is_result = line.handled.covers is not None

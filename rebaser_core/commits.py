@@ -8,7 +8,7 @@ from a checkpoint.
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
 from rebaser_core.ids import ChangeSetId, RequestId
 from rebaser_core.messages import Correction, UpdatesAddress
@@ -143,7 +143,7 @@ class CommitV1(Versioned):
     VERSION: ClassVar = 1
     previous: int
     """Sequence of the line before this one; 0 before the first. A reader finds a hole by it."""
-    head: ControlState
+    control: Annotated[ControlState, Field(alias="head")]
     handled: SettledRequest | None = None
 
 

@@ -40,39 +40,39 @@ class OpsNotStarted(RebaserError):
     """The ops endpoint cannot be had as the settings want it; the message says why."""
 
 
-class WorkEnded(RebaserError):
+class RunEnded(RebaserError):
     """Work on a change set ended early."""
 
 
-class LeaseLost(WorkEnded):
+class LeaseLost(RunEnded):
     """No sign of life was confirmed for the whole of the lease."""
 
 
-class Overtaken(WorkEnded):
+class Fenced(RunEnded):
     """The commit log shows another owner. Whatever this run still holds is worthless."""
 
 
-class Interrupted(WorkEnded):
+class Interrupted(RunEnded):
     """A stop was asked for at a moment when nothing was half done."""
 
 
-class SlotWanted(WorkEnded):
+class Preempted(RunEnded):
     """The change set is idle and another one waits for its slot."""
 
 
-class Resumed(WorkEnded):
+class Resumed(RunEnded):
     """The change set was resumed while a run was winding up."""
 
 
-class Cancelled(WorkEnded):
+class DvuCancelled(RunEnded):
     """An operator stopped the dependent values update in hand."""
 
 
-class StopOverdue(WorkEnded):
+class GraceExceeded(RunEnded):
     """Work in hand took longer than the grace period; it was dropped and is redelivered."""
 
 
-class RetryLater(WorkEnded):
+class RetryLater(RunEnded):
     """A request stays first in line; its task comes again after `delay` seconds.
 
     Without a `delay` ever later, the more often it was delivered.
@@ -83,21 +83,21 @@ class RetryLater(WorkEnded):
         self.delay = delay
 
 
-class LeftForNewer(RetryLater):
+class NeedsNewerVersion(RetryLater):
     """A request or a line of the log is of a newer version; this build leaves all as it is."""
 
     def __init__(self, error: NewerVersion) -> None:
         super().__init__(f"left for a newer server: {error}", NEWER_DELAY)
 
 
-class HistoryBroken(WorkEnded):
+class HistoryInconsistent(RunEnded):
     """The commit log has a hole after the last checkpoint, or requests went back in sequence.
 
     Nothing was touched. The store or the stream was probably restored from a backup.
     """
 
 
-class Unwritten(JetStreamError):
+class AppendRefused(JetStreamError):
     """A line was not stored, for another reason than another's line; those before it were.
 
     Why is the `__cause__`. None of the lines behind it is stored either.

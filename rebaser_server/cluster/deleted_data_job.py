@@ -13,9 +13,9 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.registry_records import ChangeSetKind, ChangeSetRecordV1, ChangeSetStatus
 from rebaser_core.subjects import Subjects
-from rebaser_server.cluster.membership import Members
+from rebaser_server.cluster.membership import Membership
 from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.errors import WorkEnded
+from rebaser_server.errors import RunEnded
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.periodic import repeat_every
@@ -23,7 +23,7 @@ from rebaser_server.runtime.periodic import repeat_every
 log: Final = structlog.get_logger()
 
 
-class Forgetting:
+class DeletedDataJob:
     """Each step may be repeated; that two do it at once harms nothing.
 
     Of a deleted change set its last line stays, a few hundred bytes: by it whatever is
@@ -36,7 +36,7 @@ class Forgetting:
         js: JetStream,
         subjects: Subjects,
         files: SharedFiles,
-        members: Members,
+        members: Membership,
         *,
         keep: float,
     ) -> None:
@@ -56,10 +56,10 @@ class Forgetting:
 
     async def _round(self) -> None:
         if self._members.rank() == 0:
-            for change_set in await self.forget():
+            for change_set in await self.purge():
                 log.info("deleted data removed", change_set=str(change_set))
 
-    async def forget(self) -> list[ChangeSet]:
+    async def purge(self) -> list[ChangeSet]:
         """Remove what is due; which change sets that was.
 
         Of a workspace with a record that this release cannot read nothing is removed: that
@@ -102,9 +102,9 @@ class Forgetting:
             branch = ChangeSet(record.workspace_id, record.change_set_id)
             try:
                 _, last = await CommitLog(self._js, self._subjects, branch).last()
-            except WorkEnded:  # a line that cannot be read: perhaps it is needed
+            except RunEnded:  # a line that cannot be read: perhaps it is needed
                 last = None
-            if last is None or (last.head.branch and last.head.branch.cursor is None):
+            if last is None or (last.control.branch and last.control.branch.cursor is None):
                 pinned.add(ChangeSet(record.workspace_id, record.base.change_set_id))
         return pinned
 

@@ -10,28 +10,30 @@ from nats.aio.msg import Msg
 
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.subjects import Subjects
-from rebaser_server.cluster.pauses import Pauses
+from rebaser_server.cluster.pauses import PauseMonitor
 
 
 @asynccontextmanager
-async def cancellations(nc: Client, subjects: Subjects, pauses: Pauses) -> AsyncIterator[None]:
+async def serve_cancellations(
+    nc: Client, subjects: Subjects, pauses: PauseMonitor
+) -> AsyncIterator[None]:
     """Heed them for as long as the body runs; only who has the change set in hand answers."""
 
-    async def heed(message: Msg) -> None:
+    async def on_message(message: Msg) -> None:
         with suppress(UnknownSubject):
-            turns = pauses.turns_of(subjects.parse_change_set(message.subject))
-            if not turns:
+            slots = pauses.slots_of(subjects.parse_change_set(message.subject))
+            if not slots:
                 return
-            in_hand = [turn for turn in turns if turn.cancels.has_waiters]
-            for turn in in_hand:
-                turn.cancels.set()
+            in_hand = [slot for slot in slots if slot.cancel_dvu.has_waiters]
+            for slot in in_hand:
+                slot.cancel_dvu.set()
             if message.reply:
                 with suppress(nats.errors.Error, OSError):
                     answer = json.dumps({"cancelled": bool(in_hand)}).encode()
                     await nc.publish(message.reply, answer)
 
-    every = subjects.join("rebaser.cancellations.*.*")
-    subscription = await nc.subscribe(every, cb=heed)
+    subject = subjects.join("rebaser.cancellations.*.*")
+    subscription = await nc.subscribe(subject, cb=on_message)
     try:
         yield
     finally:

@@ -6,8 +6,8 @@ import structlog
 
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
-from rebaser_server.cluster.membership import Members
-from rebaser_server.commit_log.garbage_collection import Collector
+from rebaser_server.cluster.membership import Membership
+from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.runtime.periodic import repeat_every
 from rebaser_server.settings.settings import StoreSettings
@@ -16,13 +16,13 @@ from rebaser_server.store.orphan_files import OrphanFiles
 log: Final = structlog.get_logger()
 
 
-class Collecting:
+class GarbageJob:
     """Collects for as long as this Rebaser comes first among those alive.
 
     That is only a way to have it done once: twice harms nothing.
     """
 
-    def __init__(self, collector: Collector, members: Members, period: float) -> None:
+    def __init__(self, collector: GarbageCollector, members: Membership, period: float) -> None:
         """`period`: seconds between two looks, more or less."""
         self._collector = collector
         self._members = members
@@ -30,12 +30,12 @@ class Collecting:
 
     @classmethod
     def of(
-        cls, js: JetStream, subjects: Subjects, members: Members, store: StoreSettings
-    ) -> "Collecting":
+        cls, js: JetStream, subjects: Subjects, members: Membership, store: StoreSettings
+    ) -> "GarbageJob":
         """As the settings have it."""
         leftovers = OrphanFiles(SharedFiles(store.root, store.options))
         grace = store.orphan_retention.total_seconds()
-        collector = Collector(js, subjects, leftovers, grace)
+        collector = GarbageCollector(js, subjects, leftovers, grace)
         return cls(collector, members, store.gc_interval.total_seconds())
 
     async def run(self) -> Never:

@@ -17,14 +17,14 @@ from rebaser_core.jetstream import deadlines
 from rebaser_core.subjects import Subjects
 from rebaser_server.runtime.periodic import repeat_every
 
-BEAT_EVERY: Final = 0.5  # seconds
-BEAT_MOVING: Final = 0.1
+HEARTBEAT_EVERY: Final = 0.5  # seconds
+HANDOVER_HEARTBEAT_EVERY: Final = 0.1
 """Seconds, after somebody left: what he had is on its way, and the others must know to whom."""
-MOVING: Final = 3.0  # seconds that this may take
+HANDOVER_TIME: Final = 3.0  # seconds that this may take
 PRESUMED_DEAD: Final = 3.5
 """Seconds of silence. A frozen or partitioned Rebaser loses its tasks after this, which harms
 nobody; a shorter time would make that common on a busy machine."""
-FORGOTTEN: Final = 60.0
+FORGET_AFTER: Final = 60.0
 """Seconds of silence after which a member is nobody's concern any more."""
 
 _LEFT: Final = b"left"
@@ -32,7 +32,7 @@ _DIGITS: Final = 9
 """Of a count that is believed."""
 
 
-class Members:
+class Membership:
     """The Rebasers of a deployment, this one among them."""
 
     def __init__(
@@ -46,90 +46,98 @@ class Members:
         self._subject = subjects.join("rebaser.members")
         self._instance = instance
         self._clock = asyncio.get_running_loop().time
-        self._heard: dict[str, float] = {}
+        self._last_heard: dict[str, float] = {}
         self._own_busy = busy
         self._busy: dict[str, int | None] = {}
         self._left = asyncio.Event()
-        self._last_left = -MOVING
+        self._last_left = -HANDOVER_TIME
 
-    async def beat(self) -> Never:
+    async def heartbeat(self) -> Never:
         """Tell the others again and again that this one lives, until cancelled."""
-        subscription = await self._nc.subscribe(f"{self._subject}.*", cb=self._hear)
+        subscription = await self._nc.subscribe(f"{self._subject}.*", cb=self._on_message)
         try:
             # However a beat fails, the next one comes no later: silence is taken for death.
             await repeat_every(
-                BEAT_EVERY, self._beat, "heartbeats", first_delay=0, pause=lambda _: self._rest()
+                HEARTBEAT_EVERY,
+                self._heartbeat,
+                "heartbeats",
+                first_delay=0,
+                pause=lambda _: self._pause(),
             )
         finally:
             with suppress(nats.errors.Error):
                 await subscription.unsubscribe()
-                await self._say(_LEFT)
+                await self._publish(_LEFT)
 
-    async def _beat(self) -> None:
-        await self._say(b"%d" % self._own_busy())
+    async def _heartbeat(self) -> None:
+        await self._publish(b"%d" % self._own_busy())
         self._left.clear()
 
-    async def _rest(self) -> None:
+    async def _pause(self) -> None:
         with suppress(TimeoutError):
-            async with deadlines.within(BEAT_MOVING if self.moving() else BEAT_EVERY):
+            async with deadlines.within(
+                HANDOVER_HEARTBEAT_EVERY if self.in_handover() else HEARTBEAT_EVERY
+            ):
                 await self._left.wait()
 
-    async def _say(self, what: bytes) -> None:
+    async def _publish(self, what: bytes) -> None:
         with suppress(nats.errors.Error, OSError):
             await self._nc.publish(f"{self._subject}.{self._instance}", what)
 
-    async def _hear(self, message: Msg) -> None:
+    async def _on_message(self, message: Msg) -> None:
         member = message.subject.rpartition(".")[2]
         if message.data == _LEFT:
-            self._heard.pop(member, None)
+            self._last_heard.pop(member, None)
             self._last_left = self._clock()
             self._left.set()
         else:
-            self._heard[member] = self._clock()
-            told = message.data
-            counts = told.isdigit() and len(told) <= _DIGITS
-            self._busy[member] = int(told) if counts else None
+            self._last_heard[member] = self._clock()
+            count = message.data
+            counts = count.isdigit() and len(count) <= _DIGITS
+            self._busy[member] = int(count) if counts else None
 
-    def silent(self) -> set[str]:
+    def suspected(self) -> set[str]:
         """Members presumed dead; none while this one does not even hear itself."""
         if not self.hears_itself():
             return set()
         now = self._clock()
-        for member in [m for m, heard in self._heard.items() if now - heard > FORGOTTEN]:
-            del self._heard[member]
+        for member in [m for m, heard in self._last_heard.items() if now - heard > FORGET_AFTER]:
+            del self._last_heard[member]
             self._busy.pop(member, None)
-        return {m for m, heard in self._heard.items() if now - heard > PRESUMED_DEAD}
+        return {m for m, heard in self._last_heard.items() if now - heard > PRESUMED_DEAD}
 
     def hears_itself(self) -> bool:
         """Whether heartbeats get through at all."""
-        return self._clock() - self._heard.get(self._instance, 0.0) < PRESUMED_DEAD / 2
+        return self._clock() - self._last_heard.get(self._instance, 0.0) < PRESUMED_DEAD / 2
 
-    def heard(self, member: str) -> bool:
+    def is_known(self, member: str) -> bool:
         """Whether it was heard lately and has not left."""
-        return member in self._heard
+        return member in self._last_heard
 
     def alive(self) -> int:
         """How many there are, this one included."""
-        return len((self._heard.keys() | {self._instance}) - self.silent())
+        return len((self._last_heard.keys() | {self._instance}) - self.suspected())
 
     def busy_elsewhere(self) -> int | None:
         """Tasks that the others had in hand half a second ago; None if one of them does not say."""
-        counts = [self._busy[m] for m in self._heard.keys() - self.silent() - {self._instance}]
-        told = [count for count in counts if count is not None]
-        return sum(told) if len(told) == len(counts) else None
+        counts = [
+            self._busy[m] for m in self._last_heard.keys() - self.suspected() - {self._instance}
+        ]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
 
-    def moving(self) -> bool:
+    def in_handover(self) -> bool:
         """Whether somebody left so lately that not all of his tasks may be taken yet."""
-        return self._clock() - self._last_left < MOVING
+        return self._clock() - self._last_left < HANDOVER_TIME
 
-    def eldest(self) -> bool:
+    def is_eldest(self) -> bool:
         """Whether none of those alive was started before this one, as their clocks have it."""
-        alive = self._heard.keys() - self.silent() - {self._instance}
+        alive = self._last_heard.keys() - self.suspected() - {self._instance}
         return all(_started(self._instance) < _started(member) for member in alive)
 
     def rank(self) -> int:
         """Place of this one among those alive: they act one after the other, not all at once."""
-        alive = sorted(self._heard.keys() - self.silent() - {self._instance})
+        alive = sorted(self._last_heard.keys() - self.suspected() - {self._instance})
         return sum(member < self._instance for member in alive)
 
 

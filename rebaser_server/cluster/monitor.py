@@ -8,53 +8,53 @@ import structlog
 
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
-from rebaser_server.cluster.provisioning import Assets, report
+from rebaser_server.cluster.provisioning import Provisioner, report
 from rebaser_server.runtime.containment import printable
 from rebaser_server.runtime.periodic import repeat_every
 
 log: Final = structlog.get_logger()
 
-SHOWN: Final = 10
+MAX_REPORTED: Final = 10
 """Requests that are looked at in one pass, however many wait."""
 
 
-class Inspection:
+class Monitor:
     """Tells people what no Rebaser can mend. A pass costs as much for one change set as for all."""
 
     def __init__(
         self,
-        assets: Assets,
+        provisioner: Provisioner,
         alert_after: timedelta,
         period: float,
         paused: Callable[[ChangeSet], bool] = lambda _: False,
     ) -> None:
         """`alert_after`: how long a request may wait unless it is `paused`; `period`: seconds."""
         self._paused = paused
-        self._assets = assets
+        self._provisioner = provisioner
         self._alert_after = alert_after
         self._period = period
 
     async def run(self) -> Never:
         """Look once a period, somewhat early or late, until cancelled."""
-        await repeat_every(self._period, self._inspect, "inspection")
+        await repeat_every(self._period, self._check, "inspection")
 
-    async def _inspect(self) -> None:
-        report(await self._assets.check())
-        await self.tell_of_old_requests()
+    async def _check(self) -> None:
+        report(await self._provisioner.check())
+        await self.report_old_requests()
 
-    async def tell_of_old_requests(self) -> None:
+    async def report_old_requests(self) -> None:
         """Log who waits for too long: the oldest requests, and how many there are in all.
 
         By the server's clock alone, which dated the requests, too.
         """
-        js, stream = self._assets.js, self._assets.subjects.requests_stream
+        js, stream = self._provisioner.js, self._provisioner.subjects.requests_stream
         info = await js.stream_info(stream)
         state, limit = info["state"], datetime.fromisoformat(info["ts"]) - self._alert_after
         if not state["messages"] or datetime.fromisoformat(state["first_ts"]) > limit:
             return
         subjects: dict[str, float] = {}
         sequence = state["first_seq"]
-        for _ in range(SHOWN):
+        for _ in range(MAX_REPORTED):
             message = await js.get_message(stream, sequence=sequence, next_by_subject=">")
             if message is None or message.time > limit:
                 break
@@ -68,6 +68,6 @@ class Inspection:
 
     def _is_paused(self, subject: str) -> bool:
         try:
-            return self._paused(self._assets.subjects.parse_change_set(subject))
+            return self._paused(self._provisioner.subjects.parse_change_set(subject))
         except UnknownSubject:
             return False

@@ -32,20 +32,20 @@ from rebaser_core.pause_record import (
 )
 from rebaser_core.registry_records import now
 from rebaser_core.subjects import Subjects
-from rebaser_server.commit_log.log import DVU_DUE
-from rebaser_server.processor.slot_lease import Turn
+from rebaser_server.commit_log.log import UNFINISHED
+from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.periodic import repeat_every
 
 log: Final = structlog.get_logger()
 
-UNHEARD: Final = 5.0
+FOREIGN_CHECK_EVERY: Final = 5.0
 """Seconds between two looks where nothing is heard of the bucket: it is another account's."""
 
 Paused = dict[PauseScope, PauseRecordV1]
 
 
-class PauseBook:
+class PauseStore:
     """The pauses as they lie in their bucket (P1); each coroutine may be cancelled and repeated."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
@@ -59,17 +59,17 @@ class PauseBook:
 
     async def all(self) -> Paused:
         """Every pause there is."""
-        found: Paused = {}
+        pauses: Paused = {}
         try:
             async with self._bucket.watch() as watch:
                 while (entry := await watch.next()) is not None:
                     if not entry.is_deleted:
                         with contained("pause", key=entry.key):
                             record = decode_pause(entry.key, entry.value, entry.created)
-                            found[record.scope] = record
+                            pauses[record.scope] = record
         except StreamNotFound:
             return {}
-        return found
+        return pauses
 
     async def of(self, scope: PauseScope) -> PauseRecordV1 | None:
         """The pause of just this scope, as the bucket's leader has it."""
@@ -108,36 +108,36 @@ class PauseBook:
     async def _with_work(self, scope: PauseScope) -> set[ChangeSet]:
         """Change sets under `scope` that have requests, or whose head is unfinished."""
         subjects = self._subjects
-        end = [each or "*" for each in scope]
-        requests = subjects.join("rebaser", "requests", *end)
-        found = set(await self._js.stream_subjects(subjects.requests_stream, requests))
-        heads = ordered_reader(self._js)(
+        tokens = [each or "*" for each in scope]
+        requests = subjects.join("rebaser", "requests", *tokens)
+        found_subjects = set(await self._js.stream_subjects(subjects.requests_stream, requests))
+        last_entries = ordered_reader(self._js)(
             self._js,
             subjects.commits_stream,
-            subjects.join("rebaser", "commits", *end),
+            subjects.join("rebaser", "commits", *tokens),
             deliver_policy="last_per_subject",
             headers_only=True,
         )
-        async with heads:
-            while (line := await heads.next(idle_timeout=0)) is not None:
-                if DVU_DUE in line.headers:
-                    found.add(line.subject)
+        async with last_entries:
+            while (entry := await last_entries.next(idle_timeout=0)) is not None:
+                if UNFINISHED in entry.headers:
+                    found_subjects.add(entry.subject)
         waiting = set()
-        for subject in found:
+        for subject in found_subjects:
             with suppress(UnknownSubject):  # the reconciler says so
                 waiting.add(subjects.parse_change_set(subject))
         return waiting
 
 
-class Pauses:
+class PauseMonitor:
     """The pauses as this process knows them, and the runs that end on their account."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
-        self._book = PauseBook(js, subjects)
+        self._store = PauseStore(js, subjects)
         self._js = js
         self._subject = f"$KV.{subjects.pauses_bucket}.>"
         self.known: Paused = {}
-        self._turns: defaultdict[ChangeSet, set[Turn]] = defaultdict(set)
+        self._slots: defaultdict[ChangeSet, set[SlotLease]] = defaultdict(set)
 
     def of(self, change_set: ChangeSet) -> PauseRecordV1 | None:
         """The pause that the change set is under, as far as is known here; seen late is fine."""
@@ -146,72 +146,72 @@ class Pauses:
                 return self.known[scope]
         return None
 
-    def holds(self, change_set: ChangeSet) -> bool:
+    def is_paused(self, change_set: ChangeSet) -> bool:
         return self.of(change_set) is not None
 
-    async def still(self, change_set: ChangeSet) -> bool:
+    async def is_still_paused(self, change_set: ChangeSet) -> bool:
         """Whether it is paused, as the bucket's leader has it: to be asked before it is left (P2).
 
         A resume that is not known here yet is learned by that.
         """
         for scope in enclosing_scopes(change_set):
             if scope in self.known:
-                if await self._book.of(scope) is not None:
+                if await self._store.of(scope) is not None:
                     return True
                 self.known.pop(scope, None)
         return False
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Learn what is paused by now, and tell the runs that it concerns (P4)."""
-        found = await self._book.all()
-        if found != self.known:
-            log.info("pauses changed", paused=[scope.key for scope in found])
-        self.known = found
-        for change_set, turns in self._turns.items():
-            for turn in turns:
-                turn.pause(paused=self.holds(change_set))
+        pauses = await self._store.all()
+        if pauses != self.known:
+            log.info("pauses changed", paused=[scope.key for scope in pauses])
+        self.known = pauses
+        for change_set, slots in self._slots.items():
+            for slot in slots:
+                slot.pause(paused=self.is_paused(change_set))
 
     async def run(self, period: float) -> Never:
         """Look whenever something is heard of the bucket, and once in `period` seconds."""
-        bell, heard = Inbox(self._js.connection), False
+        wakeup, is_subscribed = Inbox(self._js.connection), False
         if self._js.is_remote:
-            period = min(period, UNHEARD)
+            period = min(period, FOREIGN_CHECK_EVERY)
 
-        async def look() -> None:
-            nonlocal heard
-            bell.queue.clear()
-            if not heard and not self._js.is_remote:
-                await bell.open(self._subject)
-                heard = True
-            await self.look()
+        async def refresh() -> None:
+            nonlocal is_subscribed
+            wakeup.queue.clear()
+            if not is_subscribed and not self._js.is_remote:
+                await wakeup.open(self._subject)
+                is_subscribed = True
+            await self.refresh()
 
         try:
-            await repeat_every(period, look, "pauses", first_delay=0, pause=bell.wait)
+            await repeat_every(period, refresh, "pauses", first_delay=0, pause=wakeup.wait)
         finally:
-            await bell.close()
+            await wakeup.close()
 
     @contextmanager
-    def told(self, change_set: ChangeSet, turn: Turn) -> Iterator[None]:
+    def registered(self, change_set: ChangeSet, slot: SlotLease) -> Iterator[None]:
         """The run in `turn` is told of pauses for as long as the body runs."""
-        self._turns[change_set].add(turn)
-        turn.pause(paused=self.holds(change_set))
+        self._slots[change_set].add(slot)
+        slot.pause(paused=self.is_paused(change_set))
         try:
             yield
         finally:
-            self._turns[change_set].discard(turn)
-            if not self._turns[change_set]:
-                del self._turns[change_set]
+            self._slots[change_set].discard(slot)
+            if not self._slots[change_set]:
+                del self._slots[change_set]
 
-    def turns_of(self, change_set: ChangeSet) -> Collection[Turn]:
+    def slots_of(self, change_set: ChangeSet) -> Collection[SlotLease]:
         """The runs that this process has of the change set; more than one if it overtook itself."""
-        return self._turns.get(change_set, ())
+        return self._slots.get(change_set, ())
 
-    def plain(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, Any]]:
         """What is paused, the oldest pause first, as the ops endpoint tells it."""
-        return plain(self.known.values())
+        return pauses_to_json(self.known.values())
 
 
-def plain(records: Iterable[PauseRecordV1]) -> list[dict[str, Any]]:
+def pauses_to_json(records: Iterable[PauseRecordV1]) -> list[dict[str, Any]]:
     """Pauses, the oldest first, as plain data; without a change set it is of a workspace or all."""
     return [
         {

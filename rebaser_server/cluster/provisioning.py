@@ -23,21 +23,21 @@ from rebaser_core.jetstream import (
 from rebaser_core.jetstream.config_diff import diff_config
 from rebaser_core.streams import StreamOptions, stream_configs, tasks_consumer_config
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server.cluster.pauses import PauseBook
+from rebaser_server.cluster.pauses import PauseStore
 
 log: Final = structlog.get_logger()
 
-READY_WITHIN: Final = 60.0
+READY_TIMEOUT: Final = 60.0
 """Seconds that JetStream is given to become ready: a cluster may still be choosing its leaders."""
 NO_PLACEMENT: Final = 10005  # "no suitable peers for placement": not enough servers are up, as yet
-_PAUSE: Final = 1.0  # seconds until what JetStream could not do is tried again
+_RETRY_DELAY: Final = 1.0  # seconds until what JetStream could not do is tried again
 
-GONE: Final = Drift("", "existence", expected=True, actual=False)
+MISSING: Final = Drift("", "existence", expected=True, actual=False)
 """Of a stream that is not there at all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Assets:
+class Provisioner:
     """The streams, the consumer and the bucket of one deployment, which all its Rebasers share."""
 
     js: JetStream
@@ -45,67 +45,69 @@ class Assets:
     options: StreamOptions
     ack_wait: timedelta
 
-    async def ready(self) -> list[Drift]:
+    async def ensure_when_up(self) -> list[Drift]:
         """`make`, as soon as JetStream can, which it may not for as long as it has no leader.
 
         Raises:
             NatsUnreachable: it could not in all the time that it was given.
         """
         clock = asyncio.get_running_loop().time
-        end = clock() + READY_WITHIN
+        end = clock() + READY_TIMEOUT
         while True:
             try:
-                return await self.make()
+                return await self.ensure()
             except JetStreamError as error:
-                if not _passes(error):
+                if not _is_transient(error):
                     raise
                 if clock() >= end:
                     raise NatsUnreachable(f"JetStream is not ready: {error}") from error
                 log.warning("waiting for JetStream", error=str(error), left=round(end - clock()))
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_RETRY_DELAY)
 
-    async def make(self) -> list[Drift]:
+    async def ensure(self) -> list[Drift]:
         """Make what is missing; how differs what was there. May be cancelled and repeated."""
-        found = []
+        drifts = []
         for config in self._streams():
-            found += await self.js.ensure_stream(config)
-        found += await self.js.ensure_consumer(self.subjects.tasks_stream, self._consumer())
-        return found + await self._make_bucket()
+            drifts += await self.js.ensure_stream(config)
+        drifts += await self.js.ensure_consumer(self.subjects.tasks_stream, self._consumer())
+        return drifts + await self._ensure_buckets()
 
     async def check(self) -> list[Drift]:
         """How they differ by now, the tasks made again if they are gone (X3)."""
-        found = await self.make_tasks()
+        differences = await self.ensure_tasks()
         for config in self._streams():
             try:
                 info = await self.js.stream_info(config["name"])
             except StreamNotFound:
-                found.append(GONE._replace(name=f"stream {config['name']}"))
+                differences.append(MISSING._replace(name=f"stream {config['name']}"))
             else:
-                found += diff_config(f"stream {config['name']}", config, info["config"])
-        return found + await self._make_bucket()
+                differences += diff_config(f"stream {config['name']}", config, info["config"])
+        return differences + await self._ensure_buckets()
 
-    async def differences(self) -> list[Drift]:
+    async def diff(self) -> list[Drift]:
         """How they differ by now, what is missing included. Makes and changes nothing."""
         bucket = f"OBJ_{self.subjects.batches_bucket}"
-        found = await self._difference({"name": bucket, **self._bucket()})
+        differences = await self._diff_stream({"name": bucket, **self._bucket()})
         for config in self._streams():
-            found += await self._difference(config)
+            differences += await self._diff_stream(config)
         wanted, stream = self._consumer(), self.subjects.tasks_stream
         try:
             info = await self.js.consumer_info(stream, TASKS_CONSUMER)
         except NotFound:
-            return [*found, GONE._replace(name=f"consumer {stream}/{TASKS_CONSUMER}")]
-        return found + diff_config(f"consumer {stream}/{TASKS_CONSUMER}", wanted, info["config"])
+            return [*differences, MISSING._replace(name=f"consumer {stream}/{TASKS_CONSUMER}")]
+        return differences + diff_config(
+            f"consumer {stream}/{TASKS_CONSUMER}", wanted, info["config"]
+        )
 
-    async def _difference(self, config: dict[str, Any]) -> list[Drift]:
+    async def _diff_stream(self, config: dict[str, Any]) -> list[Drift]:
         name = f"stream {config['name']}"
         try:
             info = await self.js.stream_info(config["name"])
         except StreamNotFound:
-            return [GONE._replace(name=name)]
+            return [MISSING._replace(name=name)]
         return diff_config(name, config, info["config"])
 
-    async def make_tasks(self) -> list[Drift]:
+    async def ensure_tasks(self) -> list[Drift]:
         """Have the tasks' stream and its consumer, also if somebody deleted them; how they differ.
 
         What they held is made from the rest: a task by the reconciler, a delivery by the
@@ -124,20 +126,20 @@ class Assets:
         await self.js.ensure_stream(config)
         return await self.js.ensure_consumer(tasks, self._consumer())
 
-    async def make_tasks_again(self, reason: ConsumerGone) -> None:
+    async def recreate_tasks(self, reason: ConsumerGone) -> None:
         """`make_tasks` when they were missed; if it cannot be done now, return after a while."""
         log.warning("tasks consumer missing", reason=str(reason))
         try:
-            report(await self.make_tasks())
+            report(await self.ensure_tasks())
         except JetStreamError as error:
             log.warning("tasks stream not recreated yet", error=str(error))
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_RETRY_DELAY)
 
-    async def _make_bucket(self) -> list[Drift]:
+    async def _ensure_buckets(self) -> list[Drift]:
         bucket = ObjectStore(self.js, self.subjects.batches_bucket)
-        found = await bucket.ensure(**self._bucket())
-        found += await Registry(self.js, self.subjects).ensure(self.options.replicas)
-        return found + await PauseBook(self.js, self.subjects).ensure(self.options.replicas)
+        differences = await bucket.ensure(**self._bucket())
+        differences += await Registry(self.js, self.subjects).ensure(self.options.replicas)
+        return differences + await PauseStore(self.js, self.subjects).ensure(self.options.replicas)
 
     def _bucket(self) -> dict[str, Any]:
         options = self.options
@@ -150,16 +152,16 @@ class Assets:
         return tasks_consumer_config(self.subjects, self.ack_wait)
 
 
-def _passes(error: JetStreamError) -> bool:
+def _is_transient(error: JetStreamError) -> bool:
     """Whether it may be otherwise a moment later."""
     if isinstance(error, NatsUnreachable | Unavailable):
         return True
     return isinstance(error, ApiError) and error.err_code == NO_PLACEMENT
 
 
-def report(found: list[Drift]) -> None:
+def report(differences: list[Drift]) -> None:
     """Tell a person of each difference, and what to do about it."""
-    for drift in found:
+    for drift in differences:
         log.error(
             "configuration differs",
             what=drift.name,
@@ -182,7 +184,7 @@ _SETTINGS: Final = {
 
 
 def remedy_for(drift: Drift) -> str:
-    if drift.field == GONE.field:
+    if drift.field == MISSING.field:
         return (
             "stop the Rebasers, restore it from a backup, or start them again to have an empty "
             "one; of requests with a first_seq above the last one handled (S-5)"

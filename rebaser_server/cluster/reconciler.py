@@ -9,7 +9,7 @@ from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import Subjects
-from rebaser_server.cluster.dvu_scanner import Unfinished
+from rebaser_server.cluster.dvu_scanner import UnfinishedScanner
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.periodic import repeat_every
 from rebaser_server.telemetry import metrics
@@ -37,23 +37,23 @@ class Reconciler:
         self._subjects = subjects
         self._period = period
         self._paused = paused
-        self._unfinished = Unfinished(js, subjects.commits_stream)
+        self._scanner = UnfinishedScanner(js, subjects.commits_stream)
 
     async def run(self) -> Never:
         """Look until cancelled. What fails is logged and tried again in the next period."""
-        await repeat_every(self._period, self._look, "reconciler", first_delay=0)
+        await repeat_every(self._period, self._reconcile, "reconciler", first_delay=0)
 
-    async def _look(self) -> None:
+    async def _reconcile(self) -> None:
         result = "failed"
         try:
             with metrics.RECONCILER_SECONDS.time():
-                poked = await self.reconcile()
+                published = await self.reconcile()
             result = "done"
         finally:
             metrics.RECONCILER_LOOKS.labels(result).inc()
-        if poked:
-            metrics.RECONCILED.inc(poked)
-            log.info("missing tasks created", tasks=poked)
+        if published:
+            metrics.RECONCILED.inc(published)
+            log.info("missing tasks created", tasks=published)
 
     async def reconcile(self) -> int:
         """See that each change set with a request has a task; how many had none.
@@ -62,12 +62,12 @@ class Reconciler:
         and run anywhere at once: a task too many costs one empty run.
         """
         tasks = await self._js.stream_subjects(self._subjects.tasks_stream)
-        needed = await self._with_requests(tasks) | await self._due(tasks)
-        alone = sorted(change_set for change_set in needed if not self._paused(change_set))
-        for change_set in alone:
+        needed = await self._with_requests(tasks) | await self._unfinished(tasks)
+        without_task = sorted(change_set for change_set in needed if not self._paused(change_set))
+        for change_set in without_task:
             with contained("change set", passing=(JetStreamError,), change_set=change_set):
                 await ensure_task(self._js, self._subjects, change_set)
-        return len(alone)
+        return len(without_task)
 
     async def _with_requests(self, tasks: Collection[str]) -> set[ChangeSet]:
         """Those that have requests and none of the `tasks`.
@@ -75,24 +75,31 @@ class Reconciler:
         Compared as text: of a hundred thousand in hand not one is looked at more closely.
         """
         stream, subjects = self._subjects.requests_stream, self._subjects
-        ours, theirs = subjects.join("rebaser.requests."), subjects.join("rebaser.tasks.")
-        found = await self._js.stream_subjects(stream)
-        alone = (s for s in found if f"{theirs}{s.removeprefix(ours)}.process" not in tasks)
-        return self._change_sets(alone, stream)
+        requests, task_prefix = (
+            subjects.join("rebaser.requests."),
+            subjects.join("rebaser.tasks."),
+        )
+        with_requests = await self._js.stream_subjects(stream)
+        without_task = (
+            s
+            for s in with_requests
+            if f"{task_prefix}{s.removeprefix(requests)}.process" not in tasks
+        )
+        return self._change_sets(without_task, stream)
 
     def _change_sets(self, subjects: Iterable[str], stream: str) -> set[ChangeSet]:
-        found = set()
+        change_sets = set()
         for subject in subjects:
             with contained("subject", stream=stream, subject=subject):
-                found.add(self._subjects.parse_change_set(subject))
-        return found
+                change_sets.add(self._subjects.parse_change_set(subject))
+        return change_sets
 
-    async def _due(self, tasks: Collection[str]) -> set[ChangeSet]:
+    async def _unfinished(self, tasks: Collection[str]) -> set[ChangeSet]:
         """Those of which the head says that a DVU is due, and that have none of the `tasks`."""
-        found = self._change_sets(await self._unfinished.look(), self._subjects.commits_stream)
+        change_sets = self._change_sets(await self._scanner.scan(), self._subjects.commits_stream)
         return {
             change_set
-            for change_set in found
+            for change_set in change_sets
             if self._subjects.task(change_set) not in tasks
-            and await self._unfinished.is_due(self._subjects.commits(change_set))
+            and await self._scanner.is_unfinished(self._subjects.commits(change_set))
         }

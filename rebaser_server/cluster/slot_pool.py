@@ -11,35 +11,35 @@ import structlog
 from rebaser_core.ids import ChangeSet, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.processor.slot_lease import Turn
+from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.periodic import repeat_every
 
 log: Final = structlog.get_logger()
 
-LOOK_EVERY: Final = 0.25
+CHECK_EVERY: Final = 0.25
 """Seconds between two looks whether tasks wait."""
 
-LONGEST_LOOK: Final = 2.0  # seconds to which that grows while NATS does not answer
+MAX_CHECK_EVERY: Final = 2.0  # seconds to which that grows while NATS does not answer
 
-LOOK_MOVING: Final = 0.1
+HANDOVER_CHECK_EVERY: Final = 0.1
 """The same while the tasks of one that left are on their way."""
 
-SHORTEST_IDLE: Final = 0.25
+MIN_IDLE: Final = 0.25
 """Seconds that a change set is left its slot after its last request, whoever waits."""
 
-BELIEVED: Final = 4
+CONFIRMING_CHECKS: Final = 4
 """Looks in a row that must show tasks given back before room is made for them: for longer than
 others' counts are old, which tell each other of theirs every half second."""
 
-BELIEVED_MOVING: Final = 2
+HANDOVER_CONFIRMING_CHECKS: Final = 2
 """The same while the tasks of one that left are on their way: they tell each other more often."""
 
-RETURNS: Final = 50
+DEFERRED_PER_SECOND: Final = 50
 """Tasks a second that come back after they were put off: what a crowd may cost this process."""
 
-LONGEST_PUT_OFF: Final = 120.0  # seconds
+MAX_DEFERRAL: Final = 120.0  # seconds
 
-SOON: Final = 1.0  # seconds that room is made before a task that was put off comes again
+PREEMPT_AHEAD: Final = 1.0  # seconds that room is made before a task that was put off comes again
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Fairness:
     with little work finds one: dynamic thresholds, after Choudhury and Hahne (1998)."""
     weights: Mapping[WorkspaceId, float] = field(default_factory=dict)
     """By which the share of a workspace is multiplied; 1 for those not named."""
-    turn: float = 30.0
+    max_hold: float = 30.0
     """Seconds of work after which a change set whose slot is wanted goes to the end of the line."""
 
     def admits(self, workspace: WorkspaceId, held: int, free: int) -> bool:
@@ -64,7 +64,7 @@ class Fairness:
         return free > 0 and (held == 0 or held + 1 <= share * (free - 1))
 
 
-class Slots:
+class SlotPool:
     """The slots of a process and who has them."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Slots:
         count: int,
         fairness: Fairness,
         busy_elsewhere: Callable[[], int | None] = lambda: None,
-        moving: Callable[[], bool] = lambda: False,
+        in_handover: Callable[[], bool] = lambda: False,
     ) -> None:
         """`busy_elsewhere` counts the tasks in hand of other Rebasers; None if that is unknown.
 
@@ -84,43 +84,43 @@ class Slots:
         self._stream = tasks_stream
         self._count = count
         self._fairness = fairness
-        self._turns: set[Turn] = set()
+        self._leases: set[SlotLease] = set()
         self._held: Counter[WorkspaceId] = Counter()
-        self._put_off: dict[ChangeSet, float] = {}
+        self._deferred: dict[ChangeSet, float] = {}
         """When their tasks come again for want of room in their workspace."""
-        self._returns: dict[WorkspaceId, float] = {}
+        self._last_redelivery: dict[WorkspaceId, float] = {}
         """When the last of these of each comes, as far as that is not over."""
         self._busy_elsewhere = busy_elsewhere
-        self._moving = moving
-        self._given_back: deque[int] = deque(maxlen=BELIEVED)
+        self._in_handover = in_handover
+        self._undelivered_counts: deque[int] = deque(maxlen=CONFIRMING_CHECKS)
         self._freed = asyncio.Event()
 
     @property
     def busy(self) -> int:
-        return len(self._turns)
+        return len(self._leases)
 
     @property
     def free(self) -> int:
-        return self._count - len(self._turns)
+        return self._count - len(self._leases)
 
-    async def one_free(self) -> None:
+    async def wait_until_free(self) -> None:
         """Return once a slot is free."""
         while not self.free:
             self._freed.clear()
             await self._freed.wait()
 
-    def take(self, change_set: ChangeSet) -> Turn | None:
+    def acquire(self, change_set: ChangeSet) -> SlotLease | None:
         """A slot for the change set; None if that would be at other workspaces' cost."""
         workspace = change_set.workspace_id
         if not self._fairness.admits(workspace, self._held[workspace], self.free):
             return None
-        self._put_off.pop(change_set, None)
-        turn = Turn(workspace)
-        self._turns.add(turn)
+        self._deferred.pop(change_set, None)
+        slot = SlotLease(workspace)
+        self._leases.add(slot)
         self._held[workspace] += 1
-        return turn
+        return slot
 
-    def put_off(self, change_set: ChangeSet) -> float:
+    def defer(self, change_set: ChangeSet) -> float:
         """For how many seconds its task is given back, as it got no slot.
 
         One after the other, however many, so that looking for what else there is in the
@@ -129,28 +129,32 @@ class Slots:
         """
         now = asyncio.get_running_loop().time()
         workspace = change_set.workspace_id
-        last = max(self._returns.setdefault(workspace, now), now)
-        soonest = max(last + len(self._returns) / RETURNS, now + LOOK_EVERY)
-        due = min(soonest, now + LONGEST_PUT_OFF)
-        self._returns[workspace] = self._put_off[change_set] = due
-        return due - now
+        last = max(self._last_redelivery.setdefault(workspace, now), now)
+        soonest = max(last + len(self._last_redelivery) / DEFERRED_PER_SECOND, now + CHECK_EVERY)
+        redelivery = min(soonest, now + MAX_DEFERRAL)
+        self._last_redelivery[workspace] = self._deferred[change_set] = redelivery
+        return redelivery - now
 
-    def _waiting(self) -> Counter[WorkspaceId]:
+    def _due_deferrals(self) -> Counter[WorkspaceId]:
         """How many tasks that were put off need room now: they are there, or will be soon."""
         now = asyncio.get_running_loop().time()
-        self._returns = {whose: at for whose, at in self._returns.items() if at > now}
-        late = now - SOON  # and so taken elsewhere
-        self._put_off = {which: due for which, due in self._put_off.items() if due > late}
-        return Counter(c.workspace_id for c, due in self._put_off.items() if due < now + SOON)
+        self._last_redelivery = {
+            whose: at for whose, at in self._last_redelivery.items() if at > now
+        }
+        late = now - PREEMPT_AHEAD  # and so taken elsewhere
+        self._deferred = {which: due for which, due in self._deferred.items() if due > late}
+        return Counter(
+            c.workspace_id for c, due in self._deferred.items() if due < now + PREEMPT_AHEAD
+        )
 
-    def give_back(self, turn: Turn) -> None:
-        if turn in self._turns:
-            self._turns.discard(turn)
-            self._held[turn.workspace] -= 1
+    def release(self, slot: SlotLease) -> None:
+        if slot in self._leases:
+            self._leases.discard(slot)
+            self._held[slot.workspace] -= 1
             self._held += Counter()  # forgets who has none
         self._freed.set()
 
-    async def make_room(self) -> Never:
+    async def preempt(self) -> Never:
         """Ask for slots that are wanted: within a workspace, or by anyone once all are taken.
 
         First those of the longest idle; then those of whoever has worked for a turn, and
@@ -158,22 +162,26 @@ class Slots:
         """
 
         async def pause(seconds: float) -> None:
-            await asyncio.sleep(min(seconds, LOOK_MOVING) if self._moving() else seconds)
+            await asyncio.sleep(
+                min(seconds, HANDOVER_CHECK_EVERY) if self._in_handover() else seconds
+            )
 
         await repeat_every(
-            LOOK_EVERY, self._make_room, "slots", jitter=0, max_backoff=LONGEST_LOOK, pause=pause
+            CHECK_EVERY, self._preempt, "slots", jitter=0, max_backoff=MAX_CHECK_EVERY, pause=pause
         )
 
-    async def _make_room(self) -> None:
-        for workspace, count in self._waiting().items():
-            self._ask((turn for turn in self._turns if turn.workspace == workspace), count)
+    async def _preempt(self) -> None:
+        for workspace, count in self._due_deferrals().items():
+            self._request_slots(
+                (slot for slot in self._leases if slot.workspace == workspace), count
+            )
         if self.free:
-            self._given_back.clear()
+            self._undelivered_counts.clear()
             return
         info = await self._js.consumer_info(self._stream, TASKS_CONSUMER)
-        self._ask(self._turns, info["num_pending"] + self._returned(info))
+        self._request_slots(self._leases, info["num_pending"] + self._undelivered(info))
 
-    def _returned(self, info: Mapping[str, Any]) -> int:
+    def _undelivered(self, info: Mapping[str, Any]) -> int:
         """Tasks that wait though they were delivered once: given back, and nobody has them.
 
         The server counts them among those in hand. Others' counts of these are old, so
@@ -181,25 +189,25 @@ class Slots:
         """
         elsewhere = self._busy_elsewhere()
         in_hand = self.busy + (elsewhere or 0)
-        self._given_back.append(
+        self._undelivered_counts.append(
             0 if elsewhere is None else max(0, info["num_ack_pending"] - in_hand)
         )
-        looks = BELIEVED_MOVING if self._moving() else BELIEVED
-        latest = list(self._given_back)[-looks:]
-        return min(latest) if len(latest) == looks else 0
+        checks = HANDOVER_CONFIRMING_CHECKS if self._in_handover() else CONFIRMING_CHECKS
+        latest = list(self._undelivered_counts)[-checks:]
+        return min(latest) if len(latest) == checks else 0
 
-    def _ask(self, turns: Iterable[Turn], count: int) -> None:
-        idle, tired = [], []
-        for turn in turns:
-            if turn.is_set:
+    def _request_slots(self, slots: Iterable[SlotLease], count: int) -> None:
+        idle, expired = [], []
+        for slot in slots:
+            if slot.is_set:
                 count -= 1  # it is about to go, or has a request by now
-            elif turn.idle >= SHORTEST_IDLE:
-                idle.append(turn)
-            elif turn.age >= self._fairness.turn:
-                tired.append(turn)
-        idle.sort(key=lambda turn: turn.idle, reverse=True)
-        for turn in idle[: max(0, count)]:
-            turn.set()
-        tired.sort(key=lambda turn: (self._held[turn.workspace], turn.age), reverse=True)
-        for turn in tired[: max(0, count - len(idle))]:
-            turn.over = True
+            elif slot.idle >= MIN_IDLE:
+                idle.append(slot)
+            elif slot.age >= self._fairness.max_hold:
+                expired.append(slot)
+        idle.sort(key=lambda slot: slot.idle, reverse=True)
+        for slot in idle[: max(0, count)]:
+            slot.set()
+        expired.sort(key=lambda slot: (self._held[slot.workspace], slot.age), reverse=True)
+        for slot in expired[: max(0, count - len(idle))]:
+            slot.expired = True

@@ -12,8 +12,14 @@ import structlog
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.jetstream import JetStream, NatsUnreachable, StoredMessage, Unavailable
 from rebaser_core.subjects import Subjects
-from rebaser_server.cluster.membership import Members
-from rebaser_server.processor.dead_letters import DIED_AT, REASON, SEQUENCE, STORED_AT, carried
+from rebaser_server.cluster.membership import Membership
+from rebaser_server.processor.dead_letters import (
+    DIED_AT,
+    REASON,
+    SEQUENCE,
+    STORED_AT,
+    sendable_headers,
+)
 from rebaser_server.runtime.containment import contained, printable
 from rebaser_server.runtime.periodic import repeat_every
 
@@ -22,15 +28,15 @@ log: Final = structlog.get_logger()
 _is_plain: Final = re.compile("[0-9A-Za-z_-]+").fullmatch
 
 
-def strays_of(subjects: Subjects) -> str:
+def stray_letters_subject(subjects: Subjects) -> str:
     """The subject of their dead letters, which name no change set either."""
     return subjects.join("rebaser", "dead-letters", "stray", "requests")
 
 
-class Strays:
+class StrayRequests:
     """One Rebaser moves them; that two do it at once harms nothing."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, members: Members) -> None:
+    def __init__(self, js: JetStream, subjects: Subjects, members: Membership) -> None:
         self._js = js
         self._subjects = subjects
         self._stream = subjects.requests_stream
@@ -68,16 +74,18 @@ class Strays:
 
     async def _move(self, message: StoredMessage) -> None:
         """Copy it, cut off where the copy has no room, and delete it once that is stored."""
-        subject, its_id = strays_of(self._subjects), f"stray-{message.sequence}"
-        headers = carried(message.headers) | {
+        subject, letter_id = stray_letters_subject(self._subjects), f"stray-{message.sequence}"
+        headers = sendable_headers(message.headers) | {
             REASON: f"its subject {ascii(message.subject)[:200]} names no change set",
             SEQUENCE: str(message.sequence),
             DIED_AT: datetime.now(UTC).isoformat(),
             STORED_AT: message.time.isoformat(),
         }
-        room = self._js.message_limits.max_payload_for(subject, {**headers, "Nats-Msg-Id": its_id})
+        room = self._js.message_limits.max_payload_for(
+            subject, {**headers, "Nats-Msg-Id": letter_id}
+        )
         payload = message.payload[: max(0, room)]
-        await self._js.publish(subject, payload, headers=headers, message_id=its_id)
+        await self._js.publish(subject, payload, headers=headers, message_id=letter_id)
         await self._js.delete_message(self._stream, message.sequence)
         log.error(
             "request dead-lettered", subject=printable(message.subject), sequence=message.sequence

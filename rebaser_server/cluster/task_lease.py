@@ -10,7 +10,7 @@ import structlog
 
 from rebaser_client.request_publisher import retry
 from rebaser_core.jetstream import Delivery, JetStream, JetStreamError, deadlines
-from rebaser_server.errors import HistoryBroken, Interrupted, LeaseLost, Overtaken, RetryLater
+from rebaser_server.errors import Fenced, HistoryInconsistent, Interrupted, LeaseLost, RetryLater
 from rebaser_server.runtime.concurrency import background
 from rebaser_server.runtime.transient_errors import backoff
 from rebaser_server.telemetry import metrics
@@ -18,11 +18,11 @@ from rebaser_server.telemetry import metrics
 log: Final = structlog.get_logger()
 
 SETTLE_TIMEOUT: Final = 5.0  # seconds for the last word on a task, also while being cancelled
-BROKEN_DELAY: Final = 30.0  # seconds until it is looked at again whether a person mended it
+INCONSISTENT_DELAY: Final = 30.0  # seconds until it is looked at again whether a person mended it
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class LeaseSettings:
     """Seconds the server leaves a task with us unheard, and seconds between our reports."""
 
     ack_wait: float
@@ -30,7 +30,7 @@ class Lease:
 
 
 @contextlib.asynccontextmanager
-async def held(js: JetStream, task: Delivery, lease: Lease) -> AsyncIterator[None]:
+async def lease(js: JetStream, task: Delivery, settings: LeaseSettings) -> AsyncIterator[None]:
     """Keep `task` ours while the body runs; settle it by how the body ends.
 
     ==========================  ==========================================================
@@ -47,47 +47,49 @@ async def held(js: JetStream, task: Delivery, lease: Lease) -> AsyncIterator[Non
     ==========================  ==========================================================
 
     """
-    tenure = _Tenure(task, lease)
+    task_lease = TaskLease(task, settings)
     try:
-        async with background(tenure.extend()):
+        async with background(task_lease.renew()):
             yield
-    except (LeaseLost, Overtaken):
+    except (LeaseLost, Fenced):
         raise
     except BaseException as error:
-        if tenure.ours:
-            told_to = isinstance(error, Interrupted | asyncio.CancelledError)
-            await _give_back(
-                task, _delay(error, task.delivered), SETTLE_TIMEOUT if told_to else tenure.left
+        if task_lease.is_held:
+            is_stopping = isinstance(error, Interrupted | asyncio.CancelledError)
+            await _nak(
+                task,
+                _delay(error, task.delivered),
+                SETTLE_TIMEOUT if is_stopping else task_lease.remaining,
             )
         raise
-    if not tenure.ours:
+    if not task_lease.is_held:
         raise LeaseLost(task.subject)
-    await remove(js, task)
+    await ack_and_delete(js, task)
 
 
-class _Tenure:
+class TaskLease:
     """Until when a task is surely ours: one `ack_wait` from the last report that got through.
 
     JetStream cannot tell a late ack or nak from a timely one: it settles the
     message under whoever works on it now. So the clock is kept here.
     """
 
-    def __init__(self, task: Delivery, lease: Lease) -> None:
+    def __init__(self, task: Delivery, settings: LeaseSettings) -> None:
         self._task = task
-        self._lease = lease
+        self._settings = settings
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
-        self._ends = self._clock() + lease.ack_wait
+        self._ends = self._clock() + settings.ack_wait
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Seconds."""
         return self._ends - self._clock()
 
     @property
-    def ours(self) -> bool:
-        return self.left > 0
+    def is_held(self) -> bool:
+        return self.remaining > 0
 
-    async def extend(self) -> Never:
+    async def renew(self) -> Never:
         """Report progress until cancelled, each report confirmed by the server (W1).
 
         Raises:
@@ -98,11 +100,13 @@ class _Tenure:
                 while True:
                     with contextlib.suppress(JetStreamError):
                         sent = self._clock()
-                        await self._task.in_progress(confirm=True, timeout=self._lease.renew_every)
-                        self._ends = sent + self._lease.ack_wait
+                        await self._task.in_progress(
+                            confirm=True, timeout=self._settings.renew_every
+                        )
+                        self._ends = sent + self._settings.ack_wait
                         metrics.LEASE_RENEWALS.inc()
                         deadline.reschedule(self._ends)
-                    await asyncio.sleep(self._lease.renew_every)
+                    await asyncio.sleep(self._settings.renew_every)
         except TimeoutError:
             raise LeaseLost(self._task.subject) from None
 
@@ -110,12 +114,12 @@ class _Tenure:
 def _delay(error: BaseException, delivered: int) -> float | None:
     if isinstance(error, RetryLater) and error.delay is not None:
         return error.delay
-    if isinstance(error, HistoryBroken):
-        return BROKEN_DELAY
+    if isinstance(error, HistoryInconsistent):
+        return INCONSISTENT_DELAY
     return None if isinstance(error, Interrupted) else backoff(delivered)
 
 
-async def _give_back(task: Delivery, delay: float | None, within: float) -> None:
+async def _nak(task: Delivery, delay: float | None, within: float) -> None:
     """Have it redelivered (W14). If that fails, it is redelivered all the same after `ack_wait`."""
     try:
         async with deadlines.within(within):
@@ -124,7 +128,7 @@ async def _give_back(task: Delivery, delay: float | None, within: float) -> None
         log.warning("task nak failed", task=task.subject, error=str(error))
 
 
-async def remove(js: JetStream, task: Delivery) -> None:
+async def ack_and_delete(js: JetStream, task: Delivery) -> None:
     """W11. Neither call is evidence of anything: whoever removed it looks again afterwards."""
     try:
         async with deadlines.within(SETTLE_TIMEOUT):

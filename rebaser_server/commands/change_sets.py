@@ -17,7 +17,7 @@ from rebaser_server.terminal.lines import complain
 if TYPE_CHECKING:
     from rebaser_core.registry_records import ChangeSetRecordV1
     from rebaser_server.commands.support.deployment import Deployment
-    from rebaser_server.queries.diff import Comparison
+    from rebaser_server.queries.diff import Diff
 
 
 def add(commands: Any) -> None:
@@ -84,13 +84,13 @@ def add(commands: Any) -> None:
 @with_deployment
 async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_core.ids import ChangeSet
-    from rebaser_server.cluster.pauses import PauseBook, paused_since
+    from rebaser_server.cluster.pauses import PauseStore, paused_since
     from rebaser_server.commands.render.change_sets import show_change_sets
 
     records = await deployment.client.workspaces.change_sets(
         arguments.workspace, closed=arguments.all
     )
-    pauses = await PauseBook(deployment.js, deployment.subjects).all()
+    pauses = await PauseStore(deployment.js, deployment.subjects).all()
     since = [paused_since(pauses, ChangeSet(r.workspace_id, r.change_set_id)) for r in records]
     show_change_sets(records, since, as_json=arguments.json)
 
@@ -175,11 +175,11 @@ async def _find(deployment: "Deployment", arguments: argparse.Namespace) -> "Cha
 
 async def _compare(
     deployment: "Deployment", record: "ChangeSetRecordV1", *, computed: bool = False
-) -> "Comparison":
+) -> "Diff":
     from rebaser_core.ids import ChangeSet
-    from rebaser_server.queries.cached_state import archive_of
-    from rebaser_server.queries.diff import compare
+    from rebaser_server.queries.cached_state import open_state_loader
+    from rebaser_server.queries.diff import diff
 
     change_set = ChangeSet(record.workspace_id, record.change_set_id)
-    archive = archive_of(deployment.js, deployment.settings, change_set)
-    return await compare(archive, computed=computed)
+    archive = open_state_loader(deployment.js, deployment.settings, change_set)
+    return await diff(archive, computed=computed)

@@ -111,12 +111,12 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
 @with_deployment
 async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_core.pause_record import PauseScope
-    from rebaser_server.cluster.pauses import PauseBook
+    from rebaser_server.cluster.pauses import PauseStore
     from rebaser_server.commands.render.dvu_status import cancel
 
     change_set = await deployment.require_change_set(arguments)
     if arguments.pause:
-        book = PauseBook(deployment.js, deployment.subjects)
+        book = PauseStore(deployment.js, deployment.subjects)
         author = deployment.settings.author or None
         await book.pause(PauseScope(*change_set), by=author, reason=arguments.reason)
     cancelled = await cancel(deployment, change_set)

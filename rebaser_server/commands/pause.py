@@ -73,17 +73,17 @@ def _validate(arguments: argparse.Namespace) -> str | None:
 @with_deployment
 async def _pause(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_core.pause_record import PauseScope
-    from rebaser_server.cluster.pauses import PauseBook, plain
+    from rebaser_server.cluster.pauses import PauseStore, pauses_to_json
     from rebaser_server.commands.support.pauses import describe
 
     scope = PauseScope(arguments.workspace, arguments.change_set)
     if scope.change_set_id is not None:
         await deployment.check_change_set(arguments)
-    book = PauseBook(deployment.js, deployment.subjects)
+    book = PauseStore(deployment.js, deployment.subjects)
     author = deployment.settings.author or None
     record = await book.pause(scope, by=author, reason=arguments.reason)
     if arguments.json:
-        say_json(plain([record])[0])
+        say_json(pauses_to_json([record])[0])
     else:
         say(f"{describe(scope)} is paused; Rebasers finish the requests in hand")
 
@@ -91,17 +91,21 @@ async def _pause(deployment: "Deployment", arguments: argparse.Namespace) -> Non
 @with_deployment
 async def _resume(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_core.pause_record import PauseScope
-    from rebaser_server.cluster.pauses import PauseBook, plain
+    from rebaser_server.cluster.pauses import PauseStore, pauses_to_json
     from rebaser_server.commands.support.pauses import describe, resume_hint
 
     scope = PauseScope(arguments.workspace, arguments.change_set)
-    book = PauseBook(deployment.js, deployment.subjects)
+    book = PauseStore(deployment.js, deployment.subjects)
     before = await book.of(scope)
     poked = await book.resume(scope)
     pauses = await book.all()
     wider = [pauses[each] for each in _around(scope) if each in pauses]
     if arguments.json:
-        facts = {"resumed": before is not None, "poked": poked, "stillPaused": plain(wider)}
+        facts = {
+            "resumed": before is not None,
+            "poked": poked,
+            "stillPaused": pauses_to_json(wider),
+        }
         say_json(facts)
         return
     outcome = "is resumed" if before else "was not paused"
@@ -123,10 +127,10 @@ def _around(scope: "PauseScope") -> list["PauseScope"]:
 
 @with_deployment
 async def _pauses(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.cluster.pauses import PauseBook, plain
+    from rebaser_server.cluster.pauses import PauseStore, pauses_to_json
     from rebaser_server.commands.render.output import show
 
-    pauses = plain((await PauseBook(deployment.js, deployment.subjects).all()).values())
+    pauses = pauses_to_json((await PauseStore(deployment.js, deployment.subjects).all()).values())
     rows = (
         pauses
         if arguments.json

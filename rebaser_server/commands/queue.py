@@ -50,14 +50,14 @@ async def _queue(deployment: "Deployment", arguments: argparse.Namespace) -> Non
 
 async def _queues(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
     """The longest queues, at most `limit`."""
-    from rebaser_server.cluster.pauses import PauseBook, paused_since
+    from rebaser_server.cluster.pauses import PauseStore, paused_since
     from rebaser_server.commands.render.output import age
 
     js, subjects = deployment.js, deployment.subjects
     stream = subjects.requests_stream
     depths = await js.stream_subjects(stream)
     deepest = sorted(depths.items(), key=lambda item: (-item[1], item[0]))
-    pauses = await PauseBook(js, subjects).all()
+    pauses = await PauseStore(js, subjects).all()
     rows = []
     for subject, depth in deepest[:limit]:
         first = await js.get_message(stream, sequence=1, next_by_subject=subject)
@@ -117,4 +117,4 @@ async def _owner(js: "JetStream", stream: str, subject: str) -> str | None:
     entry = await js.get_message(stream, last_by_subject=subject)
     if entry is None:
         return None
-    return Commit.decode(entry.headers, entry.payload).head.owner or None
+    return Commit.decode(entry.headers, entry.payload).control.owner or None

@@ -16,16 +16,18 @@ IN_THREAD: Final = 200
 """Updates from which a rebase leaves the event loop, lest it hold up progress and others."""
 
 
-async def performed(
+async def apply_batch_async(
     state: State, sequence: int, batch: Batch, covers: int | None = None
 ) -> RebaseResult:
     """As `perform`, which it does in a thread if there is much to do."""
-    if len(batch.updates) < IN_THREAD and not batch.names:
-        return perform(state, sequence, batch, covers)
-    return await asyncio.to_thread(perform, state, sequence, batch, covers)
+    if len(batch.updates) < IN_THREAD and not batch.result_files:
+        return apply_batch(state, sequence, batch, covers)
+    return await asyncio.to_thread(apply_batch, state, sequence, batch, covers)
 
 
-def perform(state: State, sequence: int, batch: Batch, covers: int | None = None) -> RebaseResult:
+def apply_batch(
+    state: State, sequence: int, batch: Batch, covers: int | None = None
+) -> RebaseResult:
     """Rebase the batch onto the graph; a branch remembers what of it was its own edit.
 
     A batch with `under` is one by which head reached the branch, and no edit.
@@ -33,18 +35,18 @@ def perform(state: State, sequence: int, batch: Batch, covers: int | None = None
     Raises:
         MissingBatch: results that it names are not there; nothing was changed.
     """
-    if covers is not None and batch.names:
+    if covers is not None and batch.result_files:
         return apply_result_table(state.graph, batch.results(), covers)
     if state.edits is None or covers is not None:
         return rebase(state.graph, sequence, batch.updates, covers)
-    if batch.under is not None:
+    if batch.head_side is not None:
         done = rebase(state.graph, sequence, batch.updates)
-        state.edits.update_theirs(batch.under)
+        state.edits.update_theirs(batch.head_side)
         return done
-    return _edit(state, sequence, batch.updates)
+    return _apply_edit(state, sequence, batch.updates)
 
 
-def _edit(state: State, sequence: int, updates: Sequence[AnyUpdate]) -> RebaseResult:
+def _apply_edit(state: State, sequence: int, updates: Sequence[AnyUpdate]) -> RebaseResult:
     before = Preimage.of(state.graph, updates)
     done = rebase(state.graph, sequence, updates)
     if state.edits is not None:

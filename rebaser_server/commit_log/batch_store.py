@@ -34,7 +34,7 @@ from rebaser_server.store.batch_files import BatchFiles, run_of_key
 
 _is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
 
-LARGE: Final = 16 * 1024 * 1024
+LARGE_BATCH: Final = 16 * 1024 * 1024
 """Octets of a batch from which it is decoded alone: that takes many times as much memory."""
 
 
@@ -56,9 +56,9 @@ class Batch:
 
     updates: Sequence[AnyUpdate]
     computed: DvuResultInfo | None = None
-    under: Sequence[AnyUpdate] | None = None
-    shelf: RunStore | None = None
-    names: Sequence[str] = ()
+    head_side: Sequence[AnyUpdate] | None = None
+    run_store: RunStore | None = None
+    result_files: Sequence[str] = ()
     """Of the files with results on the shelf."""
     payload: bytes | None = field(default=None, repr=False)
     """The bytes that were read, of a client's batch."""
@@ -71,22 +71,22 @@ class Batch:
         """
         tables = []
         try:
-            for name in self.names if self.shelf else ():
-                table = self.shelf.get_part(name).table  # type: ignore[union-attr]  # see above
+            for name in self.result_files if self.run_store else ():
+                table = self.run_store.get_part(name).table  # type: ignore[union-attr]  # see above
                 tables.append(table.select(["id", "status", "text"]).replace_schema_metadata())
         except FileNotFoundError as error:
             raise MissingBatch(f"no results at {error}") from error
         return pa.concat_tables(tables)
 
 
-class Batches:
+class BatchStore:
     """Batches by address. Placing is idempotent, and so is throwing away."""
 
     def __init__(
-        self, bucket: ObjectStore, results: BatchFiles, at_most: int = BatchLimits().batch_bytes
+        self, bucket: ObjectStore, results: BatchFiles, max_bytes: int = BatchLimits().batch_bytes
     ) -> None:
         """`at_most`: bytes of a client's batch."""
-        self._at_most = at_most
+        self._max_bytes = max_bytes
         self._bucket = bucket
         self._results = results
         self._large = asyncio.Lock()
@@ -110,25 +110,25 @@ class Batches:
             inline = address.inline
             return Batch(inline.updates, inline.computed, inline.under)
         from_client = from_client and isinstance(address, ObjectRef)  # the store is ours
-        payload = await self._payload(address, self._at_most if from_client else None)
-        sent = payload if isinstance(address, ObjectRef) else None
+        payload = await self._payload(address, self._max_bytes if from_client else None)
+        client_payload = payload if isinstance(address, ObjectRef) else None
         if isinstance(address, ObjectRef) and await _digest(payload) != address.object:
             raise MalformedMessage(f"object {address.object} is not what its name says")
-        batch = await self._decoded(payload, from_client=from_client)
+        batch = await self._decode(payload, from_client=from_client)
         if batch.id != request_id:
             raise MalformedMessage(f"the batch at {address} is of request {batch.id}")
-        shelf, names = None, [file.name for file in batch.results or ()]
-        if names:
-            shelf = self._shelf_of(address)
-            if shelf is None:
+        run_store, result_files = None, [file.name for file in batch.results or ()]
+        if result_files:
+            run_store = self._run_store_at(address)
+            if run_store is None:
                 raise MalformedMessage(f"the batch at {address} names results, but is on no shelf")
         return Batch(
             batch.updates,
             batch.computed,
             batch.under,
-            shelf,
-            names,
-            sent,
+            run_store,
+            result_files,
+            client_payload,
         )
 
     async def adopt(self, address: UpdatesAddress, batch: Batch) -> UpdatesAddress:
@@ -143,10 +143,10 @@ class Batches:
         """
         if not isinstance(address, ObjectRef) or batch.payload is None:
             return address
-        return StoreRef(store=await self.keep(batch.payload))
+        return StoreRef(store=await self.put_bytes(batch.payload))
 
-    async def _decoded(self, payload: bytes, *, from_client: bool) -> UpdatesBatchV2:
-        async with self._large if len(payload) > LARGE else nullcontext():
+    async def _decode(self, payload: bytes, *, from_client: bool) -> UpdatesBatchV2:
+        async with self._large if len(payload) > LARGE_BATCH else nullcontext():
             try:
                 return await asyncio.to_thread(
                     UpdatesBatch.decode_stored, payload, from_client=from_client
@@ -154,12 +154,12 @@ class Batches:
             except CostlyMessage as error:
                 raise OversizedBatch(str(error)) from error
 
-    async def place(
+    async def put(
         self,
         request_id: RequestId,
         updates: Sequence[AnyUpdate],
         computed: DvuResultInfo | None = None,
-        under: Sequence[AnyUpdate] | None = None,
+        head_side: Sequence[AnyUpdate] | None = None,
         room: int = INLINE_BYTES,
     ) -> UpdatesAddress:
         """An address for the batch: itself when small, else a key in the store.
@@ -173,7 +173,7 @@ class Batches:
             id=request_id,
             updates=list(updates),
             computed=computed,
-            under=None if under is None else list(under),
+            under=None if head_side is None else list(head_side),
         )
         _, payload = await asyncio.to_thread(UpdatesBatch.encode, batch)
         if len(updates) <= INLINE_UPDATES and len(payload) <= min(INLINE_BYTES, room):
@@ -183,7 +183,7 @@ class Batches:
         await asyncio.to_thread(self._results.put, key, payload)
         return StoreRef(store=key)
 
-    async def place_corrections(
+    async def put_corrections(
         self, request_id: RequestId, corrections: Sequence[Correction]
     ) -> tuple[Correction, ...]:
         """What a line says of them: all, or the first of them and where all are."""
@@ -195,13 +195,13 @@ class Batches:
         await self._bucket.put_once(name, payload)
         return abbreviate(corrections, name)
 
-    async def keep(self, payload: bytes) -> str:
+    async def put_bytes(self, payload: bytes) -> str:
         """Have the bytes kept in the store for as long as a message refers to them; their key."""
         key = blake3(payload).hexdigest()
         await asyncio.to_thread(self._results.put, key, payload)
         return key
 
-    async def kept(self, key: str) -> bytes:
+    async def get_bytes(self, key: str) -> bytes:
         """What `keep` was given. Raises `MissingBatch` if it is not there, or not as it was."""
         try:
             payload = await asyncio.to_thread(self._results.get, key)
@@ -211,25 +211,25 @@ class Batches:
             raise MissingBatch(f"what is kept as {key} is not what its name says")
         return payload
 
-    def shelf(self, update: str) -> RunStore:
+    def run_store(self, update: str) -> RunStore:
         """Where all attempts at one dependent values update leave their results."""
         return RunStore(self._results.files, blake3(update.encode()).hexdigest())
 
-    async def place_results(
+    async def put_results(
         self,
         request_id: RequestId,
         computed: DvuResultInfo,
-        shelf: RunStore,
+        run_store: RunStore,
         files: Sequence[ResultFile],
     ) -> UpdatesAddress:
         """As `place`, for results that lie on a shelf; the batch lies there, too."""
         batch = UpdatesBatchV2(id=request_id, updates=[], computed=computed, results=tuple(files))
         _, payload = UpdatesBatch.encode(batch)
-        key = f"{shelf.key}.{blake3(payload).hexdigest()}"
+        key = f"{run_store.key}.{blake3(payload).hexdigest()}"
         await asyncio.to_thread(self._results.put, key, payload)
         return StoreRef(store=key)
 
-    async def discard(self, address: UpdatesAddress) -> None:
+    async def delete(self, address: UpdatesAddress) -> None:
         """Throw away the client's batch at `address`, whose request was handled.
 
         What lies in the store stays: who names it in a request need not be who placed it.
@@ -237,24 +237,24 @@ class Batches:
         if isinstance(address, ObjectRef):
             await self._bucket.delete(address.object)
 
-    async def forget(self, address: UpdatesAddress) -> None:
+    async def delete_with_results(self, address: UpdatesAddress) -> None:
         """Throw away what a line of a log referred to until it was purged, and all it names."""
-        shelf = self._shelf_of(address)
-        if shelf is not None:
-            await asyncio.to_thread(shelf.clear)
+        run_store = self._run_store_at(address)
+        if run_store is not None:
+            await asyncio.to_thread(run_store.clear)
         elif isinstance(address, StoreRef):
             await asyncio.to_thread(self._results.delete, address.store)
         else:
-            await self.discard(address)
+            await self.delete(address)
 
-    def _shelf_of(self, address: UpdatesAddress) -> RunStore | None:
+    def _run_store_at(self, address: UpdatesAddress) -> RunStore | None:
         key = run_of_key(address.store) if isinstance(address, StoreRef) else None
         return None if key is None else RunStore(self._results.files, key)
 
-    async def _payload(self, address: ObjectRef | StoreRef, at_most: int | None) -> bytes:
+    async def _payload(self, address: ObjectRef | StoreRef, max_bytes: int | None) -> bytes:
         try:
             if isinstance(address, ObjectRef):
-                return await self._sent(address.object, at_most)
+                return await self._client_object(address.object, max_bytes)
             return await asyncio.to_thread(self._results.get, address.store)
         except (NotFound, FileNotFoundError) as error:
             raise MissingBatch(f"no batch at {address.model_dump(by_alias=True)}") from error
@@ -263,10 +263,10 @@ class Batches:
         except ObjectTooLarge as error:
             raise OversizedBatch(str(error)) from error
 
-    async def _sent(self, name: str, at_most: int | None) -> bytes:
+    async def _client_object(self, name: str, max_bytes: int | None) -> bytes:
         """A client's batch; if it is not in the bucket any more, what was kept of it."""
         try:
-            return await self._bucket.get(name, max_bytes=at_most)
+            return await self._bucket.get(name, max_bytes=max_bytes)
         except NotFound:
             if not _is_digest(name):
                 raise

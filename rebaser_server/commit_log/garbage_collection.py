@@ -30,7 +30,7 @@ _CLOCKS_DIFFER: Final = timedelta(hours=1)
 """Files are dated by their store, lines by NATS."""
 
 
-class Meta(NamedTuple):
+class ObjectMeta(NamedTuple):
     """An object in the bucket of batches, as the message that tells of it."""
 
     name: str
@@ -45,8 +45,8 @@ class Meta(NamedTuple):
 class Garbage:
     """What nothing refers to."""
 
-    objects: list[Meta] = field(default_factory=list)
-    tombstones: list[Meta] = field(default_factory=list)
+    objects: list[ObjectMeta] = field(default_factory=list)
+    tombstones: list[ObjectMeta] = field(default_factory=list)
     """What the bucket remembers of objects that were deleted."""
     chunks: list[str] = field(default_factory=list)
     """Parts of objects that were never finished, by what the put named them."""
@@ -54,16 +54,16 @@ class Garbage:
 
     def counts(self) -> dict[str, int]:
         """How many of each; none of those there are none of."""
-        found = {
+        counts = {
             "objects": len(self.objects),
             "tombstones": len(self.tombstones),
             "chunks": len(self.chunks),
             "files": len(self.files),
         }
-        return {name: count for name, count in found.items() if count}
+        return {name: count for name, count in counts.items() if count}
 
 
-class Collector:
+class GarbageCollector:
     """Finds and removes garbage. It may run anywhere, at any time, also twice at once."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Collector:
         self._grace = grace
         self._bucket = subjects.batches_bucket
         self._stream = f"OBJ_{self._bucket}"
-        self._known: dict[str, int] = {}
+        self._references: dict[str, int] = {}
         """Key → the line that was last seen to refer to it: lines are read once, not each time."""
 
     async def find(self) -> Garbage:
@@ -90,37 +90,37 @@ class Collector:
         for file in files:
             if file.key is not None:
                 times[file.key] = datetime.fromtimestamp(file.time, UTC)
-        referred = await self._referred(times)
-        objects = [m for m in old if not m.deleted and m.name not in referred]
+        referenced = await self._referenced(times)
+        objects = [m for m in old if not m.deleted and m.name not in referenced]
         in_use = {m.nuid for m in set(metas).difference(objects) if not m.deleted}
         return Garbage(
             objects=[m._replace(nuid=None) if m.nuid in in_use else m for m in objects],
             tombstones=[m for m in old if m.deleted],
             chunks=await self._chunks({m.nuid for m in metas if not m.deleted}, limit),
-            files=[file for file in files if file.key is None or file.key not in referred],
+            files=[file for file in files if file.key is None or file.key not in referenced],
         )
 
     async def _now(self) -> float:
         """By the earlier of two clocks: a wrong one of ours makes nothing old."""
-        told = (await self._js.stream_info(self._stream))["ts"]
-        return min(time.time(), datetime.fromisoformat(told).timestamp())
+        stream_time = (await self._js.stream_info(self._stream))["ts"]
+        return min(time.time(), datetime.fromisoformat(stream_time).timestamp())
 
     async def remove(self, garbage: Garbage) -> None:
         """Have all of it gone. What was put anew meanwhile, under the same name, stays."""
         for meta in (*garbage.objects, *garbage.tombstones):
             await self._js.delete_message(self._stream, meta.sequence)
             if not meta.deleted and meta.nuid is not None:
-                await self._drop(meta.nuid)
+                await self._purge_chunks(meta.nuid)
         for nuid in garbage.chunks:
             with contained("object", passing=(NatsUnreachable, Unavailable), chunks=nuid):
-                await self._drop(nuid)
+                await self._purge_chunks(nuid)
         await asyncio.to_thread(self._leftovers.remove, garbage.files)
 
-    async def _drop(self, nuid: str) -> None:
+    async def _purge_chunks(self, nuid: str) -> None:
         await self._js.purge(self._stream, subject=f"$O.{self._bucket}.C.{nuid}")
 
-    async def _metas(self) -> list[Meta]:
-        found = []
+    async def _metas(self) -> list[ObjectMeta]:
+        metas = []
         reader = ordered_reader(self._js)(
             self._js,
             self._stream,
@@ -129,23 +129,23 @@ class Collector:
         )
         async with reader:
             while (message := await reader.next(idle_timeout=0)) is not None:
-                found.append(_meta(message))
-        return found
+                metas.append(_meta(message))
+        return metas
 
     async def _chunks(self, known: set[str | None], limit: datetime) -> list[str]:
         """Of puts that nobody finished; a put that goes on is young."""
         prefix = f"$O.{self._bucket}.C."
-        found = []
+        chunks = []
         for subject in await self._js.stream_subjects(self._stream, f"{prefix}>"):
             nuid = subject.removeprefix(prefix)
             if nuid in known:
                 continue
             last = await self._js.get_message(self._stream, last_by_subject=subject)
             if last is not None and last.time < limit:
-                found.append(nuid)
-        return found
+                chunks.append(nuid)
+        return chunks
 
-    async def _referred(self, times: dict[str, datetime]) -> set[str]:
+    async def _referenced(self, times: dict[str, datetime]) -> set[str]:
         """Those of the keys that a request, a dead letter or a line of a log refers to.
 
         `times`: when each was stored, which is before anything could refer to it. Requests
@@ -153,51 +153,51 @@ class Collector:
         """
         if not times:
             return set()
-        referred = await self._in_requests()
-        referred |= await self._in_dead_letters(times)
-        return referred | await self._in_lines(times)
+        referenced = await self._in_requests()
+        referenced |= await self._in_dead_letters(times)
+        return referenced | await self._in_commit_logs(times)
 
     async def _in_requests(self) -> set[str]:
-        found: set[str] = set()
+        keys: set[str] = set()
         reader = ordered_reader(self._js)(self._js, self._subjects.requests_stream)
         async with reader:
             while (message := await reader.next(idle_timeout=0)) is not None:
-                found |= _keys(message.payload)
+                keys |= _keys(message.payload)
                 try:
                     request = EnqueueUpdatesRequest.decode(message.headers, message.payload)
                 except RebaserError:
                     continue  # it will be dead, or is of a newer version
                 address = request.updates_address
                 if isinstance(address, ObjectRef):
-                    found.add(address.object)
+                    keys.add(address.object)
                 elif isinstance(address, StoreRef):
-                    found.add(address.store)
-        return found
+                    keys.add(address.store)
+        return keys
 
     async def _in_dead_letters(self, times: dict[str, datetime]) -> set[str]:
-        return set(await self._seen(self._subjects.dead_letters_stream, times, None))
+        return set(await self._find_references(self._subjects.dead_letters_stream, times, None))
 
-    async def _in_lines(self, times: dict[str, datetime]) -> set[str]:
+    async def _in_commit_logs(self, times: dict[str, datetime]) -> set[str]:
         stream = self._subjects.commits_stream
-        for key in self._known.keys() - times.keys():
-            del self._known[key]
-        for key, line in list(self._known.items()):
-            if await self._js.get_message(stream, sequence=line) is None:
-                del self._known[key]
+        for key in self._references.keys() - times.keys():
+            del self._references[key]
+        for key, entry in list(self._references.items()):
+            if await self._js.get_message(stream, sequence=entry) is None:
+                del self._references[key]
         # A key is nearly always older than what refers to it, so that each line is read once.
         # Only where a batch was stored again, long after its request was handled, is it not.
         for whole in (False, True):
-            unknown = times.keys() - self._known.keys()
+            unknown = times.keys() - self._references.keys()
             if unknown:
                 since = None if whole else min(times[key] for key in unknown) - _CLOCKS_DIFFER
-                self._known |= await self._seen(stream, unknown, since)
-        return set(self._known)
+                self._references |= await self._find_references(stream, unknown, since)
+        return set(self._references)
 
-    async def _seen(
+    async def _find_references(
         self, stream: str, wanted: Collection[str], since: datetime | None
     ) -> dict[str, int]:
         """Those of the keys that are in messages stored since then, or in any: in which last."""
-        seen: dict[str, int] = {}
+        references: dict[str, int] = {}
         reader = ordered_reader(self._js)(
             self._js,
             stream,
@@ -206,17 +206,17 @@ class Collector:
         )
         async with reader:
             while (message := await reader.next(idle_timeout=0)) is not None:
-                found = _keys(message.payload).intersection(wanted)
-                seen |= dict.fromkeys(found, message.stream_sequence)
-        return seen
+                keys = _keys(message.payload).intersection(wanted)
+                references |= dict.fromkeys(keys, message.stream_sequence)
+        return references
 
 
-def _meta(message: Delivery) -> Meta:
+def _meta(message: Delivery) -> ObjectMeta:
     sequence, time = message.stream_sequence, message.timestamp
     with contained("object", subject=message.subject, sequence=sequence):
         info = ObjectInfo.parse(message.payload, message.subject)
-        return Meta(info.name, info.nuid, sequence, time, info.deleted)
-    return Meta(message.subject, None, sequence, time, deleted=False)
+        return ObjectMeta(info.name, info.nuid, sequence, time, info.deleted)
+    return ObjectMeta(message.subject, None, sequence, time, deleted=False)
 
 
 def _keys(payload: bytes) -> set[str]:

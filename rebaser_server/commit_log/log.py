@@ -20,22 +20,22 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID
-from rebaser_server.errors import HistoryBroken, LeftForNewer, Overtaken, Unwritten
+from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
 
-DVU_DUE: Final = "X-DVU-DUE"
+UNFINISHED: Final = "X-DVU-DUE"
 """Header of a line after which an update of dependent values is due, or a branch on its way to
 head: the reconciler reads no more."""
 
-TRACE: Final = frozenset(("traceparent", "tracestate"))
+TRACE_HEADERS: Final = frozenset(("traceparent", "tracestate"))
 """Headers of such a line where traces are on: that to which the update belongs that is due."""
 
-Marks = Mapping[RequestId, Mapping[str, str]]
+ExtraHeaders = Mapping[RequestId, Mapping[str, str]]
 """Headers of lines besides their own, by their ids."""
 
-MOST_AT_ONCE: Final = 64
+MAX_PIPELINE_DEPTH: Final = 64
 """Lines on their way to the stream that nothing is known of yet."""
 
-_UNMARKED: Final[Marks] = {}
+_NO_EXTRA_HEADERS: Final[ExtraHeaders] = {}
 _RETRY_DELAY: Final = 0.2  # seconds between tries of an append whose outcome is unknown
 
 
@@ -51,58 +51,60 @@ class CommitLog:
         self._subjects = subjects
         self._stream = subjects.commits_stream
         self._subject = subjects.commits(change_set)
-        self._chains = True
+        self._may_pipeline = True
         """Whether lines may be sent ahead of receipts, as far as is known."""
-        self._alone = 0
+        self._undisturbed = 0
         """Own lines in a row without anybody else's in the stream."""
 
-    def of(self, change_set: ChangeSet) -> "CommitLog":
+    def sibling(self, change_set: ChangeSet) -> "CommitLog":
         """The log of another change set."""
         return CommitLog(self._js, self._subjects, change_set)
 
     async def last(self) -> tuple[int, CommitV1 | None]:
         """The last line and its sequence, as the leader has it (S-4), or (0, None)."""
-        sequence, line, _ = await self.last_marked()
-        return sequence, line
+        sequence, entry, _ = await self.last_with_headers()
+        return sequence, entry
 
-    async def last_marked(self) -> tuple[int, CommitV1 | None, Mapping[str, str]]:
+    async def last_with_headers(self) -> tuple[int, CommitV1 | None, Mapping[str, str]]:
         """As `last`, with the headers that were its mark as it was appended."""
         message = await self._js.get_message(self._stream, last_by_subject=self._subject)
         if message is None:
             return 0, None, {}
-        mark = {name: message.headers[name] for name in TRACE & message.headers.keys()}
-        return message.sequence, _decoded(message), mark
+        headers = {name: message.headers[name] for name in TRACE_HEADERS & message.headers.keys()}
+        return message.sequence, _decode(message), headers
 
-    async def line(self, sequence: int) -> CommitV1 | None:
+    async def entry(self, sequence: int) -> CommitV1 | None:
         """The line of that sequence, or None if it was purged."""
         message = await self._js.get_message(self._stream, sequence=sequence)
         if message is None or message.subject != self._subject:
             return None
-        return _decoded(message)
+        return _decode(message)
 
-    async def first(self) -> CommitV1 | None:
+    async def oldest(self) -> CommitV1 | None:
         """The oldest line that was not purged: the past begins at its `previous`."""
         message = await self._js.get_message(
             self._stream, sequence=1, next_by_subject=self._subject
         )
-        return None if message is None else _decoded(message)
+        return None if message is None else _decode(message)
 
     @property
-    def room(self) -> int:
+    def max_batch_bytes(self) -> int:
         """Octets that a batch may take in a line: what else is in it has as many."""
         return self._js.message_limits.max_payload_for(self._subject) // 2
 
     @property
-    def at_once(self) -> int:
+    def pipeline_depth(self) -> int:
         """How many lines one `append` may usefully write now.
 
         It grows while nobody else writes to the stream, and is 1 after somebody did. It
         stays 1 where the stream has replicas: there the server refuses a line while the
         one before it is being agreed on.
         """
-        return min(1 + self._alone // 4, MOST_AT_ONCE) if self._chains else 1
+        return min(1 + self._undisturbed // 4, MAX_PIPELINE_DEPTH) if self._may_pipeline else 1
 
-    async def append(self, lines: Sequence[CommitV1], marks: Marks = _UNMARKED) -> list[int]:
+    async def append(
+        self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders = _NO_EXTRA_HEADERS
+    ) -> list[int]:
         """Write `lines` behind `lines[0].previous`; their sequences.
 
         Where the server's answer is lost it is asked again until it gives one, for as
@@ -113,17 +115,19 @@ class CommitLog:
                 the others are not in the log.
             Unwritten: one of them was refused.
         """
-        first, last = lines[0].previous + 1, lines[0].previous + len(lines)
-        if len(lines) > 1 and await self._chained(lines, marks):
+        first, last = entries[0].previous + 1, entries[0].previous + len(entries)
+        if len(entries) > 1 and await self._append_pipelined(entries, extra_headers):
             sequences = [*range(first, last + 1)]
         else:
-            sequences = await self._one_by_one(lines, marks)
-            if sequences[-1] == last and len(lines) > 1:  # refused, and not for another's line
-                self._chains = False
-        self._alone = self._alone + len(lines) if sequences[-1] == last else 0
+            sequences = await self._append_sequentially(entries, extra_headers)
+            if sequences[-1] == last and len(entries) > 1:  # refused, and not for another's line
+                self._may_pipeline = False
+        self._undisturbed = self._undisturbed + len(entries) if sequences[-1] == last else 0
         return sequences
 
-    async def _chained(self, lines: Sequence[CommitV1], marks: Marks) -> bool:
+    async def _append_pipelined(
+        self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders
+    ) -> bool:
         """Write them without awaiting one receipt before the next; whether all are there.
 
         Each but the first is stored only if the stream's last message is the one before
@@ -133,19 +137,19 @@ class CommitLog:
         end = asyncio.get_running_loop().time() + self._js.timeout
         before, receipts = None, []
         complete = True
-        for line in lines:
+        for entry in entries:
             try:
                 receipt = await self._js.publish_async(
                     self._subject,
-                    **_encoded(line, marks),
-                    expected_last_subject_sequence=line.previous,
+                    **_publish_options(entry, extra_headers),
+                    expected_last_subject_sequence=entry.previous,
                     expected_last_message_id=before,
                 )
             except (Unsendable, MessageError):
                 complete = False
                 break
             receipts.append(receipt)
-            before = str(line.id)
+            before = str(entry.id)
         for receipt in receipts:
             try:
                 await receipt.result(max(0, end - asyncio.get_running_loop().time()))
@@ -153,30 +157,34 @@ class CommitLog:
                 complete = False
         return complete
 
-    async def _one_by_one(self, lines: Sequence[CommitV1], marks: Marks) -> list[int]:
+    async def _append_sequentially(
+        self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders
+    ) -> list[int]:
         """Write those that are not there yet, each when the one before it has its sequence."""
-        last, sequences = lines[0].previous, list[int]()
-        while left := lines[len(sequences) :]:
-            line = left[0]
-            if line.previous != last:
-                line = line.model_copy(update={"previous": last})
+        last, sequences = entries[0].previous, list[int]()
+        while missing := entries[len(sequences) :]:
+            entry = missing[0]
+            if entry.previous != last:
+                entry = entry.model_copy(update={"previous": last})
             try:
                 ack = await self._js.publish(
-                    self._subject, **_encoded(line, marks), expected_last_subject_sequence=last
+                    self._subject,
+                    **_publish_options(entry, extra_headers),
+                    expected_last_subject_sequence=last,
                 )
             except WrongLastSequence:
-                sequences += await self._own(left)
+                sequences += await self._recover_sequences(missing)
             except NatsUnreachable:
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
             except (JetStreamError, MessageError) as error:
-                raise Unwritten(sequences, error) from error
+                raise AppendRefused(sequences, error) from error
             else:
                 sequences.append(ack.sequence)
             last = sequences[-1]
         return sequences
 
-    async def _own(self, lines: Sequence[CommitV1]) -> list[int]:
+    async def _recover_sequences(self, entries: Sequence[CommitV1]) -> list[int]:
         """The sequences of the first of `lines`, up to the last line of the log, one of them.
 
         A line that is there is refused as out of sequence, not as a duplicate.
@@ -187,14 +195,14 @@ class CommitLog:
             except NatsUnreachable:
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
-            except (LeftForNewer, HistoryBroken) as error:
-                raise Overtaken(f"{self._subject}: by another writer: {error}") from error
-            ids = [line.id for line in lines]
+            except (NeedsNewerVersion, HistoryInconsistent) as error:
+                raise Fenced(f"{self._subject}: by another writer: {error}") from error
+            ids = [entry.id for entry in entries]
             if last is None or last.id not in ids:
-                raise Overtaken(f"{self._subject}: line {sequence} is not ours")
+                raise Fenced(f"{self._subject}: line {sequence} is not ours")
             return [*range(sequence - ids.index(last.id), sequence + 1)]
 
-    async def lines(self, after: int, until: int) -> AsyncIterator[tuple[int, CommitV1]]:
+    async def entries(self, after: int, until: int) -> AsyncIterator[tuple[int, CommitV1]]:
         """The lines behind sequence `after` up to and including `until`.
 
         Raises:
@@ -211,17 +219,19 @@ class CommitLog:
             while previous < until:
                 delivery = await reader.next()
                 if delivery is None:
-                    raise HistoryBroken(f"{self._subject}: ends at {previous}, not at {until}")
-                commit = _decoded(delivery)
-                if commit.previous > previous:
-                    raise HistoryBroken(
+                    raise HistoryInconsistent(
+                        f"{self._subject}: ends at {previous}, not at {until}"
+                    )
+                entry = _decode(delivery)
+                if entry.previous > previous:
+                    raise HistoryInconsistent(
                         f"{self._subject}: line {delivery.stream_sequence} follows "
-                        f"{commit.previous}, but what is known ends at {previous}"
+                        f"{entry.previous}, but what is known ends at {previous}"
                     )
                 if delivery.stream_sequence > until:
                     return
                 previous = delivery.stream_sequence
-                yield previous, commit
+                yield previous, entry
 
     async def purge(self, up_to: int) -> None:
         """Remove the lines up to `up_to`, which a checkpoint holds. Never the last line.
@@ -234,24 +244,24 @@ class CommitLog:
         await self._js.purge(self._stream, subject=self._subject, below_sequence=below)
 
 
-def _decoded(message: StoredMessage | Delivery) -> CommitV1:
+def _decode(message: StoredMessage | Delivery) -> CommitV1:
     try:
         return Commit.decode(message.headers, message.payload)
     except NewerVersion as error:
-        raise LeftForNewer(error) from error
+        raise NeedsNewerVersion(error) from error
     except MessageError as error:
         where = f"{message.subject}: line {_sequence_of(message)}"
-        raise HistoryBroken(f"{where} cannot be read: {error}") from error
+        raise HistoryInconsistent(f"{where} cannot be read: {error}") from error
 
 
 def _sequence_of(message: StoredMessage | Delivery) -> int:
     return message.stream_sequence if isinstance(message, Delivery) else message.sequence
 
 
-def _encoded(line: CommitV1, marks: Marks) -> dict[str, Any]:
+def _publish_options(entry: CommitV1, extra_headers: ExtraHeaders) -> dict[str, Any]:
     """Arguments for publishing it."""
-    headers, payload = Commit.encode(line)
-    headers |= marks.get(line.id, {})
-    if line.head.unfinished:
-        headers[DVU_DUE] = "1"
+    headers, payload = Commit.encode(entry)
+    headers |= extra_headers.get(entry.id, {})
+    if entry.control.unfinished:
+        headers[UNFINISHED] = "1"
     return {"payload": payload, "message_id": headers.pop(MESSAGE_ID), "headers": headers}

@@ -6,23 +6,23 @@ from typing import Any, Final, NamedTuple, Self
 
 from rebaser_server.settings.settings import HistorySettings
 
-KEPT: Final = "checkpoints"
+CHECKPOINTS_KEY: Final = "checkpoints"
 """Where a checkpoint tells of those before it, in what goes with its graph."""
 
 
-class Kept(NamedTuple):
+class CheckpointRef(NamedTuple):
     """A checkpoint that states between it and the next can be restored from."""
 
     commit: int
     time: float
     """When it was written, in seconds since 1970."""
-    lines: int
+    entries: int
     """Of the log, between the checkpoint before it and this one."""
 
     @classmethod
-    def all_in(cls, small: dict[str, Any]) -> list[Self]:
+    def read_all(cls, small: dict[str, Any]) -> list[Self]:
         """Those that a checkpoint tells of, oldest first, itself the last."""
-        return [cls(*what) for what in small.get(KEPT, ())]
+        return [cls(*what) for what in small.get(CHECKPOINTS_KEY, ())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Retention:
 
     seconds: float
     """The past that is to be kept, unless it is longer than this:"""
-    lines: int
+    entries: int
     """of the log,"""
     batches: int
     """and of those the ones whose batch is too large for a line."""
@@ -41,7 +41,7 @@ class Retention:
         """As the settings have it."""
         return cls(history.retention.total_seconds(), history.max_commits, history.max_batches)
 
-    def start(self, kept: Sequence[Kept], batches: Sequence[int], now: float) -> int:
+    def purge_point(self, kept: Sequence[CheckpointRef], batches: Sequence[int], now: float) -> int:
         """The commit at which the past may begin; 0 for the very first.
 
         `kept` is oldest first; `batches` are the lines that have a batch elsewhere. The
@@ -55,7 +55,7 @@ class Retention:
             first += 1
         return kept[first].commit if first >= 0 else 0
 
-    def _is_long(self, kept: Sequence[Kept], first: int, batches: Sequence[int]) -> bool:
+    def _is_long(self, kept: Sequence[CheckpointRef], first: int, batches: Sequence[int]) -> bool:
         commit = kept[first].commit if first >= 0 else 0
-        lines = sum(checkpoint.lines for checkpoint in kept[first + 1 :])
-        return lines > self.lines or sum(line > commit for line in batches) > self.batches
+        lines = sum(checkpoint.entries for checkpoint in kept[first + 1 :])
+        return lines > self.entries or sum(entry > commit for entry in batches) > self.batches

@@ -12,13 +12,13 @@ from rebaser_core.messages import Inline, UpdatesAddress
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.edits import Edits
 
-RECENT: Final = 1_000
+MAX_RECENT: Final = 1_000
 """Requests remembered by id: more than a client can have in doubt within its retry horizon."""
 
-_STORED: Final = TypeAdapter(list[tuple[int, UpdatesAddress]])
+_EXTERNAL_BATCHES: Final = TypeAdapter(list[tuple[int, UpdatesAddress]])
 
 
-class Origin(NamedTuple):
+class BranchOrigin(NamedTuple):
     """Where a branch began whose own log does not say it yet."""
 
     cursor: int
@@ -27,7 +27,7 @@ class Origin(NamedTuple):
     """Why the base cannot be had any more; the branch is empty then."""
 
 
-class Known(NamedTuple):
+class RecentRequest(NamedTuple):
     """What is remembered of a request once it is handled; its line in the log has the rest."""
 
     commit: int
@@ -39,75 +39,79 @@ class State:
     """All that is known of one change set; changed only by `advance` and by `rebase`."""
 
     graph: Graph = field(default_factory=Graph)
-    head: ControlState = field(default_factory=ControlState)
+    control: ControlState = field(default_factory=ControlState)
     commit: int = 0
     """Sequence of the last line that is in here."""
-    recent: OrderedDict[RequestId, Known] = field(default_factory=OrderedDict)
+    recent: OrderedDict[RequestId, RecentRequest] = field(default_factory=OrderedDict)
     """Oldest first."""
-    stored: list[tuple[int, UpdatesAddress]] = field(default_factory=list)
+    external_batches: list[tuple[int, UpdatesAddress]] = field(default_factory=list)
     """Lines whose batch lies elsewhere, to be thrown away once no line refers to it."""
     edits: Edits | None = None
     """Of a branch."""
-    origin: Origin | None = None
+    origin: BranchOrigin | None = None
     """Of a branch that was restored from its base, or from a checkpoint that holds it."""
 
     @property
     def cursor(self) -> int:
         """Of a branch: the last line of head's log that is in it."""
-        branch = self.head.branch
+        branch = self.control.branch
         known = None if branch is None else branch.cursor
         return known if known is not None else self.origin.cursor if self.origin else 0
 
     @property
-    def begins(self) -> bool:
+    def is_unstarted_branch(self) -> bool:
         """Whether a branch's own log has still to say where it began."""
-        branch = self.head.branch
+        branch = self.control.branch
         return self.origin is not None and branch is not None and branch.cursor is None
 
     def advance(self, commit: CommitV1, sequence: int) -> None:
         """Take over the line `commit`, whose updates are in the graph already."""
-        closed = commit.head.closing is not None and commit.head.closing.standing != "applying"
-        if commit.head.clean_sequence > self.head.clean_sequence and not closed:
+        closed = (
+            commit.control.closing is not None and commit.control.closing.standing != "applying"
+        )
+        if commit.control.clean_sequence > self.control.clean_sequence and not closed:
             # A closed one keeps its roots: what is forked from it has them computed.
-            self.graph.clear_roots(commit.head.clean_sequence)
-        self.head = commit.head
+            self.graph.clear_roots(commit.control.clean_sequence)
+        self.control = commit.control
         self.commit = sequence
         if commit.handled is not None:
             self._remember(commit.handled, sequence)
 
     def _remember(self, handled: SettledRequest, sequence: int) -> None:
         if handled.outcome is not RequestOutcome.DUPLICATE and handled.sequence != NO_REQUEST:
-            self.recent[handled.id] = Known(sequence, handled.outcome)
-            while len(self.recent) > RECENT:
+            self.recent[handled.id] = RecentRequest(sequence, handled.outcome)
+            while len(self.recent) > MAX_RECENT:
                 self.recent.popitem(last=False)
         if handled.updates is not None and not isinstance(handled.updates, Inline):
-            self.stored.append((sequence, handled.updates))
+            self.external_batches.append((sequence, handled.updates))
 
-    def small(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """All but the graph, as plain data for a checkpoint."""
         edits = {} if self.edits is None else {"edits": self.edits.to_json(self.graph)}
-        origin = {"origin": self.origin.cursor} if self.origin and self.begins else {}
+        origin = {"origin": self.origin.cursor} if self.origin and self.is_unstarted_branch else {}
         return {
             **edits,
             **origin,
-            "head": self.head.model_dump(mode="json", by_alias=True),
+            "head": self.control.model_dump(mode="json", by_alias=True),
             "recent": [[str(i), known.commit, known.outcome] for i, known in self.recent.items()],
-            "stored": _STORED.dump_python(self.stored, mode="json", by_alias=True),
+            "stored": _EXTERNAL_BATCHES.dump_python(
+                self.external_batches, mode="json", by_alias=True
+            ),
         }
 
     @classmethod
-    def restored(cls, graph: Graph, commit: int, small: dict[str, Any]) -> "State":
+    def from_checkpoint(cls, graph: Graph, commit: int, small: dict[str, Any]) -> "State":
         """The state that a checkpoint of line `commit` holds."""
-        stored = _STORED.validate_python(small["stored"])
+        stored = _EXTERNAL_BATCHES.validate_python(small["stored"])
         head = ControlState.model_validate(small["head"])
         edits = Edits.from_json(small["edits"], graph) if "edits" in small else None
-        origin = Origin(small["origin"]) if "origin" in small else None
-        return cls(graph, head, commit, recent_in(small), stored, edits, origin)
+        origin = BranchOrigin(small["origin"]) if "origin" in small else None
+        return cls(graph, head, commit, recent_requests_in(small), stored, edits, origin)
 
 
-def recent_in(small: dict[str, Any]) -> OrderedDict[RequestId, Known]:
+def recent_requests_in(small: dict[str, Any]) -> OrderedDict[RequestId, RecentRequest]:
     """The recent requests that `State.small` tells of."""
     return OrderedDict(
-        (RequestId.from_str(i), Known(line, RequestOutcome(outcome)))
-        for i, line, outcome in small["recent"]
+        (RequestId.from_str(i), RecentRequest(entry, RequestOutcome(outcome)))
+        for i, entry, outcome in small["recent"]
     )

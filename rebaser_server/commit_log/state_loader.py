@@ -7,53 +7,53 @@ from typing import Final
 
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet, ChangeSetId
-from rebaser_server.commit_log.apply_batch import performed
-from rebaser_server.commit_log.batch_store import Batches, MissingBatch
+from rebaser_server.commit_log.apply_batch import apply_batch_async
+from rebaser_server.commit_log.batch_store import BatchStore, MissingBatch
 from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.commit_log.retention import Kept
-from rebaser_server.commit_log.state import Origin, State
-from rebaser_server.errors import HistoryBroken, NotRetained
+from rebaser_server.commit_log.retention import CheckpointRef
+from rebaser_server.commit_log.state import BranchOrigin, State
+from rebaser_server.errors import HistoryInconsistent, NotRetained
 from rebaser_server.store.checkpoints import Checkpoints, StoreDamaged
 from rebaser_server.values.rebase.edits import Edits
 
-Line = tuple[int, CommitV1]
+NumberedEntry = tuple[int, CommitV1]
 """With its sequence."""
 
-_LOOKS: Final = 3
+_LOAD_ATTEMPTS: Final = 3
 """At a change set whose log was purged while it was read."""
 
 
 @dataclass(slots=True)
-class Restored:
+class LoadedState:
     """A state, and how much of the log went into it."""
 
     state: State
     checkpoint: int
     """Line of the checkpoint that it started from; 0 for none."""
-    lines: int = 0
+    entries: int = 0
     """Lines behind the checkpoint."""
-    handled: int = 0
+    settled_requests: int = 0
     """Those of them that settle a request."""
-    kept: list[Kept] = field(default_factory=list)
+    checkpoints: list[CheckpointRef] = field(default_factory=list)
     """Checkpoints that the past can be restored from, oldest first, the last one included."""
 
     def require_base(self) -> None:
         """Raise `HistoryBroken` if a branch has lines of its own on a base that is lost."""
-        head, lost = self.state.head, self.state.origin and self.state.origin.lost
+        head, lost = self.state.control, self.state.origin and self.state.origin.lost
         if lost and head.branch and head.branch.cursor is not None and head.closing is None:
-            raise HistoryBroken(f"a branch without a checkpoint has lost its base: {lost}")
+            raise HistoryInconsistent(f"a branch without a checkpoint has lost its base: {lost}")
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
+class StateLoader:
     """All that a change set's state can be restored from."""
 
     change_set: ChangeSet
     log: CommitLog
-    batches: Batches
+    batches: BatchStore
     checkpoints: Checkpoints
 
-    async def restored(self, at: int | None = None) -> Restored:
+    async def load(self, at: int | None = None) -> LoadedState:
         """The state as of the last line, or of the last line at or before sequence `at`.
 
         Touches nothing and needs no ownership. The past goes back as far as the log does,
@@ -67,7 +67,7 @@ class Archive:
         begins, last = await self._extent()
         if at is not None and at > last:
             raise NotRetained(f"{self.change_set}: the log ends at commit {last}, before {at}")
-        for attempt in range(_LOOKS):
+        for attempt in range(_LOAD_ATTEMPTS):
             until = last if at is None else at
             if until < begins:
                 raise NotRetained(
@@ -75,30 +75,30 @@ class Archive:
                     f"and with it commit {until}"
                 )
             try:
-                return await self.restore(until, past=at is not None)
-            except HistoryBroken as error:
-                _, line = await self.log.last()
-                if line is not None and line.head.deleted:
+                return await self.replay_to(until, past=at is not None)
+            except HistoryInconsistent as error:
+                _, entry = await self.log.last()
+                if entry is not None and entry.control.deleted:
                     raise NotRetained(f"{self.change_set} was deleted") from error
                 # Its owner's checkpoint and purge look the same to who was slow to read.
                 before, (begins, last) = (begins, last), await self._extent()
-                if attempt == _LOOKS - 1 or before == (begins, last):
+                if attempt == _LOAD_ATTEMPTS - 1 or before == (begins, last):
                     raise
         raise AssertionError("the last look returns or raises")
 
     async def _extent(self) -> tuple[int, int]:
         """The earliest commit whose state can be had, and the last."""
         last, _ = await self.log.last()
-        return await self.begins(), last
+        return await self.earliest_commit(), last
 
-    async def begins(self) -> int:
+    async def earliest_commit(self) -> int:
         """The earliest commit whose state can be had: 0, or a checkpoint's."""
-        first = await self.log.first()
+        first = await self.log.oldest()
         return 0 if first is None else first.previous
 
-    async def restore(
-        self, until: int, *, past: bool = False, known: Sequence[Line] = ()
-    ) -> Restored:
+    async def replay_to(
+        self, until: int, *, past: bool = False, known: Sequence[NumberedEntry] = ()
+    ) -> LoadedState:
         """The state as of line `until`, which is the last unless it is of the `past`.
 
         `known` are the last lines, as far as the caller has them.
@@ -110,64 +110,70 @@ class Archive:
         try:
             checkpoint = await asyncio.to_thread(self.checkpoints.load, self.change_set, at)
         except StoreDamaged as error:
-            raise HistoryBroken(f"{self.change_set}: the store is damaged: {error}") from error
+            raise HistoryInconsistent(
+                f"{self.change_set}: the store is damaged: {error}"
+            ) from error
         if checkpoint is None:
-            restored = await self._beginning()
+            loaded = await self._initial_state()
         else:
-            state = State.restored(checkpoint.graph, checkpoint.commit, checkpoint.metadata)
-            kept = Kept.all_in(checkpoint.metadata)
-            restored = Restored(state, checkpoint.commit, kept=kept)
-        if restored.checkpoint > until:
-            raise HistoryBroken(
-                f"{self.change_set}: the checkpoint is of commit {restored.checkpoint}, but the "
+            state = State.from_checkpoint(checkpoint.graph, checkpoint.commit, checkpoint.metadata)
+            kept = CheckpointRef.read_all(checkpoint.metadata)
+            loaded = LoadedState(state, checkpoint.commit, checkpoints=kept)
+        if loaded.checkpoint > until:
+            raise HistoryInconsistent(
+                f"{self.change_set}: the checkpoint is of commit {loaded.checkpoint}, but the "
                 f"log ends at {until}; was the stream restored from an older backup than the store?"
             )
-        await self.catch_up(restored, until, known)
-        restored.require_base()
-        return restored
+        await self.catch_up(loaded, until, known)
+        loaded.require_base()
+        return loaded
 
-    async def _beginning(self) -> Restored:
+    async def _initial_state(self) -> LoadedState:
         """The state before the first line: empty, or of a branch what it was forked from."""
-        first = await self.log.first()
-        if first is None or first.previous or first.head.branch is None:
-            return Restored(State(), 0)
-        branch = first.head.branch
+        first = await self.log.oldest()
+        if first is None or first.previous or first.control.branch is None:
+            return LoadedState(State(), 0)
+        branch = first.control.branch
         base = branch.base
         try:
-            parent = await self.of(base.change_set_id).restored(base.commit)
+            parent = await self.sibling(base.change_set_id).load(base.commit)
         except NotRetained as error:
-            return Restored(State(edits=Edits(), origin=Origin(0, str(error))), 0)
-        closing = parent.state.head.closing
+            return LoadedState(State(edits=Edits(), origin=BranchOrigin(0, str(error))), 0)
+        closing = parent.state.control.closing
         if closing is not None and closing.reason is not None:  # it lost its own, and is empty
-            return Restored(State(edits=Edits(), origin=Origin(0, closing.reason)), 0)
+            return LoadedState(State(edits=Edits(), origin=BranchOrigin(0, closing.reason)), 0)
         cursor = base.commit
         if base.change_set_id != branch.head:  # a branch of a branch has its edits, and its place
             cursor = parent.state.cursor
         edits = parent.state.edits or Edits()
-        return Restored(State(parent.state.graph, edits=edits, origin=Origin(cursor)), 0)
+        return LoadedState(State(parent.state.graph, edits=edits, origin=BranchOrigin(cursor)), 0)
 
-    def of(self, change_set_id: ChangeSetId) -> "Archive":
+    def sibling(self, change_set_id: ChangeSetId) -> "StateLoader":
         """The archive of another change set of the workspace."""
         other = ChangeSet(self.change_set.workspace_id, change_set_id)
-        return Archive(other, self.log.of(other), self.batches, self.checkpoints)
+        return StateLoader(other, self.log.sibling(other), self.batches, self.checkpoints)
 
-    async def catch_up(self, restored: Restored, until: int, known: Sequence[Line] = ()) -> None:
+    async def catch_up(
+        self, loaded: LoadedState, until: int, known: Sequence[NumberedEntry] = ()
+    ) -> None:
         """Take over what the log says behind `restored`, up to line `until`."""
-        state = restored.state
-        async for sequence, commit in self._lines(state.commit, until, known):
+        state = loaded.state
+        async for sequence, commit in self._read_entries(state.commit, until, known):
             await self._replay(state, commit)
             state.advance(commit, sequence)
-            restored.lines += 1
-            restored.handled += commit.handled is not None
+            loaded.entries += 1
+            loaded.settled_requests += commit.handled is not None
 
-    async def _lines(self, after: int, until: int, known: Sequence[Line]) -> AsyncIterator[Line]:
+    async def _read_entries(
+        self, after: int, until: int, known: Sequence[NumberedEntry]
+    ) -> AsyncIterator[NumberedEntry]:
         """As `CommitLog.lines`, which need not be asked if the checkpoint is of just before."""
-        behind = [(sequence, line) for sequence, line in known if after < sequence <= until]
+        behind = [(sequence, entry) for sequence, entry in known if after < sequence <= until]
         if behind and behind[0][1].previous <= after:
             for each in behind:
                 yield each
         else:
-            async for each in self.log.lines(after, until):
+            async for each in self.log.entries(after, until):
                 yield each
 
     async def _replay(self, state: State, commit: CommitV1) -> None:
@@ -176,6 +182,8 @@ class Archive:
             return
         try:
             batch = await self.batches.fetch(handled.updates, handled.id)
-            await performed(state, handled.sequence, batch, handled.covers)
+            await apply_batch_async(state, handled.sequence, batch, handled.covers)
         except MissingBatch as error:
-            raise HistoryBroken(f"{self.change_set}: {error}, which the log refers to") from error
+            raise HistoryInconsistent(
+                f"{self.change_set}: {error}, which the log refers to"
+            ) from error

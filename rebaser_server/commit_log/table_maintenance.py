@@ -13,7 +13,7 @@ from rebaser_server.store.compaction import compact
 log: Final = structlog.get_logger()
 
 
-class Upkeep:
+class TableMaintenance:
     """Change sets whose table may have become long. Owning one is not needed to tidy it.
 
     What is not done when the process ends is asked for again with the next checkpoint.
@@ -23,26 +23,26 @@ class Upkeep:
         """`keep_replaced`: seconds for which files that were replaced stay for their readers."""
         self._checkpoints = checkpoints
         self._keep_replaced = keep_replaced
-        self._wanted: dict[ChangeSet, int] = {}
-        self._asked = asyncio.Event()
+        self._scheduled: dict[ChangeSet, int] = {}
+        self._wakeup = asyncio.Event()
 
-    def look_after(self, change_set: ChangeSet, start: int) -> None:
+    def schedule(self, change_set: ChangeSet, start: int) -> None:
         """Have the table looked at; states before commit `start` need not be kept in it."""
-        self._wanted[change_set] = start
-        self._asked.set()
+        self._scheduled[change_set] = start
+        self._wakeup.set()
 
     async def run(self) -> Never:
         """Tidy what was asked for, until cancelled. A store that fails is logged."""
         while True:
-            await self._asked.wait()
-            self._asked.clear()
-            while self._wanted:
-                change_set = next(iter(self._wanted))
-                start = self._wanted.pop(change_set)
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            while self._scheduled:
+                change_set = next(iter(self._scheduled))
+                start = self._scheduled.pop(change_set)
                 with contained("table", change_set=change_set):
-                    await self._tidy(change_set, start)
+                    await self._compact(change_set, start)
 
-    async def _tidy(self, change_set: ChangeSet, start: int) -> None:
+    async def _compact(self, change_set: ChangeSet, start: int) -> None:
         try:
             done = await asyncio.to_thread(
                 compact, self._checkpoints, change_set, start, self._keep_replaced

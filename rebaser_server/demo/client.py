@@ -12,8 +12,8 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import connected
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.subjects import Subjects
-from rebaser_server.commit_log.state_loader import Archive
-from rebaser_server.queries.cached_state import Reader, archive_of
+from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.queries.cached_state import CachedState, open_state_loader
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import Settings
@@ -32,12 +32,12 @@ class DemoClient:
         client: RebaserClient,
         change_set: ChangeSet,
         activities: ActivityFeed,
-        archive: Archive,
+        archive: StateLoader,
     ) -> None:
         self._client = client
         self._change_set = change_set
         self._activities = activities
-        self._reader = Reader(archive)
+        self._reader = CachedState(archive)
 
     async def enqueue(self, updates: list[dict[str, Any]]) -> Awaitable[None]:
         """Enqueue a batch; the returned awaitable ends once it is applied."""
@@ -77,5 +77,5 @@ async def demo_client(settings: Settings) -> AsyncIterator[DemoClient]:
             RebaserClient.on(nc, js, prefix=settings.nats.prefix) as client,
             watching(js, subjects, change_set) as activities,
         ):
-            archive = archive_of(js, settings, change_set)
+            archive = open_state_loader(js, settings, change_set)
             yield DemoClient(client, change_set, activities, archive)

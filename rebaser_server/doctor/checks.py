@@ -7,13 +7,13 @@ from functools import partial
 from rebaser_core.errors import RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError, StreamNotFound
-from rebaser_server.cluster.provisioning import Assets
-from rebaser_server.commit_log.garbage_collection import Collector, Garbage
+from rebaser_server.cluster.provisioning import Provisioner
+from rebaser_server.commit_log.garbage_collection import Garbage, GarbageCollector
 from rebaser_server.doctor import queue_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories
 from rebaser_server.files.shared_files import SharedFiles
-from rebaser_server.queries.cached_state import archive_of
+from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store.orphan_files import OrphanFiles
 
@@ -22,7 +22,7 @@ from rebaser_server.store.orphan_files import OrphanFiles
 class Examination:
     """A run of all checks."""
 
-    assets: Assets
+    assets: Provisioner
     settings: Settings
     sample: int | None
     """Number of change sets to check; None for all."""
@@ -48,7 +48,7 @@ class Examination:
         except StreamNotFound as error:
             yield _not_done("history", error)
             return
-        archives = [archive_of(self.assets.js, self.settings, c) for c in change_sets]
+        archives = [open_state_loader(self.assets.js, self.settings, c) for c in change_sets]
         async for finding in check_histories(archives, self.sample, deep=self.deep):
             yield finding
 
@@ -63,9 +63,9 @@ class Examination:
                 continue  # `strays` reports it
         return sorted(change_sets)
 
-    async def _garbage(self, assets: Assets) -> AsyncIterator[Finding]:
+    async def _garbage(self, assets: Provisioner) -> AsyncIterator[Finding]:
         store = self.settings.store
-        collector = Collector(
+        collector = GarbageCollector(
             assets.js,
             assets.subjects,
             OrphanFiles(SharedFiles(store.root, store.options)),

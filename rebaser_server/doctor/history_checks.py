@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from rebaser_core.errors import RebaserError
-from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.errors import NotRetained
 from rebaser_server.store.rollback import roll_back_to_sound
@@ -17,7 +17,7 @@ from rebaser_server.values.graph import Graph
 
 
 async def check_histories(
-    archives: list[Archive], sample: int | None, *, deep: bool
+    archives: list[StateLoader], sample: int | None, *, deep: bool
 ) -> AsyncIterator[Finding]:
     """Check the change sets, or `sample` of them chosen at random.
 
@@ -41,18 +41,18 @@ async def check_histories(
             yield finding
 
 
-async def check_history(archive: Archive, *, deep: bool) -> Finding | None:
+async def check_history(archive: StateLoader, *, deep: bool) -> Finding | None:
     """The finding about one change set, if there is one; a deleted change set has no data."""
     _, commit = await archive.log.last()
-    if commit is not None and commit.head.deleted:
+    if commit is not None and commit.control.deleted:
         return None
     try:
-        present = await archive.restored()
-        if deep and len(present.kept) > 1:
-            return await _compared(archive, present.kept[-2].commit, present.checkpoint)
+        present = await archive.load()
+        if deep and len(present.checkpoints) > 1:
+            return await _compared(archive, present.checkpoints[-2].commit, present.checkpoint)
     except (RebaserError, OSError) as error:
         broken = _broken(archive, error)
-        begins = await archive.begins()
+        begins = await archive.earliest_commit()
         last, _ = await archive.log.last()
         found = None
         with suppress(OSError):
@@ -69,7 +69,7 @@ async def check_history(archive: Archive, *, deep: bool) -> Finding | None:
     return None
 
 
-def _broken(archive: Archive, error: Exception) -> Finding:
+def _broken(archive: StateLoader, error: Exception) -> Finding:
     return Finding(
         "history",
         str(archive.change_set),
@@ -79,21 +79,21 @@ def _broken(archive: Archive, error: Exception) -> Finding:
     )
 
 
-async def _roll_back(archive: Archive, begins: int, last: int) -> None:
+async def _roll_back(archive: StateLoader, begins: int, last: int) -> None:
     await asyncio.to_thread(
         roll_back_to_sound, archive.checkpoints, archive.change_set, begins, last
     )
-    await archive.restored()
+    await archive.load()
 
 
-async def _compared(archive: Archive, older: int, checkpoint: int) -> Finding | None:
+async def _compared(archive: StateLoader, older: int, checkpoint: int) -> Finding | None:
     """Compare the last checkpoint with a replay of the log from the one before it."""
     try:
-        made = await archive.restored(older)
+        made = await archive.load(older)
     except NotRetained:  # purged since
         return None
     await archive.catch_up(made, checkpoint)
-    saved = await archive.restored(checkpoint)
+    saved = await archive.load(checkpoint)
     if _same(made.state.graph, saved.state.graph):
         return None
     return Finding(

@@ -9,16 +9,16 @@ from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import NatsUnreachable
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
-from rebaser_server.cluster.pauses import PauseBook, paused_since
-from rebaser_server.cluster.provisioning import Assets, remedy_for
-from rebaser_server.cluster.stray_requests import strays_of
-from rebaser_server.commit_log.log import DVU_DUE
+from rebaser_server.cluster.pauses import PauseStore, paused_since
+from rebaser_server.cluster.provisioning import Provisioner, remedy_for
+from rebaser_server.cluster.stray_requests import stray_letters_subject
+from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.doctor.findings import Finding, Severity
 
 
-async def configuration(assets: Assets) -> AsyncIterator[Finding]:
+async def configuration(assets: Provisioner) -> AsyncIterator[Finding]:
     """Streams, consumer and bucket that are missing or configured differently."""
-    for drift in await assets.differences():
+    for drift in await assets.diff():
         missing = drift.field == "existence"
         yield Finding(
             "configuration",
@@ -31,13 +31,13 @@ async def configuration(assets: Assets) -> AsyncIterator[Finding]:
         )
 
 
-async def missing_tasks(assets: Assets) -> AsyncIterator[Finding]:
+async def missing_tasks(assets: Provisioner) -> AsyncIterator[Finding]:
     """Change sets with requests or due updates but without a task, and tasks without work."""
     names = assets.subjects
     tasks = await _named(assets, names.tasks_stream)
     requests = await _named(assets, names.requests_stream)
     due = await _due(assets)
-    paused = await PauseBook(assets.js, names).all()
+    paused = await PauseStore(assets.js, names).all()
     for change_set in sorted((requests | due) - tasks):
         if paused_since(paused, change_set) is not None:
             continue
@@ -54,12 +54,12 @@ async def missing_tasks(assets: Assets) -> AsyncIterator[Finding]:
         yield Finding("tasks", names.tasks_stream, what, Severity.NOTE)
 
 
-async def _named(assets: Assets, stream: str) -> set[ChangeSet]:
+async def _named(assets: Provisioner, stream: str) -> set[ChangeSet]:
     """Change sets that have a message in the stream."""
     return _change_sets(assets, await assets.js.stream_subjects(stream))
 
 
-async def _due(assets: Assets) -> set[ChangeSet]:
+async def _due(assets: Provisioner) -> set[ChangeSet]:
     """Change sets whose last commit has the header of an unfinished update."""
     subjects = []
     reader = ordered_reader(assets.js)(
@@ -70,12 +70,12 @@ async def _due(assets: Assets) -> set[ChangeSet]:
     )
     async with reader:
         while (commit := await reader.next(idle_timeout=0)) is not None:
-            if DVU_DUE in commit.headers:
+            if UNFINISHED in commit.headers:
                 subjects.append(commit.subject)
     return _change_sets(assets, subjects)
 
 
-def _change_sets(assets: Assets, subjects: Iterable[str]) -> set[ChangeSet]:
+def _change_sets(assets: Provisioner, subjects: Iterable[str]) -> set[ChangeSet]:
     found = set()
     for subject in subjects:
         with suppress(UnknownSubject):  # `strays` reports it
@@ -83,12 +83,12 @@ def _change_sets(assets: Assets, subjects: Iterable[str]) -> set[ChangeSet]:
     return found
 
 
-async def _make_task(assets: Assets, change_set: ChangeSet) -> None:
+async def _make_task(assets: Provisioner, change_set: ChangeSet) -> None:
     if not await ensure_task(assets.js, assets.subjects, change_set):
         raise NatsUnreachable("NATS did not confirm the task")
 
 
-async def strays(assets: Assets) -> AsyncIterator[Finding]:
+async def strays(assets: Provisioner) -> AsyncIterator[Finding]:
     """Messages whose subject does not name a change set: no Rebaser takes them."""
     names = assets.subjects
     streams = (
@@ -99,7 +99,7 @@ async def strays(assets: Assets) -> AsyncIterator[Finding]:
     )
     for stream in streams:
         for subject, count in (await assets.js.stream_subjects(stream)).items():
-            if subject == strays_of(names):
+            if subject == stray_letters_subject(names):
                 continue
             try:
                 names.parse_change_set(subject)
@@ -114,7 +114,7 @@ async def strays(assets: Assets) -> AsyncIterator[Finding]:
                 )
 
 
-async def dead_letters(assets: Assets) -> AsyncIterator[Finding]:
+async def dead_letters(assets: Provisioner) -> AsyncIterator[Finding]:
     """The number of dead letters."""
     stream = assets.subjects.dead_letters_stream
     count = (await assets.js.stream_info(stream))["state"]["messages"]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from nats.aio.client import Client
 
 from rebaser_core.subjects import Subjects
-from rebaser_server.cluster.membership import Members
-from rebaser_server.cluster.slot_pool import Slots
+from rebaser_server.cluster.membership import Membership
+from rebaser_server.cluster.slot_pool import SlotPool
 from rebaser_server.ops.health import HealthMonitor
 from rebaser_server.ops.queues import QueueWatch
 from rebaser_server.ops.status import DeploymentStatus
@@ -22,8 +22,8 @@ class OpsContext:
     subjects: Subjects
     shutdown: Shutdown
     board: WorkStats
-    slots: Slots
-    members: Members
+    slots: SlotPool
+    members: Membership
     queues: QueueWatch
     health: HealthMonitor
     status: DeploymentStatus

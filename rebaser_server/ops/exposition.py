@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rebaser_server.cluster.slot_pool import Slots
+from rebaser_server.cluster.slot_pool import SlotPool
 from rebaser_server.ops.queues import Queues
 from rebaser_server.telemetry.work_stats import WorkStats
 
@@ -19,7 +19,7 @@ class _Now(Collector):
     """Gauges, as of the scrape."""
 
     def __init__(
-        self, board: WorkStats, slots: Slots, queues: Queues | None, instances: int
+        self, board: WorkStats, slots: SlotPool, queues: Queues | None, instances: int
     ) -> None:
         self._board = board
         self._slots = slots
@@ -27,7 +27,7 @@ class _Now(Collector):
         self._instances = instances
 
     def collect(self) -> Iterable[Metric]:
-        slots = GaugeMetricFamily("rebaser_slots", "Slots of this process", labels=["state"])
+        slots = GaugeMetricFamily("rebaser_slots", "SlotPool of this process", labels=["state"])
         slots.add_metric(["busy"], self._slots.busy)
         slots.add_metric(["free"], self._slots.free)
         yield slots
@@ -55,7 +55,7 @@ class _Now(Collector):
             yield _gauge("dead_letters", "Requests in the dead letters", queues.dead_letters)
 
 
-def exposition(board: WorkStats, slots: Slots, queues: Queues | None, instances: int) -> bytes:
+def exposition(board: WorkStats, slots: SlotPool, queues: Queues | None, instances: int) -> bytes:
     """All metrics in Prometheus's text format; `queues` is None while NATS does not answer."""
     now = CollectorRegistry()
     now.register(_Now(board, slots, queues, instances))

@@ -7,15 +7,15 @@ from typing import Final
 import structlog
 
 from rebaser_client.registry import Registry
-from rebaser_server.cluster.membership import Members
-from rebaser_server.cluster.slot_pool import Slots
+from rebaser_server.cluster.membership import Membership
+from rebaser_server.cluster.slot_pool import SlotPool
 from rebaser_server.ops.context import OpsContext
 from rebaser_server.ops.endpoint import Endpoint
 from rebaser_server.ops.health import HealthMonitor
 from rebaser_server.ops.name_cache import NameCache
 from rebaser_server.ops.queues import QueueWatch
 from rebaser_server.ops.status import DeploymentStatus
-from rebaser_server.processor.context import Workshop
+from rebaser_server.processor.context import Services
 from rebaser_server.runtime.concurrency import Shutdown, background
 from rebaser_server.settings.settings import Settings
 
@@ -24,7 +24,7 @@ log: Final = structlog.get_logger()
 
 @asynccontextmanager
 async def ops_endpoint(
-    shop: Workshop, settings: Settings, slots: Slots, members: Members, shutdown: Shutdown
+    shop: Services, settings: Settings, slots: SlotPool, members: Membership, shutdown: Shutdown
 ) -> AsyncIterator[str | None]:
     """Serve the endpoint for the time of the body; yields its URL, or None if it is disabled.
 
@@ -34,7 +34,7 @@ async def ops_endpoint(
     if not settings.ops.enabled:
         yield None
         return
-    nc, board = shop.js.nc, shop.announcer.board
+    nc, board = shop.js.nc, shop.notifier.stats
     health = HealthMonitor(nc, shutdown)
     queues = QueueWatch(shop.js, shop.subjects)
     names = NameCache(Registry(shop.js, shop.subjects))

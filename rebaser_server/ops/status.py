@@ -13,8 +13,8 @@ from nats.aio.client import Client
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
-from rebaser_server.cluster.membership import Members
-from rebaser_server.cluster.slot_pool import Slots
+from rebaser_server.cluster.membership import Membership
+from rebaser_server.cluster.slot_pool import SlotPool
 from rebaser_server.ops.cluster_status import Peers, Report
 from rebaser_server.ops.health import HealthMonitor
 from rebaser_server.ops.name_cache import NameCache
@@ -36,9 +36,9 @@ class DeploymentStatus:
         instance: str,
         nc: Client,
         board: WorkStats,
-        slots: Slots,
+        slots: SlotPool,
         queues: QueueWatch,
-        members: Members,
+        members: Membership,
         health: HealthMonitor,
         names: NameCache,
     ) -> None:

@@ -20,49 +20,53 @@ from rebaser_core.commits import (
 from rebaser_core.ids import RequestId
 from rebaser_core.registry_records import ChangeSetRequestV2, ChangeSetStatus
 from rebaser_core.updates import AnyUpdate
-from rebaser_server.commit_log.apply_batch import perform
+from rebaser_server.commit_log.apply_batch import apply_batch
 from rebaser_server.commit_log.batch_store import Batch, MissingBatch
 from rebaser_server.commit_log.state import State
-from rebaser_server.commit_log.state_loader import Archive, Restored
-from rebaser_server.errors import HistoryBroken
+from rebaser_server.commit_log.state_loader import LoadedState, StateLoader
+from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.recomputation import recompute
-from rebaser_server.processor.rejection import refused
+from rebaser_server.processor.rejection import reject
 from rebaser_server.values.rebase.merge import MergeResult, changes_between, merge
 
 _CLOSES: Final = {"abandon": ChangeSetStatus.ABANDONED, "delete": ChangeSetStatus.DELETED}
 
 
-class Reached(NamedTuple):
+class HeadChanges(NamedTuple):
     """What head has done since it last came to a branch."""
 
     changes: list[AnyUpdate]
     cursor: int
 
 
-async def since(archive: Archive, state: State, branch: BranchState) -> Reached:
+async def head_changes_since(loader: StateLoader, state: State, branch: BranchState) -> HeadChanges:
     """Head's batches behind the branch's cursor, as performed; its dependents' results apart.
 
     Where head's log does not go back so far any more, what head is tells the same.
     """
-    head, cursor = archive.of(branch.head), branch.cursor or 0
-    until, last = await head.log.last()
-    if until <= cursor or last is None or last.head.deleted:  # with a workspace, before its branch
-        return Reached([], max(until, cursor))
+    head_loader, cursor = loader.sibling(branch.head), branch.cursor or 0
+    until, last = await head_loader.log.last()
+    if (
+        until <= cursor or last is None or last.control.deleted
+    ):  # with a workspace, before its branch
+        return HeadChanges([], max(until, cursor))
     changes: list[AnyUpdate] = []
     try:
-        async for _, line in head.log.lines(cursor, until):
-            handled = line.handled
+        async for _, entry in head_loader.log.entries(cursor, until):
+            handled = entry.handled
             if handled is None or handled.updates is None or handled.covers is not None:
                 continue
-            changes += (await head.batches.fetch(handled.updates, handled.id)).updates
-    except (HistoryBroken, MissingBatch):
-        restored = await head.restored()
-        return Reached(await asyncio.to_thread(_apart, state, restored), restored.state.commit)
-    return Reached(changes, until)
+            changes += (await head_loader.batches.fetch(handled.updates, handled.id)).updates
+    except (HistoryInconsistent, MissingBatch):
+        loaded = await head_loader.load()
+        return HeadChanges(
+            await asyncio.to_thread(_diff_states, state, loaded), loaded.state.commit
+        )
+    return HeadChanges(changes, until)
 
 
-def _apart(state: State, head: Restored) -> list[AnyUpdate]:
+def _diff_states(state: State, head: LoadedState) -> list[AnyUpdate]:
     graph, edits = state.graph, state.edits
     assert edits is not None  # noqa: S101 - a branch has them
     values = {*graph.values, *edits.theirs}
@@ -70,90 +74,97 @@ def _apart(state: State, head: Restored) -> list[AnyUpdate]:
     return changes_between(edits.head_view(graph), head.state.graph, values, funcs)
 
 
-async def reach(own: Ownership, message_id: RequestId, sequence: int) -> tuple[Any, dict[str, Any]]:
+async def merge_head(
+    ownership: Ownership, message_id: RequestId, sequence: int
+) -> tuple[Any, dict[str, Any]]:
     """Have the state take over what head has done; the address of that, and the head's changes."""
-    state, branch = own.state, own.state.head.branch
+    state, branch = ownership.state, ownership.state.control.branch
     if branch is None or state.edits is None:
         return None, {}
-    changes, cursor = await since(own.archive, state, branch)
-    moved: dict[str, Any] = {"branch": branch.model_copy(update={"cursor": cursor})}
-    found: MergeResult = await asyncio.to_thread(merge, state.graph, state.edits, changes)
-    if not found.updates and not found.theirs:
-        return None, moved
-    batch = Batch(found.updates, under=found.theirs)
-    done = await asyncio.to_thread(perform, state, sequence, batch)
-    if done.dirty:
-        moved["dirty_sequence"] = sequence
-    address = await own.archive.batches.place(message_id, done.updates, under=found.theirs)
-    return address, moved
+    changes, cursor = await head_changes_since(ownership.loader, state, branch)
+    control_changes: dict[str, Any] = {"branch": branch.model_copy(update={"cursor": cursor})}
+    merge_result: MergeResult = await asyncio.to_thread(merge, state.graph, state.edits, changes)
+    if not merge_result.updates and not merge_result.theirs:
+        return None, control_changes
+    batch = Batch(merge_result.updates, head_side=merge_result.theirs)
+    rebased = await asyncio.to_thread(apply_batch, state, sequence, batch)
+    if rebased.dirty:
+        control_changes["dirty_sequence"] = sequence
+    address = await ownership.loader.batches.put(
+        message_id, rebased.updates, head_side=merge_result.theirs
+    )
+    return address, control_changes
 
 
-async def change(
-    own: Ownership, message: ChangeSetRequestV2, sequence: int
+async def execute(
+    ownership: Ownership, message: ChangeSetRequestV2, sequence: int
 ) -> tuple[SettledRequest, dict[str, Any]]:
     """Do what is asked, or refuse it; the record of that, and what it changes in the head."""
-    by = (message.by or "")[:AUTHOR_LENGTH] or None
+    author = (message.by or "")[:AUTHOR_LENGTH] or None
     handled = SettledRequest(
-        id=message.id, sequence=sequence, outcome=RequestOutcome.APPLIED, author=by
+        id=message.id, sequence=sequence, outcome=RequestOutcome.APPLIED, author=author
     )
-    why_not = _objection(own.state, message)
-    if why_not is not None:
-        return refused(handled, why_not), {}
+    rejection = _rejection(ownership.state, message)
+    if rejection is not None:
+        return reject(handled, rejection), {}
     if message.action in ("abandon", "delete"):
-        return handled, _closed(own.state, message, _CLOSES[message.action])
+        return handled, _close(ownership.state, message, _CLOSES[message.action])
     if message.action in ("checkpoint", "recompute"):
-        own.wishes.add(message.action)
+        ownership.followups.add(message.action)
         if message.action == "recompute":
-            return await recompute(own, message, handled)
+            return await recompute(ownership, message, handled)
         return handled, {}
-    address, changes = await reach(own, message.id, sequence)
+    address, changes = await merge_head(ownership, message.id, sequence)
     handled = handled.model_copy(update={"updates": address})
     if message.action == "refresh":
         return handled, changes
-    return await _apply(own, message, handled, changes)
+    return await _apply(ownership, message, handled, changes)
 
 
-def closed(closing: ClosedState) -> str:
+def closed_reason(closing: ClosedState) -> str:
     """Why a change set takes no requests."""
     because = f", {closing.reason}" if closing.reason else ""
     return f"change set is {closing.standing}{because}"
 
 
-def _objection(state: State, message: ChangeSetRequestV2) -> str | None:
-    closing = state.head.closing
+def _rejection(state: State, message: ChangeSetRequestV2) -> str | None:
+    closing = state.control.closing
     if closing is not None:
         over = closing.standing in (ChangeSetStatus.APPLIED, ChangeSetStatus.ABANDONED)
         again = message.action == "delete" and over
-        return None if again else closed(closing)
+        return None if again else closed_reason(closing)
     if state.edits is None and message.action in ("apply", "abandon"):
         return f"only a branch can be told to {message.action}"
     return None
 
 
-def _closed(state: State, message: ChangeSetRequestV2, standing: ChangeSetStatus) -> dict[str, Any]:
+def _close(state: State, message: ChangeSetRequestV2, standing: ChangeSetStatus) -> dict[str, Any]:
     """The change set is done with, and with it whatever was to be recomputed."""
-    return {"closing": ClosedState(standing=standing, request=message.id), **at_rest(state)}
+    return {"closing": ClosedState(standing=standing, request=message.id), **without_dvu(state)}
 
 
-def at_rest(state: State) -> dict[str, Any]:
+def without_dvu(state: State) -> dict[str, Any]:
     """What the head says where nothing is to be recomputed any more."""
-    return {"claim": None, "clean_sequence": state.head.dirty_sequence, "dvu_failures": 0}
+    return {"claim": None, "clean_sequence": state.control.dirty_sequence, "dvu_failures": 0}
 
 
 async def _apply(
-    own: Ownership, message: ChangeSetRequestV2, handled: SettledRequest, changes: dict[str, Any]
+    ownership: Ownership,
+    message: ChangeSetRequestV2,
+    handled: SettledRequest,
+    changes: dict[str, Any],
 ) -> tuple[SettledRequest, dict[str, Any]]:
-    state = own.state
+    state = ownership.state
     assert state.edits is not None  # noqa: S101 - `_objection` says so
     difference = await asyncio.to_thread(state.edits.difference, state.graph)
     if message.reviewed is not None and message.reviewed != digest(difference):
         reason = "the difference is not the one that was reviewed; look at it again"
-        return refused(handled, reason), changes
+        return reject(handled, reason), changes
     if not difference:
-        reached = changes.get("dirty_sequence", state.head.dirty_sequence)
-        changes |= _closed(state, message, ChangeSetStatus.APPLIED)
+        reached = changes.get("dirty_sequence", state.control.dirty_sequence)
+        changes |= _close(state, message, ChangeSetStatus.APPLIED)
         return handled, changes | {"clean_sequence": reached}
-    address = await own.archive.batches.place(at_head(message.id), difference)
+    address = await ownership.loader.batches.put(head_request_id(message.id), difference)
     closing = ClosedState(
         standing=ChangeSetStatus.APPLYING,
         request=message.id,
@@ -163,7 +174,7 @@ async def _apply(
     return handled, changes | {"closing": closing}
 
 
-def at_head(request: RequestId) -> RequestId:
+def head_request_id(request: RequestId) -> RequestId:
     """Id of the request that takes a difference to head, the same each time it is sent.
 
     Another than that of the request to apply it, for the server remembers ids, whatever

@@ -13,7 +13,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream.connection.connection import Connection
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
 from rebaser_core.subjects import Subjects
-from rebaser_server.processor.replies import cut
+from rebaser_server.processor.replies import shorten
 from rebaser_server.telemetry.work_stats import WorkStats
 
 log: Final = structlog.get_logger()
@@ -27,11 +27,11 @@ DETAIL_LENGTH: Final = 1_000
 _SUBJECT: Final = re.compile(r"[!-)+\-/-=?-~]+(\.[!-)+\-/-=?-~]+)*")
 
 
-class Announcer:
+class Notifier:
     """Publishes without awaiting anybody. What is lost harms nothing: the log has the truth."""
 
     def __init__(self, nc: Client, subjects: Subjects) -> None:
-        self.board = WorkStats()
+        self.stats = WorkStats()
         """Where people see it who look later."""
         self._nc = nc
         self._subjects = subjects
@@ -52,7 +52,7 @@ class Announcer:
         headers, payload = EnqueueUpdatesResponse.encode(response, content_type)
         headers = dict(trace_context.inject(headers))
         if len(payload) > Connection.of(self._nc).message_limits.max_payload_for(inbox, headers):
-            _, payload = EnqueueUpdatesResponse.encode(cut(response), content_type)
+            _, payload = EnqueueUpdatesResponse.encode(shorten(response), content_type)
         await self._publish(inbox, payload, headers)
 
     async def activity(
@@ -67,7 +67,7 @@ class Announcer:
             name: detail[:DETAIL_LENGTH] if isinstance(detail, str) else detail
             for name, detail in details.items()
         }
-        self.board.activity(change_set, kind, request_id, details)
+        self.stats.activity(change_set, kind, request_id, details)
         headers, payload = encode_activity(change_set, kind, request_id, details)
         await self._publish(self._subjects.activities(change_set), payload, headers)
 

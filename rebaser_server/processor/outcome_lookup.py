@@ -12,15 +12,15 @@ from rebaser_core.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestSt
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import announced_id
 from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.commit_log.retention import Kept
-from rebaser_server.commit_log.state import Known, recent_in
-from rebaser_server.processor.replies import Settled, response_to
+from rebaser_server.commit_log.retention import CheckpointRef
+from rebaser_server.commit_log.state import RecentRequest, recent_requests_in
+from rebaser_server.processor.replies import CommittedRequest, build_response
 from rebaser_server.store.checkpoints import Checkpoints
 
 log: Final = structlog.get_logger()
 
 
-class Outcomes:
+class OutcomeLookup:
     """Looks in the log and in the requests that wait; changes nothing, owns nothing.
 
     It knows the requests since the last checkpoint and the last thousand before it; of those
@@ -32,19 +32,19 @@ class Outcomes:
         self._subjects = subjects
         self._checkpoints = checkpoints
 
-    async def of(self, query: OutcomeQueryV1) -> OutcomeReplyV2:
+    async def find(self, query: OutcomeQueryV1) -> OutcomeReplyV2:
         """Where the request is. What is stored or handled meanwhile may be missed."""
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         # Waiting first: a request is deleted only after the log has it.
-        waiting = await self._waiting(change_set, query.id)
-        what = await self._settled(change_set, query.id)
-        if what is not None:
-            response = response_to(change_set, what)
+        waiting = await self._is_waiting(change_set, query.id)
+        result = await self._find_result(change_set, query.id)
+        if result is not None:
+            response = build_response(change_set, result)
             return OutcomeReplyV2(id=query.id, state=RequestState.HANDLED, response=response)
         state = RequestState.WAITING if waiting else RequestState.UNKNOWN
         return OutcomeReplyV2(id=query.id, state=state)
 
-    async def _waiting(self, change_set: ChangeSet, request_id: RequestId) -> bool:
+    async def _is_waiting(self, change_set: ChangeSet, request_id: RequestId) -> bool:
         reader = OrderedPushConsumer(
             self._js,
             self._subjects.requests_stream,
@@ -57,36 +57,40 @@ class Outcomes:
                     return True
         return False
 
-    async def _settled(self, change_set: ChangeSet, request_id: RequestId) -> Settled | None:
+    async def _find_result(
+        self, change_set: ChangeSet, request_id: RequestId
+    ) -> CommittedRequest | None:
         """What the last checkpoint remembers of it or, if it does not, a line behind that.
 
         The log may go back much further, for the sake of the past.
         """
         try:
-            small = await asyncio.to_thread(self._checkpoints.metadata, change_set) or {}
+            metadata = await asyncio.to_thread(self._checkpoints.metadata, change_set) or {}
         except OSError as error:
             log.warning("checkpoint unreadable", change_set=str(change_set), error=str(error))
-            small = {}
-        known = recent_in(small).get(request_id) if small else None
-        if known is not None:
-            return await self._remembered(change_set, request_id, known)
-        kept = Kept.all_in(small)
-        return await self._behind(change_set, request_id, kept[-1].commit if kept else 0)
-
-    async def _remembered(
-        self, change_set: ChangeSet, request_id: RequestId, known: Known
-    ) -> Settled:
-        """All that its line says, or, if that was purged, what became of it."""
-        line = await CommitLog(self._js, self._subjects, change_set).line(known.commit)
-        if line is not None and line.handled is not None:
-            return Settled(line.handled, known.commit)
-        return Settled(
-            SettledRequest(id=request_id, sequence=0, outcome=known.outcome), known.commit
+            metadata = {}
+        recent = recent_requests_in(metadata).get(request_id) if metadata else None
+        if recent is not None:
+            return await self._from_recent(change_set, request_id, recent)
+        checkpoints = CheckpointRef.read_all(metadata)
+        return await self._scan_log(
+            change_set, request_id, checkpoints[-1].commit if checkpoints else 0
         )
 
-    async def _behind(
+    async def _from_recent(
+        self, change_set: ChangeSet, request_id: RequestId, recent: RecentRequest
+    ) -> CommittedRequest:
+        """All that its line says, or, if that was purged, what became of it."""
+        entry = await CommitLog(self._js, self._subjects, change_set).entry(recent.commit)
+        if entry is not None and entry.handled is not None:
+            return CommittedRequest(entry.handled, recent.commit)
+        return CommittedRequest(
+            SettledRequest(id=request_id, sequence=0, outcome=recent.outcome), recent.commit
+        )
+
+    async def _scan_log(
         self, change_set: ChangeSet, request_id: RequestId, after: int
-    ) -> Settled | None:
+    ) -> CommittedRequest | None:
         """The line that settles it, unless that only says it had been settled before."""
         reader = OrderedPushConsumer(
             self._js,
@@ -95,10 +99,10 @@ class Outcomes:
             start_sequence=after + 1,
         )
         async with reader:
-            while (line := await reader.next(idle_timeout=0)) is not None:
-                handled = Commit.decode(line.headers, line.payload).handled
+            while (message := await reader.next(idle_timeout=0)) is not None:
+                handled = Commit.decode(message.headers, message.payload).handled
                 if handled is None or handled.id != request_id or handled.sequence == NO_REQUEST:
                     continue
                 if handled.outcome is not RequestOutcome.DUPLICATE:
-                    return Settled(handled, line.stream_sequence)
+                    return CommittedRequest(handled, message.stream_sequence)
         return None

@@ -10,15 +10,15 @@ from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
 from rebaser_server.commit_log.state import State
-from rebaser_server.commit_log.state_loader import Archive, Restored
-from rebaser_server.errors import HistoryBroken, LeftForNewer, Overtaken, Unwritten
-from rebaser_server.processor.pending_dvu import Owed
-from rebaser_server.processor.request_spans import Traces
+from rebaser_server.commit_log.state_loader import LoadedState, StateLoader
+from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
+from rebaser_server.processor.pending_dvu import PendingDvu
+from rebaser_server.processor.request_spans import RequestSpans
 
 _LEAVE_TIMEOUT: Final = 2.0  # seconds
 
 
-async def _empty() -> ControlState:
+async def _empty_control() -> ControlState:
     return ControlState()
 
 
@@ -30,87 +30,96 @@ class Ownership:
     a write raises, the state is worthless.
     """
 
-    def __init__(self, archive: Archive, restored: Restored) -> None:
-        self.archive = archive
-        self.state = restored.state
-        self.checkpointed = restored.checkpoint
+    def __init__(self, loader: StateLoader, loaded: LoadedState) -> None:
+        self.loader = loader
+        self.state = loaded.state
+        self.checkpoint_commit = loaded.checkpoint
         """Line of the last checkpoint; 0 for none."""
-        self.lines = restored.lines
+        self.entries_since_checkpoint = loaded.entries
         """Lines since then."""
-        self.handled = restored.handled
+        self.requests_since_checkpoint = loaded.settled_requests
         """Requests settled since then."""
-        self.kept = restored.kept
+        self.checkpoints = loaded.checkpoints
         self.lock = asyncio.Lock()
-        self.traces = Traces(archive.change_set)
-        self.owed = Owed()
-        self.wishes: set[str] = set()
+        self.spans = RequestSpans(loader.change_set)
+        self.pending_dvu = PendingDvu()
+        self.followups: set[str] = set()
         """What requests asked of the run itself since it looked."""
         self._staged: list[CommitV1] = []
-        self._settling: set[RequestId] = set()
+        self._staged_requests: set[RequestId] = set()
         """By the staged lines."""
         self.spoiled = False
         """See `spoil`."""
-        self.former = ""
+        self.unreleased_owner = ""
         """The owner before, if it never released the change set."""
 
     @classmethod
-    async def take(
-        cls, archive: Archive, instance: str, first: Callable[[], Awaitable[ControlState]] = _empty
+    async def acquire(
+        cls,
+        loader: StateLoader,
+        instance: str,
+        initial_control: Callable[[], Awaitable[ControlState]] = _empty_control,
     ) -> "Ownership":
         """Become the owner: from now on every earlier owner's writes fail (W2).
 
         `first` is asked for the head of a change set that has no line yet.
         """
         while True:
-            previous, last, mark = await archive.log.last_marked()
-            head = await first() if last is None else last.head
+            previous, last, headers = await loader.log.last_with_headers()
+            control = await initial_control() if last is None else last.control
             own_id = RequestId()
-            mine = head.model_copy(
-                update={"epoch": head.epoch + 1, "owner": f"{instance}/{own_id}"}
+            own_control = control.model_copy(
+                update={"epoch": control.epoch + 1, "owner": f"{instance}/{own_id}"}
             )
             try:
-                line = CommitV1(id=own_id, previous=previous, head=mine)
-                [sequence] = await archive.log.append([line], {own_id: mark})
-            except Overtaken:
+                entry = CommitV1(id=own_id, previous=previous, control=own_control)
+                [sequence] = await loader.log.append([entry], {own_id: headers})
+            except Fenced:
                 continue
             try:
-                if mine.deleted:
-                    restored = Restored(State(head=mine, commit=sequence), 0)
+                if own_control.deleted:
+                    loaded = LoadedState(State(control=own_control, commit=sequence), 0)
                 else:
                     known = (
-                        [(sequence, line)] if last is None else [(previous, last), (sequence, line)]
+                        [(sequence, entry)]
+                        if last is None
+                        else [(previous, last), (sequence, entry)]
                     )
-                    restored = await archive.restore(sequence, known=known)
-                own = cls(archive, restored)
-            except HistoryBroken:
+                    loaded = await loader.replay_to(sequence, known=known)
+                ownership = cls(loader, loaded)
+            except HistoryInconsistent:
                 # A successor's checkpoint and purge look the same to who was slow to read.
-                await _confirm(archive, mine.epoch)
+                await _require_epoch(loader, own_control.epoch)
                 raise
             except Exception:
-                released = mine.model_copy(update={"owner": ""})
-                await _leave(archive, CommitV1(id=RequestId(), previous=sequence, head=released))
+                released = own_control.model_copy(update={"owner": ""})
+                await _release_if_possible(
+                    loader, CommitV1(id=RequestId(), previous=sequence, control=released)
+                )
                 raise
-            own.former = head.owner
-            if own.traces.on:
-                own.owed.inherit(mark)
-            return own
+            ownership.unreleased_owner = control.owner
+            if ownership.spans.on:
+                ownership.pending_dvu.restore(headers)
+            return ownership
 
     @property
-    def head(self) -> ControlState:
+    def control(self) -> ControlState:
         """The head as it is once everything staged is written."""
-        return self._staged[-1].head if self._staged else self.state.head
+        return self._staged[-1].control if self._staged else self.state.control
 
     def has_staged(self, request_id: RequestId) -> bool:
         """Whether a staged line settles that request."""
-        return request_id in self._settling
+        return request_id in self._staged_requests
 
     def stage(self, handled: SettledRequest | None = None, **changes: Any) -> None:
         """Put a line with `changes` to the head behind those to be written together."""
-        head = self.head.model_copy(update=changes)
+        control = self.control.model_copy(update=changes)
         previous = self.state.commit + len(self._staged)  # if nobody else writes meanwhile
         if handled is not None:
-            self._settling.add(handled.id)
-        self._staged.append(CommitV1(id=RequestId(), previous=previous, head=head, handled=handled))
+            self._staged_requests.add(handled.id)
+        self._staged.append(
+            CommitV1(id=RequestId(), previous=previous, control=control, handled=handled)
+        )
 
     async def flush(self) -> None:
         """Append the staged lines, in order.
@@ -121,26 +130,28 @@ class Ownership:
             Unwritten: a line was refused. Those before it are written and in the state,
                 whose graph has more in it than that: see `spoil`.
         """
-        lines, self._staged = self._staged, []
-        self._settling.clear()
-        if not lines:
+        entries, self._staged = self._staged, []
+        self._staged_requests.clear()
+        if not entries:
             return
-        marks = self.owed.marks(lines, self.traces.of) if self.traces.on else {}
-        with self.traces.committing(lines):
+        extra_headers = (
+            self.pending_dvu.headers(entries, self.spans.context) if self.spans.on else {}
+        )
+        with self.spans.commit_spans(entries):
             try:
-                sequences = await self.archive.log.append(lines, marks)
-            except Unwritten as error:
+                sequences = await self.loader.log.append(entries, extra_headers)
+            except AppendRefused as error:
                 self.spoil()
-                self._advance(lines, error.sequences)
+                self._advance(entries, error.sequences)
                 raise
-        self._advance(lines, sequences)
+        self._advance(entries, sequences)
 
-    def _advance(self, lines: Sequence[CommitV1], sequences: Sequence[int]) -> None:
-        for line, sequence in zip(lines, sequences, strict=False):  # those that were written
-            self.owed.add(line, self.traces.of)
-            self.state.advance(line, sequence)
-            self.lines += 1
-            self.handled += line.handled is not None
+    def _advance(self, entries: Sequence[CommitV1], sequences: Sequence[int]) -> None:
+        for entry, sequence in zip(entries, sequences, strict=False):  # those that were written
+            self.pending_dvu.record(entry, self.spans.context)
+            self.state.advance(entry, sequence)
+            self.entries_since_checkpoint += 1
+            self.requests_since_checkpoint += entry.handled is not None
 
     def spoil(self) -> None:
         """Say that the graph holds what the log does not: no checkpoint may be made of it.
@@ -169,20 +180,20 @@ class Ownership:
 
     async def confirm(self) -> None:
         """Raise `Overtaken` if the log shows another owner (W10b)."""
-        await _confirm(self.archive, self.state.head.epoch)
+        await _require_epoch(self.loader, self.state.control.epoch)
 
 
-async def _leave(archive: Archive, line: CommitV1) -> None:
+async def _release_if_possible(loader: StateLoader, entry: CommitV1) -> None:
     """An orderly end, as far as that can be had: nobody died (W14)."""
-    with suppress(Overtaken, JetStreamError, TimeoutError):
+    with suppress(Fenced, JetStreamError, TimeoutError):
         async with within(_LEAVE_TIMEOUT):
-            await archive.log.append([line])
+            await loader.log.append([entry])
 
 
-async def _confirm(archive: Archive, epoch: int) -> None:
+async def _require_epoch(loader: StateLoader, epoch: int) -> None:
     try:
-        _, last = await archive.log.last()
-    except LeftForNewer as error:  # none of our lines is
-        raise Overtaken(f"{archive.change_set} has a new owner: {error}") from error
-    if last is not None and last.head.epoch != epoch:
-        raise Overtaken(f"{archive.change_set} has a new owner")
+        _, last = await loader.log.last()
+    except NeedsNewerVersion as error:  # none of our lines is
+        raise Fenced(f"{loader.change_set} has a new owner: {error}") from error
+    if last is not None and last.control.epoch != epoch:
+        raise Fenced(f"{loader.change_set} has a new owner")

@@ -13,14 +13,14 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStreamError, StreamNotFound
 from rebaser_core.registry_records import ChangeSetRecordV1, ChangeSetStatus
 from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.errors import HistoryBroken, LeftForNewer, WorkEnded
-from rebaser_server.processor.context import Workshop
+from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion, RunEnded
+from rebaser_server.processor.context import Services
 from rebaser_server.processor.request_queue import RequestQueue
 
 log: Final = structlog.get_logger()
 
 
-async def has_work(shop: Workshop, change_set: ChangeSet) -> bool:
+async def has_work(services: Services, change_set: ChangeSet) -> bool:
     """Whether a run has anything to do: if not, its task goes without a line (W2b).
 
     Requests first, then the head, as in `look_again`. An owner that the head names did not
@@ -31,27 +31,29 @@ async def has_work(shop: Workshop, change_set: ChangeSet) -> bool:
             read the change set's record.
         LeftForNewer: this build cannot read it.
     """
-    queue = RequestQueue(shop.js, shop.subjects, change_set)
-    waits = await queue.first() is not None
-    _, last = await CommitLog(shop.js, shop.subjects, change_set).last()
-    registry = Registry(shop.js, shop.subjects)
+    queue = RequestQueue(services.js, services.subjects, change_set)
+    has_request = await queue.lowest_sequence() is not None
+    _, last = await CommitLog(services.js, services.subjects, change_set).last()
+    registry = Registry(services.js, services.subjects)
     if last is None:
-        return waits or (await first_head(registry, change_set)).branch is not None
-    await queue.require_sequence(last.head.last_sequence)
+        return has_request or (await initial_control(registry, change_set)).branch is not None
+    await queue.require_sequence(last.control.last_sequence)
     return (
-        waits
-        or bool(last.head.owner)
-        or last.head.unfinished
-        or _has_yet_to_begin(last.head)
-        or await _is_to_be_told(registry, change_set, last.head)
+        has_request
+        or bool(last.control.owner)
+        or last.control.unfinished
+        or _is_unstarted_branch(last.control)
+        or await _is_registry_behind(registry, change_set, last.control)
     )
 
 
-def _has_yet_to_begin(head: ControlState) -> bool:
+def _is_unstarted_branch(head: ControlState) -> bool:
     return head.branch is not None and head.branch.cursor is None and head.closing is None
 
 
-async def _is_to_be_told(registry: Registry, change_set: ChangeSet, head: ControlState) -> bool:
+async def _is_registry_behind(
+    registry: Registry, change_set: ChangeSet, head: ControlState
+) -> bool:
     """Whether the registry does not say yet that the change set is closed."""
     if head.closing is None:
         return False
@@ -62,7 +64,7 @@ async def _is_to_be_told(registry: Registry, change_set: ChangeSet, head: Contro
     return record.standing != head.closing.standing
 
 
-async def first_head(registry: Registry, change_set: ChangeSet) -> ControlState:
+async def initial_control(registry: Registry, change_set: ChangeSet) -> ControlState:
     """What a change set without a line begins as: what it was forked as, or by itself.
 
     One that the registry knows in another workspace begins closed, and refuses all.
@@ -70,13 +72,13 @@ async def first_head(registry: Registry, change_set: ChangeSet) -> ControlState:
     try:
         record = await _record(registry, change_set)
     except NoSuchChangeSet:
-        return await _unregistered(registry, change_set)
+        return await _unregistered_control(registry, change_set)
     if record.base is None:
         return ControlState()
     return ControlState(branch=BranchState(base=record.base, head=record.head))
 
 
-async def _unregistered(registry: Registry, change_set: ChangeSet) -> ControlState:
+async def _unregistered_control(registry: Registry, change_set: ChangeSet) -> ControlState:
     try:
         home = await registry.workspace_of(change_set.change_set_id)
     except (StreamNotFound, ValueError):  # no registry, or a key of nobody's making
@@ -84,7 +86,7 @@ async def _unregistered(registry: Registry, change_set: ChangeSet) -> ControlSta
     if home is None:
         return ControlState()
     if home == change_set.workspace_id:  # registered a moment ago
-        return await first_head(registry, change_set)
+        return await initial_control(registry, change_set)
     reason = f"it belongs to workspace {home}"
     closing = ClosedState(standing=ChangeSetStatus.ABANDONED, request=RequestId(), reason=reason)
     return ControlState(closing=closing)
@@ -94,25 +96,25 @@ async def _record(registry: Registry, change_set: ChangeSet) -> ChangeSetRecordV
     try:
         return await registry.change_set(change_set)
     except NewerVersion as error:
-        raise LeftForNewer(error) from error
+        raise NeedsNewerVersion(error) from error
     except MessageError as error:
-        raise HistoryBroken(f"{change_set}: its record cannot be read: {error}") from error
+        raise HistoryInconsistent(f"{change_set}: its record cannot be read: {error}") from error
 
 
-async def look_again(shop: Workshop, change_set: ChangeSet) -> None:
+async def recheck_after_ack(services: Services, change_set: ChangeSet) -> None:
     """After its task was removed: if there is work for the change set, see that it has a task.
 
     A request stored while the task was there had none made for it (W12). Requests
     first, then the head: a request is deleted only after the head is dirty.
     """
     try:
-        queue = RequestQueue(shop.js, shop.subjects, change_set)
-        needed = await queue.first() is not None
+        queue = RequestQueue(services.js, services.subjects, change_set)
+        needed = await queue.lowest_sequence() is not None
         if not needed:
-            _, last = await CommitLog(shop.js, shop.subjects, change_set).last()
-            needed = last is not None and last.head.unfinished
-    except (JetStreamError, WorkEnded) as error:
+            _, last = await CommitLog(services.js, services.subjects, change_set).last()
+            needed = last is not None and last.control.unfinished
+    except (JetStreamError, RunEnded) as error:
         log.warning("post-ack check failed", change_set=str(change_set), error=str(error))
         needed = True  # a task too many costs one empty run
     if needed:
-        await ensure_task(shop.js, shop.subjects, change_set)
+        await ensure_task(services.js, services.subjects, change_set)

@@ -12,18 +12,18 @@ from rebaser_client.registry import Registry
 from rebaser_core.activities import ActivityKind
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStreamError, deadlines
-from rebaser_server.errors import NotRetained, Overtaken, SlotWanted
-from rebaser_server.processor.branches.branch_runner import Branching
-from rebaser_server.processor.checkpointer import Checkpointing
-from rebaser_server.processor.context import Workshop
-from rebaser_server.processor.dvu.scheduler import SerialDvu
-from rebaser_server.processor.outcome_lookup import Outcomes
+from rebaser_server.errors import Fenced, NotRetained, Preempted
+from rebaser_server.processor.branches.branch_runner import BranchRunner
+from rebaser_server.processor.checkpointer import Checkpointer
+from rebaser_server.processor.context import Services
+from rebaser_server.processor.dvu.scheduler import DvuScheduler
+from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.processor.ownership import Ownership
-from rebaser_server.processor.pause_drain import wound_up
-from rebaser_server.processor.pending_work import first_head, has_work
-from rebaser_server.processor.request_handler import Handler
+from rebaser_server.processor.pause_drain import drain_for_pause
+from rebaser_server.processor.pending_work import has_work, initial_control
+from rebaser_server.processor.request_handler import RequestHandler
 from rebaser_server.processor.request_queue import RequestQueue
-from rebaser_server.processor.slot_lease import Turn
+from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.concurrency import Shutdown, background
 
 log: Final = structlog.get_logger()
@@ -31,7 +31,9 @@ log: Final = structlog.get_logger()
 RELEASE_TIMEOUT: Final = 2.0  # seconds
 
 
-async def process(shop: Workshop, change_set: ChangeSet, shutdown: Shutdown, turn: Turn) -> bool:
+async def process(
+    services: Services, change_set: ChangeSet, shutdown: Shutdown, slot: SlotLease
+) -> bool:
     """Apply the change set's requests until none has come for the quiet period; whether so.
 
     Then no request is left, its dependent values are right, and a checkpoint holds it.
@@ -45,174 +47,192 @@ async def process(shop: Workshop, change_set: ChangeSet, shutdown: Shutdown, tur
         Overtaken: another run owns the change set.
         HistoryBroken: log, stream and store contradict each other; nothing was touched.
     """
-    async with _taking_up(shop, shutdown):
-        if not await has_work(shop, change_set):
+    async with _startup_permit(services, shutdown):
+        if not await has_work(services, change_set):
             return True
-        own = await _taken(shop, change_set)
-    await shop.announcer.activity(
-        change_set, ActivityKind.TAKEN, epoch=own.state.head.epoch, instance=shop.instance
+        ownership = await _acquire(services, change_set)
+    await services.notifier.activity(
+        change_set,
+        ActivityKind.TAKEN,
+        epoch=ownership.state.control.epoch,
+        instance=services.instance,
     )
     try:
-        quiet = await _until_quiet(shop, change_set, own, shutdown, turn)
-    except Overtaken:
+        quiet = await _run_until_idle(services, change_set, ownership, shutdown, slot)
+    except Fenced:
         raise
     except Exception:
         # An orderly end, too: only a death leaves its name in the log. A write that was
         # cut off may have gone through; then this one fails, harmlessly.
-        with suppress(Overtaken, JetStreamError, TimeoutError):
+        with suppress(Fenced, JetStreamError, TimeoutError):
             async with deadlines.within(RELEASE_TIMEOUT):
-                await own.release()
+                await ownership.release()
         raise
-    await own.release()
+    await ownership.release()
     if quiet:
-        await shop.announcer.activity(change_set, ActivityKind.QUIET)
+        await services.notifier.activity(change_set, ActivityKind.QUIET)
     return quiet
 
 
-async def _taken(shop: Workshop, change_set: ChangeSet) -> Ownership:
+async def _acquire(services: Services, change_set: ChangeSet) -> Ownership:
     """Become its owner, which writes a line; not while a look shows that it cannot be restored.
 
     The look costs as much again, so it is for what could not be restored the last time.
     """
-    archive, doubtful = shop.archive(change_set), shop.doubtful
+    loader, doubtful = services.loader(change_set), services.failed_to_load
     if change_set in doubtful:
         with suppress(NotRetained):  # deleted, and nothing of it is to be restored
-            await archive.restored()
+            await loader.load()
     try:
-        own = await Ownership.take(
-            archive,
-            shop.instance,
-            lambda: first_head(Registry(shop.js, shop.subjects), change_set),
+        ownership = await Ownership.acquire(
+            loader,
+            services.instance,
+            lambda: initial_control(Registry(services.js, services.subjects), change_set),
         )
-    except Overtaken:
+    except Fenced:
         raise
     except Exception:
         doubtful.add(change_set)
         raise
     doubtful.discard(change_set)
-    return own
+    return ownership
 
 
 @asynccontextmanager
-async def _taking_up(shop: Workshop, shutdown: Shutdown) -> AsyncIterator[None]:
+async def _startup_permit(services: Services, shutdown: Shutdown) -> AsyncIterator[None]:
     async with shutdown.interrupts():
-        await shop.taking_up.acquire()
+        await services.startup_permits.acquire()
     try:
         yield
     finally:
-        shop.taking_up.release()
+        services.startup_permits.release()
 
 
-async def _until_quiet(
-    shop: Workshop, change_set: ChangeSet, own: Ownership, shutdown: Shutdown, turn: Turn
+async def _run_until_idle(
+    services: Services,
+    change_set: ChangeSet,
+    ownership: Ownership,
+    shutdown: Shutdown,
+    slot: SlotLease,
 ) -> bool:
-    rules = shop.rules
-    queue = RequestQueue(shop.js, shop.subjects, change_set)
-    dvu = SerialDvu(
+    rules = services.settings
+    queue = RequestQueue(services.js, services.subjects, change_set)
+    dvu = DvuScheduler(
         change_set,
-        own,
-        shop.executor,
-        shop.announcer,
-        slots=rules.slots,
+        ownership,
+        services.executor,
+        services.notifier,
+        parallelism=rules.parallelism,
         deadline=rules.dvu_deadline,
         attempts=rules.dvu_attempts,
         limits=rules.call_limits,
-        blob_bytes=rules.blob_bytes,
-        cancels=turn.cancels,
+        blob_bytes=rules.unit_bytes,
+        cancels=slot.cancel_dvu,
     )
-    handler = Handler(
-        shop.js,
-        shop.subjects,
+    handler = RequestHandler(
+        services.js,
+        services.subjects,
         change_set,
-        own,
+        ownership,
         queue,
-        shop.announcer,
+        services.notifier,
         rules.attempts,
-        rules.limits,
+        rules.batch_limits,
     )
-    checkpointing = Checkpointing(own, rules.checkpoint_every, rules.retention, shop.upkeep)
-    outcomes = Outcomes(shop.js, shop.subjects, shop.checkpoints)
-    branching = Branching(shop.js, shop.subjects, own, outcomes, checkpointing, rules.confirm_every)
-    if own.former:
-        await handler.suspect(own.former)
-        await dvu.suspect()
-    await branching.begin()
-    if own.lines - own.handled >= rules.checkpoint_every:  # runs that came to nothing wrote them
-        await checkpointing.now()
+    checkpointing = Checkpointer(
+        ownership, rules.checkpoint_every, rules.retention, services.table_maintenance
+    )
+    outcomes = OutcomeLookup(services.js, services.subjects, services.checkpoints)
+    branching = BranchRunner(
+        services.js, services.subjects, ownership, outcomes, checkpointing, rules.confirm_every
+    )
+    if ownership.unreleased_owner:
+        await handler.count_death(ownership.unreleased_owner)
+        await dvu.count_death()
+    await branching.start()
+    if (
+        ownership.entries_since_checkpoint - ownership.requests_since_checkpoint
+        >= rules.checkpoint_every
+    ):  # runs that came to nothing wrote them
+        await checkpointing.write()
     async with (
         queue,
         background(dvu.run()),
         background(branching.run()),
         background(checkpointing.run()),
-        background(_confirm(own, rules.confirm_every)),
+        background(_watch_ownership(ownership, rules.confirm_every)),
     ):
-        dvu.ask()
+        dvu.notify()
         quiet = False
         while not quiet:
-            wait = branching.quiet(rules.quiet_period, unfinished=own.state.head.dvu_due)
-            requests = await _next(queue, handler, wait, shutdown, turn)
-            if turn.paused and await wound_up(dvu, shutdown, turn):
+            wait = branching.idle_timeout(
+                rules.quiet_period, unfinished=ownership.state.control.dvu_due
+            )
+            requests = await _next_requests(queue, handler, wait, shutdown, slot)
+            if slot.paused and await drain_for_pause(dvu, shutdown, slot):
                 break
             if requests:
                 await handler.handle(requests)
-                turn.handled()
+                slot.on_request()
                 for request in requests:
                     branching.handled(request.stream_sequence)
-                if turn.over and _may_go(own, queue):
+                if slot.expired and _may_yield(ownership, queue):
                     break
-                _look_around(own, dvu, checkpointing)
+                _start_followups(ownership, dvu, checkpointing)
             elif (
-                own.state.head.unfinished and branching.busy and (turn.is_set or branching.in_vain)
+                ownership.state.control.unfinished
+                and branching.busy
+                and (slot.is_set or branching.gave_up_on_head)
             ):
                 break  # head may need the slot to take what this one brings
             else:
-                quiet = not own.state.head.dvu_due and not branching.busy
-                checkpointing.when_long()  # by what an update found
-        await queue.deleted()
-        if not own.state.head.deleted:
-            await checkpointing.when_quiet()
+                quiet = not ownership.state.control.dvu_due and not branching.busy
+                checkpointing.if_due()  # by what an update found
+        await queue.await_deletes()
+        if not ownership.state.control.deleted:
+            await checkpointing.on_idle()
     return quiet
 
 
-def _look_around(own: Ownership, dvu: SerialDvu, checkpointing: Checkpointing) -> None:
+def _start_followups(ownership: Ownership, dvu: DvuScheduler, checkpointing: Checkpointer) -> None:
     """See to what the requests just handled leave to be done beside them."""
-    wishes, own.wishes = own.wishes, set()
+    wishes, ownership.followups = ownership.followups, set()
     if "recompute" in wishes:
-        dvu.hurry()
-    dvu.ask()
+        dvu.skip_backoff()
+    dvu.notify()
     if "checkpoint" in wishes:
-        checkpointing.soon()
-    checkpointing.when_long()
+        checkpointing.request()
+    checkpointing.if_due()
 
 
-def _may_go(own: Ownership, queue: RequestQueue) -> bool:
+def _may_yield(ownership: Ownership, queue: RequestQueue) -> bool:
     """Whether the run may end although it is not quiet (W10c).
 
     Not while an update is in hand, which would be lost; and only if a request would tell
     the reconciler of what is left, should nobody be there to make the new task.
     """
-    head = own.state.head
-    return head.claim is None and (queue.waiting > 0 or not head.dvu_due)
+    head = ownership.state.control
+    return head.claim is None and (queue.backlog > 0 or not head.dvu_due)
 
 
-async def _next(
-    queue: RequestQueue, handler: Handler, quiet: float, shutdown: Shutdown, turn: Turn
+async def _next_requests(
+    queue: RequestQueue, handler: RequestHandler, quiet: float, shutdown: Shutdown, slot: SlotLease
 ) -> list[Delivery]:
     """The next requests; none if it is quiet, be it early because somebody waits for the slot."""
     async with shutdown.interrupts():
-        if requests := await queue.ready(handler.at_once):
+        if requests := await queue.take_buffered(handler.batch_size):
             return requests
         try:
-            async with turn.waiting(lambda: handler.own.state.head.dvu_due):
+            async with slot.wait_for_work(lambda: handler.ownership.state.control.dvu_due):
                 request = await queue.next(quiet)
-        except SlotWanted:
+        except Preempted:
             request = await queue.next(0)
     return [request] if request else []
 
 
-async def _confirm(own: Ownership, every: float) -> Never:
+async def _watch_ownership(ownership: Ownership, every: float) -> Never:
     """A run that was overtaken while idle must not keep the task from redelivery (W10b)."""
     while True:
         await asyncio.sleep(every * random.uniform(0.75, 1.0))  # noqa: S311 - not all at once
         with suppress(JetStreamError):  # that nobody could say shows nothing
-            await own.confirm()
+            await ownership.confirm()

@@ -8,6 +8,6 @@ REASON_LENGTH: Final = 1_000
 """Characters of what the log says of a request that is refused or dead."""
 
 
-def refused(handled: SettledRequest, reason: str) -> SettledRequest:
+def reject(handled: SettledRequest, reason: str) -> SettledRequest:
     message = f"refused: {reason}"[:REASON_LENGTH]
     return handled.model_copy(update={"outcome": RequestOutcome.REFUSED, "message": message})

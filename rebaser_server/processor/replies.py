@@ -17,11 +17,14 @@ from rebaser_core.messages import (
 )
 from rebaser_server.processor.ownership import Ownership
 
-_SHORT: Final = {RequestOutcome.DEAD: "in the dead letters", RequestOutcome.REFUSED: "refused"}
+_FALLBACK_MESSAGES: Final = {
+    RequestOutcome.DEAD: "in the dead letters",
+    RequestOutcome.REFUSED: "refused",
+}
 """Where the line that says why is not there any more."""
 
 
-class Settled(NamedTuple):
+class CommittedRequest(NamedTuple):
     """What becomes of a request, and the line that says so."""
 
     handled: SettledRequest
@@ -29,36 +32,40 @@ class Settled(NamedTuple):
     """0 until it is written."""
 
 
-async def settled(own: Ownership, request_id: RequestId) -> Settled | None:
+async def lookup_result(ownership: Ownership, request_id: RequestId) -> CommittedRequest | None:
     """What became of a recent request; None if it is not, or no longer, known."""
-    known = own.state.recent.get(request_id)
-    if known is None:
+    recent = ownership.state.recent.get(request_id)
+    if recent is None:
         return None
-    line = await own.archive.log.line(known.commit)
-    if line is not None and line.handled is not None:
-        return Settled(line.handled, known.commit)
-    return Settled(SettledRequest(id=request_id, sequence=0, outcome=known.outcome), known.commit)
+    entry = await ownership.loader.log.entry(recent.commit)
+    if entry is not None and entry.handled is not None:
+        return CommittedRequest(entry.handled, recent.commit)
+    return CommittedRequest(
+        SettledRequest(id=request_id, sequence=0, outcome=recent.outcome), recent.commit
+    )
 
 
-def cut(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:
+def shorten(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:
     """The same answer where a message has no room for all of it, and it says so."""
     if isinstance(response.status, ErrorStatus):
         return response
-    said = Correction(index=0, code=CUT, detail="too large for a message; the log has all of it")
-    short = SuccessV2(
+    notice = Correction(index=0, code=CUT, detail="too large for a message; the log has all of it")
+    success = SuccessV2(
         updates_performed=Inline(inline=InlineBatch(updates=[])),
         commit=response.status.success.commit,
-        corrections=(said,),
+        corrections=(notice,),
     )
-    return response.model_copy(update={"status": SuccessStatusV2(success=short)})
+    return response.model_copy(update={"status": SuccessStatusV2(success=success)})
 
 
-def response_to(change_set: ChangeSet, what: Settled) -> EnqueueUpdatesResponseV2:
+def build_response(change_set: ChangeSet, result: CommittedRequest) -> EnqueueUpdatesResponseV2:
     """The final answer; the same whenever it is asked for, as long as the line is there."""
-    handled, commit = what
+    handled, commit = result
     status: SuccessStatusV2 | ErrorStatus
     if handled.outcome in (RequestOutcome.DEAD, RequestOutcome.REFUSED):
-        status = ErrorStatus(error=ErrorDetail(message=handled.message or _SHORT[handled.outcome]))
+        status = ErrorStatus(
+            error=ErrorDetail(message=handled.message or _FALLBACK_MESSAGES[handled.outcome])
+        )
     else:
         status = SuccessStatusV2(
             success=SuccessV2(

@@ -14,7 +14,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery
 
 
-class Traces:
+class RequestSpans:
     """Of requests in hand, by their ids."""
 
     def __init__(self, change_set: ChangeSet) -> None:
@@ -34,39 +34,39 @@ class Traces:
                 request=str(request_id),
                 sequence=request.stream_sequence,
             )
-        return self.within(request_id)
+        return self.use(request_id)
 
-    def within(self, request_id: RequestId) -> AbstractContextManager[Any]:
+    def use(self, request_id: RequestId) -> AbstractContextManager[Any]:
         """What the body logs and what it sends belongs to the request."""
         span = self._open.get(request_id)
         if span is None:
             return nullcontext()
         return trace.use_span(span, set_status_on_exception=False)
 
-    def of(self, request_id: RequestId) -> SpanContext | None:
+    def context(self, request_id: RequestId) -> SpanContext | None:
         """What follows from the request belongs there."""
         span = self._open.get(request_id)
         return span.get_span_context() if span is not None else None
 
-    def committing(self, lines: Iterable[CommitV1]) -> AbstractContextManager[None]:
+    def commit_spans(self, entries: Iterable[CommitV1]) -> AbstractContextManager[None]:
         """The body commits the lines: a span in each of their requests'."""
-        return self._timed(lines) if self._open else nullcontext()
+        return self._timed_commit(entries) if self._open else nullcontext()
 
     @contextmanager
-    def _timed(self, lines: Iterable[CommitV1]) -> Iterator[None]:
-        began = time.time_ns()
+    def _timed_commit(self, entries: Iterable[CommitV1]) -> Iterator[None]:
+        start = time.time_ns()
         yield
-        for line in lines:
-            span = self._open.get(line.handled.id) if line.handled else None
+        for entry in entries:
+            span = self._open.get(entry.handled.id) if entry.handled else None
             if span is not None:
                 parent, name = trace_context.child_context(span), "rebaser commit"
-                trace_context.start_span(name, self._change_set, parent=parent, since=began).end()
+                trace_context.start_span(name, self._change_set, parent=parent, since=start).end()
 
-    def settling(self) -> AbstractContextManager[Any]:
+    def result_span(self) -> AbstractContextManager[Any]:
         """The body commits an update's result: a span in the update's, which is the current one."""
         return trace_context.span("rebaser commit", self._change_set) if self.on else nullcontext()
 
-    def replying(self, request_id: RequestId) -> AbstractContextManager[Any]:
+    def reply_span(self, request_id: RequestId) -> AbstractContextManager[Any]:
         """The body answers the caller."""
         if request_id not in self._open:
             return nullcontext()
@@ -79,7 +79,7 @@ class Traces:
             span.set_attributes({f"rebaser.{name}": value for name, value in attributes.items()})
             span.end()
 
-    def drop(self, reason: str) -> None:
+    def abandon(self, reason: str) -> None:
         """What is still in hand came to nothing this time."""
         while self._open:
             _, span = self._open.popitem()

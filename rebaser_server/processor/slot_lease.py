@@ -5,22 +5,22 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from rebaser_core.ids import WorkspaceId
-from rebaser_server.errors import Cancelled, Resumed, SlotWanted
+from rebaser_server.errors import DvuCancelled, Preempted, Resumed
 from rebaser_server.runtime.concurrency import Interrupt
 
 
-class Turn(Interrupt):
+class SlotLease(Interrupt):
     """A change set's stay in a slot."""
 
     def __init__(self, workspace: WorkspaceId) -> None:
-        super().__init__(SlotWanted)
+        super().__init__(Preempted)
         self.workspace = workspace
-        self.over = False
+        self.expired = False
         """It had its time and others wait: to go after the request in hand, if more are in line."""
         self.paused = False
         """To go after what is in hand, whatever is in line (P4)."""
-        self.resumes = Interrupt(Resumed)
-        self.cancels = Interrupt(Cancelled)
+        self.resume = Interrupt(Resumed)
+        self.cancel_dvu = Interrupt(DvuCancelled)
         """Of the update in hand."""
         self._clock = asyncio.get_running_loop().time
         self._since = self._clock()
@@ -31,12 +31,12 @@ class Turn(Interrupt):
         """Say whether the change set is paused, as often as one likes."""
         self.paused = paused
         if paused:
-            self.resumes.clear()
+            self.resume.clear()
             self.set()
         else:
-            self.resumes.set()
+            self.resume.set()
 
-    def handled(self) -> None:
+    def on_request(self) -> None:
         """Requests were handled. Until then it is the first to go: it was idle elsewhere, too."""
         self._last_request = self._clock()
 
@@ -51,7 +51,7 @@ class Turn(Interrupt):
         return self._clock() - self._since
 
     @asynccontextmanager
-    async def waiting(self, has_work: Callable[[], bool]) -> AsyncIterator[None]:
+    async def wait_for_work(self, has_work: Callable[[], bool]) -> AsyncIterator[None]:
         """Wait for a request in the body; ended by `SlotWanted`, and idle without other work."""
         if not self.paused:
             self.clear()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class QueryBounds:
     """Of each process; `REBASER_QUERIES__…`."""
 
     waiting: int = 1_000

@@ -7,22 +7,22 @@ from typing import Any
 from rebaser_core.codecs import json_equal
 from rebaser_core.errors import RebaserError
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue
-from rebaser_server.commit_log.apply_batch import perform
+from rebaser_server.commit_log.apply_batch import apply_batch
 from rebaser_server.commit_log.batch_store import Batch
-from rebaser_server.commit_log.state_loader import Archive
-from rebaser_server.processor.change_set_commands import digest, since
+from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.processor.change_set_commands import digest, head_changes_since
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.definitions import func_definition, same_value, value_definition
 from rebaser_server.values.rebase.edits import Edits
 from rebaser_server.values.rebase.merge import merge
 
 
-class NoBranch(RebaserError):
+class NotABranch(RebaserError):
     """The change set has no head to differ from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangedDefinition:
     """What the branch edited of one value or function, and what head has there."""
 
     id: str
@@ -38,7 +38,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class ComputedDifference:
     """A dependent value that came out otherwise."""
 
     id: str
@@ -48,13 +48,13 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Diff:
     """What applying the branch would do."""
 
     updates: list[AnyUpdate]
     """The difference as a batch: applied to head as it is, it makes it what the branch is."""
-    changes: list[Change]
-    computed: list[Computed] | None
+    changes: list[ChangedDefinition]
+    computed: list[ComputedDifference] | None
     """What came out otherwise, as far as it is computed; None if it was not asked for."""
 
     @property
@@ -63,7 +63,7 @@ class Comparison:
         return digest(self.updates)
 
 
-async def compare(archive: Archive, *, computed: bool = False) -> Comparison:
+async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
     """The branch, with all that head has done by now, beside head. Touches neither.
 
     With `computed`, also what the two have computed so far: that reads both whole.
@@ -72,62 +72,64 @@ async def compare(archive: Archive, *, computed: bool = False) -> Comparison:
         NoBranch: it is none, or nobody has taken it up yet.
         NotRetained, HistoryBroken: as `Archive.restored`.
     """
-    restored = await archive.restored()
-    state = restored.state
-    branch, edits = state.head.branch, state.edits
+    loaded = await loader.load()
+    state = loaded.state
+    branch, edits = state.control.branch, state.edits
     if branch is None or edits is None:
-        raise NoBranch(f"{archive.change_set} is no branch, or not taken up yet")
+        raise NotABranch(f"{loader.change_set} is no branch, or not taken up yet")
     before = {v.id: v.value for v in state.graph.values.values() if v.func_id} if computed else {}
-    placed = branch.model_copy(update={"cursor": restored.state.cursor})
-    changes = (await since(archive, state, placed)).changes
-    found = await asyncio.to_thread(merge, state.graph, edits, changes)
-    await asyncio.to_thread(perform, state, 0, Batch(found.updates, under=found.theirs))
+    placed_branch = branch.model_copy(update={"cursor": loaded.state.cursor})
+    changes = (await head_changes_since(loader, state, placed_branch)).changes
+    merge_result = await asyncio.to_thread(merge, state.graph, edits, changes)
+    await asyncio.to_thread(
+        apply_batch, state, 0, Batch(merge_result.updates, head_side=merge_result.theirs)
+    )
     difference = await asyncio.to_thread(edits.difference, state.graph)
     results = None
     if computed:
-        head = (await archive.of(branch.head).restored()).state.graph
+        head = (await loader.sibling(branch.head).load()).state.graph
         results = _computed(before, head)
-    return Comparison(difference, changes_in(state.graph, edits), results)
+    return Diff(difference, changes_in(state.graph, edits), results)
 
 
-def changes_in(graph: Graph, edits: Edits) -> list[Change]:
+def changes_in(graph: Graph, edits: Edits) -> list[ChangedDefinition]:
     """What the branch edited and what is different from head for it, function by value."""
-    found = []
+    changes = []
     for func_id, func_edit in edits.funcs.items():
-        mine, head_func = func_definition(graph, func_id), edits.their_funcs[func_id]
-        if mine != head_func:
-            name = (mine or head_func or func_edit.base).name  # type: ignore[union-attr]  # one is
+        branch_func, head_func = func_definition(graph, func_id), edits.their_funcs[func_id]
+        if branch_func != head_func:
+            name = (branch_func or head_func or func_edit.base).name  # type: ignore[union-attr]  # one is
             both = func_edit.base != head_func
-            found.append(
-                Change(
+            changes.append(
+                ChangedDefinition(
                     func_id,
                     name,
                     "function",
                     head=_func(head_func),
-                    branch=_func(mine),
+                    branch=_func(branch_func),
                     base=_func(func_edit.base),
                     both=both,
                 )
             )
     for value_id, edit in edits.values.items():
-        here, there = value_definition(graph, value_id), edits.theirs[value_id]
-        both = not same_value(edit.base, there)
-        if same_value(here, there):
+        branch_value, head_value = value_definition(graph, value_id), edits.theirs[value_id]
+        both = not same_value(edit.base, head_value)
+        if same_value(branch_value, head_value):
             continue
-        what = _what(there, here)
-        known = here or there
-        found.append(
-            Change(
+        what = _what(head_value, branch_value)
+        known = branch_value or head_value
+        changes.append(
+            ChangedDefinition(
                 value_id,
                 known.name if known else None,
                 what,
-                head=_side(there, what),
-                branch=_side(here, what),
+                head=_side(head_value, what),
+                branch=_side(branch_value, what),
                 base=_side(edit.base, what),
                 both=both,
             )
         )
-    return found
+    return changes
 
 
 def _what(head: PutValue | None, branch: PutValue | None) -> str:
@@ -157,10 +159,16 @@ def _func(put: PutFunc | None) -> Any:
     return None if put is None else {"runtime": put.runtime, "code": put.code}
 
 
-def _computed(branch: dict[str, Any], head: Graph) -> list[Computed]:
-    found = []
+def _computed(branch: dict[str, Any], head: Graph) -> list[ComputedDifference]:
+    differences = []
     for value_id, value in branch.items():
-        there = head.values.get(value_id)
-        if there is not None and there.func_id is not None and not json_equal(there.value, value):
-            found.append(Computed(value_id, there.name, there.value, value))
-    return found
+        head_value = head.values.get(value_id)
+        if (
+            head_value is not None
+            and head_value.func_id is not None
+            and not json_equal(head_value.value, value)
+        ):
+            differences.append(
+                ComputedDifference(value_id, head_value.name, head_value.value, value)
+            )
+    return differences

@@ -17,8 +17,8 @@ from rebaser_core.jetstream import JetStreamError
 from rebaser_core.query_protocol import DEFAULT_REPLY_TIMEOUT, REPLY_TIMEOUT, parse_seconds
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID, MessageType, Versioned, accepted_version
-from rebaser_server.queries.bounds import Bounds
-from rebaser_server.queries.replies import Answer
+from rebaser_server.queries.bounds import QueryBounds
+from rebaser_server.queries.replies import ReplySender
 from rebaser_server.runtime.concurrency import background
 from rebaser_server.runtime.containment import contained
 from rebaser_server.telemetry import metrics
@@ -28,10 +28,10 @@ log: Final = structlog.get_logger()
 QUEUE: Final = "rebaser"
 """The queue group: one Rebaser answers each question."""
 
-AT_ONCE: Final = 4
+CONCURRENCY: Final = 4
 """Questions of one kind that are answered at once; others wait."""
 
-_MUCH: Final = 64 * 1024
+_LARGE_QUERY: Final = 64 * 1024
 """Octets of a question from which it is decoded in a thread."""
 
 _BUSY: Final = "too many questions are waiting here: ask again later"
@@ -54,7 +54,7 @@ ReplyT = TypeVar("ReplyT", bound=Versioned)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[QueryT, ReplyT]):
+class QueryKind(Generic[QueryT, ReplyT]):
     """A kind of question, and how it is answered."""
 
     name: str
@@ -68,7 +68,7 @@ class Kind(Generic[QueryT, ReplyT]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
+class _QueuedQuery:
     message: Msg
     size: int
     until: float
@@ -79,82 +79,85 @@ class Intake(Generic[QueryT, ReplyT]):
     """Answers each question or says why not; only whom nobody hears any more gets no answer."""
 
     def __init__(
-        self, nc: Client, subjects: Subjects, kind: Kind[QueryT, ReplyT], bounds: Bounds
+        self, nc: Client, subjects: Subjects, kind: QueryKind[QueryT, ReplyT], bounds: QueryBounds
     ) -> None:
         self._nc = nc
         self._subjects = subjects
         self._kind = kind
         self._bounds = bounds
-        self._heard: asyncio.Queue[_Heard] = asyncio.Queue()
-        self._octets = 0
+        self._queued: asyncio.Queue[_QueuedQuery] = asyncio.Queue()
+        self._queued_bytes = 0
         """Of the questions that wait."""
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[None]:
+    async def open(self) -> AsyncIterator[None]:
         """Answer questions for as long as the body runs; those that wait then are dropped."""
         subscription = await self._nc.subscribe(
             self._subjects.join("rebaser", self._kind.name, "*", "*"),
             queue=QUEUE,
-            cb=self._hear,
+            cb=self._on_message,
             pending_bytes_limit=self._bounds.waiting_bytes,  # what is beyond nats-py drops
         )
         try:
             async with AsyncExitStack() as stack:
-                for _ in range(AT_ONCE):
+                for _ in range(CONCURRENCY):
                     await stack.enter_async_context(background(self._work()))
                 yield
         finally:
             with suppress(nats.errors.Error):
                 await subscription.unsubscribe()
 
-    async def _hear(self, message: Msg) -> None:
+    async def _on_message(self, message: Msg) -> None:
         with contained("question", subject=message.subject):
             headers = message.headers or {}
             size = len(message.data) + sum(len(n) + len(v) for n, v in headers.items())
             if self._is_full(size):
                 metrics.QUESTIONS.labels("busy").inc()
-                await self._answer_to(message).busy(self._refusal(message, _BUSY))
+                await self._reply_sender(message).busy(self._refusal(message, _BUSY))
                 return
             patience = parse_seconds(headers, REPLY_TIMEOUT, DEFAULT_REPLY_TIMEOUT)
             until = asyncio.get_running_loop().time() + patience
-            self._octets += size
-            self._heard.put_nowait(_Heard(message, size, until))
+            self._queued_bytes += size
+            self._queued.put_nowait(_QueuedQuery(message, size, until))
 
     def _is_full(self, size: int) -> bool:
         bounds = self._bounds
-        return self._heard.qsize() >= bounds.waiting or self._octets + size > bounds.waiting_bytes
+        return (
+            self._queued.qsize() >= bounds.waiting
+            or self._queued_bytes + size > bounds.waiting_bytes
+        )
 
     async def _work(self) -> Never:
         loop = asyncio.get_running_loop()
         while True:
-            heard = await self._heard.get()
-            self._octets -= heard.size
-            if heard.until < loop.time():
+            queued = await self._queued.get()
+            self._queued_bytes -= queued.size
+            if queued.until < loop.time():
                 metrics.QUESTIONS.labels("stale").inc()
                 continue
-            with contained("question", subject=heard.message.subject):
-                await self._answer(heard.message)
+            with contained("question", subject=queued.message.subject):
+                await self._answer(queued.message)
 
     async def _answer(self, message: Msg) -> None:
-        answer, how = self._answer_to(message), "refused"
+        reply_sender, result = self._reply_sender(message), "refused"
         try:
             query = await self._read(message)
             version = accepted_version(message.headers or {})
             async with aclosing(self._kind.replies(query, version)) as replies:
                 async for reply in replies:
-                    await answer.send(reply)
-            how = "answered"
+                    await reply_sender.send(reply)
+            result = "answered"
         except (MessageError, UnknownSubject) as error:  # the asker's mistake: no line for each
-            await answer.send(self._refusal(message, str(error)))
+            await reply_sender.send(self._refusal(message, str(error)))
         except (RebaserError, JetStreamError, OSError) as error:
             log.warning("query rejected", subject=message.subject[:200], error=str(error)[:500])
-            await answer.send(self._refusal(message, str(error)))
+            await reply_sender.send(self._refusal(message, str(error)))
         except Exception as error:
             what = f"the Rebaser failed to answer: {type(error).__name__}"
-            await answer.send(self._refusal(message, what))
+            await reply_sender.send(self._refusal(message, what))
             raise
         finally:
-            metrics.QUESTIONS.labels(how).inc()
+            metrics.QUESTIONS.labels(result).inc()
 
     async def _read(self, message: Msg) -> QueryT:
         """The question, which is about the change set that its subject names.
@@ -167,18 +170,18 @@ class Intake(Generic[QueryT, ReplyT]):
         """
         change_set = self._subjects.parse_change_set(message.subject)
         headers, decode = message.headers or {}, self._kind.query.decode
-        if len(message.data) < _MUCH:
+        if len(message.data) < _LARGE_QUERY:
             query = decode(headers, message.data)
         else:
             query = await asyncio.to_thread(decode, headers, message.data)
-        asked: Query = query
-        about = ChangeSet(asked.workspace_id, asked.change_set_id)
+        addressed: Query = query
+        about = ChangeSet(addressed.workspace_id, addressed.change_set_id)
         if about != change_set:
             raise MalformedMessage(f"the question is about {about}, its subject about {change_set}")
         return query
 
-    def _answer_to(self, message: Msg) -> Answer[ReplyT]:
-        return Answer(self._nc, self._subjects, message, self._kind.reply, self._kind.refusal)
+    def _reply_sender(self, message: Msg) -> ReplySender[ReplyT]:
+        return ReplySender(self._nc, self._subjects, message, self._kind.reply, self._kind.refusal)
 
     def _refusal(self, message: Msg, why: str) -> ReplyT:
         """Without a look at the body; the asker knows the question by the inbox."""

@@ -19,7 +19,7 @@ _LEVELS: Final = 3
 
 def footprint(state: State) -> int:
     """Bytes: exact for what is large, arrays and texts, and a guess for the rest."""
-    size = _graph(state.graph) + _ITEM * (len(state.recent) + len(state.stored))
+    size = _graph(state.graph) + _ITEM * (len(state.recent) + len(state.external_batches))
     edits = state.edits
     if edits is not None:
         size += _EDIT * (len(edits.values) + len(edits.funcs))

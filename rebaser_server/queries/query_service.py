@@ -10,43 +10,43 @@ from rebaser_core.ids import RequestId
 from rebaser_core.outcome_query import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV2
 from rebaser_core.subjects import Subjects
 from rebaser_core.value_query import ValuesQuery, ValuesReply
-from rebaser_server.processor.outcome_lookup import Outcomes
-from rebaser_server.queries.bounds import Bounds
-from rebaser_server.queries.intake import Intake, Kind
-from rebaser_server.queries.state_cache import ArchiveOf
-from rebaser_server.queries.value_service import ValueAnswers, refusal
+from rebaser_server.processor.outcome_lookup import OutcomeLookup
+from rebaser_server.queries.bounds import QueryBounds
+from rebaser_server.queries.intake import Intake, QueryKind
+from rebaser_server.queries.state_cache import OpenLoader
+from rebaser_server.queries.value_service import ValueService, refusal
 
-DEFAULT: Final = Bounds()
+DEFAULT: Final = QueryBounds()
 
 
-class Answering:
+class QueryService:
     """Answers each kind of question, within bounds; owns and changes nothing."""
 
     def __init__(
         self,
         subjects: Subjects,
-        archive_of: ArchiveOf,
-        outcomes: Outcomes,
-        bounds: Bounds = DEFAULT,
+        open_loader: OpenLoader,
+        outcomes: OutcomeLookup,
+        bounds: QueryBounds = DEFAULT,
     ) -> None:
         self._subjects = subjects
         self._bounds = bounds
         self._outcomes = outcomes
-        self.values = ValueAnswers(archive_of, bounds)
+        self.values = ValueService(open_loader, bounds)
 
     @asynccontextmanager
-    async def answered(self, nc: Client) -> AsyncIterator[None]:
+    async def serve(self, nc: Client) -> AsyncIterator[None]:
         """Answer questions for as long as the body runs."""
-        values = Kind("values", ValuesQuery, ValuesReply, self.values.replies, refusal)
-        outcomes = Kind("outcomes", OutcomeQuery, OutcomeReply, self._outcome, _no_outcome)
+        values = QueryKind("values", ValuesQuery, ValuesReply, self.values.replies, refusal)
+        outcomes = QueryKind("outcomes", OutcomeQuery, OutcomeReply, self._outcome, _no_outcome)
         async with (
-            Intake(nc, self._subjects, values, self._bounds).opened(),
-            Intake(nc, self._subjects, outcomes, self._bounds).opened(),
+            Intake(nc, self._subjects, values, self._bounds).open(),
+            Intake(nc, self._subjects, outcomes, self._bounds).open(),
         ):
             yield
 
     async def _outcome(self, query: OutcomeQueryV1, _: int) -> AsyncGenerator[OutcomeReplyV2, None]:
-        yield await self._outcomes.of(query)
+        yield await self._outcomes.find(query)
 
 
 def _no_outcome(query_id: RequestId, why: str) -> OutcomeReplyV2:

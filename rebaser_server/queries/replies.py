@@ -14,15 +14,15 @@ from rebaser_core.query_protocol import ACCEPTS_PIECES, PIECE, RETRY_AFTER, spli
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_ID, MessageType, Versioned
 
-AGAIN: Final = "1"
+RETRY_SECONDS: Final = "1"
 """Seconds after which a busy Rebaser is to be asked again; clients wait longer each time."""
 
-_LONGEST: Final = "999999/999999"
+_LONGEST_PIECE_NUMBER: Final = "999999/999999"
 
 ReplyT = TypeVar("ReplyT", bound=Versioned)
 
 
-class Answer(Generic[ReplyT]):
+class ReplySender(Generic[ReplyT]):
     """The answer to one question."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Answer(Generic[ReplyT]):
 
     async def busy(self, refusal: ReplyT) -> None:
         """Have the asker ask again later."""
-        await self._send_small(refusal, {RETRY_AFTER: AGAIN})
+        await self._send_small(refusal, {RETRY_AFTER: RETRY_SECONDS})
 
     async def _send_small(self, reply: ReplyT, more: dict[str, str] | None = None) -> None:
         if self._inbox:
@@ -75,8 +75,8 @@ class Answer(Generic[ReplyT]):
             await self._nc.publish(self._inbox, payload, headers=headers | (more or {}))
 
     async def _send_pieces(self, headers: dict[str, str], payload: bytes) -> None:
-        room = self._room.max_payload_for(self._inbox, headers | {PIECE: _LONGEST})
-        said = headers
+        room = self._room.max_payload_for(self._inbox, headers | {PIECE: _LONGEST_PIECE_NUMBER})
+        piece_headers = headers
         for number, piece in split_reply(payload, room):
-            await self._nc.publish(self._inbox, piece, headers=said | {PIECE: number})
-            said = {MESSAGE_ID: headers[MESSAGE_ID]}
+            await self._nc.publish(self._inbox, piece, headers=piece_headers | {PIECE: number})
+            piece_headers = {MESSAGE_ID: headers[MESSAGE_ID]}

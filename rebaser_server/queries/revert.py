@@ -8,7 +8,7 @@ from rebaser_core.codecs import json_equal
 from rebaser_core.commits import CommitV1, RequestOutcome
 from rebaser_core.errors import RebaserError
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
-from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.definitions import (
     Definition,
@@ -20,29 +20,29 @@ from rebaser_server.values.rebase.definitions import (
 )
 
 
-class NotToRevert(RebaserError):
+class NotRevertible(RebaserError):
     """The commit is none that changed definitions: there is nothing to take back."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reversal:
+class RevertPlan:
     """A batch that takes a commit back, if it is applied to the state as of `now`."""
 
     commit: int
     now: int
     updates: list[AnyUpdate]
-    left: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
     """Ids of values and functions that were changed again since, and stay as they are."""
 
 
-class Known(NamedTuple):
+class DefinitionSnapshot(NamedTuple):
     """Definitions of some values and functions at one moment."""
 
     values: dict[str, Definition]
     funcs: dict[str, PutFunc | None]
 
     @classmethod
-    def of(cls, graph: Graph, values: set[str], funcs: set[str]) -> "Known":
+    def of(cls, graph: Graph, values: set[str], funcs: set[str]) -> "DefinitionSnapshot":
         return cls(
             {value_id: value_definition(graph, value_id) for value_id in values},
             {func_id: func_definition(graph, func_id) for func_id in funcs},
@@ -52,7 +52,7 @@ class Known(NamedTuple):
         return DefinitionView(self.values.get, self.funcs.get)
 
 
-async def reversal(archive: Archive, commit: int, *, force: bool = False) -> Reversal:
+async def plan_revert(loader: StateLoader, commit: int, *, force: bool = False) -> RevertPlan:
     """The inverse of what line `commit` did, from the states before and after it.
 
     What a later commit changed again is left as it is, field by field: a value that was
@@ -63,49 +63,56 @@ async def reversal(archive: Archive, commit: int, *, force: bool = False) -> Rev
         NotRetained: the log does not go back so far.
         NotToRevert: no such line, or one that changed no definition.
     """
-    line = await archive.log.line(commit)
-    if line is not None:
-        restored = await archive.restored(line.previous)
+    entry = await loader.log.entry(commit)
+    if entry is not None:
+        loaded = await loader.load(entry.previous)
     else:
-        await archive.restored(commit)  # says so if it is not kept any more
-        raise NotToRevert(f"{archive.change_set}: {commit} is no commit of this change set")
-    performed = await _performed(archive, line, commit)
-    graph = restored.state.graph
-    ids = touched(graph, performed)
-    before = Known.of(graph, *ids)
-    await archive.catch_up(restored, commit)
-    after = Known.of(graph, *ids)
-    last, _ = await archive.log.last()
-    await archive.catch_up(restored, last)
-    updates, left = inverse(before, after, Known.of(graph, *ids), force=force)
-    return Reversal(commit, last, updates, left)
+        await loader.load(commit)  # says so if it is not kept any more
+        raise NotRevertible(f"{loader.change_set}: {commit} is no commit of this change set")
+    performed = await _updates_of(loader, entry, commit)
+    graph = loaded.state.graph
+    ids = touched_ids(graph, performed)
+    before = DefinitionSnapshot.of(graph, *ids)
+    await loader.catch_up(loaded, commit)
+    after = DefinitionSnapshot.of(graph, *ids)
+    last, _ = await loader.log.last()
+    await loader.catch_up(loaded, last)
+    updates, skipped = invert(before, after, DefinitionSnapshot.of(graph, *ids), force=force)
+    return RevertPlan(commit, last, updates, skipped)
 
 
-def inverse(
-    before: Known, after: Known, now: Known, *, force: bool = False
+def invert(
+    before: DefinitionSnapshot,
+    after: DefinitionSnapshot,
+    now: DefinitionSnapshot,
+    *,
+    force: bool = False,
 ) -> tuple[list[AnyUpdate], list[str]]:
     """The batch that makes of `now` what was `before`, and what stays as it is."""
-    left: list[str] = []
-    wanted = Known(
-        {i: _back(i, before, after, now, left, force=force) for i in sorted(now.values)},
-        {i: _func_back(i, before, after, now, left, force=force) for i in sorted(now.funcs)},
+    skipped: list[str] = []
+    wanted = DefinitionSnapshot(
+        {i: _revert_value(i, before, after, now, skipped, force=force) for i in sorted(now.values)},
+        {
+            i: _revert_function(i, before, after, now, skipped, force=force)
+            for i in sorted(now.funcs)
+        },
     )
-    return difference(now.view(), wanted.view(), now.values.keys(), now.funcs.keys()), left
+    return difference(now.view(), wanted.view(), now.values.keys(), now.funcs.keys()), skipped
 
 
-async def _performed(archive: Archive, line: CommitV1, commit: int) -> Sequence[AnyUpdate]:
-    handled = line.handled
+async def _updates_of(loader: StateLoader, entry: CommitV1, commit: int) -> Sequence[AnyUpdate]:
+    handled = entry.handled
     if handled is None or handled.outcome is not RequestOutcome.APPLIED or handled.updates is None:
-        raise NotToRevert(f"{archive.change_set}: commit {commit} applied no batch")
+        raise NotRevertible(f"{loader.change_set}: commit {commit} applied no batch")
     if handled.covers is not None:
-        raise NotToRevert(
-            f"{archive.change_set}: commit {commit} holds what was computed; "
+        raise NotRevertible(
+            f"{loader.change_set}: commit {commit} holds what was computed; "
             "revert what it was computed from"
         )
-    return (await archive.batches.fetch(handled.updates, handled.id)).updates
+    return (await loader.batches.fetch(handled.updates, handled.id)).updates
 
 
-def touched(graph: Graph, updates: Sequence[AnyUpdate]) -> tuple[set[str], set[str]]:
+def touched_ids(graph: Graph, updates: Sequence[AnyUpdate]) -> tuple[set[str], set[str]]:
     """The values and functions that the batch may have changed in `graph`."""
     values, funcs = set(), set()
     for update in updates:
@@ -118,8 +125,14 @@ def touched(graph: Graph, updates: Sequence[AnyUpdate]) -> tuple[set[str], set[s
     return values, funcs
 
 
-def _back(
-    value_id: str, before: Known, after: Known, now: Known, left: list[str], *, force: bool
+def _revert_value(
+    value_id: str,
+    before: DefinitionSnapshot,
+    after: DefinitionSnapshot,
+    now: DefinitionSnapshot,
+    skipped: list[str],
+    *,
+    force: bool,
 ) -> Definition:
     """What the value shall be."""
     old, new, is_now = (known.values[value_id] for known in (before, after, now))
@@ -134,11 +147,11 @@ def _back(
             for name in fields
             if not _same_field(name, old, new) and not _same_field(name, old, is_now)
         ]
-        mine = {n: getattr(old, n) for n in changed if _same_field(n, new, is_now)}
-        if len(mine) < len(changed) or fields is not _FIELDS:
-            left.append(value_id)
-        return is_now.model_copy(update=mine)
-    left.append(value_id)
+        reverted = {n: getattr(old, n) for n in changed if _same_field(n, new, is_now)}
+        if len(reverted) < len(changed) or fields is not _FIELDS:
+            skipped.append(value_id)
+        return is_now.model_copy(update=reverted)
+    skipped.append(value_id)
     return is_now
 
 
@@ -151,13 +164,19 @@ def _same_field(name: str, one: PutValue, other: PutValue) -> bool:
     return json_equal(getattr(one, name), getattr(other, name))
 
 
-def _func_back(
-    func_id: str, before: Known, after: Known, now: Known, left: list[str], *, force: bool
+def _revert_function(
+    func_id: str,
+    before: DefinitionSnapshot,
+    after: DefinitionSnapshot,
+    now: DefinitionSnapshot,
+    skipped: list[str],
+    *,
+    force: bool,
 ) -> PutFunc | None:
     old, new, is_now = (known.funcs[func_id] for known in (before, after, now))
     if old in (new, is_now):
         return is_now
     if force or new == is_now:
         return old
-    left.append(func_id)
+    skipped.append(func_id)
     return is_now

@@ -7,41 +7,41 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.value_query import ValuesQueryV1
 from rebaser_server.values.graph import Graph
 
-MOST: Final = 100_000
+MAX_VALUES: Final = 100_000
 """Values in one answer: more than that are read from the store."""
 
 
-class TooMuch(RebaserError):
+class TooManyValues(RebaserError):
     """The question means more values than an answer takes."""
 
 
-class Selected(NamedTuple):
+class Selection(NamedTuple):
     """Ids, first those that were named, then level by level; and names that there are not."""
 
     ids: list[str]
     missing: list[str]
 
 
-def selected(graph: Graph, query: ValuesQueryV1) -> Selected:
+def select(graph: Graph, query: ValuesQueryV1) -> Selection:
     """The values that `query` means.
 
     Raises:
         TooMuch: more than `MOST`.
     """
     if not query.which:
-        return Selected(_at_most(list(graph.values)), [])
-    found: dict[str, None] = {}
+        return Selection(_require_few(list(graph.values)), [])
+    named_ids: dict[str, None] = {}
     missing = []
     for name in query.which:
         value_id = name if name in graph.values else graph.names.get(name)
         if value_id is None:
             missing.append(name)
         else:
-            found[value_id] = None
-    named = list(found)
+            named_ids[value_id] = None
+    named = list(named_ids)
     around = _levels(named, query.inputs, lambda i: graph.values[i].input_ids())
     around += _levels(named, query.dependents, lambda i: sorted(graph.values[i].dependents))
-    return Selected(_at_most(list(dict.fromkeys(named + around))), missing)
+    return Selection(_require_few(list(dict.fromkeys(named + around))), missing)
 
 
 def _levels(start: list[str], levels: int, next_ids: Callable[[str], Iterable[str]]) -> list[str]:
@@ -52,13 +52,13 @@ def _levels(start: list[str], levels: int, next_ids: Callable[[str], Iterable[st
         if not level:
             break
         seen |= dict.fromkeys(level)
-        _at_most(list(seen))
+        _require_few(list(seen))
     return list(seen)
 
 
-def _at_most(ids: list[str]) -> list[str]:
-    if len(ids) > MOST:
-        raise TooMuch(
-            f"more than {MOST:,} values, too many for messages: read the change set's table"
+def _require_few(ids: list[str]) -> list[str]:
+    if len(ids) > MAX_VALUES:
+        raise TooManyValues(
+            f"more than {MAX_VALUES:,} values, too many for messages: read the change set's table"
         )
     return ids

@@ -8,40 +8,40 @@ from typing import Final
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.state import State
-from rebaser_server.commit_log.state_loader import Archive
-from rebaser_server.queries.cached_state import Reader
+from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.queries.cached_state import CachedState
 from rebaser_server.queries.memory_footprint import footprint
 
-ArchiveOf = Callable[[ChangeSet], Archive]
+OpenLoader = Callable[[ChangeSet], StateLoader]
 
-LEAST: Final = 16 * 1024
+MIN_SIZE: Final = 16 * 1024
 """Bytes that a reader takes at the least, whatever it reads."""
 
 
 @dataclass(slots=True)
-class _Kept:
-    reader: Reader
-    size: int = LEAST
+class _CacheEntry:
+    reader: CachedState
+    size: int = MIN_SIZE
     commit: int = -1
     """The one that `size` was measured at."""
 
 
-class KeptReaders:
+class StateCache:
     """Readers by change set, as many as have room in `most` bytes.
 
     What is larger than that by itself is loaded for each question and dropped after it; so is
     a change set that nothing was committed to.
     """
 
-    def __init__(self, archive_of: ArchiveOf, most: int) -> None:
-        self._archive_of = archive_of
-        self._most = most
-        self._kept: OrderedDict[ChangeSet, _Kept] = OrderedDict()
+    def __init__(self, open_loader: OpenLoader, max_bytes: int) -> None:
+        self._open_loader = open_loader
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[ChangeSet, _CacheEntry] = OrderedDict()
         """Asked last comes last."""
         self._total = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     @property
     def total(self) -> int:
@@ -55,36 +55,38 @@ class KeptReaders:
         Raises:
             As `Reader.state`.
         """
-        kept = self._kept.get(change_set) or _Kept(Reader(self._archive_of(change_set)))
+        entry = self._entries.get(change_set) or _CacheEntry(
+            CachedState(self._open_loader(change_set))
+        )
         self._drop(change_set)
-        self._keep(change_set, kept)
-        async with kept.reader.lock:
+        self._add(change_set, entry)
+        async with entry.reader.lock:
             try:
-                state = await kept.reader.state()
+                state = await entry.reader.state()
             except BaseException:
-                self._drop(change_set, kept)
+                self._drop(change_set, entry)
                 raise
-            self._measure(change_set, kept, state)
+            self._measure(change_set, entry, state)
             yield state
 
-    def _measure(self, change_set: ChangeSet, kept: _Kept, state: State) -> None:
-        if self._kept.get(change_set) is not kept:
+    def _measure(self, change_set: ChangeSet, entry: _CacheEntry, state: State) -> None:
+        if self._entries.get(change_set) is not entry:
             return  # others were asked for meanwhile
         self._drop(change_set)
         if not state.commit:
             return
-        if kept.commit != state.commit:
-            kept.size, kept.commit = LEAST + footprint(state), state.commit
-        self._keep(change_set, kept)
-        while self._total > self._most:
-            self._drop(next(iter(self._kept)))
+        if entry.commit != state.commit:
+            entry.size, entry.commit = MIN_SIZE + footprint(state), state.commit
+        self._add(change_set, entry)
+        while self._total > self._max_bytes:
+            self._drop(next(iter(self._entries)))
 
-    def _keep(self, change_set: ChangeSet, kept: _Kept) -> None:
-        self._kept[change_set] = kept
-        self._total += kept.size
+    def _add(self, change_set: ChangeSet, entry: _CacheEntry) -> None:
+        self._entries[change_set] = entry
+        self._total += entry.size
 
-    def _drop(self, change_set: ChangeSet, only: _Kept | None = None) -> None:
-        kept = self._kept.get(change_set)
-        if kept is not None and only in (None, kept):
-            del self._kept[change_set]
-            self._total -= kept.size
+    def _drop(self, change_set: ChangeSet, only: _CacheEntry | None = None) -> None:
+        entry = self._entries.get(change_set)
+        if entry is not None and only in (None, entry):
+            del self._entries[change_set]
+            self._total -= entry.size

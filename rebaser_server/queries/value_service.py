@@ -9,13 +9,13 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.updates import Inputs
 from rebaser_core.value_query import ValueSnapshot, ValuesQueryV1, ValuesReplyV2
 from rebaser_server.commit_log.state import State
-from rebaser_server.queries.bounds import Bounds
-from rebaser_server.queries.selection import TooMuch, selected
-from rebaser_server.queries.state_cache import ArchiveOf, KeptReaders
+from rebaser_server.queries.bounds import QueryBounds
+from rebaser_server.queries.selection import TooManyValues, select
+from rebaser_server.queries.state_cache import OpenLoader, StateCache
 from rebaser_server.values.canonical_json import loads
 from rebaser_server.values.graph import Graph
 
-PART: Final = 256 * 1024
+PART_BYTES: Final = 256 * 1024
 """Octets of values in one reply, more or less; a value that is larger has one of its own."""
 
 _ROW: Final = 100
@@ -23,7 +23,7 @@ _ROW: Final = 100
 _ID: Final = 30
 
 
-class Row(NamedTuple):
+class ValueRow(NamedTuple):
     """What is told of a value, taken out of a graph that goes on changing."""
 
     id: str
@@ -36,7 +36,7 @@ class Row(NamedTuple):
     octets: int
 
     @classmethod
-    def of(cls, graph: Graph, value_id: str) -> "Row":
+    def of(cls, graph: Graph, value_id: str) -> "ValueRow":
         value = graph.values[value_id]
         inputs = value.inputs or None
         texts = (value.text, value.name or "", value.message or "")
@@ -64,26 +64,26 @@ class Row(NamedTuple):
         )
 
 
-class Found(NamedTuple):
+class ValuesFound(NamedTuple):
     """All that answers a question, as of one commit."""
 
     commit: int
     due: bool | None
-    rows: list[Row]
+    rows: list[ValueRow]
     missing: list[str]
 
 
-class ValueAnswers:
+class ValueService:
     """Keeps what was asked for lately, and brings it up to date for each question.
 
     The first question about a change set costs its loading, each later one what was
     committed since; nothing is owned or changed.
     """
 
-    def __init__(self, archive_of: ArchiveOf, bounds: Bounds) -> None:
-        self._archive_of = archive_of
-        self._most = bounds.answer_bytes
-        self.kept = KeptReaders(archive_of, bounds.kept_bytes)
+    def __init__(self, open_loader: OpenLoader, bounds: QueryBounds) -> None:
+        self._open_loader = open_loader
+        self._max_bytes = bounds.answer_bytes
+        self.cache = StateCache(open_loader, bounds.kept_bytes)
         self._large = asyncio.Lock()
         """A large value takes many times its octets while it is made: one at a time."""
 
@@ -91,11 +91,11 @@ class ValueAnswers:
         self, query: ValuesQueryV1, version: int
     ) -> AsyncGenerator[ValuesReplyV2, None]:
         """The answer in one reply or more; none holds much but that of one large value."""
-        found = await self._found(query)
+        found = await self._find(query)
         due = found.due if version > 1 else None
         parts = list(_parts(found.rows)) or [[]]
         for number, part in enumerate(parts, 1):
-            large = sum(row.octets for row in part) > PART
+            large = sum(row.octets for row in part) > PART_BYTES
             async with self._large if large else nullcontext():
                 yield ValuesReplyV2(
                     id=query.id,
@@ -106,13 +106,13 @@ class ValueAnswers:
                     more=number < len(parts),
                 )
 
-    async def _found(self, query: ValuesQueryV1) -> Found:
+    async def _find(self, query: ValuesQueryV1) -> ValuesFound:
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         if query.at is not None:
-            state = (await self._archive_of(change_set).restored(query.at)).state
-            return await asyncio.to_thread(_found, query, state, self._most)
-        async with self.kept.state_of(change_set) as state:
-            return await asyncio.to_thread(_found, query, state, self._most)
+            state = (await self._open_loader(change_set).load(query.at)).state
+            return await asyncio.to_thread(_find_values, query, state, self._max_bytes)
+        async with self.cache.state_of(change_set) as state:
+            return await asyncio.to_thread(_find_values, query, state, self._max_bytes)
 
 
 def refusal(query_id: RequestId, why: str) -> ValuesReplyV2:
@@ -120,31 +120,31 @@ def refusal(query_id: RequestId, why: str) -> ValuesReplyV2:
     return ValuesReplyV2(id=query_id, commit=0, values=[], error=why)
 
 
-def _found(query: ValuesQueryV1, state: State, most: int) -> Found:
+def _find_values(query: ValuesQueryV1, state: State, max_bytes: int) -> ValuesFound:
     """Raises `TooMuch`: more than `most` octets."""
-    chosen = selected(state.graph, query)
+    selection = select(state.graph, query)
     rows, octets = [], 0
-    for value_id in chosen.ids:
-        row = Row.of(state.graph, value_id)
+    for value_id in selection.ids:
+        row = ValueRow.of(state.graph, value_id)
         octets += row.octets
-        if octets > most:
-            raise TooMuch(
-                f"more than {most:,} octets of values, too many for one answer: ask for fewer "
+        if octets > max_bytes:
+            raise TooManyValues(
+                f"more than {max_bytes:,} octets of values, too many for one answer: ask for fewer "
                 "values at a time, or read the change set's table"
             )
         rows.append(row)
-    return Found(state.commit, state.head.dvu_due, rows, chosen.missing)
+    return ValuesFound(state.commit, state.control.dvu_due, rows, selection.missing)
 
 
-def _read(rows: list[Row]) -> list[ValueSnapshot]:
+def _read(rows: list[ValueRow]) -> list[ValueSnapshot]:
     return [row.read() for row in rows]
 
 
-def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    part: list[Row] = []
+def _parts(rows: Iterable[ValueRow]) -> Iterator[list[ValueRow]]:
+    part: list[ValueRow] = []
     size = 0
     for row in rows:
-        if part and size + row.octets > PART:
+        if part and size + row.octets > PART_BYTES:
             yield part
             part, size = [], 0
         part.append(row)

@@ -13,7 +13,7 @@ from collections.abc import (
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Never, TypeVar
 
-from rebaser_server.errors import BackgroundEnded, Interrupted, LeaseLost, Overtaken, WorkEnded
+from rebaser_server.errors import BackgroundEnded, Fenced, Interrupted, LeaseLost, RunEnded
 
 T = TypeVar("T")
 
@@ -79,13 +79,13 @@ async def for_each_concurrently(
 
 
 def _is_fencing(error: BaseException) -> bool:
-    return isinstance(error, LeaseLost | Overtaken)
+    return isinstance(error, LeaseLost | Fenced)
 
 
 class Interrupt:
     """An event that other tasks wait for, and that interrupts bodies."""
 
-    def __init__(self, error: type[WorkEnded]) -> None:
+    def __init__(self, error: type[RunEnded]) -> None:
         """`error` is what `interrupts` raises."""
         self._error = error
         self._event = asyncio.Event()
@@ -126,7 +126,7 @@ class _InterruptScope:
     __slots__ = ("_cancelled", "_ended", "_error", "_event", "_scopes", "_task")
 
     def __init__(
-        self, error: type[WorkEnded], event: asyncio.Event, scopes: "set[_InterruptScope]"
+        self, error: type[RunEnded], event: asyncio.Event, scopes: "set[_InterruptScope]"
     ) -> None:
         self._error, self._event, self._scopes = error, event, scopes
         self._ended = False

@@ -22,33 +22,33 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.streams import StreamOptions
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server.cluster.capacity_check import Capacity
-from rebaser_server.cluster.deleted_data_job import Forgetting
-from rebaser_server.cluster.dvu_cancellation import cancellations
-from rebaser_server.cluster.garbage_job import Collecting
-from rebaser_server.cluster.membership import Members
-from rebaser_server.cluster.monitor import Inspection
-from rebaser_server.cluster.pauses import Pauses
-from rebaser_server.cluster.provisioning import Assets, report
+from rebaser_server.cluster.capacity_check import CapacityCheck
+from rebaser_server.cluster.deleted_data_job import DeletedDataJob
+from rebaser_server.cluster.dvu_cancellation import serve_cancellations
+from rebaser_server.cluster.garbage_job import GarbageJob
+from rebaser_server.cluster.membership import Membership
+from rebaser_server.cluster.monitor import Monitor
+from rebaser_server.cluster.pauses import PauseMonitor
+from rebaser_server.cluster.provisioning import Provisioner, report
 from rebaser_server.cluster.reconciler import Reconciler
-from rebaser_server.cluster.slot_pool import Fairness, Slots
-from rebaser_server.cluster.stray_requests import Strays
+from rebaser_server.cluster.slot_pool import Fairness, SlotPool
+from rebaser_server.cluster.stray_requests import StrayRequests
 from rebaser_server.cluster.takeover import Takeover
-from rebaser_server.cluster.task_lease import Lease
-from rebaser_server.cluster.task_runner import Crew
-from rebaser_server.commit_log.batch_store import Batches
+from rebaser_server.cluster.task_lease import LeaseSettings
+from rebaser_server.cluster.task_runner import TaskRunner
+from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.retention import Retention
-from rebaser_server.commit_log.table_maintenance import Upkeep
+from rebaser_server.commit_log.table_maintenance import TableMaintenance
 from rebaser_server.compute.runs.executor import Executor
 from rebaser_server.compute.units.work_unit import CallLimits
-from rebaser_server.errors import Interrupted, StopOverdue
+from rebaser_server.errors import GraceExceeded, Interrupted
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.ops.serve import ops_endpoint
-from rebaser_server.processor.context import Rules, Workshop
-from rebaser_server.processor.notifier import Announcer
-from rebaser_server.processor.outcome_lookup import Outcomes
-from rebaser_server.queries.bounds import Bounds
-from rebaser_server.queries.query_service import Answering
+from rebaser_server.processor.context import ProcessorSettings, Services
+from rebaser_server.processor.notifier import Notifier
+from rebaser_server.processor.outcome_lookup import OutcomeLookup
+from rebaser_server.queries.bounds import QueryBounds
+from rebaser_server.queries.query_service import QueryService
 from rebaser_server.runtime.concurrency import Shutdown, background
 from rebaser_server.runtime.periodic import survived
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
@@ -86,53 +86,57 @@ async def serve(
         assets = assets_of(open_jetstream(nc, settings.nats), settings)
         try:
             async with shutdown.interrupts():
-                report(await assets.ready())
+                report(await assets.ensure_when_up())
         except Interrupted:
             log.info("stopped")
             return
         shop = _build_services(nc, assets, settings, executor, slots)
         period = settings.reconcile_interval.total_seconds()
-        pauses = Pauses(shop.js, shop.subjects)
+        pauses = PauseMonitor(shop.js, shop.subjects)
         with survived("pauses"):  # seen late is fine
-            await pauses.look()
-        shop.announcer.board.pauses = pauses.plain
-        reconciler = Reconciler(shop.js, shop.subjects, period, pauses.holds)
-        inspection = Inspection(assets, settings.alert_after, period, pauses.holds)
-        lease = Lease(settings.ack_wait.total_seconds(), settings.progress_interval.total_seconds())
+            await pauses.refresh()
+        shop.notifier.stats.pauses = pauses.to_json
+        reconciler = Reconciler(shop.js, shop.subjects, period, pauses.is_paused)
+        inspection = Monitor(assets, settings.alert_after, period, pauses.is_paused)
+        lease = LeaseSettings(
+            settings.ack_wait.total_seconds(), settings.progress_interval.total_seconds()
+        )
         log.info("ready", concurrency=settings.concurrency)
-        members = Members(nc, shop.subjects, shop.instance, lambda: work.busy)
-        takeover = Takeover(shop.js, shop.subjects, members, shop.announcer.board.held.__contains__)
-        forgetting = Forgetting(
+        members = Membership(nc, shop.subjects, shop.instance, lambda: work.busy)
+        takeover = Takeover(shop.js, shop.subjects, members, shop.notifier.stats.held.__contains__)
+        forgetting = DeletedDataJob(
             shop.js,
             shop.subjects,
             SharedFiles(settings.store.root, settings.store.options),
             members,
             keep=settings.change_sets.deleted_retention.total_seconds(),
         )
-        work = Slots(
+        work = SlotPool(
             shop.js,
             shop.subjects.tasks_stream,
             settings.concurrency,
             _fairness(settings.fairness),
             members.busy_elsewhere,
-            members.moving,
+            members.in_handover,
         )
         async with (
             ops_endpoint(shop, settings, work, members, shutdown) as page,
             background(pauses.run(period)),
-            cancellations(nc, shop.subjects, pauses),
+            serve_cancellations(nc, shop.subjects, pauses),
             background(reconciler.run()),
-            background(Strays(shop.js, shop.subjects, members).run(period)),
+            background(StrayRequests(shop.js, shop.subjects, members).run(period)),
             background(forgetting.run(FORGET_EVERY * period)),
             background(inspection.run()),
-            background(members.beat()),
+            background(members.heartbeat()),
             background(takeover.run()),
             background(
-                Capacity(shop.js, shop.subjects.tasks_stream, members, settings.concurrency).run()
+                CapacityCheck(
+                    shop.js, shop.subjects.tasks_stream, members, settings.concurrency
+                ).run()
             ),
-            background(shop.upkeep.run()),
-            background(Collecting.of(shop.js, shop.subjects, members, settings.store).run()),
-            _query_service(shop, settings).answered(nc),
+            background(shop.table_maintenance.run()),
+            background(GarbageJob.of(shop.js, shop.subjects, members, settings.store).run()),
+            _query_service(shop, settings).serve(nc),
         ):
             ready(page)
             await _take_tasks(shop, assets, lease, settings, shutdown, work, pauses)
@@ -140,26 +144,26 @@ async def serve(
 
 
 def _build_services(
-    nc: Client, assets: Assets, settings: Settings, executor: Executor, slots: int
-) -> Workshop:
+    nc: Client, assets: Provisioner, settings: Settings, executor: Executor, slots: int
+) -> Services:
     js, subjects = assets.js, assets.subjects
     bucket = ObjectStore(js, subjects.batches_bucket)
     checkpoints = Checkpoints(settings.store.root, settings.store.options)
-    return Workshop(
+    return Services(
         # Started again under the same name, a process is not who owned its change sets before.
         f"{settings.instance_id}/{ULID()}",
         js,
         subjects,
-        Batches(
+        BatchStore(
             bucket,
             BatchFiles(settings.store.root, settings.store.options),
             settings.limits.batch_bytes,
         ),
         checkpoints,
         executor,
-        Announcer(nc, subjects),
-        Upkeep(checkpoints, settings.store.replaced_file_retention.total_seconds()),
-        Rules(
+        Notifier(nc, subjects),
+        TableMaintenance(checkpoints, settings.store.replaced_file_retention.total_seconds()),
+        ProcessorSettings(
             quiet_period=settings.quiet_period.total_seconds(),
             confirm_every=settings.ack_wait.total_seconds() / 2,
             attempts=settings.max_attempts,
@@ -167,24 +171,24 @@ def _build_services(
             retention=Retention.of(settings.history),
             dvu_deadline=settings.dvu_deadline,
             dvu_attempts=settings.dvu_max_attempts,
-            slots=slots,
-            limits=BatchLimits(**settings.limits.model_dump()),
+            parallelism=slots,
+            batch_limits=BatchLimits(**settings.limits.model_dump()),
             call_limits=call_limits(settings),
-            blob_bytes=settings.dvu_work_unit_bytes,
+            unit_bytes=settings.dvu_work_unit_bytes,
         ),
     )
 
 
-def _query_service(shop: Workshop, settings: Settings) -> Answering:
-    outcomes = Outcomes(shop.js, shop.subjects, shop.checkpoints)
+def _query_service(shop: Services, settings: Settings) -> QueryService:
+    outcomes = OutcomeLookup(shop.js, shop.subjects, shop.checkpoints)
     queries = settings.queries
-    bounds = Bounds(
+    bounds = QueryBounds(
         queries.max_waiting,
         queries.max_waiting_bytes,
         queries.max_reply_bytes,
         queries.cache_bytes,
     )
-    return Answering(shop.subjects, shop.archive, outcomes, bounds)
+    return QueryService(shop.subjects, shop.loader, outcomes, bounds)
 
 
 def call_limits(settings: Settings) -> CallLimits:
@@ -201,7 +205,7 @@ def _fairness(settings: FairnessSettings) -> Fairness:
     return Fairness(settings.share, weights, settings.max_hold.total_seconds())
 
 
-def assets_of(js: JetStream, settings: Settings) -> Assets:
+def assets_of(js: JetStream, settings: Settings) -> Provisioner:
     queue = settings.queue
     options = StreamOptions(
         settings.nats.replicas,
@@ -210,53 +214,53 @@ def assets_of(js: JetStream, settings: Settings) -> Assets:
         queue.requests_bytes,
         settings.nats.batches_rollup,
     )
-    return Assets(js, Subjects(settings.nats.prefix), options, settings.ack_wait)
+    return Provisioner(js, Subjects(settings.nats.prefix), options, settings.ack_wait)
 
 
 async def prepare(js: JetStream, settings: Settings) -> list[Drift]:
     """Create streams, consumer and bucket that are missing; how those that are there differ."""
-    return await assets_of(js, settings).make()
+    return await assets_of(js, settings).ensure()
 
 
 async def _take_tasks(
-    shop: Workshop,
-    assets: Assets,
-    lease: Lease,
+    shop: Services,
+    assets: Provisioner,
+    lease: LeaseSettings,
     settings: Settings,
     shutdown: Shutdown,
-    slots: Slots,
-    pauses: Pauses,
+    slots: SlotPool,
+    pauses: PauseMonitor,
 ) -> None:
     """Work on up to `settings.concurrency` change sets; return once each is settled."""
     stream = shop.subjects.tasks_stream
-    crew = Crew(shop, lease, shutdown, slots, pauses)
+    crew = TaskRunner(shop, lease, shutdown, slots, pauses)
     grace = settings.shutdown_grace.total_seconds()
     async with (
         PullConsumer(shop.js, stream, TASKS_CONSUMER) as tasks,
         background(_enforce_grace(shutdown, grace)),
-        background(slots.make_room()),
+        background(slots.preempt()),
         asyncio.TaskGroup() as group,
     ):
         with suppress(Interrupted):
             while True:
                 task = await _next_task(tasks, assets, slots, shutdown)
-                group.create_task(crew.begin(task))
+                group.create_task(crew.dispatch(task))
         log.info("stopping", change_sets=slots.busy)
         await tasks.close()
 
 
 async def _next_task(
-    tasks: PullConsumer, assets: Assets, slots: Slots, shutdown: Shutdown
+    tasks: PullConsumer, assets: Provisioner, slots: SlotPool, shutdown: Shutdown
 ) -> Delivery:
     task = None
     try:
         async with shutdown.interrupts():
             while task is None:
-                await slots.one_free()
+                await slots.wait_until_free()
                 try:
                     task = await tasks.take(slots.free)
                 except ConsumerGone as error:
-                    await assets.make_tasks_again(error)
+                    await assets.recreate_tasks(error)
     except Interrupted:
         if task is not None:  # both came at once
             await task.nak()
@@ -267,4 +271,4 @@ async def _next_task(
 async def _enforce_grace(shutdown: Shutdown, grace: float) -> Never:
     await shutdown.wait()
     await asyncio.sleep(grace)
-    raise StopOverdue(f"not finished {grace:g} s after a stop was asked for")
+    raise GraceExceeded(f"not finished {grace:g} s after a stop was asked for")

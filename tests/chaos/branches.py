@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from rebaser_core.ids import RequestId
-from rebaser_server.processor.change_set_commands import at_head
+from rebaser_server.processor.change_set_commands import head_request_id
 from tests.chaos.evaluator import ChangeSetModel
 
 FINAL = ("applied", "abandoned", "deleted")
@@ -53,7 +53,7 @@ class Families:
         self.sent = sent
         self._models: dict[tuple[str, int | None], ChangeSetModel] = {}
         """Each once: a difference needs head as it was, and head all differences before."""
-        self.differences: dict[str, tuple[str, Line]] = {}
+        self.at_head: dict[str, tuple[str, Line]] = {}
         """Id of a request that takes a difference to head → whose, and the line that says so."""
         for change_set, log in logs.items():
             for before, line in pairwise([None, *log]):
@@ -61,7 +61,7 @@ class Families:
                     before is None or standing(before.head) != "applying"
                 ):
                     request = RequestId.from_str(line.head["closing"]["request"])
-                    self.differences[str(at_head(request))] = change_set, line
+                    self.at_head[str(head_request_id(request))] = change_set, line
 
     def branch(self, change_set: str) -> dict[str, Any] | None:
         """What its head says of it as a branch."""
@@ -100,8 +100,8 @@ class Families:
             handled = line.handled
             if handled is None or handled["outcome"] != "applied":
                 continue
-            if handled["id"] in self.differences:
-                other, closing = self.differences[handled["id"]]
+            if handled["id"] in self.at_head:
+                other, closing = self.at_head[handled["id"]]
                 cursor = min(closing.head["branch"]["cursor"], line.sequence - 1)
                 model.take(self.model(change_set, cursor), self.model(other, closing.sequence))
             elif handled["id"] in self.sent:
@@ -150,7 +150,7 @@ def _taken_twice(families: Families, log: list[Any]) -> Iterator[str]:
         line.handled["id"]
         for line in log
         if line.handled
-        and line.handled["id"] in families.differences
+        and line.handled["id"] in families.at_head
         and line.handled["outcome"] == "applied"
     ]
     for request in sorted({request for request in taken if taken.count(request) > 1}):
@@ -184,7 +184,7 @@ def _not_reached(families: Families, change_set: str) -> Iterator[str]:
     for line in families.logs.get(families.head_of(change_set), ()):
         handled = line.handled
         if handled and handled["outcome"] == "applied" and line.sequence > cursor:
-            known = handled["id"] in families.differences
+            known = handled["id"] in families.at_head
             if known or families.sent.get(handled["id"], {}).get("batch"):
                 yield f"head's line {line.sequence} never came to it, only those up to {cursor}"
                 return
@@ -199,9 +199,9 @@ def _wrong_end(families: Families, change_set: str) -> Iterator[str]:
     }
     if closing and closing["standing"] == "applying":
         yield "it never came to head"
-    mine = [request for request, (who, _) in families.differences.items() if who == change_set]
+    mine = [request for request, (who, _) in families.at_head.items() if who == change_set]
     said = [
-        (str(at_head(RequestId.from_str(line.head["closing"]["request"]))), line)
+        (str(head_request_id(RequestId.from_str(line.head["closing"]["request"]))), line)
         for line in families.logs[change_set]
         if standing(line.head) == "applied"
     ]

@@ -207,8 +207,8 @@ class _Round:
         if left["requests"] or left["due"]:
             return
         for change_set in change_sets:
-            state = (await self.deployment.archive(change_set).restored()).state
-            if state.head.closing is not None:
+            state = (await self.deployment.archive(change_set).load()).state
+            if state.control.closing is not None:
                 continue
             graph = state.graph
             found = {v.id: [v.status.value, v.value] for v in graph.values.values()}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.ids import RequestId
-from rebaser_server.processor.change_set_commands import at_head
+from rebaser_server.processor.change_set_commands import head_request_id
 from tests.chaos.checker import judge
 from tests.chaos.history import History, Kind
 
@@ -15,7 +15,7 @@ W, HEAD, BRANCH = (
     "01KDVDNV4W3E21VQ7V3CKYJBKC",
 )
 ONE, TWO, APPLY, EDIT, LATE = (f"01KDVDNA00000000000000000{n}" for n in range(5))
-AT_HEAD = str(at_head(RequestId.from_str(APPLY)))
+AT_HEAD = str(head_request_id(RequestId.from_str(APPLY)))
 VALUE = "01KDVDNA00VVVVVVVVVVVVVVVV"
 
 

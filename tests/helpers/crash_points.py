@@ -13,7 +13,7 @@ from typing import Any
 from rebaser_core.commits import CommitV1
 from rebaser_server.commands import cli
 from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.processor.dvu.committer import Settling
+from rebaser_server.processor.dvu.committer import DvuCommitter
 
 BEFORE_COMMIT, AFTER_COMMIT, BEFORE_RESULT = STEPS = (
     "before its commit",
@@ -42,7 +42,7 @@ def arm(step: str) -> None:
 
     CommitLog.append = deadly  # type: ignore[method-assign]
     if step == BEFORE_RESULT:
-        Settling.settle = _die  # type: ignore[method-assign, assignment]
+        DvuCommitter.commit = _die  # type: ignore[method-assign, assignment]
 
 
 def _die(*_: object) -> None:

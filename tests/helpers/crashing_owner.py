@@ -11,10 +11,10 @@ from deltalake import DeltaTable
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from rebaser_server.commit_log.batch_store import Batches
+from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.retention import Retention
-from rebaser_server.queries.cached_state import archive_of
+from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store import checkpoints, compaction
 from rebaser_server.store.checkpoints import Checkpoints
@@ -27,7 +27,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "checkpoint": (Checkpoints, "save"),
     "the checkpoint's write": (checkpoints, "write_deltalake"),
     "purge": (CommitLog, "purge"),
-    "deleting a batch": (Batches, "forget"),
+    "deleting a batch": (BatchStore, "delete_with_results"),
     "compaction": (compaction, "compact"),
     "dropping rows": (compaction, "write_deltalake"),
     "deleting files": (DeltaTable, "vacuum"),
@@ -38,7 +38,7 @@ VALUE = ulid(1)
 LARGE = 501
 ROUNDS = 3
 """Before it dies; so many that the past begins behind the first checkpoint."""
-KEPT = Retention(seconds=0, lines=4, batches=10**6)
+KEPT = Retention(seconds=0, entries=4, batches=10**6)
 
 
 def die(*_: Any, **__: Any) -> None:
@@ -75,14 +75,18 @@ async def one_round(owner: Owner, number: int) -> None:
     await owner.checkpoint()
     archive = owner.archive
     await asyncio.to_thread(
-        compaction.compact, archive.checkpoints, archive.change_set, owner.own.kept[0].commit, 7200
+        compaction.compact,
+        archive.checkpoints,
+        archive.change_set,
+        owner.own.checkpoints[0].commit,
+        7200,
     )
 
 
 async def main(url: str, root: str, change_set: ChangeSet, step: str, when: str) -> None:
     settings = Settings.model_validate({"nats": {"url": url}, "store": {"root": root}})
     async with connected(ConnectOptions(servers=(url,))) as nc:
-        owner = await Owner.over(archive_of(JetStream(nc), settings, change_set), KEPT)
+        owner = await Owner.over(open_state_loader(JetStream(nc), settings, change_set), KEPT)
         for number in range(100):
             if number == ROUNDS:
                 arm(step, after=when != "before")

@@ -23,11 +23,11 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_server.commit_log.state_loader import Archive
-from rebaser_server.processor.outcome_lookup import Outcomes
-from rebaser_server.queries.bounds import Bounds
-from rebaser_server.queries.cached_state import archive_of
-from rebaser_server.queries.query_service import DEFAULT, Answering
+from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.processor.outcome_lookup import OutcomeLookup
+from rebaser_server.queries.bounds import QueryBounds
+from rebaser_server.queries.cached_state import open_state_loader
+from rebaser_server.queries.query_service import DEFAULT, QueryService
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store.checkpoints import Checkpoints
@@ -152,18 +152,18 @@ class Deployment:
         await daemon.ready()
         return daemon
 
-    def answering(self, bounds: Bounds = DEFAULT) -> Answering:
+    def answering(self, bounds: QueryBounds = DEFAULT) -> QueryService:
         """Answers questions in this process, as a daemon does."""
         checkpoints = Checkpoints(self.settings.store.root, self.settings.store.options)
-        outcomes = Outcomes(self.js, self.subjects, checkpoints)
-        return Answering(self.subjects, self.archive, outcomes, bounds)
+        outcomes = OutcomeLookup(self.js, self.subjects, checkpoints)
+        return QueryService(self.subjects, self.archive, outcomes, bounds)
 
-    def archive(self, change_set: ChangeSet) -> Archive:
-        return archive_of(self.js, self.settings, change_set)
+    def archive(self, change_set: ChangeSet) -> StateLoader:
+        return open_state_loader(self.js, self.settings, change_set)
 
     async def graph(self, change_set: ChangeSet) -> Graph:
         """The change set as store and log say it is."""
-        return (await self.archive(change_set).restored()).state.graph
+        return (await self.archive(change_set).load()).state.graph
 
     async def at_rest(self, within: float = 60) -> None:
         """Return once no request, no task and no consumer of a change set is left (S6)."""
@@ -217,7 +217,7 @@ class Recorder:
         """Instances that took the change set, one for each time."""
         epochs: dict[int, str] = {}
         for line in self.lines[change_set]:  # the last of an epoch may release it
-            epochs.setdefault(line.head.epoch, line.head.owner)
+            epochs.setdefault(line.control.epoch, line.control.owner)
         return [owner.partition("/")[0] for owner in epochs.values()]
 
 

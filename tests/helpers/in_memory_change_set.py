@@ -42,14 +42,14 @@ class ChangeSet:
         return self.state.graph
 
     def request(self, updates: list[AnyUpdate]) -> RebaseResult:
-        sequence = self.state.head.last_sequence + 1
+        sequence = self.state.control.last_sequence + 1
         done = rebase(self.graph, sequence, updates)
         self._commit(done, sequence, **({"dirty_sequence": sequence} if done.dirty else {}))
         return done
 
     def start_update(self) -> None:
         """Claim, plan and evaluate (D2); the claim of an update still under way is overwritten."""
-        claim = DvuClaim(id=RequestId(), covers=self.state.head.dirty_sequence)
+        claim = DvuClaim(id=RequestId(), covers=self.state.control.dirty_sequence)
         self._write(claim=claim)
         blobs = plan(self.graph, slots=2, small=0).units
         outcomes = [decode_result(evaluate(blob)) for blob in blobs]
@@ -60,8 +60,8 @@ class ChangeSet:
         if self.result is None:
             return None
         (claim, updates), self.result = self.result, None
-        sequence = self.state.head.last_sequence + 1
-        if self.state.head.claim != claim:
+        sequence = self.state.control.last_sequence + 1
+        if self.state.control.claim != claim:
             self._write(last_sequence=sequence)
             return None
         done = rebase(self.graph, sequence, updates, claim.covers)
@@ -71,7 +71,7 @@ class ChangeSet:
     def checkpoint(self) -> None:
         """Store what changed since the last one."""
         whole = self._table is None
-        rows = take_changes(self.graph, self.state.commit, self.state.small(), whole=whole).rows
+        rows = take_changes(self.graph, self.state.commit, self.state.metadata(), whole=whole).rows
         self._table = rows if whole else pa.concat_tables([rows, self._table])
         self._lines.clear()
 
@@ -82,7 +82,7 @@ class ChangeSet:
             self.state = State()
         else:
             commit, small = checkpoint_record(self._table)
-            self.state = State.restored(graph_from_table(self._table), commit, small)
+            self.state = State.from_checkpoint(graph_from_table(self._table), commit, small)
         for line in self._lines:
             handled = line.handled
             if handled is not None and isinstance(handled.updates, Inline):
@@ -92,7 +92,7 @@ class ChangeSet:
             self.state.advance(line, line.previous + 1)
 
     def update_until_right(self) -> None:
-        while self.state.head.dvu_due:
+        while self.state.control.dvu_due:
             self.start_update()
             self.finish_update()
 
@@ -110,8 +110,8 @@ class ChangeSet:
         self._write(handled, last_sequence=sequence, **changes)
 
     def _write(self, handled: SettledRequest | None = None, **changes: Any) -> None:
-        head: ControlState = self.state.head.model_copy(update=changes)
-        line = CommitV1(id=RequestId(), previous=self.state.commit, head=head, handled=handled)
+        head: ControlState = self.state.control.model_copy(update=changes)
+        line = CommitV1(id=RequestId(), previous=self.state.commit, control=head, handled=handled)
         self.state.advance(line, self.state.commit + 1)
         self._lines.append(line)
 

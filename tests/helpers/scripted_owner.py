@@ -9,15 +9,15 @@ from rebaser_core.commits import RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.updates import AnyUpdate, UpdateList
 from rebaser_server.commit_log.retention import Retention
-from rebaser_server.commit_log.state_loader import Archive
-from rebaser_server.commit_log.table_maintenance import Upkeep
-from rebaser_server.processor.checkpointer import Checkpointing
+from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.commit_log.table_maintenance import TableMaintenance
+from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.values.rebase.rebase import rebase
 from tests.helpers.deployment import Deployment
 
-EVERYTHING = Retention(seconds=1e9, lines=10**9, batches=10**9)
-NOTHING = Retention(seconds=0, lines=0, batches=0)
+EVERYTHING = Retention(seconds=1e9, entries=10**9, batches=10**9)
+NOTHING = Retention(seconds=0, entries=0, batches=0)
 
 _UPDATES: TypeAdapter[list[AnyUpdate]] = TypeAdapter(UpdateList)
 
@@ -27,19 +27,19 @@ class Owner:
 
     def __init__(self, own: Ownership, retention: Retention) -> None:
         self.own = own
-        self.archive = own.archive
-        self.upkeep = Upkeep(own.archive.checkpoints, 0)
-        self.checkpointing = Checkpointing(own, 10**9, retention, self.upkeep)
+        self.archive = own.loader
+        self.table_maintenance = TableMaintenance(own.loader.checkpoints, 0)
+        self.checkpointing = Checkpointer(own, 10**9, retention, self.table_maintenance)
 
     @classmethod
     async def of(
         cls, deployment: Deployment, change_set: ChangeSet, retention: Retention = EVERYTHING
     ) -> "Owner":
-        return cls(await Ownership.take(deployment.archive(change_set), "owner"), retention)
+        return cls(await Ownership.acquire(deployment.archive(change_set), "owner"), retention)
 
     @classmethod
-    async def over(cls, archive: Archive, retention: Retention = EVERYTHING) -> "Owner":
-        return cls(await Ownership.take(archive, "owner"), retention)
+    async def over(cls, archive: StateLoader, retention: Retention = EVERYTHING) -> "Owner":
+        return cls(await Ownership.acquire(archive, "owner"), retention)
 
     async def commit(self, updates: Sequence[Any]) -> int:
         """Have a batch committed; its line."""
@@ -48,14 +48,14 @@ class Owner:
     async def prepared(self, updates: Sequence[AnyUpdate]) -> Callable[[], Awaitable[int]]:
         """Apply a batch to the state, which then waits for its commit; what commits it."""
         state = self.own.state
-        sequence = state.head.last_sequence + 1
+        sequence = state.control.last_sequence + 1
         done = rebase(state.graph, sequence, updates)
         request = RequestId()
         handled = SettledRequest(
             id=request,
             sequence=sequence,
             outcome=RequestOutcome.APPLIED,
-            updates=await self.archive.batches.place(request, done.updates),
+            updates=await self.archive.batches.put(request, done.updates),
             corrections=tuple(done.corrections),
         )
         dirty = {"dirty_sequence": sequence} if done.dirty else {}
@@ -63,5 +63,5 @@ class Owner:
 
     async def checkpoint(self) -> int:
         """Write one, and purge as the retention has it; its commit."""
-        await self.checkpointing.now()
-        return self.own.checkpointed
+        await self.checkpointing.write()
+        return self.own.checkpoint_commit

@@ -14,7 +14,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ConnectOptions, connected
 from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.store.checkpoints import APP_ID
 from tests.helpers import stream_backup
 from tests.helpers.batches import Sum, set_to
@@ -87,7 +87,7 @@ async def saved(deployment: Deployment, change_set: ChangeSet) -> None:
     await eventually(lambda: checkpoints.metadata(change_set) is not None, within=30)
 
 
-async def newer_than(archive: Archive, commit: int) -> None:
+async def newer_than(archive: StateLoader, commit: int) -> None:
     """Return once there is a checkpoint of a later commit."""
 
     def is_newer() -> bool:

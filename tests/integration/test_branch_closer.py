@@ -33,9 +33,9 @@ async def test_head_that_comes_with_the_end_of_a_branch_has_nothing_computed_the
 async def heads_of(deployment: Deployment, change_set: ChangeSet) -> list:
     log = deployment.archive(change_set).log
     until, _ = await log.last()
-    first = await log.first()
+    first = await log.oldest()
     assert first is not None
-    return [line.head async for _, line in log.lines(first.previous, until)]
+    return [line.control async for _, line in log.entries(first.previous, until)]
 
 
 async def test_a_fork_of_a_closed_branch_has_computed_what_that_had_not(

@@ -3,8 +3,8 @@
 import pytest
 
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.cluster.capacity_check import Capacity
-from rebaser_server.cluster.membership import Members
+from rebaser_server.cluster.capacity_check import CapacityCheck
+from rebaser_server.cluster.membership import Membership
 from tests.helpers.deployment import Deployment
 
 
@@ -16,6 +16,6 @@ async def test_slots_that_no_task_can_reach_are_counted(
     config = (await js.consumer_info(stream, TASKS_CONSUMER))["config"]
     await js.delete_consumer(stream, TASKS_CONSUMER)
     await js.create_consumer(stream, config | {"max_ack_pending": most})
-    alone = Members(deployment.nc, deployment.subjects, "only")
+    alone = Membership(deployment.nc, deployment.subjects, "only")
 
-    assert await Capacity(js, stream, alone, slots=100).look() == missing
+    assert await CapacityCheck(js, stream, alone, slots=100).check() == missing

@@ -11,13 +11,13 @@ from rebaser_client.errors import NoSuchChangeSet, QuotaExceeded, RequestRefused
 from rebaser_client.registry import Registry
 from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import ChangeSet, ChangeSetId
-from rebaser_server.commit_log.table_maintenance import Upkeep
-from rebaser_server.errors import HistoryBroken
-from rebaser_server.processor.branches.branch_runner import Branching
-from rebaser_server.processor.checkpointer import Checkpointing
+from rebaser_server.commit_log.table_maintenance import TableMaintenance
+from rebaser_server.errors import HistoryInconsistent
+from rebaser_server.processor.branches.branch_runner import BranchRunner
+from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.ownership import Ownership
-from rebaser_server.processor.pending_work import first_head
-from rebaser_server.queries.diff import compare
+from rebaser_server.processor.pending_work import initial_control
+from rebaser_server.queries.diff import diff
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Deployment, deployed, new_change_sets
 from tests.helpers.eventually import eventually
@@ -79,8 +79,8 @@ async def test_heads_changes_reach_a_branch_although_heads_log_was_purged(
         await asyncio.sleep(0.05)
     await deployment.at_rest()
     log = deployment.archive(team.head).log
-    cursor = (await deployment.archive(branch).restored()).state.head.branch.cursor
-    first = await log.first()
+    cursor = (await deployment.archive(branch).load()).state.control.branch.cursor
+    first = await log.oldest()
     assert first is not None
     assert first.previous > cursor, "the premise: the log was purged behind the cursor"
 
@@ -215,9 +215,9 @@ async def test_a_branch_can_begin_at_an_earlier_commit(team: Team) -> None:
     branch = await team.fork(commit=status.success.commit)
     await team.workspaces.refresh(*branch)
 
-    restored = await team.deployment.archive(branch).restored(at=None)
+    restored = await team.deployment.archive(branch).load(at=None)
 
-    assert restored.state.head.branch.base.commit == status.success.commit
+    assert restored.state.control.branch.base.commit == status.success.commit
     await team.becomes(branch, team.sum.one, 20)  # and then it catches up
 
 
@@ -343,14 +343,14 @@ async def test_the_difference_shows_both_sides_where_both_changed(team: Team) ->
     await team.becomes(team.head, team.sum.total, 9)
     await team.deployment.at_rest()
 
-    found = await compare(team.deployment.archive(branch), computed=True)
+    found = await diff(team.deployment.archive(branch), computed=True)
 
     [change] = found.changes
     assert (change.base, change.head, change.branch, change.both) == (1, 7, 40, True)
     assert [(c.head, c.branch) for c in found.computed] == [(9, 42)]
     record = await team.workspaces.apply(*branch, reviewed=found.digest)
     assert record.standing == "applied"
-    assert (await compare(team.deployment.archive(branch))).updates == []
+    assert (await diff(team.deployment.archive(branch))).updates == []
 
 
 async def test_with_a_single_slot_a_branch_gives_way_to_the_head_it_waits_for(
@@ -377,17 +377,17 @@ async def test_a_branch_that_lost_its_base_and_its_checkpoint_is_not_taken_for_e
     await deployment.at_rest()
     daemon.kill()
     archive, registry = deployment.archive(branch), Registry(deployment.js, deployment.subjects)
-    own = await Ownership.take(archive, "mortal", lambda: first_head(registry, branch))
-    checkpointing = Checkpointing(own, 10**9, NOTHING, Upkeep(archive.checkpoints, 0))
-    await Branching(deployment.js, deployment.subjects, own, None, checkpointing, 60).begin()
+    own = await Ownership.acquire(archive, "mortal", lambda: initial_control(registry, branch))
+    checkpointing = Checkpointer(own, 10**9, NOTHING, TableMaintenance(archive.checkpoints, 0))
+    await BranchRunner(deployment.js, deployment.subjects, own, None, checkpointing, 60).start()
     await asyncio.to_thread(shutil.rmtree, archive.checkpoints.uri(branch))
     head = deployment.archive(team.head).log
     last, _ = await head.last()
 
     await head.purge(last)
 
-    with pytest.raises(HistoryBroken, match="lost its base"):
-        await archive.restored()
+    with pytest.raises(HistoryInconsistent, match="lost its base"):
+        await archive.load()
 
 
 async def test_a_branch_that_head_refuses_stays_open_with_the_reason(

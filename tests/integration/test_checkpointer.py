@@ -44,11 +44,11 @@ async def test_commits_go_on_while_a_checkpoint_is_written(
     assert not checkpoint.done()
     may_end.set()
     assert await checkpoint < meanwhile
-    restored = await owner.archive.restored()
-    assert restored.lines == 1
+    restored = await owner.archive.load()
+    assert restored.entries == 1
     assert contents(restored.state.graph) == contents(owner.own.state.graph)
     assert await owner.checkpoint() == meanwhile
-    assert (await owner.archive.restored()).lines == 0
+    assert (await owner.archive.load()).entries == 0
 
 
 async def test_the_next_checkpoint_holds_the_changes_of_a_failed_one(
@@ -75,20 +75,20 @@ async def test_the_next_checkpoint_holds_the_changes_of_a_failed_one(
     commits.append(await owner.commit([set_to(value, 3)]))
     await owner.checkpoint()
 
-    graph = (await owner.archive.restored()).state.graph
+    graph = (await owner.archive.load()).state.graph
     assert contents(graph) == contents(owner.own.state.graph)
     seen = [
-        (await owner.archive.restored(commit)).state.graph.values[value].value for commit in commits
+        (await owner.archive.load(commit)).state.graph.values[value].value for commit in commits
     ]
     assert seen == [0, 1, 1, 3]
-    assert [kept.lines for kept in owner.own.kept] == [2, 3]
+    assert [kept.entries for kept in owner.own.checkpoints] == [2, 3]
 
 
 async def test_a_log_stays_as_short_as_it_may_be_however_long_the_change_set_lives(
     deployment: Deployment,
 ) -> None:
     [change_set], value = new_change_sets(1), new_id()
-    owner = await Owner.of(deployment, change_set, Retention(1e9, lines=10, batches=10**9))
+    owner = await Owner.of(deployment, change_set, Retention(1e9, entries=10, batches=10**9))
     longest = 0
     for number in range(60):
         await owner.commit([put(value, number)])
@@ -99,27 +99,27 @@ async def test_a_log_stays_as_short_as_it_may_be_however_long_the_change_set_liv
         longest = max(longest, lines)
 
     assert longest <= 10 + 4 + 4
-    assert len(owner.own.kept) <= 4
+    assert len(owner.own.checkpoints) <= 4
     successor = await Owner.over(owner.archive)
-    assert successor.own.kept[-len(owner.own.kept) :] == owner.own.kept
+    assert successor.own.checkpoints[-len(owner.own.checkpoints) :] == owner.own.checkpoints
 
 
 async def test_few_large_batches_are_reason_for_a_checkpoint_as_are_many_small_ones(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a change set filled by a few requests takes as long to load as it took to fill."""
-    monkeypatch.setattr(checkpointer, "MANY", 100)
+    monkeypatch.setattr(checkpointer, "MIN_CHANGED_VALUES", 100)
     [change_set] = new_change_sets(1)
     owner = await Owner.of(deployment, change_set)
     async with background(owner.checkpointing.run()):
         await owner.commit([put(new_id(), 0) for _ in range(99)])
-        owner.checkpointing.when_long()
-        assert not owner.own.checkpointed
+        owner.checkpointing.if_due()
+        assert not owner.own.checkpoint_commit
 
         commit = await owner.commit([put(new_id(), 0)])
-        owner.checkpointing.when_long()
+        owner.checkpointing.if_due()
 
-        await eventually(lambda: owner.own.checkpointed == commit)
+        await eventually(lambda: owner.own.checkpoint_commit == commit)
 
 
 async def test_a_daemon_writes_and_tidies_while_requests_come(deployment: Deployment) -> None:
@@ -152,7 +152,7 @@ async def test_a_checkpoint_asked_for_twice_is_not_the_one_before_itself(
     await owner.checkpoint()
     await owner.checkpoint()
 
-    assert await owner.archive.begins() == 0
+    assert await owner.archive.earliest_commit() == 0
     table = Path(owner.archive.checkpoints.uri(change_set))
     await asyncio.to_thread(shutil.rmtree, table)
-    assert contents((await owner.archive.restored()).state.graph) == contents(owner.own.state.graph)
+    assert contents((await owner.archive.load()).state.graph) == contents(owner.own.state.graph)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.commit_log.garbage_collection import Collector
+from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.doctor.history_checks import check_history
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.store.orphan_files import OrphanFiles
@@ -86,7 +86,7 @@ async def test_the_next_owner_finds_every_commit(
     assert await check_history(owner.archive, deep=True) is None
 
     await one_round(owner, 1000)
-    collector = Collector(
+    collector = GarbageCollector(
         deployment.js,
         deployment.subjects,
         OrphanFiles(SharedFiles(deployment.settings.store.root)),
@@ -95,8 +95,8 @@ async def test_the_next_owner_finds_every_commit(
     await collector.remove(await collector.find())
 
     known = contents(owner.own.state.graph)
-    for at in (None, *(checkpoint.commit for checkpoint in owner.own.kept)):
-        restored = await owner.archive.restored(at)
-    assert contents((await owner.archive.restored()).state.graph) == known
-    assert restored.state.commit == owner.own.kept[-1].commit
+    for at in (None, *(checkpoint.commit for checkpoint in owner.own.checkpoints)):
+        restored = await owner.archive.load(at)
+    assert contents((await owner.archive.load()).state.graph) == known
+    assert restored.state.commit == owner.own.checkpoints[-1].commit
     assert (await collector.find()).counts() == {}

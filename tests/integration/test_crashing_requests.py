@@ -14,12 +14,12 @@ from tests.helpers.paths import ROOT
 DEADLY = """
 import os, signal, sys
 from rebaser_server.commit_log import apply_batch
-real = apply_batch.perform
-def perform(state, sequence, batch, *rest):
+real = apply_batch.apply_batch
+def deadly(state, sequence, batch, *rest):
     if "deadly" in repr(batch.updates):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(state, sequence, batch, *rest)
-apply_batch.perform = perform
+apply_batch.apply_batch = deadly
 sys.argv = ["rebaser", "serve"]
 from rebaser_server.__main__ import run
 run()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from rebaser_core.ids import ChangeSet, WorkspaceId
-from rebaser_server.queries.diff import compare
+from rebaser_server.queries.diff import diff
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
 from tests.helpers.paths import ROOT
@@ -19,10 +19,10 @@ async def exposed(deployment: Deployment, change_set: ChangeSet) -> int:
 
     async def right() -> bool:
         nonlocal count
-        state = (await deployment.archive(change_set).restored()).state
+        state = (await deployment.archive(change_set).load()).state
         named = [v for v in state.graph.values.values() if v.func_id is not None]
         count = sum(v.value is True for v in named if (v.name or "").endswith("/exposed"))
-        return not state.head.dvu_due
+        return not state.control.dvu_due
 
     count = 0
     await eventually(right, within=60)
@@ -65,7 +65,7 @@ async def test_the_debian_story(deployment: Deployment) -> None:
     go_on()
     await asyncio.to_thread(until, "press Enter ")
     seen.append((await exposed(deployment, head), await exposed(deployment, branch)))
-    difference = (await compare(deployment.archive(branch))).changes
+    difference = (await diff(deployment.archive(branch))).changes
     go_on()
     await asyncio.to_thread(until, "applied as head's commit [0-9]+")
     seen.append((await exposed(deployment, head), await exposed(deployment, branch)))

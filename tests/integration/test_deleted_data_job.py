@@ -3,8 +3,8 @@
 import pytest
 
 from rebaser_client.errors import NoSuchChangeSet, RequestRefused
-from rebaser_server.cluster.deleted_data_job import Forgetting
-from rebaser_server.cluster.membership import Members
+from rebaser_server.cluster.deleted_data_job import DeletedDataJob
+from rebaser_server.cluster.membership import Membership
 from rebaser_server.files.shared_files import SharedFiles
 from tests.helpers.batches import set_to
 from tests.helpers.deployment import Deployment
@@ -20,7 +20,9 @@ async def forget(deployment: Deployment) -> None:
     """What a Rebaser does once the retention time is over."""
     js, subjects = deployment.js, deployment.subjects
     files = SharedFiles(deployment.settings.store.root)
-    await Forgetting(js, subjects, files, Members(deployment.nc, subjects, "me"), keep=0).forget()
+    await DeletedDataJob(
+        js, subjects, files, Membership(deployment.nc, subjects, "me"), keep=0
+    ).purge()
 
 
 async def test_a_workspace_is_deleted_with_its_branches_and_then_forgotten(

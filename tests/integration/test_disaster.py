@@ -27,7 +27,7 @@ async def asked_and_stopped(deployment: Deployment, *, purged: bool = False) -> 
     await asked.ask(COMMITTED)
     await saved(deployment, asked.change_set)
     async with asyncio.timeout(60):
-        while purged and not await deployment.archive(asked.change_set).begins():
+        while purged and not await deployment.archive(asked.change_set).earliest_commit():
             await asked.ask(1)
     await stop_daemons(deployment)
     await asked.ask(WAITING, wait=False)
@@ -73,7 +73,7 @@ async def test_without_a_store_a_log_that_was_purged_is_refused_and_requests_wai
     shutil.rmtree(tmp_path / "store")
 
     code, [what] = await doctor(deployment, repair=True)
-    assert (code, "HistoryBroken" in what) == (Exit.DAMAGED, True)
+    assert (code, "HistoryInconsistent" in what) == (Exit.DAMAGED, True)
     daemon = await deployment.start()
     await eventually(lambda: bool(daemon.said("history broken")))
     assert await requests(deployment) == waiting == WAITING

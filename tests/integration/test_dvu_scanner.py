@@ -6,7 +6,7 @@ import pytest
 
 from rebaser_core.commits import CommitV1, ControlState
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_server.cluster.dvu_scanner import Unfinished
+from rebaser_server.cluster.dvu_scanner import UnfinishedScanner
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.commit_log.log import CommitLog
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -18,12 +18,12 @@ async def write(deployment: Deployment, change_set: ChangeSet, *heads: ControlSt
     log = CommitLog(deployment.js, deployment.subjects, change_set)
     for head in heads:
         previous, _ = await log.last()
-        await log.append([CommitV1(id=RequestId(), previous=previous, head=head)])
+        await log.append([CommitV1(id=RequestId(), previous=previous, control=head)])
 
 
 async def found(deployment: Deployment, lines: int, looks: int) -> list[set[str]]:
-    unfinished = Unfinished(deployment.js, deployment.subjects.commits_stream)
-    return [await unfinished.look(lines) for _ in range(looks)]
+    unfinished = UnfinishedScanner(deployment.js, deployment.subjects.commits_stream)
+    return [await unfinished.scan(lines) for _ in range(looks)]
 
 
 @pytest.fixture

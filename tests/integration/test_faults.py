@@ -272,7 +272,7 @@ async def test_a_request_at_which_processes_die_is_buried_in_the_end(
     await deployment.client.enqueue_updates(*change_set, values.define())
     died = FailedAttempts(sequence=1, deaths=1)
     line = CommitV1(
-        id=RequestId(), previous=0, head=ControlState(epoch=1, owner="x/y", attempts=died)
+        id=RequestId(), previous=0, control=ControlState(epoch=1, owner="x/y", attempts=died)
     )
     await deployment.archive(change_set).log.append([line])
 

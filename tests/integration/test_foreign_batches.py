@@ -94,7 +94,7 @@ async def test_a_committed_batch_cannot_be_overwritten_by_a_client(
     await deployment.at_rest()
 
     assert (await deployment.graph(change_set)).values[values.total].value == 9
-    past = await deployment.archive(change_set).restored(await first_commit(deployment, change_set))
+    past = await deployment.archive(change_set).load(await first_commit(deployment, change_set))
     assert past.state.graph.values[values.one].value == 3
 
 
@@ -121,7 +121,7 @@ async def test_a_request_cannot_throw_away_what_another_change_sets_line_refers_
     await deployment.at_rest()
 
     assert (await deployment.graph(victim)).values[value].value == 3
-    past = await deployment.archive(victim).restored(await first_commit(deployment, victim))
+    past = await deployment.archive(victim).load(await first_commit(deployment, victim))
     assert past.state.graph.values[value].value == 3
 
 

@@ -14,7 +14,7 @@ from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.updates import PutValue
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.batch_store import MissingBatch
-from rebaser_server.commit_log.garbage_collection import Collector
+from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.files.shared_files import TEMP_DIR, SharedFiles
 from rebaser_server.store.orphan_files import OrphanFiles
 from tests.helpers.batches import new_id, put
@@ -23,9 +23,9 @@ from tests.helpers.eventually import eventually
 from tests.helpers.scripted_owner import NOTHING, Owner
 
 
-def collector(deployment: Deployment, grace: float = 0) -> Collector:
+def collector(deployment: Deployment, grace: float = 0) -> GarbageCollector:
     leftovers = OrphanFiles(SharedFiles(deployment.settings.store.root))
-    return Collector(deployment.js, deployment.subjects, leftovers, grace)
+    return GarbageCollector(deployment.js, deployment.subjects, leftovers, grace)
 
 
 def many() -> list[PutValue]:
@@ -72,7 +72,7 @@ async def test_batches_of_requests_dead_letters_and_commits_stay(
     )
     await deployment.js.delete_message(deployment.subjects.requests_stream, 2)
     lost = await placed(deployment, RequestId())
-    nobodys = await owner.archive.batches.place(RequestId(), many())
+    nobodys = await owner.archive.batches.put(RequestId(), many())
     collecting = collector(deployment)
 
     garbage = await collecting.find()
@@ -86,7 +86,7 @@ async def test_batches_of_requests_dead_letters_and_commits_stay(
         await bucket.get(lost.object)
     with pytest.raises(MissingBatch):
         await owner.archive.batches.fetch(nobodys, RequestId())
-    assert len((await owner.archive.restored(commit)).state.graph.values) == 600
+    assert len((await owner.archive.load(commit)).state.graph.values) == 600
     assert (await collecting.find()).counts() == {}
 
 
@@ -148,7 +148,7 @@ async def test_a_batch_that_is_placed_again_long_after_its_request_was_handled_s
     garbage = await collector(deployment, grace=-(2**31)).find()
 
     assert garbage.files == []
-    assert (await owner.archive.restored(commit)).state.graph.values
+    assert (await owner.archive.load(commit)).state.graph.values
 
 
 async def test_daemons_collect_by_themselves(deployment: Deployment) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.errors import NotRetained
-from rebaser_server.queries.revert import NotToRevert, reversal
+from rebaser_server.queries.revert import NotRevertible, plan_revert
 from tests.helpers.batches import Sum, new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.scripted_owner import NOTHING, Owner
@@ -80,18 +80,18 @@ async def test_an_impossible_revert_or_past_state_is_explained(deployment: Deplo
         done = await ran(deployment, command, change_set, *filter(None, [commit, str(purged)]))
         assert done.returncode == 1
         assert "is not kept any more" in done.stderr
-    with pytest.raises(NotToRevert, match="no commit of this change set"):
-        await reversal(owner.archive, kept - 1 if kept - 1 != purged else kept)
+    with pytest.raises(NotRevertible, match="no commit of this change set"):
+        await plan_revert(owner.archive, kept - 1 if kept - 1 != purged else kept)
 
 
 async def test_an_owners_line_is_nothing_to_take_back(deployment: Deployment) -> None:
     [change_set] = new_change_sets(1)
     owner = await Owner.of(deployment, change_set)
 
-    with pytest.raises(NotToRevert, match="applied no batch"):
-        await reversal(owner.archive, owner.own.state.commit)
+    with pytest.raises(NotRevertible, match="applied no batch"):
+        await plan_revert(owner.archive, owner.own.state.commit)
     with pytest.raises(NotRetained, match="ends at commit"):
-        await reversal(owner.archive, 99)
+        await plan_revert(owner.archive, 99)
 
 
 async def test_a_large_commit_is_taken_back_and_a_later_edit_stays(deployment: Deployment) -> None:
@@ -104,10 +104,10 @@ async def test_a_large_commit_is_taken_back_and_a_later_edit_stays(deployment: D
     await owner.checkpoint()
     await owner.commit([set_to(ids[0], "later")])
 
-    found = await reversal(owner.archive, wrong)
+    found = await plan_revert(owner.archive, wrong)
     await owner.commit([update.to_wire() for update in found.updates])
 
     values = owner.own.state.graph.values
-    assert found.left == [ids[0]]
+    assert found.skipped == [ids[0]]
     assert values[ids[0]].value == "later"
     assert {values[i].value for i in ids[1:]} == {"first"}

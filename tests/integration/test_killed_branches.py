@@ -7,16 +7,16 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import OrderedPushConsumer
 from rebaser_core.outcome_query import OutcomeQueryV1
 from rebaser_core.registry_records import ChangeSetRequest, ChangeSetRequestV2
-from rebaser_server.commit_log.table_maintenance import Upkeep
-from rebaser_server.processor.branches.branch_closer import Closer
-from rebaser_server.processor.branches.branch_runner import Branching
-from rebaser_server.processor.change_set_commands import at_head
-from rebaser_server.processor.checkpointer import Checkpointing
-from rebaser_server.processor.notifier import Announcer
-from rebaser_server.processor.outcome_lookup import Outcomes
+from rebaser_server.commit_log.table_maintenance import TableMaintenance
+from rebaser_server.processor.branches.branch_closer import BranchCloser
+from rebaser_server.processor.branches.branch_runner import BranchRunner
+from rebaser_server.processor.change_set_commands import head_request_id
+from rebaser_server.processor.checkpointer import Checkpointer
+from rebaser_server.processor.notifier import Notifier
+from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.processor.ownership import Ownership
-from rebaser_server.processor.pending_work import first_head
-from rebaser_server.processor.request_handler import Handler
+from rebaser_server.processor.pending_work import initial_control
+from rebaser_server.processor.request_handler import RequestHandler
 from rebaser_server.processor.request_queue import RequestQueue
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Deployment
@@ -33,43 +33,47 @@ class Mortal:
         self.change_set = change_set
         self.own = own
         js, subjects = deployment.js, deployment.subjects
-        outcomes = Outcomes(js, subjects, own.archive.checkpoints)
-        upkeep = Upkeep(own.archive.checkpoints, 0)
-        self.checkpointing = Checkpointing(own, 10**9, NOTHING, upkeep)
-        self.branching = Branching(js, subjects, own, outcomes, self.checkpointing, 60)
-        self.closer = Closer(js, subjects, own, outcomes)
+        outcomes = OutcomeLookup(js, subjects, own.loader.checkpoints)
+        upkeep = TableMaintenance(own.loader.checkpoints, 0)
+        self.checkpointing = Checkpointer(own, 10**9, NOTHING, upkeep)
+        self.branching = BranchRunner(js, subjects, own, outcomes, self.checkpointing, 60)
+        self.closer = BranchCloser(js, subjects, own, outcomes)
 
     @classmethod
     async def of(cls, deployment: Deployment, change_set: ChangeSet) -> "Mortal":
         registry = Registry(deployment.js, deployment.subjects)
         archive = deployment.archive(change_set)
-        first = await Ownership.take(archive, "mortal", lambda: first_head(registry, change_set))
+        first = await Ownership.acquire(
+            archive, "mortal", lambda: initial_control(registry, change_set)
+        )
         return cls(deployment, change_set, first)
 
     async def handle(self) -> None:
         """Begin, if that is to be done, and handle all requests that are there."""
-        await self.branching.begin()
+        await self.branching.start()
         js, subjects = self.deployment.js, self.deployment.subjects
-        announcer = Announcer(self.deployment.nc, subjects)
+        announcer = Notifier(self.deployment.nc, subjects)
         queue = RequestQueue(js, subjects, self.change_set)
-        handler = Handler(js, subjects, self.change_set, self.own, queue, announcer, 5)
+        handler = RequestHandler(js, subjects, self.change_set, self.own, queue, announcer, 5)
         async with queue:
             while (request := await queue.next(0)) is not None:
                 await handler.handle([request])
-            await queue.deleted()
+            await queue.await_deletes()
 
     async def send(self) -> None:
         """Have the difference in head's queue."""
-        closing, branch = self.own.state.head.closing, self.own.state.head.branch
+        closing, branch = self.own.state.control.closing, self.own.state.control.branch
         head = ChangeSet(self.change_set.workspace_id, branch.head)
         query = OutcomeQueryV1(
-            id=at_head(closing.request), workspace_id=head.workspace_id, change_set_id=branch.head
+            id=head_request_id(closing.request),
+            workspace_id=head.workspace_id,
+            change_set_id=branch.head,
         )
         await self.closer._send(closing, head, self.change_set, query)
 
     async def deliver(self) -> None:
         """Have it in head, and say so in the branch's log, but not in the registry."""
-        await self.closer._deliver(self.own.state.head.closing)
+        await self.closer._apply_to_head(self.own.state.control.closing)
 
 
 async def ask(deployment: Deployment, change_set: ChangeSet, action: str) -> RequestId:
@@ -111,8 +115,8 @@ async def test_a_branch_is_what_it_was_forked_from_wherever_who_began_it_died(
     daemon.kill()
     branches = [await team.fork(str(number)) for number in range(4)]
     await Mortal.of(deployment, branches[1])
-    await (await Mortal.of(deployment, branches[2])).checkpointing.now()
-    await (await Mortal.of(deployment, branches[3])).branching.begin()
+    await (await Mortal.of(deployment, branches[2])).checkpointing.write()
+    await (await Mortal.of(deployment, branches[3])).branching.start()
 
     await deployment.start()
     for number, branch in enumerate(branches):
@@ -160,5 +164,5 @@ async def test_a_branch_is_applied_once_wherever_who_applied_it_died(
 
     await eventually(all_applied, within=90)
     await deployment.at_rest()
-    assert [await times_in_head(team, at_head(request)) for request in requests] == [1] * 5
+    assert [await times_in_head(team, head_request_id(request)) for request in requests] == [1] * 5
     assert [await team.value(team.head, value) for value in added] == ["new"] * 5

@@ -12,7 +12,7 @@ import pytest
 from rebaser_core.jetstream import StreamNotFound
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioning import MESSAGE_VERSION
-from rebaser_server.cluster.monitor import Inspection
+from rebaser_server.cluster.monitor import Monitor
 from rebaser_server.service.composition import assets_of
 from tests.chaos.processes import three_servers
 from tests.helpers.batches import Sum
@@ -116,7 +116,7 @@ async def test_of_many_requests_only_those_that_wait_too_long_are_told_of(
     await asyncio.sleep(limit.total_seconds() + 0.1)
     await deployment.js.publish(deployment.subjects.requests(young), b"x")
 
-    await Inspection(assets, limit, 1.0).tell_of_old_requests()
+    await Monitor(assets, limit, 1.0).report_old_requests()
     told = capsys.readouterr().out
 
     assert told.count("requests wait too long") == 1

@@ -4,7 +4,7 @@ from rebaser_core.commits import CommitV1, ControlState, RequestOutcome, Settled
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
 from rebaser_server.commit_log.state import State
-from rebaser_server.processor.outcome_lookup import Outcomes
+from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.store.checkpoints import take_changes
 from tests.helpers.deployment import Deployment, new_change_sets
 
@@ -14,7 +14,7 @@ async def line(
 ) -> tuple[CommitV1, int]:
     """A line of the log that settles something, and its sequence."""
     head = ControlState(epoch=1, owner="x/y", last_sequence=handled.sequence)
-    commit = CommitV1(id=RequestId(), previous=previous, head=head, handled=handled)
+    commit = CommitV1(id=RequestId(), previous=previous, control=head, handled=handled)
     [sequence] = await deployment.archive(change_set).log.append([commit])
     return commit, sequence
 
@@ -32,14 +32,14 @@ async def test_the_line_of_a_duplicate_is_not_taken_for_the_one_that_settled_the
     commit, settled = await line(deployment, change_set, 0, applied)
     state.advance(commit, settled)
     archive.checkpoints.save(
-        change_set, take_changes(state.graph, settled, state.small(), whole=True)
+        change_set, take_changes(state.graph, settled, state.metadata(), whole=True)
     )
     again = SettledRequest(id=request_id, sequence=2, outcome=RequestOutcome.DUPLICATE)
     await line(deployment, change_set, settled, again)
     await archive.log.purge(settled)
 
-    outcomes = Outcomes(deployment.js, deployment.subjects, archive.checkpoints)
-    reply = await outcomes.of(
+    outcomes = OutcomeLookup(deployment.js, deployment.subjects, archive.checkpoints)
+    reply = await outcomes.find(
         OutcomeQueryV1(
             id=request_id,
             workspace_id=change_set.workspace_id,

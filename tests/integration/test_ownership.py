@@ -9,10 +9,10 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.retention import Retention
-from rebaser_server.commit_log.state_loader import Archive
-from rebaser_server.commit_log.table_maintenance import Upkeep
-from rebaser_server.errors import Overtaken
-from rebaser_server.processor.checkpointer import Checkpointing
+from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.commit_log.table_maintenance import TableMaintenance
+from rebaser_server.errors import Fenced
+from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.store.checkpoints import Checkpoint, Checkpoints
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -33,14 +33,14 @@ class Slow(Checkpoints):
         return found
 
 
-async def work_of_a_successor(archive: Archive) -> None:
+async def work_of_a_successor(archive: StateLoader) -> None:
     """As much as it takes until the log begins behind what was there before it came."""
-    own = await Ownership.take(archive, "successor")
-    nothing_kept = Retention(seconds=0, lines=0, batches=0)
-    checkpointing = Checkpointing(own, 1, nothing_kept, Upkeep(archive.checkpoints, 0))
+    own = await Ownership.acquire(archive, "successor")
+    nothing_kept = Retention(seconds=0, entries=0, batches=0)
+    checkpointing = Checkpointer(own, 1, nothing_kept, TableMaintenance(archive.checkpoints, 0))
     for _ in range(2):
         await own.write()
-        await checkpointing.now()
+        await checkpointing.write()
     await own.write()
 
 
@@ -53,11 +53,11 @@ async def test_a_newcomer_that_is_overtaken_while_it_restores_does_not_call_hist
     """
     [change_set] = new_change_sets(1)
     archive = deployment.archive(change_set)
-    await (await Ownership.take(archive, "before")).write()
+    await (await Ownership.acquire(archive, "before")).write()
     slow = Slow(deployment.settings.store.root, lambda: work_of_a_successor(archive))
 
-    with pytest.raises(Overtaken):
-        await Ownership.take(replace(archive, checkpoints=slow), "newcomer")
+    with pytest.raises(Fenced):
+        await Ownership.acquire(replace(archive, checkpoints=slow), "newcomer")
 
     assert await owner_of(deployment, change_set) == "successor"
 
@@ -71,7 +71,7 @@ async def test_a_run_that_is_overtaken_while_idle_ends_and_gives_its_slot_back(
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, [])
     await reply
 
-    await Ownership.take(deployment.archive(change_set), "successor")
+    await Ownership.acquire(deployment.archive(change_set), "successor")
 
     await eventually(lambda: bool(daemon.said("ownership lost")), within=30)
     assert await owner_of(deployment, change_set) == "successor"
@@ -80,4 +80,4 @@ async def test_a_run_that_is_overtaken_while_idle_ends_and_gives_its_slot_back(
 async def owner_of(deployment: Deployment, change_set: ChangeSet) -> str:
     _, last = await deployment.archive(change_set).log.last()
     assert last is not None
-    return last.head.owner.partition("/")[0]
+    return last.control.owner.partition("/")[0]

@@ -10,10 +10,10 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import KeyValue, PullConsumer
 from rebaser_core.pause_record import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.cluster.pauses import PauseBook, Pauses
-from rebaser_server.cluster.slot_pool import Fairness, Slots
-from rebaser_server.cluster.task_lease import Lease
-from rebaser_server.cluster.task_runner import Crew
+from rebaser_server.cluster.pauses import PauseMonitor, PauseStore
+from rebaser_server.cluster.slot_pool import Fairness, SlotPool
+from rebaser_server.cluster.task_lease import LeaseSettings
+from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.service.composition import _build_services, assets_of
@@ -24,8 +24,8 @@ from tests.helpers.eventually import eventually
 
 
 @pytest.fixture
-def book(deployment: Deployment) -> PauseBook:
-    return PauseBook(deployment.js, deployment.subjects)
+def book(deployment: Deployment) -> PauseStore:
+    return PauseStore(deployment.js, deployment.subjects)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ SCOPES = {
 
 @pytest.mark.parametrize("scope_of", SCOPES.values(), ids=SCOPES)
 async def test_requests_of_what_is_paused_queue_in_order_and_are_applied_once_it_is_resumed(
-    deployment: Deployment, book: PauseBook, scope_of: Any
+    deployment: Deployment, book: PauseStore, scope_of: Any
 ) -> None:
     [paused], [other] = new_change_sets(1), new_change_sets(1)
     daemon = await deployment.start()
@@ -92,7 +92,7 @@ async def test_requests_of_what_is_paused_queue_in_order_and_are_applied_once_it
 
 
 async def test_a_pause_survives_the_death_of_all_rebasers(
-    deployment: Deployment, book: PauseBook
+    deployment: Deployment, book: PauseStore
 ) -> None:
     [change_set], values = new_change_sets(1), Sum()
     first = await deployment.start()
@@ -114,7 +114,7 @@ async def test_a_pause_survives_the_death_of_all_rebasers(
 
 
 async def test_a_resume_that_nobody_was_poked_for_is_found_by_the_reconcilers(
-    deployment: Deployment, book: PauseBook
+    deployment: Deployment, book: PauseStore
 ) -> None:
     """Whoever resumed it died after the pause was taken away (P5): X1 finds the request."""
     [change_set], values = new_change_sets(1), Sum()
@@ -131,45 +131,45 @@ async def test_a_resume_that_nobody_was_poked_for_is_found_by_the_reconcilers(
 
 
 async def test_a_rebaser_that_has_not_heard_of_a_resume_asks_before_it_leaves_work_alone(
-    deployment: Deployment, book: PauseBook
+    deployment: Deployment, book: PauseStore
 ) -> None:
     """P2: the poke of a resume may find the task there that is about to be removed."""
     [change_set, other] = new_change_sets(2)
     await book.pause(PauseScope(*change_set))
     await book.pause(PauseScope(*other))
-    late = Pauses(deployment.js, deployment.subjects)  # nobody tells it anything
-    await late.look()
-    assert late.holds(change_set)
+    late = PauseMonitor(deployment.js, deployment.subjects)  # nobody tells it anything
+    await late.refresh()
+    assert late.is_paused(change_set)
     await book.resume(PauseScope(*change_set))
 
-    assert late.holds(change_set)
-    assert not await late.still(change_set)
+    assert late.is_paused(change_set)
+    assert not await late.is_still_paused(change_set)
 
-    assert not late.holds(change_set)
-    assert await late.still(other)
+    assert not late.is_paused(change_set)
+    assert await late.is_still_paused(other)
 
 
 async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
-    deployment: Deployment, book: PauseBook
+    deployment: Deployment, book: PauseStore
 ) -> None:
     """P2, step by step: known as paused here, resumed by its operator, set aside, poked for."""
     [change_set] = new_change_sets(1)
     js, subjects, settings = deployment.js, deployment.subjects, deployment.settings
-    slots = Slots(js, subjects.tasks_stream, 1, Fairness())
-    late = Pauses(js, subjects)
+    slots = SlotPool(js, subjects.tasks_stream, 1, Fairness())
+    late = PauseMonitor(js, subjects)
     shop = _build_services(
         deployment.nc, assets_of(js, settings), settings, ChildProcessExecutor(), 1
     )
-    crew = Crew(shop, Lease(2, 0.4), Shutdown(), slots, late)
+    crew = TaskRunner(shop, LeaseSettings(2, 0.4), Shutdown(), slots, late)
     await book.pause(PauseScope(*change_set))
-    await late.look()
+    await late.refresh()
     await deployment.client.enqueue_updates(*change_set, [put(new_id(), 1)])
     async with PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks:
         task = await tasks.take(1)
         assert task is not None
         await book.resume(PauseScope(*change_set))
 
-        await crew.begin(task)
+        await crew.dispatch(task)
 
         made = await js.get_message(
             subjects.tasks_stream, last_by_subject=subjects.task(change_set)
@@ -180,7 +180,7 @@ async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
 
 
 async def test_the_update_in_hand_is_finished_and_no_other_is_begun(
-    deployment: Deployment, book: PauseBook, gate: Gate
+    deployment: Deployment, book: PauseStore, gate: Gate
 ) -> None:
     """P4; and nobody pokes for it (P3), though an update is due and a request waits."""
     [change_set] = new_change_sets(1)
@@ -216,7 +216,7 @@ async def daemon_is_idle(deployment: Deployment) -> None:
 
 
 async def test_requests_that_arrive_during_a_pause_drain_are_not_applied(
-    deployment: Deployment, book: PauseBook, gate: Gate
+    deployment: Deployment, book: PauseStore, gate: Gate
 ) -> None:
     """The update's result is committed all the same: it does not stand in line."""
     [change_set] = new_change_sets(1)
@@ -240,7 +240,7 @@ async def test_requests_that_arrive_during_a_pause_drain_are_not_applied(
 
 
 async def test_a_resume_during_the_pause_drain_continues_the_run(
-    deployment: Deployment, book: PauseBook, gate: Gate
+    deployment: Deployment, book: PauseStore, gate: Gate
 ) -> None:
     [change_set] = new_change_sets(1)
     daemon = await deployment.start()
@@ -264,7 +264,7 @@ async def test_a_resume_during_the_pause_drain_continues_the_run(
 
 
 async def test_requests_that_wait_because_of_a_pause_are_no_alarm(
-    deployment: Deployment, book: PauseBook
+    deployment: Deployment, book: PauseStore
 ) -> None:
     [paused, other] = new_change_sets(2)
     await book.pause(PauseScope(*paused))

@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 from rebaser_core.ids import ChangeSet
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.reconciler import Reconciler
-from rebaser_server.errors import Overtaken
+from rebaser_server.errors import Fenced
 from rebaser_server.processor.ownership import Ownership
 from tests.helpers.batches import Sum, set_to
 from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
@@ -91,15 +91,15 @@ async def test_a_run_that_was_overtaken_learns_it_when_it_writes(deployment: Dep
     """W4: it need not read the head before; nothing of what it writes gets into the log."""
     [change_set] = new_change_sets(1)
     archive = deployment.archive(change_set)
-    first = await Ownership.take(archive, "first")
-    await Ownership.take(archive, "second")
+    first = await Ownership.acquire(archive, "first")
+    await Ownership.acquire(archive, "second")
 
-    with pytest.raises(Overtaken):
+    with pytest.raises(Fenced):
         await first.write(dirty_sequence=99)
 
     _, last = await archive.log.last()
-    assert last.head.owner.startswith("second/")
-    assert last.head.dirty_sequence == 0
+    assert last.control.owner.startswith("second/")
+    assert last.control.dirty_sequence == 0
 
 
 async def test_an_update_begins_when_the_one_before_has_been_handled(
@@ -114,7 +114,9 @@ async def test_an_update_begins_when_the_one_before_has_been_handled(
             await deployment.client.enqueue_updates(*change_set, [set_to(values.one, number)])
         await deployment.at_rest()
 
-        claims = [line.head.claim and line.head.claim.id for line in recorder.lines[change_set]]
+        claims = [
+            line.control.claim and line.control.claim.id for line in recorder.lines[change_set]
+        ]
     changes = [claims[0]] + [b for a, b in pairwise(claims) if a != b]
     assert len(set(changes)) > 1
     assert all(None in pair for pair in pairwise(changes))
@@ -135,7 +137,7 @@ async def test_an_update_that_changes_nothing_is_one_line_and_no_request(
         await deployment.at_rest()
 
         assert await last_request(deployment) == before + 1
-        head = recorder.lines[change_set][-1].head
+        head = recorder.lines[change_set][-1].control
     assert head.clean_sequence == head.dirty_sequence == before + 1
     assert head.claim is None
 

@@ -19,7 +19,7 @@ from rebaser_core.outcome_query import OutcomeQuery, OutcomeQueryV1, OutcomeRepl
 from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
 from rebaser_core.value_query import ValuesQuery, ValuesQueryV1, ValuesReply
 from rebaser_core.versioning import REPLY_VERSION
-from rebaser_server.queries.bounds import Bounds
+from rebaser_server.queries.bounds import QueryBounds
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -149,7 +149,7 @@ async def test_questions_about_nothing_leave_nothing_behind(deployment: Deployme
     finally:
         tracemalloc.stop()
 
-    assert len(served.values.kept) == 0
+    assert len(served.values.cache) == 0
     assert grown < 300 * 2_000  # octets; a reader takes four times as many
 
 
@@ -160,21 +160,21 @@ async def test_a_flood_of_questions_is_turned_away_and_not_kept(deployment: Depl
     await committed(deployment, change_set, [put(value, 1)])
     await deployment.at_rest()
     daemon.kill()
-    bounds = Bounds(waiting=100, waiting_bytes=2 * MIB)
+    bounds = QueryBounds(waiting=100, waiting_bytes=2 * MIB)
     served, gate = deployment.answering(bounds), asyncio.Event()
-    archive_of = served.values.kept._archive_of
+    archive_of = served.values.cache._open_loader
     counted = Counted(archive_of, gate)
-    served.values.kept._archive_of = counted
+    served.values.cache._open_loader = counted
     subject, inbox = deployment.subjects.values(change_set), deployment.nc.new_inbox()
     heard = await deployment.nc.subscribe(inbox)
     headers, payload = values_question(change_set, which=["x" * 60_000, value])
-    async with served.answered(deployment.nc):
+    async with served.serve(deployment.nc):
         for _ in range(400):  # 24 MB
             await deployment.nc.publish(subject, payload, reply=inbox, headers=headers)
         busy = await heard.next_msg(timeout=20)
         intakes = [obj for obj in gc.get_objects() if type(obj).__name__ == "Intake"]
-        assert any(intake._octets for intake in intakes)
-        assert all(intake._octets <= bounds.waiting_bytes for intake in intakes)
+        assert any(intake._queued_bytes for intake in intakes)
+        assert all(intake._queued_bytes <= bounds.waiting_bytes for intake in intakes)
         reading = asyncio.create_task(deployment.client.reader(*change_set).values(value))
         gate.set()
         found = await reading
@@ -198,9 +198,9 @@ class Gated:
     def __init__(self, archive: Any, gate: asyncio.Event) -> None:
         self._archive, self._gate = archive, gate
 
-    async def restored(self, at: int | None = None) -> Any:
+    async def load(self, at: int | None = None) -> Any:
         await self._gate.wait()
-        return await self._archive.restored(at)
+        return await self._archive.load(at)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._archive, name)
@@ -209,9 +209,9 @@ class Gated:
 async def test_a_question_whose_asker_left_is_not_answered(deployment: Deployment) -> None:
     change_sets, served = new_change_sets(6), deployment.answering()
     gate = asyncio.Event()
-    served.values.kept._archive_of = Counted(served.values.kept._archive_of, gate)
+    served.values.cache._open_loader = Counted(served.values.cache._open_loader, gate)
     nc, inboxes = deployment.nc, []
-    async with served.answered(nc):
+    async with served.serve(nc):
         for number, change_set in enumerate(change_sets):  # four are being answered, two wait
             inboxes.append(await nc.subscribe(nc.new_inbox()))
             headers, payload = values_question(change_set)

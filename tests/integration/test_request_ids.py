@@ -3,7 +3,7 @@
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import SuccessStatusV2
 from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
-from rebaser_server.processor.outcome_lookup import Outcomes
+from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from tests.helpers.batches import Sum
 from tests.helpers.deployment import Deployment, new_change_sets
 
@@ -56,7 +56,7 @@ async def test_a_waiting_request_is_found_by_its_id(deployment: Deployment) -> N
     [change_set] = new_change_sets(1)
     request = await deployment.client.enqueue_updates(*change_set, Sum().define(1, 2))
     archive = deployment.archive(change_set)
-    outcomes = Outcomes(deployment.js, deployment.subjects, archive.checkpoints)
+    outcomes = OutcomeLookup(deployment.js, deployment.subjects, archive.checkpoints)
 
     query = OutcomeQueryV1(
         id=request,
@@ -64,4 +64,4 @@ async def test_a_waiting_request_is_found_by_its_id(deployment: Deployment) -> N
         change_set_id=change_set.change_set_id,
     )
 
-    assert (await outcomes.of(query)).state is RequestState.WAITING
+    assert (await outcomes.find(query)).state is RequestState.WAITING

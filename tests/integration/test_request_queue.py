@@ -14,8 +14,8 @@ from rebaser_core.commits import CommitV1, ControlState, RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedPushConsumer, connected
 from rebaser_core.subjects import Subjects
-from rebaser_server.commit_log.log import MOST_AT_ONCE, CommitLog
-from rebaser_server.errors import Overtaken
+from rebaser_server.commit_log.log import MAX_PIPELINE_DEPTH, CommitLog
+from rebaser_server.errors import Fenced
 from rebaser_server.processor.request_queue import RequestQueue
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
@@ -36,12 +36,12 @@ async def js(nats_server: NatsServer) -> AsyncIterator[JetStream]:
 def lines(count: int, behind: int, *, epoch: int = 1) -> list[CommitV1]:
     """As a run foresees them if nobody else writes."""
     head = ControlState(epoch=epoch)
-    return [CommitV1(id=RequestId(), previous=behind + n, head=head) for n in range(count)]
+    return [CommitV1(id=RequestId(), previous=behind + n, control=head) for n in range(count)]
 
 
 async def written(js: JetStream, change_set: ChangeSet) -> list[tuple[int, CommitV1]]:
     last, _ = await CommitLog(js, SUBJECTS, change_set).last()
-    return [line async for line in CommitLog(js, SUBJECTS, change_set).lines(0, last)]
+    return [line async for line in CommitLog(js, SUBJECTS, change_set).entries(0, last)]
 
 
 def ids(found: list[tuple[int, CommitV1]]) -> list[RequestId]:
@@ -82,7 +82,7 @@ async def test_none_of_them_is_behind_a_line_of_a_new_owner(js: JetStream) -> No
     [theirs] = lines(1, behind=taken, epoch=2)
     [foreseen] = await CommitLog(js, SUBJECTS, change_set).append([theirs])
 
-    with pytest.raises(Overtaken):
+    with pytest.raises(Fenced):
         await CommitLog(js, SUBJECTS, change_set).append(lines(5, behind=taken))
 
     assert foreseen == taken + 1
@@ -105,14 +105,14 @@ async def test_lines_that_are_there_already_are_recognised(js: JetStream) -> Non
 async def test_more_are_sent_together_the_longer_nobody_else_writes(js: JetStream) -> None:
     one, other = new_change_sets(2)
     log, last = CommitLog(js, SUBJECTS, one), 0
-    assert log.at_once == 1
+    assert log.pipeline_depth == 1
 
-    while log.at_once < MOST_AT_ONCE:
-        *_, last = await log.append(lines(log.at_once, behind=last))
+    while log.pipeline_depth < MAX_PIPELINE_DEPTH:
+        *_, last = await log.append(lines(log.pipeline_depth, behind=last))
     await CommitLog(js, SUBJECTS, other).append(lines(1, behind=0))
     await log.append(lines(2, behind=last))
 
-    assert log.at_once == 1
+    assert log.pipeline_depth == 1
 
 
 async def test_a_request_that_is_gone_already_counts_as_deleted(js: JetStream) -> None:
@@ -125,7 +125,7 @@ async def test_a_request_that_is_gone_already_counts_as_deleted(js: JetStream) -
     async with RequestQueue(js, SUBJECTS, change_set) as queue:
         for sequence in stored:
             await queue.delete(sequence)
-        await queue.deleted()
+        await queue.await_deletes()
 
     assert not await js.stream_subjects(SUBJECTS.requests_stream, subject)
 
@@ -154,14 +154,14 @@ async def test_a_backlog_is_handled_in_order_each_with_its_commit_and_reply(
     await deployment.at_rest()
 
     log = CommitLog(js, SUBJECTS, change_set)
-    handled = [line.handled async for _, line in log.lines(0, (await log.last())[0])]
+    handled = [line.handled async for _, line in log.entries(0, (await log.last())[0])]
     applied = [h.id for h in handled if h is not None and h.outcome is RequestOutcome.APPLIED]
     assert applied == sent
     assert len([h for h in handled if h is not None and h.outcome is RequestOutcome.DEAD]) == 3
     commits = [response.status.success.commit for response in responses]
     assert commits == sorted(set(commits))
     for response, commit in zip(responses, commits, strict=True):
-        line = await log.line(commit)
+        line = await log.entry(commit)
         assert line is not None
         assert line.handled is not None
         assert line.handled.id == response.id
@@ -190,8 +190,8 @@ async def test_requests_before_one_of_an_unreadable_version_are_handled(
 
     async def only_those_are_left() -> bool:
         _, last = await CommitLog(js, SUBJECTS, change_set).last()
-        first = await RequestQueue(js, SUBJECTS, change_set).first()
-        return last is not None and last.head.last_sequence == stays - 1 and first == stays
+        first = await RequestQueue(js, SUBJECTS, change_set).lowest_sequence()
+        return last is not None and last.control.last_sequence == stays - 1 and first == stays
 
     await eventually(only_those_are_left, within=30)
 

@@ -106,4 +106,6 @@ async def test_daemons_are_replaced_by_newer_ones_under_load_and_nothing_is_lost
 
 async def recorded(recorder: Recorder, asking: Sequence[Asking]) -> None:
     """Return once the last lines were heard: those that let go of the change sets."""
-    await eventually(lambda: all(not recorder.lines[a.change_set][-1].head.owner for a in asking))
+    await eventually(
+        lambda: all(not recorder.lines[a.change_set][-1].control.owner for a in asking)
+    )

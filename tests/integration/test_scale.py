@@ -7,7 +7,7 @@ import pytest
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.cluster.dvu_scanner import Unfinished
+from rebaser_server.cluster.dvu_scanner import UnfinishedScanner
 from rebaser_server.cluster.reconciler import Reconciler
 from tests.helpers.batches import Sum
 from tests.helpers.deployment import Deployment
@@ -44,11 +44,11 @@ async def test_the_reconciler_does_not_read_known_change_sets(
 ) -> None:
     change_sets = await load(deployment.js, known)
     stream = deployment.subjects.commits_stream
-    unfinished = Unfinished(deployment.js, stream)
+    unfinished = UnfinishedScanner(deployment.js, stream)
 
-    await unfinished.look(100)
+    await unfinished.scan(100)
     before = unfinished._next
-    await unfinished.look(100)
+    await unfinished.scan(100)
 
     assert (unfinished._next - before) % known == 100
     assert await Reconciler(deployment.js, deployment.subjects, 60).reconcile() == 0

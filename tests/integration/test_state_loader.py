@@ -32,10 +32,10 @@ async def test_every_commit_is_restored_as_it_was(deployment: Deployment) -> Non
             await owner.checkpoint()
 
     for at, graph in known.items():
-        restored = await owner.archive.restored(at)
+        restored = await owner.archive.load(at)
         assert contents(restored.state.graph) == graph, at
         assert restored.state.commit <= at
-    last = (await owner.archive.restored()).state
+    last = (await owner.archive.load()).state
     assert (last.commit, contents(last.graph)) == (commit, known[commit])
 
 
@@ -51,10 +51,10 @@ async def test_a_purged_commit_is_refused_with_the_oldest_kept(
         await owner.checkpoint()
 
     with pytest.raises(NotRetained, match=f"before commit {commits[1]} is not kept"):
-        await owner.archive.restored(purged)
+        await owner.archive.load(purged)
     assert await value_at(owner, value, commits[1]) == 3
     with pytest.raises(NotRetained, match=f"ends at commit {commits[2]}"):
-        await owner.archive.restored(commits[2] + 1)
+        await owner.archive.load(commits[2] + 1)
 
 
 async def test_a_tidied_table_still_has_the_past_that_is_kept(deployment: Deployment) -> None:
@@ -69,7 +69,7 @@ async def test_a_tidied_table_still_has_the_past_that_is_kept(deployment: Deploy
     checkpoints, known = owner.archive.checkpoints, contents(owner.own.state.graph)
 
     async def require_past(first: int) -> None:
-        assert contents((await owner.archive.restored()).state.graph) == known
+        assert contents((await owner.archive.load()).state.graph) == known
         for number in (first, first + 1, 45, 59):
             assert await value_at(owner, ids[0], commits[number]) == number
 
@@ -135,7 +135,7 @@ async def test_a_deleted_change_set_has_no_past_and_is_not_broken(
     shutil.rmtree(owner.archive.checkpoints.uri(change_set))
 
     with pytest.raises(NotRetained, match="was deleted"):
-        await owner.archive.restored(commit)
+        await owner.archive.load(commit)
 
 
 async def test_a_concurrent_reader_sees_a_consistent_state(
@@ -149,16 +149,16 @@ async def test_a_concurrent_reader_sees_a_consistent_state(
     class MeanwhileOverhauled(CommitLog):
         async def last(self) -> tuple[int, CommitV1 | None]:
             last = await super().last()
-            if owner.own.checkpointed == 0:
+            if owner.own.checkpoint_commit == 0:
                 await owner.commit([set_to(value, 2)])
                 await owner.checkpoint()
             return last
 
     log = MeanwhileOverhauled(deployment.js, deployment.subjects, change_set)
-    restored = await replace(owner.archive, log=log).restored()
+    restored = await replace(owner.archive, log=log).load()
 
     assert restored.state.graph.values[value].value == 2
 
 
 async def value_at(owner: Owner, value_id: str, commit: int) -> object:
-    return (await owner.archive.restored(commit)).state.graph.values[value_id].value
+    return (await owner.archive.load(commit)).state.graph.values[value_id].value

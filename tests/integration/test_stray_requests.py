@@ -1,8 +1,8 @@
 """A request under a subject that names no change set ends in the dead letters."""
 
 from rebaser_core.ids import RequestId
-from rebaser_server.cluster.membership import Members
-from rebaser_server.cluster.stray_requests import Strays, strays_of
+from rebaser_server.cluster.membership import Membership
+from rebaser_server.cluster.stray_requests import StrayRequests, stray_letters_subject
 from rebaser_server.processor.dead_letters import REASON
 from tests.helpers.batches import Sum
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -20,11 +20,15 @@ async def test_a_stray_request_is_moved_to_the_dead_letters_and_a_sound_one_stay
     await publish_raw(deployment.nats.port, [(subject, b"body") for subject in strays])
 
     for _ in range(2):
-        await Strays(js, subjects, Members(deployment.nc, subjects, "me")).move()
+        await StrayRequests(js, subjects, Membership(deployment.nc, subjects, "me")).move()
 
     assert await js.stream_subjects(subjects.requests_stream) == {subjects.requests(change_set): 1}
-    assert await js.stream_subjects(subjects.dead_letters_stream) == {strays_of(subjects): 3}
-    letter = await js.get_message(subjects.dead_letters_stream, last_by_subject=strays_of(subjects))
+    assert await js.stream_subjects(subjects.dead_letters_stream) == {
+        stray_letters_subject(subjects): 3
+    }
+    letter = await js.get_message(
+        subjects.dead_letters_stream, last_by_subject=stray_letters_subject(subjects)
+    )
     assert letter is not None
     assert letter.payload == b"body"
     assert "names no change set" in letter.headers[REASON]

@@ -14,7 +14,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.value_query import ValuesQuery, ValuesQueryV1
 from rebaser_core.versioning import MESSAGE_VERSION
 from rebaser_server.queries import selection
-from rebaser_server.queries.bounds import Bounds
+from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.intake import QUEUE
 from tests.helpers.batches import Batch, Sum, new_id, put, set_to
 from tests.helpers.blocking_function import Gate
@@ -162,8 +162,8 @@ async def test_too_much_is_refused_and_says_where_to_read_it(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [change_set] = new_change_sets(1)
-    monkeypatch.setattr(selection, "MOST", 10)
-    async with deployment.answering().answered(deployment.nc):
+    monkeypatch.setattr(selection, "MAX_VALUES", 10)
+    async with deployment.answering().serve(deployment.nc):
         await deployment.start()
         await commit_of(deployment, change_set, [put(new_id(), n) for n in range(11)])
         for daemon in deployment.daemons:
@@ -184,15 +184,15 @@ async def test_change_sets_asked_for_long_ago_are_forgotten(
     await deployment.at_rest()
     for daemon in deployment.daemons:
         daemon.kill()
-    bounds = Bounds(kept_bytes=60_000)
+    bounds = QueryBounds(kept_bytes=60_000)
     served = deployment.answering(bounds)
-    async with served.answered(deployment.nc):
+    async with served.serve(deployment.nc):
         readers = [deployment.client.reader(*change_set) for change_set in change_sets]
         for _ in range(2):
             answers = await asyncio.gather(*(reader.values() for reader in readers))
             assert [len(answer) for answer in answers] == [8] * 4
-        assert len(served.values.kept) <= 3
-        assert served.values.kept.total <= bounds.kept_bytes
+        assert len(served.values.cache) <= 3
+        assert served.values.cache.total <= bounds.kept_bytes
 
 
 async def test_a_question_that_went_to_one_who_died_is_asked_again(deployment: Deployment) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rebaser_core.jetstream import JetStreamError
-from rebaser_server.errors import StopOverdue
+from rebaser_server.errors import GraceExceeded
 from tests.schedules.broker import Broker, Session
 from tests.schedules.fake_delta import Lake
 from tests.schedules.loop import Loop
@@ -85,7 +85,7 @@ class Fates:
         if error is not None:
             self._record.note(rebaser.name, "exits", repr(error))
             starting = isinstance(error, JetStreamError) and rebaser.name not in self._record.ready
-            late = isinstance(error, StopOverdue) and rebaser.stood_still
+            late = isinstance(error, GraceExceeded) and rebaser.stood_still
             if not (starting or late):
                 self._record.violation(f"UNFORESEEN {rebaser.name} exits: {error!r}")
             self._later(RESTART_AFTER, self.start)

@@ -13,14 +13,14 @@ from rebaser_core.jetstream.api_base import JetStreamRequests
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
 from rebaser_core.jetstream.messages.status_message import is_delivery
 from rebaser_server.cluster import task_lease, task_runner
-from rebaser_server.cluster.pauses import Pauses
+from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.processor import apply_request, change_set_commands
 from rebaser_server.processor.branches import branch_closer
-from rebaser_server.processor.dvu.committer import Settling
+from rebaser_server.processor.dvu.committer import DvuCommitter
 from rebaser_server.processor.ownership import Ownership
-from rebaser_server.processor.request_handler import Handler
+from rebaser_server.processor.request_handler import RequestHandler
 from rebaser_server.values.graph import Graph
 
 Mutation = Callable[[], AbstractContextManager[Any]]
@@ -28,7 +28,7 @@ Mutation = Callable[[], AbstractContextManager[Any]]
 
 def without_looking_again() -> AbstractContextManager[Any]:
     """W12: nobody looks whether a request came while the task was being removed."""
-    return mock.patch.object(task_runner, "look_again", _nothing)
+    return mock.patch.object(task_runner, "recheck_after_ack", _nothing)
 
 
 def without_compare_and_swap() -> AbstractContextManager[Any]:
@@ -53,88 +53,90 @@ def without_compare_and_swap() -> AbstractContextManager[Any]:
 
 def without_remembering_the_need() -> AbstractContextManager[Any]:
     """D1: that an update is due is forgotten with the run that knew it."""
-    real = Ownership.take.__func__
+    real = Ownership.acquire.__func__
 
-    async def take(cls: Any, *args: Any) -> Ownership:
-        own = await real(cls, *args)
-        head = own.state.head
-        own.state.head = head.model_copy(update={"clean_sequence": head.dirty_sequence})
-        return own
+    async def acquire(cls: Any, *args: Any) -> Ownership:
+        ownership = await real(cls, *args)
+        control = ownership.state.control
+        ownership.state.control = control.model_copy(
+            update={"clean_sequence": control.dirty_sequence}
+        )
+        return ownership
 
-    return mock.patch.object(Ownership, "take", classmethod(take))
+    return mock.patch.object(Ownership, "acquire", classmethod(acquire))
 
 
 def without_knowing_what_was_handled() -> AbstractContextManager[Any]:
     """W5 and the recent ids of W7: what is delivered again is applied again."""
 
-    async def settled(self: Handler, request: Any, _request_id: Any) -> Any:
+    async def handle_one(self: RequestHandler, request: Any, _request_id: Any) -> Any:
         self.own.state.recent.clear()
-        return await self._decide(request)
+        return await self._attempt(request)
 
-    return mock.patch.object(Handler, "_settled", settled)
+    return mock.patch.object(RequestHandler, "_handle_one", handle_one)
 
 
 def without_minding_gaps() -> AbstractContextManager[Any]:
     """W6: a request that was skipped is later taken for handled, and deleted."""
     real = OrderedReader._next_buffered
 
-    async def queued(self: OrderedReader) -> Any:
+    async def next_buffered(self: OrderedReader) -> Any:
         first = next(filter(is_delivery, self._inbox.queue), None)
         if first is not None:
             self._sequence = AckSubject.parse(first.reply).consumer_sequence - 1
         return await real(self)
 
-    return mock.patch.object(OrderedReader, "_next_buffered", queued)
+    return mock.patch.object(OrderedReader, "_next_buffered", next_buffered)
 
 
 def deleting_before_committing() -> AbstractContextManager[Any]:
     """W9 before W7: a request is gone before its effect is sure (I3)."""
-    real = Handler.handle
+    real = RequestHandler.handle
 
-    async def handle(self: Handler, requests: Any) -> None:
+    async def handle(self: RequestHandler, requests: Any) -> None:
         for request in requests:
             await self.queue.delete(request.stream_sequence)
         await real(self, requests)
 
-    return mock.patch.object(Handler, "handle", handle)
+    return mock.patch.object(RequestHandler, "handle", handle)
 
 
 def with_results_of_any_claim() -> AbstractContextManager[Any]:
     """D4: the result of an update is taken whether or not its claim stands."""
 
-    async def settle(self: Settling, claim: DvuClaim, *found: Any) -> bool:
-        address = await self._placed(claim, *found) if len(found[1]) else None
-        async with self._own.lock:
-            await self._commit(claim, address, *found[1:])
+    async def commit(self: DvuCommitter, claim: DvuClaim, *result: Any) -> bool:
+        address = await self._store_result(claim, *result) if len(result[1]) else None
+        async with self._ownership.lock:
+            await self._fold_and_append(claim, address, *result[1:])
         return True
 
-    return mock.patch.object(Settling, "settle", settle)
+    return mock.patch.object(DvuCommitter, "commit", commit)
 
 
 def looking_at_the_claim_too_early() -> AbstractContextManager[Any]:
     """D4: whether the claim stands is looked at as results are placed, and not again."""
 
-    async def settle(self: Settling, claim: DvuClaim, *found: Any) -> bool:
-        if self._own.state.head.claim != claim:
+    async def commit(self: DvuCommitter, claim: DvuClaim, *result: Any) -> bool:
+        if self._ownership.state.control.claim != claim:
             return False
-        address = await self._placed(claim, *found) if len(found[1]) else None
-        async with self._own.lock:
-            await self._commit(claim, address, *found[1:])
+        address = await self._store_result(claim, *result) if len(result[1]) else None
+        async with self._ownership.lock:
+            await self._fold_and_append(claim, address, *result[1:])
         return True
 
-    return mock.patch.object(Settling, "settle", settle)
+    return mock.patch.object(DvuCommitter, "commit", commit)
 
 
 def with_results_of_whoever_was_overtaken() -> AbstractContextManager[Any]:
     """D4: a result is appended behind whatever is there."""
     real = CommitLog.append
 
-    async def append(self: CommitLog, lines: Any, marks: Any) -> Any:
-        handled = lines[-1].handled
+    async def append(self: CommitLog, entries: Any, extra_headers: Any) -> Any:
+        handled = entries[-1].handled
         if handled is not None and handled.covers is not None:
             last, _ = await self.last()
-            lines = [lines[-1].model_copy(update={"previous": last})]
-        return await real(self, lines, marks)
+            entries = [entries[-1].model_copy(update={"previous": last})]
+        return await real(self, entries, extra_headers)
 
     return mock.patch.object(CommitLog, "append", append)
 
@@ -151,7 +153,7 @@ def with_results_that_cover_all() -> AbstractContextManager[Any]:
 
 def settling_what_is_not_its_own() -> AbstractContextManager[Any]:
     """W15: a run that was overtaken gives its task back, under whoever works on it now."""
-    return mock.patch.object(task_lease, "Overtaken", _Other)
+    return mock.patch.object(task_lease, "Fenced", _Other)
 
 
 def without_reconcilers() -> AbstractContextManager[Any]:
@@ -162,30 +164,30 @@ def without_reconcilers() -> AbstractContextManager[Any]:
 def believing_that_it_is_still_paused() -> AbstractContextManager[Any]:
     """P2: a task that was poked on resuming is set aside with the one that was there."""
 
-    async def still(*_: Any) -> bool:
+    async def is_still_paused(*_: Any) -> bool:
         return True
 
-    return mock.patch.object(Pauses, "still", still)
+    return mock.patch.object(PauseMonitor, "is_still_paused", is_still_paused)
 
 
 def passing_over_what_head_did() -> AbstractContextManager[Any]:
     """A branch moves its place in head's log, and takes over nothing."""
-    real = change_set_commands.since
+    real = change_set_commands.head_changes_since
 
-    async def since(*args: Any) -> Any:
+    async def head_changes_since(*args: Any) -> Any:
         return (await real(*args))._replace(changes=[])
 
-    return mock.patch.object(change_set_commands, "since", since)
+    return mock.patch.object(change_set_commands, "head_changes_since", head_changes_since)
 
 
 def going_to_head_under_a_new_id() -> AbstractContextManager[Any]:
     """Whoever takes a difference to head again is not recognised."""
-    return mock.patch.object(branch_closer, "at_head", side_effect=lambda _: RequestId())
+    return mock.patch.object(branch_closer, "head_request_id", side_effect=lambda _: RequestId())
 
 
 def without_an_end_of_branches() -> AbstractContextManager[Any]:
     """Batches behind the end of a branch take effect."""
-    return mock.patch.object(apply_request, "_objection", return_value=None)
+    return mock.patch.object(apply_request, "_rejection", return_value=None)
 
 
 @contextmanager

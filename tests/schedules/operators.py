@@ -9,7 +9,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.pause_record import PauseScope
 from rebaser_core.subjects import Subjects
-from rebaser_server.cluster.pauses import PauseBook
+from rebaser_server.cluster.pauses import PauseStore
 from tests.chaos.history import History
 from tests.schedules.broker import Broker
 from tests.schedules.example_batches import Sheet
@@ -35,7 +35,7 @@ class Operator(Asker):
         super().__init__(loop, broker, name, [], sheets, history, rng)
 
     async def _work(self) -> None:
-        book = PauseBook(self._js, Subjects())
+        book = PauseStore(self._js, Subjects())
         for pausing in self._pausings:
             await asyncio.sleep(pausing.pause)
             await self._cued(pausing.cue)
@@ -48,6 +48,6 @@ class Operator(Asker):
 
 async def resume(js: JetStream) -> None:
     """Resume whatever is paused by now, as somebody does who looks for it."""
-    book = PauseBook(js, Subjects())
+    book = PauseStore(js, Subjects())
     for scope in await book.all():
         await book.resume(scope)

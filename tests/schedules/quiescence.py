@@ -3,7 +3,7 @@
 from typing import Any
 
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server.commit_log.log import DVU_DUE
+from rebaser_server.commit_log.log import UNFINISHED
 from tests.chaos.history import History, Kind
 from tests.schedules.broker import Broker
 
@@ -22,7 +22,7 @@ def left_in(broker: Broker, subjects: Subjects) -> Left:
         "tasks": list(tasks.messages),
         "consumers": list(requests.consumers),
         "held": tasks.consumers[TASKS_CONSUMER].held,
-        "due": [subject[-4:] for subject, line in heads.items() if DVU_DUE in line.headers],
+        "due": [subject[-4:] for subject, line in heads.items() if UNFINISHED in line.headers],
     }
     return {what: there for what, there in left.items() if there}
 

@@ -14,10 +14,10 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connected
 from rebaser_core.jetstream.connection import connect
 from rebaser_core.subjects import Subjects
-from rebaser_server.commit_log.batch_store import Batches
+from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import State
-from rebaser_server.commit_log.state_loader import Archive
+from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.store.batch_files import BatchFiles
 from rebaser_server.store.checkpoints import Checkpoints
 from tests.chaos.checker import judge
@@ -85,7 +85,7 @@ class World:
             )
             # However many lines go out at once: nothing depends on nobody else writing.
             at_once = random.Random(f"at once {self._seed}").choice((1, 2, 8))
-            stack.enter_context(mock.patch.object(CommitLog, "at_once", at_once))
+            stack.enter_context(mock.patch.object(CommitLog, "pipeline_depth", at_once))
             if self._store is None:
                 stack.enter_context(self._lake.installed())
             try:
@@ -204,7 +204,7 @@ class World:
             history.add(Kind.RECORD, change_set=str(branch), record=record.to_wire())
         for change_set in (*self._sheets, *self._branches):
             state = await self._state(js, change_set)
-            if state.head.closing is None:
+            if state.control.closing is None:
                 graph = state.graph
                 found = {v.id: [v.status.value, v.value] for v in graph.values.values()}
                 history.add(Kind.VALUES, change_set=str(change_set), values=found)
@@ -213,13 +213,13 @@ class World:
 
     async def _state(self, js: JetStream, change_set: ChangeSet) -> State:
         root = str(self._store or "/nowhere")
-        batches = Batches(ObjectStore(js, self._subjects.batches_bucket), BatchFiles(root))
+        batches = BatchStore(ObjectStore(js, self._subjects.batches_bucket), BatchFiles(root))
         log = CommitLog(js, self._subjects, change_set)
         until, last = await log.last()
         if last is None:
             return State()
-        archive = Archive(change_set, log, batches, Checkpoints(root))
-        return (await archive.restore(until)).state
+        archive = StateLoader(change_set, log, batches, Checkpoints(root))
+        return (await archive.replay_to(until)).state
 
     async def _stop(self) -> None:
         """Stop everybody: they end in time, hold nothing, and nobody dropped an error."""

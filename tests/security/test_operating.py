@@ -11,7 +11,7 @@ from rebaser_core.jetstream import ApiError, ObjectNotFound, ObjectStore
 from rebaser_core.messages import StoreRef
 from rebaser_core.pause_record import PauseScope
 from rebaser_core.subjects import Subjects
-from rebaser_server.cluster.pauses import PauseBook
+from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.commands.cli import main
 from rebaser_server.commands.support.exit_codes import Exit
 from tests.helpers.batches import Sum, new_id, put
@@ -105,7 +105,7 @@ async def test_clients_and_rebasers_may_not_and_are_told_so(
                 assert f"NATS does not let user '{role}'" in said, words
                 assert "docs/security.md" in said
         async with connected_as(nats_server, "operator") as js:
-            book = PauseBook(js, Subjects())
+            book = PauseStore(js, Subjects())
             assert await book.of(PauseScope(*change_set)) is None
 
 

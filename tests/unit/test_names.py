@@ -8,9 +8,7 @@ from collections import defaultdict
 
 from tests.helpers.product import MODULES
 
-SHARED_CLASS_NAMES = {
-    "Known",
-}
+SHARED_CLASS_NAMES: set[str] = set()
 """Names of public classes that more than one module defines."""
 
 TERMS = (

@@ -221,7 +221,7 @@ def success(address: Any, **more: Any) -> SuccessStatusV2:
 
 
 def commit(handled: SettledRequest | None) -> CommitV1:
-    return CommitV1(id=REQUEST, previous=16, head=HEAD, handled=handled)
+    return CommitV1(id=REQUEST, previous=16, control=HEAD, handled=handled)
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ SAMPLES: Final = (
         CommitV1(
             id=REQUEST,
             previous=16,
-            head=BRANCHED,
+            control=BRANCHED,
             handled=SettledRequest(
                 id=CLAIM,
                 sequence=40,
@@ -410,7 +410,7 @@ SAMPLES: Final = (
         ),
     ),
     _sample("PauseRecord", "v1-all", PauseRecordV1(id=REQUEST, since="2026-07-01T09:30:00.000Z")),
-    _sample("Commit", "v1-head", CommitV1(id=REQUEST, previous=0, head=ControlState())),
+    _sample("Commit", "v1-head", CommitV1(id=REQUEST, previous=0, control=ControlState())),
     _sample(
         "Activity",
         "v1",

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from rebaser_core.registry_records import ChangeSetRecordV1, WorkspaceRecordV1
-from rebaser_server.queries.diff import Change, Comparison
+from rebaser_server.queries.diff import ChangedDefinition, Diff
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
 
@@ -82,7 +82,7 @@ def show_change_set(record: ChangeSetRecordV1, *, as_json: bool) -> None:
     table.show()
 
 
-def show_comparison(comparison: Comparison, *, as_json: bool, as_batch: bool) -> None:
+def show_comparison(comparison: Diff, *, as_json: bool, as_batch: bool) -> None:
     """Print the difference as tables, as JSON, or as a batch of updates."""
     if as_batch:
         say_json([update.to_wire() for update in comparison.updates])
@@ -99,7 +99,7 @@ def show_comparison(comparison: Comparison, *, as_json: bool, as_batch: bool) ->
         _show(comparison)
 
 
-def _show(comparison: Comparison) -> None:
+def _show(comparison: Diff) -> None:
     if not comparison.updates:
         say("no difference")
     else:
@@ -124,7 +124,7 @@ def _show(comparison: Comparison) -> None:
         say(f"digest {comparison.digest}")
 
 
-def _note(change: Change) -> str:
+def _note(change: ChangedDefinition) -> str:
     return f"head changed it, too; it was {_short(change.base)}" if change.both else ""
 
 

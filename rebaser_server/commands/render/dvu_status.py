@@ -14,10 +14,10 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.pause_record import enclosing_scopes
-from rebaser_server.cluster.pauses import PauseBook, Paused
+from rebaser_server.cluster.pauses import Paused, PauseStore
 from rebaser_server.commands.support.deployment import Deployment
-from rebaser_server.commit_log.log import DVU_DUE
-from rebaser_server.queries.cached_state import archive_of
+from rebaser_server.commit_log.log import UNFINISHED
+from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.values.graph import ValueStatus
 
 STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
@@ -35,7 +35,7 @@ async def updates(deployment: Deployment, only: ChangeSet | None = None) -> list
     reports, due, paused = await asyncio.gather(
         _request_all(deployment, deployment.subjects.join("rebaser.status"), STATUS_TIMEOUT),
         _due(deployment, only),
-        PauseBook(deployment.js, deployment.subjects).all(),
+        PauseStore(deployment.js, deployment.subjects).all(),
     )
     held: dict[tuple[str, str], tuple[str, Row | None]] = {}
     crowded = {  # Rebasers that hold more change sets than their status names
@@ -59,7 +59,7 @@ def _row(
     crowded: set[str],
     paused: Paused,
 ) -> Row:
-    owner = commit.head.owner.rpartition("/")[0]
+    owner = commit.control.owner.rpartition("/")[0]
     instance, update = held.get((str(change_set[0]), str(change_set[1])), (None, None))
     if update is not None:
         state = "running"
@@ -67,7 +67,7 @@ def _row(
         state = "paused"
     elif instance is None and owner in crowded:
         state = "not named"
-    elif commit.head.claim is not None:
+    elif commit.control.claim is not None:
         state = "claimed, not running"
     else:
         state = "due, not running"
@@ -78,7 +78,7 @@ def _row(
         "affected": update and update["affected"],
         "done": update and update["done"],
         "since": update and update["since"],
-        "failures": commit.head.dvu_failures,
+        "failures": commit.control.dvu_failures,
         "instance": instance or owner or None,
     }
 
@@ -95,26 +95,26 @@ async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet
         )
         async with heads:
             while (entry := await heads.next(idle_timeout=0)) is not None:
-                if DVU_DUE in entry.headers:
+                if UNFINISHED in entry.headers:
                     subjects.append(entry.subject)
     for subject in subjects:
         stored = await deployment.js.get_message(stream, last_by_subject=subject)
-        if stored is None or DVU_DUE not in stored.headers:
+        if stored is None or UNFINISHED not in stored.headers:
             continue
         try:
             commit = Commit.decode(stored.headers, stored.payload)
             change_set = deployment.subjects.parse_change_set(subject)
         except (MessageError, UnknownSubject):  # `rebaser doctor` reports them
             continue
-        if commit.head.dvu_due:
+        if commit.control.dvu_due:
             due[change_set] = commit
     return due
 
 
 async def failed_in(deployment: Deployment, change_set: ChangeSet) -> Row:
     """How many values failed, how many are blocked by them, and the failed ones."""
-    archive = archive_of(deployment.js, deployment.settings, change_set)
-    graph = (await archive.restored(None)).state.graph
+    archive = open_state_loader(deployment.js, deployment.settings, change_set)
+    graph = (await archive.load(None)).state.graph
     values = [
         v for v in graph.values.values() if v.status in (ValueStatus.FAILED, ValueStatus.BLOCKED)
     ]

@@ -9,8 +9,8 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus, SuccessStatusV2
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.queries.cached_state import archive_of
-from rebaser_server.queries.revert import Reversal, reversal
+from rebaser_server.queries.cached_state import open_state_loader
+from rebaser_server.queries.revert import RevertPlan, plan_revert
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
 
@@ -69,10 +69,10 @@ async def show_revert(
     Returns the exit code: a failure if Rebaser rejected the batch.
 
     Raises:
-        NotRetained, NotToRevert: the commit cannot be undone; nothing was enqueued.
+        NotRetained, NotRevertible: the commit cannot be undone; nothing was enqueued.
     """
-    archive = archive_of(deployment.js, deployment.settings, change_set)
-    plan = await reversal(archive, commit, force=force)
+    archive = open_state_loader(deployment.js, deployment.settings, change_set)
+    plan = await plan_revert(archive, commit, force=force)
     response = None
     if plan.updates and not dry_run:
         _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, plan.updates)
@@ -85,19 +85,19 @@ async def show_revert(
     return Exit.FAILED if failed else Exit.OK
 
 
-def _plain(plan: Reversal, response: EnqueueUpdatesResponseV2 | None) -> dict[str, Any]:
+def _plain(plan: RevertPlan, response: EnqueueUpdatesResponseV2 | None) -> dict[str, Any]:
     return {
         "commit": plan.commit,
         "updates": [update.to_wire() for update in plan.updates],
-        "left": plan.left,
+        "left": plan.skipped,
         "response": None if response is None else response.to_wire(),
     }
 
 
-def _print(plan: Reversal, response: EnqueueUpdatesResponseV2 | None) -> None:
+def _print(plan: RevertPlan, response: EnqueueUpdatesResponseV2 | None) -> None:
     for update in plan.updates:
         say(json.dumps(update.to_wire(), ensure_ascii=False))
-    for left in plan.left:
+    for left in plan.skipped:
         say(f"not undone, because a later commit changed it again: {left}")
     if not plan.updates:
         say("nothing to undo")

@@ -88,4 +88,4 @@ async def _due(deployment: Deployment, change_set: ChangeSet) -> bool:
     entry = await deployment.js.get_message(
         deployment.subjects.commits_stream, last_by_subject=deployment.subjects.commits(change_set)
     )
-    return entry is not None and Commit.decode(entry.headers, entry.payload).head.dvu_due
+    return entry is not None and Commit.decode(entry.headers, entry.payload).control.dvu_due

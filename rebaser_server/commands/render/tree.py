@@ -43,7 +43,7 @@ def show_tree(state: State, name: str, *, depth: int | None, as_json: bool) -> N
             f"no value is called {name!r}, nor is one below it{similar_names(graph, name)}"
         )
     if as_json:
-        say_json(_plain(root, due=state.head.dvu_due))
+        say_json(_plain(root, due=state.control.dvu_due))
         return
     tree = Tree(*_label(name or "/", root, graph))
     _grow(tree, root, graph)

@@ -8,7 +8,7 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commit_log.state import State
-from rebaser_server.queries.cached_state import archive_of
+from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
 from rebaser_server.values.graph import Graph, Value
@@ -31,8 +31,8 @@ async def load_state(
     Raises:
         NotRetained: that commit is older than the history that is kept.
     """
-    archive = archive_of(deployment.js, deployment.settings, change_set)
-    return (await archive.restored(commit)).state
+    archive = open_state_loader(deployment.js, deployment.settings, change_set)
+    return (await archive.load(commit)).state
 
 
 def find_value(graph: Graph, name: str) -> Value:
@@ -65,7 +65,7 @@ def show_values(state: State, names: list[str], *, as_json: bool) -> None:
         find_value(graph, name)
     chosen = [v for v in graph.values.values() if not names or {v.id, v.name} & {*names}]
     if as_json:
-        rows = [plain(value, due=state.head.dvu_due) for value in chosen]
+        rows = [plain(value, due=state.control.dvu_due) for value in chosen]
         say_json(rows)
         return
     _table(chosen, graph).show()
@@ -73,7 +73,7 @@ def show_values(state: State, names: list[str], *, as_json: bool) -> None:
 
 
 def say_if_due(state: State) -> None:
-    if state.head.dvu_due:
+    if state.control.dvu_due:
         say("an update is due: computed values may still be those of earlier inputs")
 
 

@@ -16,14 +16,14 @@ from rebaser_core.jetstream.messages.stored_message import StoredMessage
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID
-from rebaser_server.commit_log.batch_store import Batches, MissingBatch
+from rebaser_server.commit_log.batch_store import BatchStore, MissingBatch
 from rebaser_server.processor.dead_letters import (
     ATTEMPTS,
     DIED_AT,
     REASON,
     SEQUENCE,
     STORED_AT,
-    whole,
+    original_request,
 )
 
 _MESSAGE_ID: Final = MESSAGE_ID.lower()
@@ -80,7 +80,7 @@ class DeadLetter:
             return str(error)
 
 
-async def load(js: JetStream, subjects: Subjects, batches: Batches, sequence: int) -> DeadLetter:
+async def load(js: JetStream, subjects: Subjects, batches: BatchStore, sequence: int) -> DeadLetter:
     """The dead letter of that number, with the whole request.
 
     Raises:
@@ -93,7 +93,7 @@ async def load(js: JetStream, subjects: Subjects, batches: Batches, sequence: in
             f"there is no dead letter {sequence}; `rebaser dead-letters list` shows them"
         )
     try:
-        headers, payload = await whole(batches, message.headers, message.payload)
+        headers, payload = await original_request(batches, message.headers, message.payload)
     except (MissingBatch, ValueError, LookupError) as error:
         raise NotReplayable(f"dead letter {sequence}: {error}") from error
     return _letter(subjects, message, headers, payload)
@@ -114,7 +114,7 @@ async def latest(js: JetStream, subjects: Subjects, most: int) -> list[DeadLette
 
 
 async def replay(
-    js: JetStream, subjects: Subjects, batches: Batches, client: RebaserClient, sequence: int
+    js: JetStream, subjects: Subjects, batches: BatchStore, client: RebaserClient, sequence: int
 ) -> RequestId:
     """Enqueue the updates of the letter as a new request; then delete the letter.
 

@@ -12,7 +12,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, ObjectStore, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.commands.support.permissions import PermissionWatch
-from rebaser_server.commit_log.batch_store import Batches
+from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store.batch_files import BatchFiles
@@ -25,7 +25,7 @@ class Deployment:
     js: JetStream
     subjects: Subjects
     client: RebaserClient
-    batches: Batches
+    batches: BatchStore
     settings: Settings
 
     async def check_change_set(self, arguments: argparse.Namespace) -> ChangeSet:
@@ -82,6 +82,6 @@ async def open_deployment(settings: Settings) -> AsyncIterator[Deployment]:
             subjects = Subjects(prefix)
             bucket = ObjectStore(js, subjects.batches_bucket)
             results = BatchFiles(settings.store.root, settings.store.options)
-            batches = Batches(bucket, results)
+            batches = BatchStore(bucket, results)
             with watch.enforced():
                 yield Deployment(js, subjects, client, batches, settings)

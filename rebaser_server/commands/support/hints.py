@@ -6,7 +6,7 @@ from rebaser_client import errors as client
 from rebaser_core.errors import MalformedMessage, NewerVersion
 from rebaser_core.jetstream import Full, JetStreamError, NatsUnreachable, StreamNotFound
 from rebaser_server.commands.support.permissions import NotPermitted
-from rebaser_server.errors import HistoryBroken, NotRetained, OpsNotStarted
+from rebaser_server.errors import HistoryInconsistent, NotRetained, OpsNotStarted
 
 _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (
@@ -65,7 +65,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         ),
     ),
     (OpsNotStarted, "REBASER_OPS__ENABLED=false starts the daemon without it."),
-    (HistoryBroken, "`rebaser doctor` names what does not fit together, and the remedy."),
+    (HistoryInconsistent, "`rebaser doctor` names what does not fit together, and the remedy."),
     (NewerVersion, "Use a newer release: a newer one wrote this message."),
     (MalformedMessage, "docs/wire.md describes the updates."),
     (JetStreamError, "`rebaser doctor` checks NATS."),

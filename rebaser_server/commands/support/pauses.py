@@ -18,9 +18,9 @@ def describe(scope: PauseScope) -> str:
 
 async def warn_if_paused(deployment: "Deployment", change_set: ChangeSet) -> None:
     """Say on stderr if the request will wait for the end of a pause."""
-    from rebaser_server.cluster.pauses import PauseBook
+    from rebaser_server.cluster.pauses import PauseStore
 
-    pauses = await PauseBook(deployment.js, deployment.subjects).all()
+    pauses = await PauseStore(deployment.js, deployment.subjects).all()
     for scope in enclosing_scopes(change_set):
         if scope in pauses:
             complain(f"{describe(scope)} is paused: the request waits for {resume_hint(scope)}")

@@ -21,82 +21,90 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, deadlines
 from rebaser_core.registry_records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.subjects import Subjects
-from rebaser_server.errors import HistoryBroken
+from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.processor.ownership import Ownership
 
 log: Final = structlog.get_logger()
 
 
-class Following:
+class HeadFollower:
     """Beside the requests of one run; does nothing for a change set that is no branch."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, own: Ownership, every: float) -> None:
+    def __init__(
+        self, js: JetStream, subjects: Subjects, ownership: Ownership, every: float
+    ) -> None:
         """`every`: seconds between two looks at head if nothing is heard of it."""
         self._js = js
         self._subjects = subjects
-        self._own = own
+        self._ownership = ownership
         self._every = every
-        self._heard = asyncio.Event()
-        self._handled = asyncio.Event()
-        self._seen = 0
+        self._wakeup = asyncio.Event()
+        self._committed = asyncio.Event()
+        self._checked_up_to = 0
         """Line of head's log up to which there is nothing for the branch."""
-        self._asked: set[int] = set()
+        self._own_refreshes: set[int] = set()
 
-    def asked(self, sequence: int) -> bool:
+    def is_own_refresh(self, sequence: int) -> bool:
         """Whether that request is one of these, which is no sign of interest in the branch."""
-        return sequence in self._asked
+        return sequence in self._own_refreshes
 
-    def handled(self) -> None:
+    def notify(self) -> None:
         """A request was handled."""
-        self._handled.set()
+        self._committed.set()
 
     async def run(self) -> Never:
         """Ask for a refresh whenever head is ahead, until cancelled."""
-        branch = self._own.state.head.branch
+        branch = self._ownership.state.control.branch
         if branch is None:
             await asyncio.Event().wait()
             raise AssertionError("nobody sets it")
-        change_set = ChangeSet(self._own.archive.change_set.workspace_id, branch.head)
+        change_set = ChangeSet(self._ownership.loader.change_set.workspace_id, branch.head)
         nc = self._js.connection.nc
-        subscription = await nc.subscribe(self._subjects.activities(change_set), cb=self._hear)
+        subscription = await nc.subscribe(
+            self._subjects.activities(change_set), cb=self._on_activity
+        )
         try:
             while True:
-                self._heard.clear()
-                await self._look()
+                self._wakeup.clear()
+                await self._refresh_if_behind()
                 with suppress(TimeoutError):
                     async with deadlines.within(self._every):
-                        await self._heard.wait()
+                        await self._wakeup.wait()
         finally:
             with suppress(nats.errors.Error):
                 await subscription.unsubscribe()
 
-    async def _hear(self, message: Msg) -> None:
+    async def _on_activity(self, message: Msg) -> None:
         with suppress(MessageError):
-            told = Activity.decode(message.headers or {}, message.data)
-            if told.kind is ActivityKind.REQUEST_APPLIED:
-                self._heard.set()
+            activity = Activity.decode(message.headers or {}, message.data)
+            if activity.kind is ActivityKind.REQUEST_APPLIED:
+                self._wakeup.set()
 
-    async def _look(self) -> None:
-        head = self._own.state.head
-        if head.closing is None and head.branch is not None and await self._ahead(head.branch):
-            await self._refreshed()
+    async def _refresh_if_behind(self) -> None:
+        head = self._ownership.state.control
+        if (
+            head.closing is None
+            and head.branch is not None
+            and await self._is_head_ahead(head.branch)
+        ):
+            await self._refresh()
 
-    async def _ahead(self, branch: BranchState) -> bool:
+    async def _is_head_ahead(self, branch: BranchState) -> bool:
         """Whether head's log has a batch for the branch; its own results and claims are none."""
-        log_of_head = self._own.archive.of(branch.head).log
+        log_of_head = self._ownership.loader.sibling(branch.head).log
         until, _ = await log_of_head.last()
-        after = max(branch.cursor or 0, self._seen)
+        after = max(branch.cursor or 0, self._checked_up_to)
         try:
-            async for _, line in log_of_head.lines(after, until):
-                if line.handled and line.handled.updates and line.handled.covers is None:
+            async for _, entry in log_of_head.entries(after, until):
+                if entry.handled and entry.handled.updates and entry.handled.covers is None:
                     return True
-        except HistoryBroken:  # purged so far: there was something
+        except HistoryInconsistent:  # purged so far: there was something
             return True
-        self._seen = max(until, self._seen)
+        self._checked_up_to = max(until, self._checked_up_to)
         return False
 
-    async def _refreshed(self) -> None:
-        change_set = self._own.archive.change_set
+    async def _refresh(self) -> None:
+        change_set = self._ownership.loader.change_set
         request = ChangeSetRequestV2(
             id=RequestId(),
             workspace_id=change_set.workspace_id,
@@ -105,7 +113,7 @@ class Following:
         )
         headers, payload = ChangeSetRequest.encode(request)
         sequence = await publish_request(self._js, self._subjects, change_set, headers, payload)
-        self._asked = {sequence}
-        while self._own.state.head.last_sequence < sequence:
-            self._handled.clear()
-            await self._handled.wait()
+        self._own_refreshes = {sequence}
+        while self._ownership.state.control.last_sequence < sequence:
+            self._committed.clear()
+            await self._committed.wait()

@@ -13,7 +13,7 @@ from rebaser_server.compute.runs.executor import Executor
 from rebaser_server.compute.runs.progress_deadline import ProgressDeadline
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.compute.units.unit_result import UnitResult
-from rebaser_server.processor.notifier import Announcer
+from rebaser_server.processor.notifier import Notifier
 from rebaser_server.runtime.concurrency import background
 
 REPORT_EVERY: Final = 1.0  # seconds
@@ -22,16 +22,16 @@ SHORTEST_LIMIT: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluating:
+class DvuEvaluation:
     """Of one change set's updates."""
 
     change_set: ChangeSet
     executor: Executor
-    announcer: Announcer
+    notifier: Notifier
     deadline: float
     """Seconds for which an evaluation may go on without computing another value."""
 
-    async def outcomes(
+    async def evaluate(
         self, planned: Plan, claim: DvuClaim, shelf: RunStore, *, is_suspect: bool
     ) -> list[UnitResult | StoredResult]:
         """What became of each blob.
@@ -46,19 +46,19 @@ class Evaluating:
         progress: list[tuple[int, int]] = []
         deadline = ProgressDeadline(self.deadline)
 
-        def told(done: int, in_all: int) -> None:
+        def on_progress(done: int, in_all: int) -> None:
             progress.append((done, in_all))
             deadline.record(done, in_all)
 
         async with deadline.limiting(), background(self._report(progress, claim)):
             if not is_suspect:
-                return await self.executor.run(planned.units, store=shelf, on_progress=told)
+                return await self.executor.run(planned.units, store=shelf, on_progress=on_progress)
             return await run_isolated(
                 self.executor,
                 planned.units,
                 limit=max(SHORTEST_LIMIT, self.deadline / 20),
                 store=shelf,
-                on_progress=told,
+                on_progress=on_progress,
                 on_step=deadline.extend,
             )
 
@@ -68,6 +68,6 @@ class Evaluating:
             if progress:
                 done, in_all = progress[-1]
                 progress.clear()
-                await self.announcer.activity(
+                await self.notifier.activity(
                     self.change_set, ActivityKind.DVU_PROGRESS, claim.id, done=done, of=in_all
                 )

@@ -12,7 +12,7 @@ from rebaser_client.batches import INLINE_UPDATES
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import DvuResultInfo, ResultFile, UpdatesAddress
 from rebaser_core.updates import SetComputed
-from rebaser_server.commit_log.batch_store import Batches
+from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.compute.plan.affected import certain_dependents, closure
 from rebaser_server.compute.runs.salvage import failed_result, salvage
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
@@ -26,7 +26,7 @@ _INLINE_TEXT: Final = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class DvuResult:
     """Results, in one of two forms."""
 
     recomputed: int = 0
@@ -38,9 +38,9 @@ class Findings:
     def __len__(self) -> int:
         return len(self.updates) + sum(file.values for file in self.files)
 
-    async def placed(
+    async def store(
         self,
-        batches: Batches,
+        batches: BatchStore,
         claim: RequestId,
         computed: DvuResultInfo,
         shelf: RunStore,
@@ -48,18 +48,20 @@ class Findings:
     ) -> UpdatesAddress:
         """The address of a batch with these results: of at most `room` octets in a line."""
         if self.files:
-            return await batches.place_results(claim, computed, shelf, self.files)
-        return await batches.place(claim, self.updates, computed, room=room)
+            return await batches.put_results(claim, computed, shelf, self.files)
+        return await batches.put(claim, self.updates, computed, room=room)
 
 
-def gathered(outcomes: Sequence[UnitResult | StoredResult], shelf: RunStore) -> Findings:
+def collect(outcomes: Sequence[UnitResult | StoredResult], shelf: RunStore) -> DvuResult:
     """The findings of all blobs together; what is not on the shelf yet is put there if it is much.
 
     Blocks.
     """
     recomputed = sum(outcome.recomputed for outcome in outcomes)
     costs = total_costs(outcomes)
-    here = [outcome for outcome in outcomes if isinstance(outcome, UnitResult) and len(outcome)]
+    in_memory = [
+        outcome for outcome in outcomes if isinstance(outcome, UnitResult) and len(outcome)
+    ]
     files = [
         ResultFile(name=name, values=count)
         for outcome in outcomes
@@ -67,25 +69,25 @@ def gathered(outcomes: Sequence[UnitResult | StoredResult], shelf: RunStore) -> 
         for name, count in outcome.files
         if count
     ]
-    if not files and _is_small(here):
-        updates = [_update_of(result) for outcome in here for result in outcome.value_results]
-        return Findings(recomputed, costs, updates)
-    if here:
-        table = pa.concat_tables([outcome.table.replace_schema_metadata() for outcome in here])
+    if not files and _is_small(in_memory):
+        updates = [_update_of(result) for outcome in in_memory for result in outcome.value_results]
+        return DvuResult(recomputed, costs, updates)
+    if in_memory:
+        table = pa.concat_tables([outcome.table.replace_schema_metadata() for outcome in in_memory])
         name = shelf.put_part("0", 0, 0, UnitResult(0, table))
         files.append(ResultFile(name=name, values=len(table)))
-    return Findings(recomputed, costs, files=files)
+    return DvuResult(recomputed, costs, files=files)
 
 
-async def given_up(
+async def fail_uncomputed(
     blobs: Sequence[bytes | memoryview], message: str, shelf: RunStore, slots: int
-) -> Findings:
+) -> DvuResult:
     """What was computed of the blobs; all other values of theirs fail with this message."""
     outcomes = await salvage(blobs, message, shelf, slots)
-    return await asyncio.to_thread(gathered, outcomes, shelf)
+    return await asyncio.to_thread(collect, outcomes, shelf)
 
 
-def unplanned(graph: Graph, message: str, shelf: RunStore) -> Findings:
+def fail_affected(graph: Graph, message: str, shelf: RunStore) -> DvuResult:
     """Of an update that cannot be planned: all values that the graph's roots affect fail.
 
     If not even these can be listed, those that the next update would compute in any case.
@@ -98,7 +100,7 @@ def unplanned(graph: Graph, message: str, shelf: RunStore) -> Findings:
     except Exception:
         log.exception("affected values unknown")
         indices = certain_dependents(graph)
-    return gathered([failed_result(graph.ids_of(indices), message)], shelf)
+    return collect([failed_result(graph.ids_of(indices), message)], shelf)
 
 
 def _is_small(outcomes: Sequence[UnitResult]) -> bool:
@@ -109,11 +111,11 @@ def _is_small(outcomes: Sequence[UnitResult]) -> bool:
 
 
 def _update_of(result: ValueResult) -> SetComputed:
-    value_id, status, what = result
+    value_id, status, content = result
     match status:
         case "ok":
-            return SetComputed(value_id=value_id, value=what)
+            return SetComputed(value_id=value_id, value=content)
         case "failed":
-            return SetComputed(value_id=value_id, failed=str(what))
+            return SetComputed(value_id=value_id, failed=str(content))
         case _:
-            return SetComputed(value_id=value_id, blocked_by=str(what))
+            return SetComputed(value_id=value_id, blocked_by=str(content))

@@ -6,8 +6,8 @@ from contextlib import suppress
 import pytest
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_server.cluster.slot_pool import LONGEST_PUT_OFF, RETURNS, Fairness, Slots
-from rebaser_server.errors import SlotWanted
+from rebaser_server.cluster.slot_pool import DEFERRED_PER_SECOND, MAX_DEFERRAL, Fairness, SlotPool
+from rebaser_server.errors import Preempted
 from rebaser_server.runtime.concurrency import background
 from tests.helpers.eventually import eventually
 
@@ -15,7 +15,7 @@ BUSY, OTHER, NEWCOMER = WorkspaceId(), WorkspaceId(), WorkspaceId()
 
 
 def slots(count, **fairness):
-    return Slots(None, "TASKS", count, Fairness(**fairness))
+    return SlotPool(None, "TASKS", count, Fairness(**fairness))
 
 
 def one_of(workspace):
@@ -24,7 +24,7 @@ def one_of(workspace):
 
 def taken(slots, workspace, wanted=1_000):
     """How many of the slots that it wants a workspace gets."""
-    return sum(slots.take(one_of(workspace)) is not None for _ in range(wanted))
+    return sum(slots.acquire(one_of(workspace)) is not None for _ in range(wanted))
 
 
 @pytest.mark.parametrize(("count", "most"), [(1, 1), (2, 1), (5, 4), (10, 8), (100, 80)])
@@ -59,10 +59,10 @@ async def test_weights_multiply_a_share():
 
 async def test_a_slot_given_back_can_be_taken_again():
     process = slots(2)
-    turn = process.take(one_of(BUSY))
+    turn = process.acquire(one_of(BUSY))
 
-    process.give_back(turn)
-    process.give_back(turn)
+    process.release(turn)
+    process.release(turn)
 
     assert process.free == 2
     assert taken(process, BUSY) == 1
@@ -71,19 +71,19 @@ async def test_a_slot_given_back_can_be_taken_again():
 async def test_tasks_put_off_come_back_one_after_the_other():
     """However large the crowd, what comes back of it is no flood, and none is put off for long."""
     process = slots(1)
-    delays = [process.put_off(one_of(BUSY)) for _ in range(5_000)]
+    delays = [process.defer(one_of(BUSY)) for _ in range(5_000)]
 
-    assert delays[200] - delays[100] == pytest.approx(100 / RETURNS, rel=0.1)
-    assert max(delays) <= LONGEST_PUT_OFF
+    assert delays[200] - delays[100] == pytest.approx(100 / DEFERRED_PER_SECOND, rel=0.1)
+    assert max(delays) <= MAX_DEFERRAL
 
 
 async def test_a_crowd_that_was_put_off_is_not_before_another_workspace_s_task():
     process = slots(1)
-    crowd = [process.put_off(one_of(BUSY)) for _ in range(1_000)]
+    crowd = [process.defer(one_of(BUSY)) for _ in range(1_000)]
 
-    assert process.put_off(one_of(OTHER)) < 1 < crowd[-1]
+    assert process.defer(one_of(OTHER)) < 1 < crowd[-1]
 
-    busy, other = process.put_off(one_of(BUSY)), process.put_off(one_of(OTHER))
+    busy, other = process.defer(one_of(BUSY)), process.defer(one_of(OTHER))
     assert other < 1 < crowd[-1] < busy
 
 
@@ -91,40 +91,40 @@ async def test_crowds_of_several_workspaces_are_no_larger_flood_than_one():
     process = slots(1)
     crowds = [BUSY, OTHER] * 500 + [WorkspaceId() for _ in range(1_000)]
 
-    delays = sorted(process.put_off(one_of(workspace)) for workspace in crowds)
+    delays = sorted(process.defer(one_of(workspace)) for workspace in crowds)
 
     for seconds in (1, 5, 20):
-        assert sum(delay <= seconds for delay in delays) <= 2 * RETURNS * seconds
-    assert delays[-1] <= LONGEST_PUT_OFF
+        assert sum(delay <= seconds for delay in delays) <= 2 * DEFERRED_PER_SECOND * seconds
+    assert delays[-1] <= MAX_DEFERRAL
 
 
 async def test_in_a_workspace_the_idle_give_way_and_then_those_whose_turn_is_over():
-    process = slots(10, turn=0.0)
-    idle, working = process.take(one_of(BUSY)), process.take(one_of(BUSY))
-    elsewhere = process.take(one_of(OTHER))
-    process.put_off(one_of(BUSY))
-    process.put_off(one_of(BUSY))
+    process = slots(10, max_hold=0.0)
+    idle, working = process.acquire(one_of(BUSY)), process.acquire(one_of(BUSY))
+    elsewhere = process.acquire(one_of(OTHER))
+    process.defer(one_of(BUSY))
+    process.defer(one_of(BUSY))
 
-    async with background(process.make_room()):
-        with pytest.raises(SlotWanted):
-            async with idle.waiting(lambda: False):
+    async with background(process.preempt()):
+        with pytest.raises(Preempted):
+            async with idle.wait_for_work(lambda: False):
                 await asyncio.sleep(10)
 
-    assert working.over
-    assert not idle.over
-    assert not elsewhere.over
+    assert working.expired
+    assert not idle.expired
+    assert not elsewhere.expired
 
 
 async def test_however_often_it_looks_it_asks_one_to_go_for_each_task_that_was_put_off():
     looks = []
-    process = Slots(None, "TASKS", 10, Fairness(), moving=lambda: not looks.append(1))
-    idle = [process.take(one_of(BUSY)) for _ in range(8)]
+    process = SlotPool(None, "TASKS", 10, Fairness(), in_handover=lambda: not looks.append(1))
+    idle = [process.acquire(one_of(BUSY)) for _ in range(8)]
     waits = [asyncio.create_task(idle_until_asked(turn)) for turn in idle]
     refused = [one_of(BUSY) for _ in range(3)]
     for change_set in refused * 2:  # they came again before anybody had gone
-        process.put_off(change_set)
+        process.defer(change_set)
 
-    async with background(process.make_room()):
+    async with background(process.preempt()):
         await eventually(lambda: any(turn.is_set for turn in idle))
         seen = len(looks)
         await eventually(lambda: len(looks) >= seen + 3)
@@ -136,6 +136,6 @@ async def test_however_often_it_looks_it_asks_one_to_go_for_each_task_that_was_p
 
 
 async def idle_until_asked(turn):
-    with suppress(SlotWanted):
-        async with turn.waiting(lambda: False):
+    with suppress(Preempted):
+        async with turn.wait_for_work(lambda: False):
             await asyncio.Event().wait()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.commit_log.retention import Kept, Retention
+from rebaser_server.commit_log.retention import CheckpointRef, Retention
 
 NOW = 1_000.0
 ALL = 10**9
@@ -12,7 +12,7 @@ ALL = 10**9
 
 def checkpoints(count):
     """One each 10 seconds, the last one now; of commits 10, 20, …; 5 lines between two."""
-    return [Kept(10 * n, NOW - 10 * (count - n), 5) for n in range(1, count + 1)]
+    return [CheckpointRef(10 * n, NOW - 10 * (count - n), 5) for n in range(1, count + 1)]
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ def checkpoints(count):
     ],
 )
 def test_the_first_limit_that_is_exceeded_counts(retention, batches, start):
-    assert retention.start(checkpoints(6), batches, NOW) == start
+    assert retention.purge_point(checkpoints(6), batches, NOW) == start
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_without_a_checkpoint_before_the_last_nothing_is_forgotten(count):
-    assert Retention(0, 0, 0).start(checkpoints(count), [], NOW) == 0
+    assert Retention(0, 0, 0).purge_point(checkpoints(count), [], NOW) == 0
 
 
 @given(
@@ -52,15 +52,15 @@ def test_within_the_limits_as_much_is_kept_as_may_be(gaps, seconds, lines, batch
     kept, time = [], 0.0
     for commit, (gap, between) in enumerate(gaps, 1):
         time += gap
-        kept.append(Kept(50 * commit, time, between))
+        kept.append(CheckpointRef(50 * commit, time, between))
     retention = Retention(seconds, lines, batches)
 
-    start = retention.start(kept, stored, time)
+    start = retention.purge_point(kept, stored, time)
 
     left = [checkpoint for checkpoint in kept if checkpoint.commit > start]
     late = len(kept) < 2 or start == kept[-2].commit
-    assert late or sum(checkpoint.lines for checkpoint in left) <= lines
+    assert late or sum(checkpoint.entries for checkpoint in left) <= lines
     assert late or sum(line > start for line in stored) <= batches
     assert len(left) >= min(len(kept), 1)
     rest = [checkpoint for checkpoint in kept if checkpoint.commit >= start]
-    assert retention.start(rest, stored, time) in (0, start)
+    assert retention.purge_point(rest, stored, time) in (0, start)

@@ -12,14 +12,14 @@ from rebaser_core.commits import (
 )
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, InlineBatch, StoreRef
-from rebaser_server.commit_log.state import RECENT, Known, State
+from rebaser_server.commit_log.state import MAX_RECENT, RecentRequest, State
 from rebaser_server.values.graph import Graph
 
-IDS = [RequestId.from_int(number) for number in range(RECENT + 5)]
+IDS = [RequestId.from_int(number) for number in range(MAX_RECENT + 5)]
 
 
 def line(handled=None, **head):
-    return CommitV1(id=RequestId(), previous=0, head=ControlState(**head), handled=handled)
+    return CommitV1(id=RequestId(), previous=0, control=ControlState(**head), handled=handled)
 
 
 def handled(request_id, outcome=RequestOutcome.APPLIED, updates=None):
@@ -31,8 +31,8 @@ def test_a_line_brings_its_head_and_its_request():
 
     state.advance(line(handled(IDS[0]), last_sequence=7, epoch=2), 3)
 
-    assert (state.commit, state.head) == (3, ControlState(last_sequence=7, epoch=2))
-    assert state.recent == {IDS[0]: Known(3, RequestOutcome.APPLIED)}
+    assert (state.commit, state.control) == (3, ControlState(last_sequence=7, epoch=2))
+    assert state.recent == {IDS[0]: RecentRequest(3, RequestOutcome.APPLIED)}
 
 
 def test_a_line_that_settles_no_request_is_remembered_by_its_head_alone():
@@ -40,7 +40,7 @@ def test_a_line_that_settles_no_request_is_remembered_by_its_head_alone():
 
     state.advance(line(epoch=1), 1)
 
-    assert state.head.epoch == 1
+    assert state.control.epoch == 1
     assert not state.recent
 
 
@@ -62,7 +62,7 @@ def test_the_latest_requests_are_remembered_and_the_oldest_forgotten():
     for sequence, request_id in enumerate(IDS, 1):
         state.advance(line(handled(request_id)), sequence)
 
-    assert list(state.recent) == IDS[-RECENT:]
+    assert list(state.recent) == IDS[-MAX_RECENT:]
     assert state.recent[IDS[-1]].commit == len(IDS)
 
 
@@ -73,7 +73,7 @@ def test_a_duplicate_does_not_replace_what_it_repeats():
 
     state.advance(line(handled(IDS[0], RequestOutcome.DUPLICATE)), 2)
 
-    assert state.recent == {IDS[0]: Known(1, RequestOutcome.APPLIED)}
+    assert state.recent == {IDS[0]: RecentRequest(1, RequestOutcome.APPLIED)}
 
 
 def test_batches_that_lie_elsewhere_are_known_until_their_lines_are_gone():
@@ -83,7 +83,7 @@ def test_batches_that_lie_elsewhere_are_known_until_their_lines_are_gone():
     state.advance(line(handled(IDS[0], updates=inline)), 1)
     state.advance(line(handled(IDS[1], updates=StoreRef(store="key"))), 2)
 
-    assert state.stored == [(2, StoreRef(store="key"))]
+    assert state.external_batches == [(2, StoreRef(store="key"))]
 
 
 def test_all_but_the_graph_survives_as_plain_data():
@@ -102,8 +102,12 @@ def test_all_but_the_graph_survives_as_plain_data():
         3,
     )
 
-    again = State.restored(Graph(), 3, json.loads(json.dumps(state.small())))
+    again = State.from_checkpoint(Graph(), 3, json.loads(json.dumps(state.metadata())))
 
-    assert (again.head, again.commit, again.stored) == (state.head, 3, state.stored)
+    assert (again.control, again.commit, again.external_batches) == (
+        state.control,
+        3,
+        state.external_batches,
+    )
     assert list(again.recent.items()) == list(state.recent.items())
-    assert again.small() == state.small()
+    assert again.metadata() == state.metadata()

@@ -24,9 +24,9 @@ def test_a_branch_on_its_way_to_head_is_unfinished(standing, left):
 
 
 def test_every_line_carries_the_whole_head():
-    line = CommitV1(id=REQUEST, previous=0, head=HEAD)
+    line = CommitV1(id=REQUEST, previous=0, control=HEAD)
 
-    assert Commit.decode_stored(Commit.encode(line)[1]).head == HEAD
+    assert Commit.decode_stored(Commit.encode(line)[1]).control == HEAD
 
 
 def test_a_line_with_an_unknown_outcome_is_malformed():
@@ -40,4 +40,4 @@ def test_a_line_with_an_unknown_outcome_is_malformed():
 def test_a_line_may_begin_with_a_blank():
     line = json.dumps({"v1": {"id": str(REQUEST), "previous": 0, "head": {}}})
 
-    assert Commit.decode_stored(f"\n {line}".encode()).head == ControlState()
+    assert Commit.decode_stored(f"\n {line}".encode()).control == ControlState()

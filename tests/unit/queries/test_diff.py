@@ -4,7 +4,7 @@ import pytest
 
 from rebaser_core.ids import RequestId
 from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetInputs, SetValue
-from rebaser_server.processor.change_set_commands import at_head, digest
+from rebaser_server.processor.change_set_commands import digest, head_request_id
 from rebaser_server.queries.diff import changes_in
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.in_memory_branch import Branch, Head
@@ -87,6 +87,6 @@ def test_a_difference_is_named_by_what_it_says():
 def test_the_request_to_head_has_the_same_id_each_time_and_another_than_what_asked_for_it():
     request = RequestId()
 
-    assert at_head(request) == at_head(RequestId.from_str(str(request)))
-    assert at_head(request) != request
-    assert at_head(request).timestamp == request.timestamp
+    assert head_request_id(request) == head_request_id(RequestId.from_str(str(request)))
+    assert head_request_id(request) != request
+    assert head_request_id(request).timestamp == request.timestamp

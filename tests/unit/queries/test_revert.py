@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetInputs, SetValue
-from rebaser_server.queries.revert import Known, inverse, touched
+from rebaser_server.queries.revert import DefinitionSnapshot, invert, touched_ids
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.definitions import func_definition, value_definition
 from rebaser_server.values.rebase.rebase import rebase
@@ -23,12 +23,12 @@ def definitions(graph):
 
 def reverted(graph, batch, later=(), *, force=False):
     """Apply `batch`, then `later`, then what undoes the batch; what was left."""
-    ids = touched(graph, rebase(copy.deepcopy(graph), 1, batch).updates)
-    before = Known.of(graph, *ids)
+    ids = touched_ids(graph, rebase(copy.deepcopy(graph), 1, batch).updates)
+    before = DefinitionSnapshot.of(graph, *ids)
     rebase(graph, 1, batch)
-    after = Known.of(graph, *ids)
+    after = DefinitionSnapshot.of(graph, *ids)
     rebase(graph, 2, later)
-    updates, left = inverse(before, after, Known.of(graph, *ids), force=force)
+    updates, left = invert(before, after, DefinitionSnapshot.of(graph, *ids), force=force)
     done = rebase(graph, 3, updates)
     assert not done.corrections
     return left

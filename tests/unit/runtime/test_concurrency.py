@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from rebaser_server.errors import BackgroundEnded, Interrupted, LeaseLost, Overtaken, RetryLater
+from rebaser_server.errors import BackgroundEnded, Fenced, Interrupted, LeaseLost, RetryLater
 from rebaser_server.runtime.concurrency import Shutdown, background, for_each_concurrently
 
-FORBIDDING = [LeaseLost("lease"), Overtaken("overtaken")]
+FORBIDDING = [LeaseLost("lease"), Fenced("overtaken")]
 OTHERS = [RetryLater("later", 1.0), Interrupted("stop"), ValueError("unforeseen")]
 
 

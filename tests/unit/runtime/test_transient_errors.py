@@ -9,7 +9,7 @@ import pytest
 import rebaser_server
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import ApiError, JetStreamError, NatsUnreachable
-from rebaser_server.errors import Unwritten, WorkEnded
+from rebaser_server.errors import AppendRefused, RunEnded
 from rebaser_server.runtime.transient_errors import LONGEST_DELAY, backoff, is_transient
 
 WAITED_FOR = {
@@ -44,7 +44,7 @@ def every_kind() -> list[type[Exception]]:
         if not module.name.endswith(("__main__", ".connect_server", ".worker", ".preloaded")):
             importlib.import_module(module.name)
     found = kinds(JetStreamError) | kinds(RebaserError)
-    ends = kinds(WorkEnded) | {Unwritten}  # a run's, judged by themselves
+    ends = kinds(RunEnded) | {AppendRefused}  # a run's, judged by themselves
     return sorted(found - ends, key=lambda kind: (kind.__module__, kind.__name__))
 
 
@@ -82,7 +82,7 @@ def test_the_delay_doubles_up_to_the_longest_with_jitter() -> None:
 
 
 def test_a_line_that_was_refused_tells_why_and_which_are_there() -> None:
-    error = Unwritten([7, 8], NatsUnreachable("no answer"))
+    error = AppendRefused([7, 8], NatsUnreachable("no answer"))
 
     assert error.sequences == [7, 8]
     assert "no answer" in str(error)

@@ -11,7 +11,7 @@ from opentelemetry.trace import SpanContext
 from rebaser_core.commits import CommitV1, ControlState, DvuClaim, RequestOutcome, SettledRequest
 from rebaser_core.ids import RequestId
 from rebaser_core.trace_context import MAX_LINKS, context_of, inject, is_on, span_context_in
-from rebaser_server.processor.pending_dvu import Owed
+from rebaser_server.processor.pending_dvu import PendingDvu
 from rebaser_server.telemetry import logs
 from rebaser_server.telemetry.tracing import exported, is_enabled
 from tests.helpers.deployment import new_change_sets
@@ -64,28 +64,28 @@ def line(sequence: int, dirty: int, clean: int = 0, claim: DvuClaim | None = Non
         id=RequestId.from_int(sequence), sequence=sequence, outcome=RequestOutcome.APPLIED
     )
     head = ControlState(dirty_sequence=dirty, clean_sequence=clean, claim=claim)
-    return CommitV1(id=RequestId(), previous=0, head=head, handled=handled)
+    return CommitV1(id=RequestId(), previous=0, control=head, handled=handled)
 
 
 def span_of(request: RequestId) -> SpanContext | None:
     return span_context_in({"traceparent": f"00-{int(request):032x}-{1:016x}-01"})
 
 
-def carried_out(owed: Owed, *, paid: bool) -> Owed:
+def carried_out(owed: PendingDvu, *, paid: bool) -> PendingDvu:
     [change_set] = new_change_sets(1)
-    with owed.update(change_set, RequestId(), 1) as taken:
+    with owed.span(change_set, RequestId(), 1) as taken:
         if paid:
-            taken.paid()
+            taken.covered()
     return taken
 
 
 def test_an_update_that_came_to_nothing_leaves_its_debt_to_the_next() -> None:
-    owed = Owed()
-    owed.add(line(1, dirty=1), span_of)
+    owed = PendingDvu()
+    owed.record(line(1, dirty=1), span_of)
     since = owed.since
 
     carried_out(owed, paid=False)
-    owed.add(line(2, dirty=2), span_of)
+    owed.record(line(2, dirty=2), span_of)
 
     assert owed.since == since is not None
     assert [trace.trace_id for trace in owed.traces] == [1, 2]
@@ -93,13 +93,13 @@ def test_an_update_that_came_to_nothing_leaves_its_debt_to_the_next() -> None:
 
 def test_a_request_that_left_nothing_to_recompute_is_owed_nothing() -> None:
     """However long ago that was when one comes that does: the update's time is counted from it."""
-    owed = Owed()
-    owed.add(line(1, dirty=1), span_of)
+    owed = PendingDvu()
+    owed.record(line(1, dirty=1), span_of)
     [change_set] = new_change_sets(1)
 
-    with owed.update(change_set, RequestId(), 1) as taken:
-        owed.add(line(2, dirty=1), span_of)
-        taken.paid()
+    with owed.span(change_set, RequestId(), 1) as taken:
+        owed.record(line(2, dirty=1), span_of)
+        taken.covered()
 
     assert owed.since is None
     assert owed.traces == []
@@ -107,29 +107,29 @@ def test_a_request_that_left_nothing_to_recompute_is_owed_nothing() -> None:
 
 def test_a_line_names_the_trace_of_the_update_that_is_due_behind_it() -> None:
     claim = DvuClaim(id=RequestId(), covers=1)
-    owed = Owed()
+    owed = PendingDvu()
 
     def marked(*lines: CommitV1) -> list[int]:
-        marks = owed.marks(lines, span_of)
+        marks = owed.headers(lines, span_of)
         for each in lines:
-            owed.add(each, span_of)
+            owed.record(each, span_of)
         named = (span_context_in(marks.get(each.id, {})) for each in lines)
         return [span.trace_id if span else 0 for span in named]
 
     assert marked(line(1, dirty=0), line(2, dirty=2), line(3, dirty=3)) == [0, 2, 2]
     [change_set] = new_change_sets(1)
-    with owed.update(change_set, RequestId(), 1) as taken:
+    with owed.span(change_set, RequestId(), 1) as taken:
         assert marked(line(4, dirty=4, claim=claim)) == [2]
         assert marked(line(5, dirty=4, clean=3)) == [4], "the result: what is still due came later"
-        taken.paid()
+        taken.covered()
     assert marked(line(6, dirty=4, clean=3)) == [4]
     assert marked(line(7, dirty=4, clean=4)) == [0]
 
 
 def test_traces_kept_are_bounded() -> None:
-    owed = Owed()
+    owed = PendingDvu()
     for sequence in range(1, 10 * MAX_LINKS):
-        owed.add(line(sequence, dirty=sequence), span_of)
+        owed.record(line(sequence, dirty=sequence), span_of)
 
     assert len(owed.traces) == MAX_LINKS + 1
 

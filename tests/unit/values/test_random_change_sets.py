@@ -75,13 +75,13 @@ def test_checkpoints_and_the_log_behind_them_are_the_whole_state(first, steps):
 
     before, head, recent = (
         contents(change_set.graph),
-        change_set.state.head,
+        change_set.state.control,
         change_set.state.recent,
     )
     change_set.restart()
 
     assert contents(change_set.graph) == before
-    assert (change_set.state.head, change_set.state.recent) == (head, recent)
+    assert (change_set.state.control, change_set.state.recent) == (head, recent)
     require_consistent(change_set.graph)
     change_set.update_until_right()
     assert stored(change_set.graph) == recomputed(change_set.graph)

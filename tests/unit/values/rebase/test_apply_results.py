@@ -7,7 +7,7 @@ from hypothesis import given
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import DvuResultInfo, ResultFile
 from rebaser_core.updates import PutValue, RemoveValue, SetComputed
-from rebaser_server.commit_log.batch_store import Batches, MissingBatch
+from rebaser_server.commit_log.batch_store import BatchStore, MissingBatch
 from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult
 from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK
 from rebaser_server.store.batch_files import BatchFiles
@@ -68,15 +68,15 @@ def test_stale_results_are_dropped_and_reported_once(edit):
 
 @pytest.fixture
 def store(tmp_path):
-    return Batches(None, BatchFiles(str(tmp_path / "store")))
+    return BatchStore(None, BatchFiles(str(tmp_path / "store")))
 
 
 async def placed(store, request_id):
-    shelf = store.shelf("ws.cs.0")
+    shelf = store.run_store("ws.cs.0")
     table = table_of([SetComputed(value_id=FIRST, value=5)])
     name = shelf.put_part("0", 0, 1, UnitResult(1, table))
     files = [ResultFile(name=name, values=1)]
-    return shelf, await store.place_results(request_id, COMPUTED, shelf, files)
+    return shelf, await store.put_results(request_id, COMPUTED, shelf, files)
 
 
 async def test_a_batch_leads_to_its_results_until_it_is_forgotten(store):
@@ -87,7 +87,7 @@ async def test_a_batch_leads_to_its_results_until_it_is_forgotten(store):
     assert batch.computed == COMPUTED
     assert batch.results().to_pylist() == [{"id": FIRST, "status": 0, "text": "5"}]
 
-    await store.forget(address)
+    await store.delete_with_results(address)
 
     assert shelf.names() == []
     with pytest.raises(MissingBatch):
@@ -114,4 +114,6 @@ async def test_two_claims_lie_beside_each_other(store):
     _, other = await placed(store, second)
 
     assert one != other
-    assert (await store.fetch(one, first)).names != (await store.fetch(other, second)).names
+    assert (await store.fetch(one, first)).result_files != (
+        await store.fetch(other, second)
+    ).result_files
