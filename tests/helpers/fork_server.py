@@ -4,6 +4,7 @@ import atexit
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -25,8 +26,12 @@ _LOOK: Final = 0.02
 
 
 def forkable(environment: Mapping[str, str]) -> bool:
-    """Whether a fork is what a start would be: nothing wants another interpreter or library."""
-    return not {"PYTHONPATH", "LD_PRELOAD"} & environment.keys()
+    """Whether a fork is what a start would be: what an interpreter reads at its start is ours."""
+    return all(
+        environment.get(name) == os.environ.get(name)
+        for name in environment
+        if name.startswith(("PYTHON", "LC_", "LANG", "LD_"))
+    )
 
 
 class Fork:
@@ -67,6 +72,17 @@ def rebaser(
     *words: str, environment: Mapping[str, str], says: str = "", timeout: float = 30
 ) -> CompletedProcess[str]:
     """Run the command to its end, with `says` on its stdin; kill it if it takes longer."""
+    if not forkable(environment):
+        command = [Path(sys.executable).parent / "rebaser", *words]
+        return subprocess.run(
+            command,
+            env=environment,
+            input=says,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
     with tempfile.TemporaryDirectory() as directory:
         out, err, standard_in = (Path(directory, name) for name in ("out", "err", "in"))
         standard_in.write_text(says)

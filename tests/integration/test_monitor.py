@@ -16,7 +16,7 @@ from rebaser_server.cluster.monitor import Monitor
 from rebaser_server.service.composition import assets_of
 from tests.chaos.processes import three_servers
 from tests.helpers.batches import Sum
-from tests.helpers.deployment import SCALED, Daemon, Deployment, new_change_sets
+from tests.helpers.deployment import REBASER, SCALED, Daemon, Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 
 
@@ -158,7 +158,8 @@ async def test_a_daemon_that_waits_for_a_leader_can_be_stopped(tmp_path: Path) -
 
 async def test_a_daemon_that_is_stopped_before_it_began_ends_with_success(tmp_path: Path) -> None:
     """The second half of what it imports takes a second, in which a supervisor may think again."""
-    daemon = Daemon("early", tmp_path, SCALED | {"NATS__URL": "nats://127.0.0.1:9"})
+    variables = SCALED | {"NATS__URL": "nats://127.0.0.1:9"}
+    daemon = Daemon("early", tmp_path, variables, command=list(REBASER))  # a fork has imported it
     status = Path(f"/proc/{daemon.process.pid}/status")
     term = 1 << (signal.SIGTERM - 1)
 

@@ -56,7 +56,7 @@ def root():
 
 
 def test_checkpoints_are_kept_tidied_and_read_back(root, options, monkeypatch):
-    monkeypatch.setattr(compaction, "MOST_FILES", 5)
+    monkeypatch.setattr(compaction, "MAX_FILES", 5)
     checkpoints, graph = Checkpoints(root, options), graph_of(1)
     saved(checkpoints, graph, 1)
     rebase(graph, 2, [RemoveValue(value_id=ulid(1)), SetValue(value_id=ulid(2), value="ä")])
