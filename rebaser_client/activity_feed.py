@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-import nats.errors
 from nats.aio.msg import Msg
 
 from rebaser_core.activities import Activity, ActivityV1
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
+from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.subjects import Subjects
 
 SUBSCRIBE_TIMEOUT: Final = 5.0
@@ -46,10 +46,6 @@ async def watching(
     Plain NATS: what is told while the connection is down is lost, and nothing harmed.
     """
     activities = ActivityFeed()
-    subscription = await js.nc.subscribe(subjects.activities(change_set), cb=activities.receive)
-    await js.connection.ping(SUBSCRIBE_TIMEOUT)  # nothing that is told from now on is missed
-    try:
+    async with subscribed(js.nc, subjects.activities(change_set), activities.receive):
+        await js.connection.ping(SUBSCRIBE_TIMEOUT)  # nothing published from now on is missed
         yield activities
-    finally:
-        with suppress(nats.errors.Error):
-            await subscription.unsubscribe()

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 
-import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from opentelemetry.trace import SpanKind
@@ -12,6 +11,7 @@ from opentelemetry.trace import SpanKind
 from rebaser_core import trace_context
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
 
 
@@ -71,9 +71,5 @@ def _trace_reply(headers: Mapping[str, str], response: EnqueueUpdatesResponseV2)
 async def receiving_replies(nc: Client) -> AsyncIterator[ReplyInbox]:
     """Answers arrive for as long as the body runs."""
     replies = ReplyInbox(nc.new_inbox())
-    subscription = await nc.subscribe(f"{replies.inbox_root}.*", cb=replies.receive)
-    try:
+    async with subscribed(nc, f"{replies.inbox_root}.*", replies.receive):
         yield replies
-    finally:
-        with suppress(nats.errors.Error):
-            await subscription.unsubscribe()

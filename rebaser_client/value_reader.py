@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Final
 
 import nats.errors
@@ -14,6 +13,7 @@ from rebaser_client.log_reader import LogEntry, read_log
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, Oversized, deadlines
+from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.query_protocol import ACCEPTS_PIECES, RETRY_AFTER, ReplyAssembly, parse_seconds
 from rebaser_core.query_protocol import REPLY_TIMEOUT as PATIENCE_HEADER
 from rebaser_core.subjects import Subjects
@@ -148,13 +148,9 @@ class ChangeSetReader:
         inbox = nc.new_inbox()
         try:
             self._js.message_limits.check(subject, payload, headers, inbox)
-            subscription = await nc.subscribe(inbox)
-            try:
+            async with subscribed(nc, inbox) as subscription:
                 await nc.publish(subject, payload, reply=inbox, headers=headers)
                 return await _receive(subscription, patience)
-            finally:
-                with suppress(nats.errors.Error):
-                    await subscription.unsubscribe()
         except TimeoutError:  # nats-py's are errors of its own as well
             raise
         except Oversized as error:

@@ -9,6 +9,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.errors import UnknownSubject
+from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseMonitor
 
@@ -33,9 +34,5 @@ async def serve_cancellations(
                     await nc.publish(message.reply, answer)
 
     subject = subjects.join("rebaser.cancellations.*.*")
-    subscription = await nc.subscribe(subject, cb=on_message)
-    try:
+    async with subscribed(nc, subject, on_message):
         yield
-    finally:
-        with suppress(nats.errors.Error):
-            await subscription.unsubscribe()

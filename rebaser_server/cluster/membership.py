@@ -14,6 +14,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import deadlines
+from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.subjects import Subjects
 from rebaser_server.runtime.periodic import repeat_every
 
@@ -54,20 +55,18 @@ class Membership:
 
     async def heartbeat(self) -> Never:
         """Tell the others again and again that this one lives, until cancelled."""
-        subscription = await self._nc.subscribe(f"{self._subject}.*", cb=self._on_message)
         try:
-            # However a beat fails, the next one comes no later: silence is taken for death.
-            await repeat_every(
-                HEARTBEAT_EVERY,
-                self._heartbeat,
-                "heartbeats",
-                first_delay=0,
-                pause=lambda _: self._pause(),
-            )
+            async with subscribed(self._nc, f"{self._subject}.*", self._on_message):
+                # However a beat fails, the next one comes no later: silence is taken for death.
+                await repeat_every(
+                    HEARTBEAT_EVERY,
+                    self._heartbeat,
+                    "heartbeats",
+                    first_delay=0,
+                    pause=lambda _: self._pause(),
+                )
         finally:
-            with suppress(nats.errors.Error):
-                await subscription.unsubscribe()
-                await self._publish(_LEFT)
+            await self._publish(_LEFT)
 
     async def _heartbeat(self) -> None:
         await self._publish(b"%d" % self._own_busy())

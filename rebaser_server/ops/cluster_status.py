@@ -4,7 +4,6 @@ An empty request gets a report. A request with a change set gets the sketch of i
 in that Rebaser, if there is one.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -15,7 +14,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_core.jetstream import deadlines
+from rebaser_core.jetstream.connection.subscription import request_all, subscribed
 from rebaser_core.subjects import Subjects
 from rebaser_server.runtime.containment import contained
 
@@ -45,12 +44,8 @@ class Peers:
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """Reply to requests for as long as the body runs."""
-        subscription = await self._nc.subscribe(self._subject, cb=self._reply)
-        try:
+        async with subscribed(self._nc, self._subject, self._reply):
             yield
-        finally:
-            with suppress(nats.errors.Error):
-                await subscription.unsubscribe()
 
     async def _reply(self, request: Msg) -> None:
         if request.reply:
@@ -80,24 +75,14 @@ class Peers:
         return max(sketches, key=lambda sketch: str(sketch.get("began")), default=None)
 
     async def _request_all(self, request: bytes, expected: int) -> list[Report]:
-        inbox = self._nc.new_inbox()
-        answers: list[Report] = []
-        enough = asyncio.Event()
+        reports: list[Report] = []
 
-        async def receive(answer: Msg) -> None:
-            if len(answer.data) <= MOST_OCTETS:
+        def read(reply: Msg) -> bool:
+            if len(reply.data) <= MOST_OCTETS:
                 with contained("announcement"):
-                    report = json.loads(answer.data)
-                    answers.append(dict(report.items()))
-            if len(answers) >= expected:
-                enough.set()
+                    report = json.loads(reply.data)
+                    reports.append(dict(report.items()))
+            return len(reports) >= expected
 
-        subscription = await self._nc.subscribe(inbox, cb=receive)
-        try:
-            await self._nc.publish(self._subject, request, reply=inbox)
-            with suppress(TimeoutError):
-                async with deadlines.within(TIMEOUT):
-                    await enough.wait()
-        finally:
-            await subscription.unsubscribe()
-        return answers
+        await request_all(self._nc, self._subject, request, read, TIMEOUT)
+        return reports

@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Never, Protocol, TypeVar
 
-import nats.errors
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -14,6 +13,7 @@ from nats.aio.msg import Msg
 from rebaser_core.errors import MalformedMessage, MessageError, RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError
+from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.query_protocol import DEFAULT_REPLY_TIMEOUT, REPLY_TIMEOUT, parse_seconds
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID, MessageType, Versioned, accepted_version
@@ -92,20 +92,15 @@ class Intake(Generic[QueryT, ReplyT]):
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Answer questions for as long as the body runs; those that wait then are dropped."""
-        subscription = await self._nc.subscribe(
-            self._subjects.join("rebaser", self._kind.name, "*", "*"),
-            queue=QUEUE,
-            cb=self._on_message,
-            pending_bytes_limit=self._bounds.waiting_bytes,  # what is beyond nats-py drops
-        )
-        try:
-            async with AsyncExitStack() as stack:
-                for _ in range(CONCURRENCY):
-                    await stack.enter_async_context(background(self._work()))
-                yield
-        finally:
-            with suppress(nats.errors.Error):
-                await subscription.unsubscribe()
+        subject = self._subjects.join("rebaser", self._kind.name, "*", "*")
+        limit = self._bounds.waiting_bytes
+        async with (
+            subscribed(self._nc, subject, self._on_message, queue=QUEUE, pending_bytes=limit),
+            AsyncExitStack() as stack,
+        ):
+            for _ in range(CONCURRENCY):
+                await stack.enter_async_context(background(self._work()))
+            yield
 
     async def _on_message(self, message: Msg) -> None:
         with contained("question", subject=message.subject):

@@ -11,7 +11,7 @@ from nats.aio.msg import Msg
 from rebaser_core.commits import Commit, CommitV1
 from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import deadlines
+from rebaser_core.jetstream.connection.subscription import request_all
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.pause_record import enclosing_scopes
 from rebaser_server.cluster.pauses import Paused, PauseStore
@@ -148,25 +148,15 @@ async def _request_all(
     enough: Callable[[Row], bool] = lambda _: False,
 ) -> list[Row]:
     """The answers to an empty request within that many seconds, or until one is `enough`."""
-    nc, inbox = deployment.js.nc, deployment.js.nc.new_inbox()
     answers: list[Row] = []
-    done = asyncio.Event()
 
-    async def receive(message: Msg) -> None:
-        if not message.data:  # no responders
-            done.set()
-            return
+    def read(reply: Msg) -> bool:
+        if not reply.data:  # no responders
+            return True
         with suppress(ValueError):
-            answers.append(json.loads(message.data))
-            if enough(answers[-1]):
-                done.set()
+            answers.append(json.loads(reply.data))
+            return enough(answers[-1])
+        return False
 
-    subscription = await nc.subscribe(inbox, cb=receive)
-    try:
-        await nc.publish(subject, b"", reply=inbox)
-        with suppress(TimeoutError):
-            async with deadlines.within(seconds):
-                await done.wait()
-    finally:
-        await subscription.unsubscribe()
+    await request_all(deployment.js.nc, subject, b"", read, seconds)
     return answers

@@ -9,7 +9,6 @@ import asyncio
 from contextlib import suppress
 from typing import Final, Never
 
-import nats.errors
 import structlog
 from nats.aio.msg import Msg
 
@@ -19,6 +18,7 @@ from rebaser_core.commits import BranchState
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, deadlines
+from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.registry_records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.subjects import Subjects
 from rebaser_server.errors import HistoryInconsistent
@@ -60,19 +60,13 @@ class HeadFollower:
             raise AssertionError("nobody sets it")
         change_set = ChangeSet(self._ownership.loader.change_set.workspace_id, branch.head)
         nc = self._js.connection.nc
-        subscription = await nc.subscribe(
-            self._subjects.activities(change_set), cb=self._on_activity
-        )
-        try:
+        async with subscribed(nc, self._subjects.activities(change_set), self._on_activity):
             while True:
                 self._wakeup.clear()
                 await self._refresh_if_behind()
                 with suppress(TimeoutError):
                     async with deadlines.within(self._every):
                         await self._wakeup.wait()
-        finally:
-            with suppress(nats.errors.Error):
-                await subscription.unsubscribe()
 
     async def _on_activity(self, message: Msg) -> None:
         with suppress(MessageError):
