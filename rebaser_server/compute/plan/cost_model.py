@@ -69,15 +69,15 @@ class CostModel:
             for runtime, code in unit.functions
         )
 
+    def of_function(self, runtime: str | None, code: str) -> float:
+        """The seconds that a value of this function takes if it is computed."""
+        call = UNKNOWN_SECONDS if runtime is None else self.seconds.get((runtime, code))
+        return ROW_SECONDS + (UNKNOWN_SECONDS if call is None else call)
+
     def estimate(self, unit: WorkUnit) -> NDArray[np.float64]:
         """The seconds that each value of a unit takes if it is computed."""
-        by_function = [
-            UNKNOWN_SECONDS
-            if runtime is None
-            else self.seconds.get((runtime, code), UNKNOWN_SECONDS)
-            for runtime, code in unit.functions
-        ]
-        by_call = [ROW_SECONDS + by_function[function] for function, _ in unit.signatures]
+        by_function = [self.of_function(runtime, code) for runtime, code in unit.functions]
+        by_call = [by_function[function] for function, _ in unit.signatures]
         return np.array([*by_call, 0.0])[unit.signature_indices]
 
 

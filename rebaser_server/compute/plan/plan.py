@@ -4,7 +4,6 @@ The cost follows the affected values and their inputs; planning does not read th
 graph, and makes no Python object for any value.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +17,7 @@ from rebaser_server.compute.plan.admission import (
     text_bytes_of_parts,
 )
 from rebaser_server.compute.plan.affected import Closure, closure
+from rebaser_server.compute.plan.cost_model import ROW_SECONDS, UNKNOWN_SECONDS, CostModel
 from rebaser_server.compute.plan.graph_preview import GraphPreview, preview_graph
 from rebaser_server.compute.plan.partitioning import balance, components
 from rebaser_server.compute.units.work_unit import OK, CallLimits, WorkUnit
@@ -29,8 +29,8 @@ MIN_VALUES_PER_UNIT: Final = 256
 unless they are known to take as long as so many whose cost is not known."""
 UNITS_PER_SLOT: Final = 2
 """More than one, so that a slot that was given the cheaper values can take over from another."""
-USUAL: Final = 4e-6
-"""Seconds for a value, beside what its function takes, and for a function that is not known."""
+_USUAL_SECONDS: Final = ROW_SECONDS + UNKNOWN_SECONDS
+"""For a value of a function whose cost is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +49,26 @@ def plan(
     slots: int,
     *,
     small: int = MIN_VALUES_PER_UNIT,
-    costs: Mapping[tuple[str, str], float] | None = None,
+    costs: CostModel | None = None,
     limits: CallLimits = CallLimits(),  # noqa: B008 - it is frozen
     most_bytes: int = MAX_UNIT_BYTES,
 ) -> Plan:
     """The update that covers all of `graph.roots`, for `slots` evaluators at a time.
 
     Dependent roots and the direct dependents of every root are computed in any case, others
-    that are affected only if one of their inputs comes out changed. `costs`: seconds that a
-    call takes, by the runtime and the code of its function, as far as known. `most_bytes`: of
-    text in a unit; values that need more of it together are planned to fail.
+    that are affected only if one of their inputs comes out changed.
+
+    Args:
+        graph: of the values; the caller holds its lock.
+        slots: evaluators.
+        small: values of a unit, on average, at least.
+        costs: what functions were measured to cost.
+        limits: of each call of a function.
+        most_bytes: text of a unit; values that need more of it together are planned to fail.
     """
     affected = closure(graph)
     drawn = preview_graph(graph, affected)
-    units = _pack(graph, affected, (slots, small, most_bytes), costs or {}, limits)
+    units = _pack(graph, affected, (slots, small, most_bytes), costs or CostModel(), limits)
     affected.release(graph)
     return Plan(len(affected.indices), units, drawn)
 
@@ -71,7 +77,7 @@ def _pack(
     graph: Graph,
     affected: Closure,
     bounds: tuple[int, int, int],
-    costs: Mapping[tuple[str, str], float],
+    costs: CostModel,
     limits: CallLimits,
 ) -> list[bytes]:
     slots, small, most_bytes = bounds
@@ -82,7 +88,7 @@ def _pack(
     is_large = units.exceeds(most_bytes)
     if is_large or (slots > 1 and count > 1):
         seconds = units.estimate(costs)
-        worth = int(float(seconds.sum()) / (max(small, 1) * USUAL) + 1e-9)
+        worth = int(float(seconds.sum()) / (max(small, 1) * _USUAL_SECONDS) + 1e-9)
         most = min(slots * UNITS_PER_SLOT, worth)
         if most > 1 or is_large:
             return units.balanced(seconds, max(most, 1), most_bytes if is_large else None)
@@ -110,11 +116,11 @@ class _UnitBuilder:
         self._positions[self._indices] = np.arange(1, len(order) + 1, dtype=np.int32)
         self._refs, self._widths = graph.adjacency.inputs_of(self._indices)
 
-    def estimate(self, costs: Mapping[tuple[str, str], float]) -> NDArray[np.float64]:
+    def estimate(self, costs: CostModel) -> NDArray[np.float64]:
         """What each value is expected to take."""
         funcs = [self._graph.funcs.get(self._graph.func_ids[func]) for func, _ in self._signatures]
-        known = [USUAL + costs.get((f.runtime, f.code), 0.0) if f else USUAL for f in funcs]
-        return np.array(known)[self._calls]
+        seconds = [costs.of_function(f.runtime, f.code) if f else _USUAL_SECONDS for f in funcs]
+        return np.array(seconds)[self._calls]
 
     def exceeds(self, most_bytes: int) -> bool:
         """Whether all values together, and what they take, may need more text than this."""

@@ -229,7 +229,7 @@ class DvuScheduler:
         planned = plan(
             self._ownership.state.graph,
             self._parallelism,
-            costs=self._book.seconds,
+            costs=self._book,
             limits=self._limits,
             most_bytes=self._blob_bytes,
         )

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_server.compute.plan import partitioning as sharing
+from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.plan.partitioning import balance, components
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
@@ -98,7 +99,9 @@ def test_few_values_are_shared_out_if_their_function_is_dear():
     build = spread(20)
 
     assert len(plan(build.graph, 2).units) == 1
-    units = list(map(WorkUnit.decode, plan(build.graph, 2, costs={("builtin", "max"): 0.1}).units))
+    units = list(
+        map(WorkUnit.decode, plan(build.graph, 2, costs=CostModel({("builtin", "max"): 0.1})).units)
+    )
 
     dear = [
         sum(unit.functions[unit.signatures[call][0]][1] == "max" for call in unit.signature_indices)
