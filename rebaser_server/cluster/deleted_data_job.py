@@ -16,6 +16,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import RunEnded
+from rebaser_server.files.paths import change_set_directory
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.periodic import repeat_every
@@ -113,5 +114,4 @@ class DeletedDataJob:
         commits = CommitLog(self._js, self._subjects, change_set)
         last, _ = await commits.last()
         await commits.purge(last)
-        directory = f"change_sets/{change_set.workspace_id}/{change_set.change_set_id}"
-        await asyncio.to_thread(self._files.delete_directory, directory)
+        await asyncio.to_thread(self._files.delete_directory, change_set_directory(change_set))

@@ -30,7 +30,8 @@ from rebaser_core.messages import (
 )
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.store.batch_files import BatchFiles, run_of_key
+from rebaser_server.files.paths import run_of_key
+from rebaser_server.store.batch_files import BatchFiles
 
 _is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
 

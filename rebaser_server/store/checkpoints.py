@@ -19,6 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from numpy.typing import NDArray
 
 from rebaser_core.ids import ChangeSet
+from rebaser_server.files.paths import change_set_directory
 from rebaser_server.store.graph_loader import InputsNeeded
 from rebaser_server.store.table_schema import (
     LOADED,
@@ -102,7 +103,7 @@ class Checkpoints:
 
     def uri(self, change_set: ChangeSet) -> str:
         """Where the change set's Delta table is, for any engine to read."""
-        return f"{self._root}/change_sets/{change_set.workspace_id}/{change_set.change_set_id}"
+        return f"{self._root}/{change_set_directory(change_set)}"
 
     def load(self, change_set: ChangeSet, at: int | None = None) -> Checkpoint | None:
         """The last checkpoint, or the last at or before commit `at`; None if there is none.

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from pyarrow.fs import FileType
 
+from rebaser_server.files.paths import RESULTS, key_of
 from rebaser_server.files.shared_files import TEMP_DIR, SharedFiles
-from rebaser_server.store.batch_files import RESULTS, SUFFIX
 
 
 class OrphanFile(NamedTuple):
@@ -35,7 +35,7 @@ class OrphanFiles:
     def _files_in(self, directory: str) -> Iterable[OrphanFile]:
         for info in self._files.list_infos(directory):
             path, name = f"{directory}/{info.base_name}", info.base_name
-            key = None if directory == TEMP_DIR else name.removesuffix(SUFFIX)
+            key = None if directory == TEMP_DIR else key_of(name)
             if info.type is FileType.Directory:
                 inside = [inner.mtime_ns for inner in self._files.list_infos(path)]
                 newest = max((time for time in inside if time), default=info.mtime_ns or 0)

@@ -26,6 +26,7 @@ from rebaser_server.compute.units.unit_result import (
     decode_result,
     write_result,
 )
+from rebaser_server.files.paths import is_batch, run_directory
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.values.canonical_json import dumps, loads
 
@@ -124,12 +125,12 @@ class RunStore:
             self.files.delete_directory(self._path(""))
             return
         for name in set(self.names()).difference(keep, [_PROGRESS]):
-            if not name.endswith(".batch"):
+            if not is_batch(name):
                 self.files.delete(self._path(name))
         self.files.delete_directory(self._path(_PROGRESS))
 
     def _path(self, name: str) -> str:
-        return f"results/{self.key}/{name}".rstrip("/")
+        return f"{run_directory(self.key)}/{name}".rstrip("/")
 
 
 def contiguous_parts(names: Sequence[str], digest: str) -> list[PartFile]:
