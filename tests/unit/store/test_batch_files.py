@@ -72,5 +72,5 @@ def test_a_key_must_not_be_a_path(results, tmp_path, key):
     with pytest.raises(ValidationError):
         StoreRef(store=key)
     if "/" in key:
-        with pytest.raises(ValueError, match="no key"):
+        with pytest.raises(ValueError, match="not a key"):
             results.get(key)
