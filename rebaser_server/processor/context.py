@@ -14,9 +14,8 @@ from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.commit_log.table_maintenance import TableMaintenance
-from rebaser_server.compute.plan.admission import MAX_UNIT_BYTES
+from rebaser_server.compute.plan.admission import UnitLimits
 from rebaser_server.compute.runs.executor import Executor
-from rebaser_server.compute.units.work_unit import CallLimits
 from rebaser_server.processor.notifier import Notifier
 from rebaser_server.store.checkpoints import Checkpoints
 
@@ -40,10 +39,7 @@ class ProcessorSettings:
     dvu_attempts: int
     parallelism: int
     batch_limits: BatchLimits = field(default_factory=BatchLimits)
-    call_limits: CallLimits = CallLimits()  # noqa: RUF009 - it is frozen
-    """Of each call of a function."""
-    unit_bytes: int = MAX_UNIT_BYTES
-    """Of text that one evaluator is given at a time."""
+    unit_limits: UnitLimits = UnitLimits()
 
 
 @dataclass(frozen=True, slots=True)

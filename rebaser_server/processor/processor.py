@@ -125,8 +125,7 @@ async def _run_until_idle(
         parallelism=rules.parallelism,
         deadline=rules.dvu_deadline,
         attempts=rules.dvu_attempts,
-        limits=rules.call_limits,
-        blob_bytes=rules.unit_bytes,
+        limits=rules.unit_limits,
         cancels=slot.cancel_dvu,
     )
     handler = RequestHandler(

@@ -39,6 +39,7 @@ from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.table_maintenance import TableMaintenance
+from rebaser_server.compute.plan.admission import UnitLimits
 from rebaser_server.compute.runs.executor import Executor
 from rebaser_server.compute.units.work_unit import CallLimits
 from rebaser_server.errors import GraceExceeded, Interrupted
@@ -173,8 +174,7 @@ def _build_services(
             dvu_attempts=settings.dvu_max_attempts,
             parallelism=slots,
             batch_limits=BatchLimits(**settings.limits.model_dump()),
-            call_limits=call_limits(settings),
-            unit_bytes=settings.dvu_work_unit_bytes,
+            unit_limits=UnitLimits(call_limits(settings), settings.dvu_work_unit_bytes),
         ),
     )
 

@@ -1,5 +1,6 @@
 """Bounds the text of a unit, which its evaluator holds in memory whole."""
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -13,6 +14,16 @@ from rebaser_server.values.graph import Graph
 MAX_UNIT_BYTES: Final = 512 << 20
 """Bytes of text of a unit, unless the settings have another number."""
 _MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class UnitLimits:
+    """What a unit of work may take."""
+
+    calls: CallLimits = CallLimits()
+    """Of each call of a function in it."""
+    text_bytes: int = MAX_UNIT_BYTES
+    """Of its values and constants; values that need more of it together are planned to fail."""
 
 
 def text_bytes_of_parts(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebaser_server.compute.plan.admission import (
-    MAX_UNIT_BYTES,
+    UnitLimits,
     refused_unit,
     split_by_bytes,
     text_bytes_of_parts,
@@ -20,7 +20,7 @@ from rebaser_server.compute.plan.affected import Closure, closure
 from rebaser_server.compute.plan.cost_model import ROW_SECONDS, UNKNOWN_SECONDS, CostModel
 from rebaser_server.compute.plan.graph_preview import GraphPreview, preview_graph
 from rebaser_server.compute.plan.partitioning import balance, components
-from rebaser_server.compute.units.work_unit import OK, CallLimits, WorkUnit
+from rebaser_server.compute.units.work_unit import OK, WorkUnit
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.graph.csr import sorted_unique
 
@@ -50,8 +50,7 @@ def plan(
     *,
     small: int = MIN_VALUES_PER_UNIT,
     costs: CostModel | None = None,
-    limits: CallLimits = CallLimits(),  # noqa: B008 - it is frozen
-    most_bytes: int = MAX_UNIT_BYTES,
+    limits: UnitLimits = UnitLimits(),
 ) -> Plan:
     """The update that covers all of `graph.roots`, for `slots` evaluators at a time.
 
@@ -63,42 +62,22 @@ def plan(
         slots: evaluators.
         small: values of a unit, on average, at least.
         costs: what functions were measured to cost.
-        limits: of each call of a function.
-        most_bytes: text of a unit; values that need more of it together are planned to fail.
+        limits: of each unit.
     """
     affected = closure(graph)
-    drawn = preview_graph(graph, affected)
-    units = _pack(graph, affected, (slots, small, most_bytes), costs or CostModel(), limits)
+    preview = preview_graph(graph, affected)
+    units = []
+    if len(affected.indices):
+        builder = _UnitBuilder(graph, affected, limits)
+        units = builder.pack(slots, small, costs or CostModel())
     affected.release(graph)
-    return Plan(len(affected.indices), units, drawn)
-
-
-def _pack(
-    graph: Graph,
-    affected: Closure,
-    bounds: tuple[int, int, int],
-    costs: CostModel,
-    limits: CallLimits,
-) -> list[bytes]:
-    slots, small, most_bytes = bounds
-    count = len(affected.indices)
-    if not count:
-        return []
-    units = _UnitBuilder(graph, affected, limits)
-    is_large = units.exceeds(most_bytes)
-    if is_large or (slots > 1 and count > 1):
-        seconds = units.estimate(costs)
-        worth = int(float(seconds.sum()) / (max(small, 1) * _USUAL_SECONDS) + 1e-9)
-        most = min(slots * UNITS_PER_SLOT, worth)
-        if most > 1 or is_large:
-            return units.balanced(seconds, max(most, 1), most_bytes if is_large else None)
-    return [units.build(np.arange(count))]
+    return Plan(len(affected.indices), units, preview)
 
 
 class _UnitBuilder:
     """Packs values of a closure, which stand level by level, and in a level by signature."""
 
-    def __init__(self, graph: Graph, affected: Closure, limits: CallLimits) -> None:
+    def __init__(self, graph: Graph, affected: Closure, limits: UnitLimits) -> None:
         self._graph = graph
         self._limits = limits
         columns, indices = graph.columns, affected.indices
@@ -116,38 +95,47 @@ class _UnitBuilder:
         self._positions[self._indices] = np.arange(1, len(order) + 1, dtype=np.int32)
         self._refs, self._widths = graph.adjacency.inputs_of(self._indices)
 
-    def estimate(self, costs: CostModel) -> NDArray[np.float64]:
-        """What each value is expected to take."""
+    def pack(self, slots: int, small: int, costs: CostModel) -> list[bytes]:
+        """The units, as `plan` has them."""
+        count = len(self._indices)
+        is_large = self._is_large()
+        if is_large or (slots > 1 and count > 1):
+            seconds = self._estimate(costs)
+            worth = int(float(seconds.sum()) / (max(small, 1) * _USUAL_SECONDS) + 1e-9)
+            most = min(slots * UNITS_PER_SLOT, worth)
+            if most > 1 or is_large:
+                return self._balanced(seconds, max(most, 1), is_large=is_large)
+        return [self._build(np.arange(count))]
+
+    def _estimate(self, costs: CostModel) -> NDArray[np.float64]:
+        """The seconds that each value is expected to take."""
         funcs = [self._graph.funcs.get(self._graph.func_ids[func]) for func, _ in self._signatures]
         seconds = [costs.of_function(f.runtime, f.code) if f else _USUAL_SECONDS for f in funcs]
         return np.array(seconds)[self._calls]
 
-    def exceeds(self, most_bytes: int) -> bool:
-        """Whether all values together, and what they take, may need more text than this."""
-        graph = self._graph
+    def _is_large(self) -> bool:
+        """Whether all values together, with their constants, may exceed the text of one unit."""
+        graph, allowed = self._graph, self._limits.text_bytes
         total = int(graph.text_sizes(self._indices).sum())
-        if total <= most_bytes:
+        if total <= allowed:
             total += int(graph.text_sizes(self._refs[self._positions[self._refs] == 0]).sum())
-        return total > most_bytes
+        return total > allowed
 
-    def balanced(
-        self, seconds: NDArray[np.float64], most: int, most_bytes: int | None
-    ) -> list[bytes]:
+    def _balanced(self, seconds: NDArray[np.float64], most: int, *, is_large: bool) -> list[bytes]:
         """At most so many units of whole components, the dearest first.
 
-        More of them where they would need more text than `most_bytes`, if that is given.
+        More of them where they would need more text than a unit may have.
         """
         inside = self._positions[self._refs] - np.int32(1)
         dependents = np.repeat(np.arange(len(self._indices), dtype=np.int32), self._widths)
         is_edge = inside >= 0
         parts = components(len(self._indices), inside[is_edge], dependents[is_edge])
-        if most_bytes is not None:
+        if is_large:
             needed = text_bytes_of_parts(
                 self._graph, self._indices, parts, self._refs[~is_edge], dependents[~is_edge]
             )
-            return self._balanced_within_bytes(
-                parts, needed, np.bincount(parts, seconds).astype(np.float64), most, most_bytes
-            )
+            seconds_of_parts = np.bincount(parts, seconds).astype(np.float64)
+            return self._balanced_within_bytes(parts, needed, seconds_of_parts, most)
         group_of = balance(np.bincount(parts, seconds), most)
         groups = group_of[parts]
         totals = np.bincount(groups, seconds, most)
@@ -155,7 +143,7 @@ class _UnitBuilder:
         ends = np.cumsum(np.bincount(groups, minlength=most))
         members = np.split(order, ends[:-1])
         dearest = np.argsort(-totals, kind="stable").tolist()
-        return [self.build(members[number]) for number in dearest if len(members[number])]
+        return [self._build(members[number]) for number in dearest if len(members[number])]
 
     def _balanced_within_bytes(
         self,
@@ -163,25 +151,24 @@ class _UnitBuilder:
         needed: NDArray[np.float64],
         seconds: NDArray[np.float64],
         most: int,
-        most_bytes: int,
     ) -> list[bytes]:
+        allowed = self._limits.text_bytes
         group_of = balance(seconds, most)
-        is_refused = needed > most_bytes
-        found = []
+        is_refused = needed > allowed
+        units = []
         for number in range(most):
             chosen = np.flatnonzero((group_of == number) & ~is_refused)
-            for some in split_by_bytes(chosen, needed, most_bytes) if len(chosen) else ():
+            for some in split_by_bytes(chosen, needed, allowed) if len(chosen) else ():
                 is_in = np.zeros(len(needed), np.bool_)
                 is_in[some] = True
-                found.append(self.build(np.flatnonzero(is_in[parts])))
+                units.append(self._build(np.flatnonzero(is_in[parts])))
         for part in np.flatnonzero(is_refused).tolist():
             indices = self._indices[parts == part]
-            found.append(
-                refused_unit(self._graph, indices, float(needed[part]), most_bytes).encode()
-            )
-        return found
+            refused = refused_unit(self._graph, indices, float(needed[part]), allowed)
+            units.append(refused.encode())
+        return units
 
-    def build(self, positions: NDArray[np.int64]) -> bytes:
+    def _build(self, positions: NDArray[np.int64]) -> bytes:
         """The unit of values at these positions, ascending, which hold all of their components."""
         graph, columns = self._graph, self._graph.columns
         indices = self._indices[positions]
@@ -213,7 +200,7 @@ class _UnitBuilder:
             graph.ids_of(constants),
             is_known,
             graph.texts_of(constants),
-            self._limits,
+            self._limits.calls,
         ).encode()
 
     def _refs_of(self, positions: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -16,11 +16,11 @@ from rebaser_core.commits import DvuClaim
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import deadlines
 from rebaser_server.compute.errors import DvuError, RunFailed
+from rebaser_server.compute.plan.admission import UnitLimits
 from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.plan.plan import Plan, plan
 from rebaser_server.compute.runs.executor import Executor
 from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.compute.units.work_unit import CallLimits
 from rebaser_server.errors import DvuCancelled
 from rebaser_server.processor.dvu.committer import DvuCommitter, ResultNotCommitted
 from rebaser_server.processor.dvu.evaluation import DvuEvaluation
@@ -69,14 +69,12 @@ class DvuScheduler:
         parallelism: int,
         deadline: timedelta,
         attempts: int,
-        limits: CallLimits,
-        blob_bytes: int,
+        limits: UnitLimits,
         cancels: Interrupt,
     ) -> None:
         """`cancels` raises `Cancelled` while an update is evaluated; it stays due.
 
-        `deadline`: for which an update may go on without computing another value. `blob_bytes`:
-        of text that one evaluator is given at a time.
+        `deadline`: for which an update may go on without computing another value.
         """
         self._change_set = change_set
         self._ownership = ownership
@@ -86,7 +84,6 @@ class DvuScheduler:
         self._parallelism = parallelism
         self._attempts = attempts
         self._limits = limits
-        self._blob_bytes = blob_bytes
         self._may_crash = ownership.state.control.dvu_failures > 0
         """Whether an evaluator ended in the last attempt, or it is not known why that failed."""
         self._book = CostModel()
@@ -231,7 +228,6 @@ class DvuScheduler:
             self._parallelism,
             costs=self._book,
             limits=self._limits,
-            most_bytes=self._blob_bytes,
         )
         if len(planned.units) > 1 and self._book.seconds:
             shelf.put_costs(self._book.seconds)

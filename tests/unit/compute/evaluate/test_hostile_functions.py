@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.evaluate.evaluator import start_evaluation
+from rebaser_server.compute.plan.admission import UnitLimits
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.unit_result import ValueResult
 from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
@@ -87,7 +88,7 @@ def found(count: int, *, is_forked: bool = False) -> dict[str, ValueResult]:
         for n in range(count):
             build.dependent(f"{number} {n}", name, {"value": "one"}, "python")
             build.dependent(f"after {number} {n}", name, {"value": f"{number} {n}"}, "python")
-    [unit] = plan(build.graph, slots=1, limits=CallLimits(is_forked=is_forked)).units
+    [unit] = plan(build.graph, slots=1, limits=UnitLimits(CallLimits(is_forked=is_forked))).units
     evaluation = start_evaluation(WorkUnit.decode(unit))
     evaluation.advance(10**6)
     return {result[0]: result for result in evaluation.result().value_results}

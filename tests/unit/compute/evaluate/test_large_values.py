@@ -6,6 +6,7 @@ import pytest
 
 from rebaser_server.compute.evaluate.evaluator import start_evaluation
 from rebaser_server.compute.failure_text import ResultTooLarge
+from rebaser_server.compute.plan.admission import UnitLimits
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.compute.units.unit_result import ValueResult
@@ -16,7 +17,7 @@ MIB = 1 << 20
 
 
 def results(build: Builder, limits: CallLimits) -> dict[str, ValueResult]:
-    [unit] = plan(build.graph, slots=1, limits=limits).units
+    [unit] = plan(build.graph, slots=1, limits=UnitLimits(limits)).units
     evaluation = start_evaluation(WorkUnit.decode(unit))
     evaluation.advance(10**6)
     return {result[0]: result for result in evaluation.result().value_results}
@@ -99,7 +100,7 @@ async def test_a_result_of_100_mib_ends_no_evaluator(
     limits = CallLimits(memory=160 << 20, value_bytes=8 * MIB)
     executor = ChildProcessExecutor()
 
-    (outcome,) = await executor.run(plan(build.graph, slots=1, limits=limits).units)
+    (outcome,) = await executor.run(plan(build.graph, slots=1, limits=UnitLimits(limits)).units)
     await executor.close()
 
     found = {value_id: (status, what) for value_id, status, what in outcome.value_results}

@@ -3,6 +3,7 @@
 from typing import Any
 
 from rebaser_server.compute.evaluate.evaluator import evaluate
+from rebaser_server.compute.plan.admission import UnitLimits
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.unit_result import decode_result
 from rebaser_server.compute.units.work_unit import WorkUnit
@@ -12,7 +13,7 @@ MOST = 4096
 
 
 def planned(build: Builder, slots: int = 2, small: int = 0) -> list[bytes]:
-    return plan(build.graph, slots, small=small, most_bytes=MOST).units
+    return plan(build.graph, slots, small=small, limits=UnitLimits(text_bytes=MOST)).units
 
 
 def results(units: list[bytes]) -> dict[str, tuple[str, Any]]:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_server.compute.plan import partitioning as sharing
+from rebaser_server.compute.plan.admission import UnitLimits
 from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.plan.partitioning import balance, components
 from rebaser_server.compute.plan.plan import plan
@@ -121,5 +122,5 @@ def test_the_same_plan_is_the_same_bytes():
 def test_limits_go_with_every_blob():
     limits = CallLimits(seconds=1.5)
 
-    for unit in plan(spread(50).graph, 2, small=1, limits=limits).units:
+    for unit in plan(spread(50).graph, 2, small=1, limits=UnitLimits(limits)).units:
         assert WorkUnit.decode(unit).limits == limits

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.plan.admission import UnitLimits
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.compute.units.work_unit import CallLimits
@@ -67,7 +68,7 @@ def units(code: str, path: Path, limits: CallLimits | None = None) -> list[bytes
     build = Builder()
     build.source("path", str(path))
     build.dependent("it", code, {"path": "path"}, "python")
-    return list(plan(build.graph, slots=1, limits=limits or CallLimits()).units)
+    return list(plan(build.graph, slots=1, limits=UnitLimits(limits or CallLimits())).units)
 
 
 async def test_the_worker_ends_although_a_forked_child_holds_its_pipes(
