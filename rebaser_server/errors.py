@@ -1,22 +1,23 @@
-"""Why work on a change set ended before it was quiet, and what becomes of its task then.
+"""Why the run of a change set ended before it was idle, and what happens to its task then.
 
 RebaserError
-├── OpsNotStarted       the ops endpoint cannot listen where it was told to
-├── NotRetained         the past that was asked for is not kept any more, or not there yet
-├── BackgroundEnded     work beside a body ended before it: a fault of ours; what it served ends
-└── WorkEnded
-    ├── LeaseLost       the task may be another's by now: settle nothing (W15)
-    ├── Overtaken       another run owns the change set: settle nothing (W15)
-    ├── Interrupted     told to stop; everything stored is sound: give the task back
-    ├── SlotWanted      idle, and tasks are waiting: be quiet early
-    ├── Resumed         not paused any more: go on
-    ├── Cancelled       the update in hand is not wanted now: it stays due
-    ├── RetryLater      the first request in line could not be handled yet
-    │   └── LeftForNewer  only a newer Rebaser can read what is there
-    └── HistoryBroken   log and checkpoint do not fit together: a person must look
+├── OpsNotStarted            the ops endpoint cannot listen on its address
+├── NotRetained              the state of that commit is purged, or does not exist yet
+├── BackgroundEnded          a background task ended before its body: a bug; the body ends
+└── RunEnded
+    ├── LeaseLost            another run may hold the task: settle nothing (W15)
+    ├── Fenced               another run owns the change set: settle nothing (W15)
+    ├── Interrupted          a stop was requested; all stored data is sound: nak the task
+    ├── Preempted            the run is idle, and tasks wait for its slot: end it early
+    ├── Resumed              the change set was resumed: go on
+    ├── DvuCancelled         an operator cancelled the current update: it stays due
+    ├── GraceExceeded        the run outlasted the grace period: its task is redelivered
+    ├── RetryLater           the request at the head of the queue cannot be handled yet
+    │   └── NeedsNewerVersion  only a newer Rebaser can read a message
+    └── HistoryInconsistent  log and checkpoint contradict each other: an operator must act
 
 JetStreamError
-└── Unwritten           a line of the commit log was refused
+└── AppendRefused            the server refused a commit
 """
 
 from collections.abc import Sequence
@@ -25,31 +26,31 @@ from typing import Final
 from rebaser_core.errors import NewerVersion, RebaserError
 from rebaser_core.jetstream import JetStreamError
 
-NEWER_DELAY: Final = 30.0  # seconds until what only a newer Rebaser reads is offered again
+NEWER_DELAY: Final = 30.0  # seconds until a task for a newer Rebaser is redelivered
 
 
 class NotRetained(RebaserError):
-    """There is no state of that commit to be had."""
+    """The state of that commit cannot be loaded."""
 
 
 class BackgroundEnded(RebaserError):
-    """Work that never ends by itself returned, or was cancelled, while a body relied on it."""
+    """A background task that never ends by itself returned, or was cancelled, before its body."""
 
 
 class OpsNotStarted(RebaserError):
-    """The ops endpoint cannot be had as the settings want it; the message says why."""
+    """The ops endpoint cannot start with these settings; the message says why."""
 
 
 class RunEnded(RebaserError):
-    """Work on a change set ended early."""
+    """The run of a change set ended early."""
 
 
 class LeaseLost(RunEnded):
-    """No sign of life was confirmed for the whole of the lease."""
+    """No progress report was confirmed for the whole of the lease."""
 
 
 class Fenced(RunEnded):
-    """The commit log shows another owner. Whatever this run still holds is worthless."""
+    """The commit log shows another owner. The state that this run holds is worthless."""
 
 
 class Interrupted(RunEnded):
@@ -57,25 +58,25 @@ class Interrupted(RunEnded):
 
 
 class Preempted(RunEnded):
-    """The change set is idle and another one waits for its slot."""
+    """The change set is idle, and another one waits for its slot."""
 
 
 class Resumed(RunEnded):
-    """The change set was resumed while a run was winding up."""
+    """The change set was resumed while its run was draining for a pause."""
 
 
 class DvuCancelled(RunEnded):
-    """An operator stopped the dependent values update in hand."""
+    """An operator cancelled the current dependent values update."""
 
 
 class GraceExceeded(RunEnded):
-    """Work in hand took longer than the grace period; it was dropped and is redelivered."""
+    """The run took longer than the grace period; it was cancelled, and its task is redelivered."""
 
 
 class RetryLater(RunEnded):
-    """A request stays first in line; its task comes again after `delay` seconds.
+    """A request stays at the head of the queue; the task is redelivered after `delay` seconds.
 
-    Without a `delay` ever later, the more often it was delivered.
+    Without a `delay`, the wait grows with the number of deliveries.
     """
 
     def __init__(self, reason: str, delay: float | None = None) -> None:
@@ -84,7 +85,7 @@ class RetryLater(RunEnded):
 
 
 class NeedsNewerVersion(RetryLater):
-    """A request or a line of the log is of a newer version; this build leaves all as it is."""
+    """A request or a commit is of a newer version; this build changes nothing."""
 
     def __init__(self, error: NewerVersion) -> None:
         super().__init__(f"left for a newer server: {error}", NEWER_DELAY)
@@ -98,12 +99,12 @@ class HistoryInconsistent(RunEnded):
 
 
 class AppendRefused(JetStreamError):
-    """A line was not stored, for another reason than another's line; those before it were.
+    """The server refused a commit, though no other run wrote one; those before it are stored.
 
-    Why is the `__cause__`. None of the lines behind it is stored either.
+    The reason is the `__cause__`. None of the commits after it is stored.
     """
 
     def __init__(self, sequences: Sequence[int], error: Exception) -> None:
-        """`sequences`: of the lines before it."""
-        super().__init__(f"line not stored: {type(error).__name__}: {error}")
+        """`sequences`: those of the commits before it."""
+        super().__init__(f"commit not stored: {type(error).__name__}: {error}")
         self.sequences = sequences

@@ -19,7 +19,7 @@ IN_THREAD: Final = 200
 async def apply_batch_async(
     state: State, sequence: int, batch: Batch, covers: int | None = None
 ) -> RebaseResult:
-    """As `perform`, which it does in a thread if there is much to do."""
+    """Apply the batch as `apply_batch` does, in a thread if the batch is large."""
     if len(batch.updates) < IN_THREAD and not batch.result_files:
         return apply_batch(state, sequence, batch, covers)
     return await asyncio.to_thread(apply_batch, state, sequence, batch, covers)
@@ -28,12 +28,12 @@ async def apply_batch_async(
 def apply_batch(
     state: State, sequence: int, batch: Batch, covers: int | None = None
 ) -> RebaseResult:
-    """Rebase the batch onto the graph; a branch remembers what of it was its own edit.
+    """Rebase the batch onto the graph; a branch also records the batch as its own edit.
 
-    A batch with `under` is one by which head reached the branch, and no edit.
+    A batch with `head_side` brings head's changes to a branch, and is no edit of the branch.
 
     Raises:
-        MissingBatch: results that it names are not there; nothing was changed.
+        MissingBatch: a result file that the batch names is missing; nothing was changed.
     """
     if covers is not None and batch.result_files:
         return apply_result_table(state.graph, batch.results(), covers)

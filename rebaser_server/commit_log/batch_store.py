@@ -1,4 +1,4 @@
-"""Where the batches of requests and commits lie, and how a Rebaser reads and leaves them."""
+"""The store of batches: how the batches of requests and commits are read, written and deleted."""
 
 import asyncio
 import re
@@ -40,35 +40,37 @@ LARGE_BATCH: Final = 16 * 1024 * 1024
 
 
 class MissingBatch(RebaserError):
-    """Nothing lies at the address."""
+    """There is no batch at the address."""
 
 
 class DamagedBatch(RebaserError):
-    """What lies there cannot be read."""
+    """The batch cannot be read."""
 
 
 class OversizedBatch(RebaserError):
-    """A client's batch is larger than it may be; it was not read."""
+    """A client's batch exceeds the size limit; it was not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What lies at an address."""
+    """The content of an address."""
 
     updates: Sequence[AnyUpdate]
     computed: DvuResultInfo | None = None
     head_side: Sequence[AnyUpdate] | None = None
     run_store: RunStore | None = None
     result_files: Sequence[str] = ()
-    """Of the files with results on the shelf."""
+    """Names of the result files in the run store."""
     payload: bytes | None = field(default=None, repr=False)
-    """The bytes that were read, of a client's batch."""
+    """The bytes as read; only of a client's batch."""
 
     def results(self) -> pa.Table:
-        """Results in columns `id`, `status` and `text`, see `dvu.outcome`. Blocks.
+        """Read the results: columns `id`, `status` and `text`, see `compute.units.unit_result`.
+
+        Blocks.
 
         Raises:
-            MissingBatch: a file is not there.
+            MissingBatch: a file is missing.
         """
         tables = []
         try:
@@ -81,12 +83,12 @@ class Batch:
 
 
 class BatchStore:
-    """Batches by address. Placing is idempotent, and so is throwing away."""
+    """The batches by address. Writing is idempotent, and so is deleting."""
 
     def __init__(
         self, bucket: ObjectStore, results: BatchFiles, max_bytes: int = BatchLimits().batch_bytes
     ) -> None:
-        """`at_most`: bytes of a client's batch."""
+        """`max_bytes`: how large a client's batch may be."""
         self._max_bytes = max_bytes
         self._bucket = bucket
         self._results = results
@@ -95,22 +97,23 @@ class BatchStore:
     async def fetch(
         self, address: UpdatesAddress, request_id: RequestId, *, from_client: bool = False
     ) -> Batch:
-        """The batch of the request that lies at `address`; its results are not read yet.
+        """Read the request's batch at `address`; its results are not read yet.
 
-        `from_client`: it was not accepted yet, so its size counts. What a line of a log refers
-        to is read whatever its size: the limit may have been another then.
+        `from_client`: the batch was not accepted yet, so that the size limit applies. A batch
+        that a commit refers to is read whatever its size: the limit may have been another
+        when the batch was accepted.
 
         Raises:
-            MissingBatch: it is not there.
-            DamagedBatch: not all of it is there.
-            OversizedBatch: it is a client's and too large, or takes too much memory.
-            MalformedMessage: what is there is no batch, or not the one that was named, or
-                another request's: who is done with a batch throws it away.
+            MissingBatch: there is no batch at the address.
+            DamagedBatch: a part of the batch is missing.
+            OversizedBatch: the client's batch is too large, or decoding it takes too much memory.
+            MalformedMessage: the content is no batch, or not the named one, or belongs to
+                another request.
         """
         if isinstance(address, Inline):
             inline = address.inline
             return Batch(inline.updates, inline.computed, inline.under)
-        from_client = from_client and isinstance(address, ObjectRef)  # the store is ours
+        from_client = from_client and isinstance(address, ObjectRef)  # only we write the store
         payload = await self._payload(address, self._max_bytes if from_client else None)
         client_payload = payload if isinstance(address, ObjectRef) else None
         if isinstance(address, ObjectRef) and await _digest(payload) != address.object:
@@ -133,11 +136,11 @@ class BatchStore:
         )
 
     async def adopt(self, address: UpdatesAddress, batch: Batch) -> UpdatesAddress:
-        """The address by which a line of the log may refer to the batch that lies at `address`.
+        """Return the address by which a commit may refer to the batch at `address`.
 
-        Clients can write into the bucket, also over an object whose name they know, so a
-        line refers to nothing there: those bytes are copied into the store, under the same name.
-        May be repeated; a copy that no line refers to is garbage.
+        Clients can write into the bucket, also over an object whose name they know, so no
+        commit refers to the bucket: the bytes are copied into the store, under the same name.
+        A repetition is harmless; a copy that no commit refers to is garbage.
 
         Raises:
             OSError: the store failed; nothing was changed.
@@ -163,12 +166,12 @@ class BatchStore:
         head_side: Sequence[AnyUpdate] | None = None,
         room: int = INLINE_BYTES,
     ) -> UpdatesAddress:
-        """An address for the batch: itself when small, else a key in the store.
+        """Store the batch and return its address: a small batch inline, else a key in the store.
 
-        `room`: octets that it may take where it travels itself, if that is less than usual.
+        `room`: the largest inline batch in octets, where that is less than usual.
 
         The key is the digest of content that names the request, so that two Rebasers, one
-        of them fenced off, cannot overwrite each other's.
+        of them fenced off, cannot overwrite each other's batches.
         """
         batch = UpdatesBatchV2(
             id=request_id,
@@ -187,7 +190,7 @@ class BatchStore:
     async def put_corrections(
         self, request_id: RequestId, corrections: Sequence[Correction]
     ) -> tuple[Correction, ...]:
-        """What a line says of them: all, or the first of them and where all are."""
+        """Return what a commit holds of them: all, or the first few and the address of all."""
         if len(corrections) <= MAX_INLINE_CORRECTIONS:
             return tuple(corrections)
         message = CorrectionsV1(id=request_id, corrections=list(corrections))
@@ -197,13 +200,13 @@ class BatchStore:
         return abbreviate(corrections, name)
 
     async def put_bytes(self, payload: bytes) -> str:
-        """Have the bytes kept in the store for as long as a message refers to them; their key."""
+        """Keep the bytes in the store for as long as a message refers to them; return their key."""
         key = blake3(payload).hexdigest()
         await asyncio.to_thread(self._results.put, key, payload)
         return key
 
     async def get_bytes(self, key: str) -> bytes:
-        """What `keep` was given. Raises `MissingBatch` if it is not there, or not as it was."""
+        """Return the bytes of `put_bytes`. Raises `MissingBatch` if they are missing or changed."""
         try:
             payload = await asyncio.to_thread(self._results.get, key)
         except (FileNotFoundError, ValueError) as error:
@@ -213,7 +216,7 @@ class BatchStore:
         return payload
 
     def run_store(self, update: str) -> RunStore:
-        """Where all attempts at one dependent values update leave their results."""
+        """Return the store that all attempts at one dependent values update share."""
         return RunStore(self._results.files, blake3(update.encode()).hexdigest())
 
     async def put_results(
@@ -223,7 +226,7 @@ class BatchStore:
         run_store: RunStore,
         files: Sequence[ResultFile],
     ) -> UpdatesAddress:
-        """As `place`, for results that lie on a shelf; the batch lies there, too."""
+        """Store the batch of results that are in a run store, in that run store, too."""
         batch = UpdatesBatchV2(id=request_id, updates=[], computed=computed, results=tuple(files))
         _, payload = UpdatesBatch.encode(batch)
         key = f"{run_store.key}.{blake3(payload).hexdigest()}"
@@ -231,15 +234,15 @@ class BatchStore:
         return StoreRef(store=key)
 
     async def delete(self, address: UpdatesAddress) -> None:
-        """Throw away the client's batch at `address`, whose request was handled.
+        """Delete the client's batch at `address`, whose request is settled.
 
-        What lies in the store stays: who names it in a request need not be who placed it.
+        A batch in the store stays: a request may name a key that its sender did not write.
         """
         if isinstance(address, ObjectRef):
             await self._bucket.delete(address.object)
 
     async def delete_with_results(self, address: UpdatesAddress) -> None:
-        """Throw away what a line of a log referred to until it was purged, and all it names."""
+        """Delete the batch that a purged commit referred to, and the result files it names."""
         run_store = self._run_store_at(address)
         if run_store is not None:
             await asyncio.to_thread(run_store.clear)
@@ -265,7 +268,7 @@ class BatchStore:
             raise OversizedBatch(str(error)) from error
 
     async def _client_object(self, name: str, max_bytes: int | None) -> bytes:
-        """A client's batch; if it is not in the bucket any more, what was kept of it."""
+        """Read a client's batch from the bucket; if it is gone from there, from the store."""
         try:
             return await self._bucket.get(name, max_bytes=max_bytes)
         except NotFound:

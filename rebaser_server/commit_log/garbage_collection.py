@@ -1,8 +1,9 @@
-"""Batches, results and files that nothing refers to any more: found by age and reference, removed.
+"""Find and remove batches, results and files that are old and that nothing refers to.
 
-They are left by whoever died at the wrong moment: a client between placing a batch and
-asking, a Rebaser between purging a line and deleting its batch, either in the middle
-of a file. Whatever is young is left alone, since a batch is stored before anything can refer to it.
+A process that dies at the wrong moment leaves them: a client after it stored a batch and
+before it sent the request, a Rebaser after it purged a commit and before it deleted the batch,
+either of them in the middle of a file. Young ones stay: a batch is stored before anything can
+refer to it.
 """
 
 import asyncio
@@ -22,20 +23,20 @@ from rebaser_server.runtime.containment import contained
 from rebaser_server.store.orphan_files import OrphanFile, OrphanFiles
 
 _KEYS: Final = (re.compile(rb"[0-9a-f]{64}"), re.compile(rb"[0-9A-HJKMNP-TV-Z]{26}"))
-"""What batches and results go by, digests and ULIDs: so is found what refers to one, wherever in
-a message and in whichever version that is."""
+"""The names of batches and results are digests and ULIDs: so a reference is found anywhere in a
+message, whatever the message's version."""
 
 
 _CLOCKS_DIFFER: Final = timedelta(hours=1)
-"""Files are dated by their store, lines by NATS."""
+"""The store dates files, NATS dates commits."""
 
 
 class ObjectMeta(NamedTuple):
-    """An object in the bucket of batches, as the message that tells of it."""
+    """An object in the bucket of batches, as its metadata message describes it."""
 
     name: str
     nuid: str | None
-    """None if it has no chunks of its own: it cannot be read, or names those of another object."""
+    """None if it has no chunks of its own: it is unreadable, or names another object's chunks."""
     sequence: int
     time: datetime
     deleted: bool
@@ -43,17 +44,17 @@ class ObjectMeta(NamedTuple):
 
 @dataclass(slots=True)
 class Garbage:
-    """What nothing refers to."""
+    """Stored things that nothing refers to."""
 
     objects: list[ObjectMeta] = field(default_factory=list)
     tombstones: list[ObjectMeta] = field(default_factory=list)
-    """What the bucket remembers of objects that were deleted."""
+    """Metadata that the bucket keeps of deleted objects."""
     chunks: list[str] = field(default_factory=list)
-    """Parts of objects that were never finished, by what the put named them."""
+    """Chunks of uploads that never finished, by the upload's id."""
     files: list[OrphanFile] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
-        """How many of each; none of those there are none of."""
+        """Count each kind of garbage; kinds without any are left out."""
         counts = {
             "objects": len(self.objects),
             "tombstones": len(self.tombstones),
@@ -69,7 +70,7 @@ class GarbageCollector:
     def __init__(
         self, js: JetStream, subjects: Subjects, leftovers: OrphanFiles, grace: float
     ) -> None:
-        """`grace`: seconds for which what nothing refers to is left alone."""
+        """`grace`: seconds for which an unreferenced thing is kept."""
         self._js = js
         self._subjects = subjects
         self._leftovers = leftovers
@@ -77,10 +78,10 @@ class GarbageCollector:
         self._bucket = subjects.batches_bucket
         self._stream = f"OBJ_{self._bucket}"
         self._references: dict[str, int] = {}
-        """Key → the line that was last seen to refer to it: lines are read once, not each time."""
+        """Key → the commit last seen to refer to it: each commit is read once, not each time."""
 
     async def find(self) -> Garbage:
-        """What is older than the grace time and referred to by nothing."""
+        """Find what is older than the grace time and not referred to."""
         before = await self._now() - self._grace
         limit = datetime.fromtimestamp(before, UTC)
         metas = await self._metas()
@@ -101,12 +102,12 @@ class GarbageCollector:
         )
 
     async def _now(self) -> float:
-        """By the earlier of two clocks: a wrong one of ours makes nothing old."""
+        """Return the earlier of NATS' and our time: a wrong clock of ours makes nothing old."""
         stream_time = (await self._js.stream_info(self._stream))["ts"]
         return min(time.time(), datetime.fromisoformat(stream_time).timestamp())
 
     async def remove(self, garbage: Garbage) -> None:
-        """Have all of it gone. What was put anew meanwhile, under the same name, stays."""
+        """Remove all of it. What was stored again meanwhile, under the same name, stays."""
         for meta in (*garbage.objects, *garbage.tombstones):
             await self._js.delete_message(self._stream, meta.sequence)
             if not meta.deleted and meta.nuid is not None:
@@ -133,7 +134,7 @@ class GarbageCollector:
         return metas
 
     async def _chunks(self, known: set[str | None], limit: datetime) -> list[str]:
-        """Of puts that nobody finished; a put that goes on is young."""
+        """List the chunks of unfinished uploads; an upload in progress is younger than `limit`."""
         prefix = f"$O.{self._bucket}.C."
         chunks = []
         for subject in await self._js.stream_subjects(self._stream, f"{prefix}>"):
@@ -146,10 +147,10 @@ class GarbageCollector:
         return chunks
 
     async def _referenced(self, times: dict[str, datetime]) -> set[str]:
-        """Those of the keys that a request, a dead letter or a line of a log refers to.
+        """Return those of the keys that a request, a dead letter or a commit refers to.
 
         `times`: when each was stored, which is before anything could refer to it. Requests
-        are read first: one that is handled meanwhile has its line by then.
+        are read first: a request that is handled meanwhile has its commit by then.
         """
         if not times:
             return set()
@@ -166,7 +167,7 @@ class GarbageCollector:
                 try:
                     request = EnqueueUpdatesRequest.decode(message.headers, message.payload)
                 except RebaserError:
-                    continue  # it will be dead, or is of a newer version
+                    continue  # a future dead letter, or of a newer version
                 address = request.updates_address
                 if isinstance(address, ObjectRef):
                     keys.add(address.object)
@@ -184,8 +185,8 @@ class GarbageCollector:
         for key, entry in list(self._references.items()):
             if await self._js.get_message(stream, sequence=entry) is None:
                 del self._references[key]
-        # A key is nearly always older than what refers to it, so that each line is read once.
-        # Only where a batch was stored again, long after its request was handled, is it not.
+        # A key is nearly always older than what refers to it, so that each commit is read once.
+        # It is younger only if a batch was stored again, long after its request was handled.
         for whole in (False, True):
             unknown = times.keys() - self._references.keys()
             if unknown:
@@ -196,7 +197,7 @@ class GarbageCollector:
     async def _find_references(
         self, stream: str, wanted: Collection[str], since: datetime | None
     ) -> dict[str, int]:
-        """Those of the keys that are in messages stored since then, or in any: in which last."""
+        """Map each key found in the messages since `since`, or in all, to the last such message."""
         references: dict[str, int] = {}
         reader = ordered_reader(self._js)(
             self._js,

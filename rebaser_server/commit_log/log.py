@@ -23,17 +23,17 @@ from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
 
 UNFINISHED: Final = "X-DVU-DUE"
-"""Header of a line after which an update of dependent values is due, or a branch on its way to
-head: the reconciler reads no more."""
+"""Header of a commit after which a dependent values update is due, or a branch is being applied to
+head: the reconciler reads this header alone."""
 
 TRACE_HEADERS: Final = frozenset(("traceparent", "tracestate"))
-"""Headers of such a line where traces are on: that to which the update belongs that is due."""
+"""Headers of such a commit where traces are on: the trace that the due update belongs to."""
 
 ExtraHeaders = Mapping[RequestId, Mapping[str, str]]
-"""Headers of lines besides their own, by their ids."""
+"""Additional headers of commits, by the commits' ids."""
 
 MAX_PIPELINE_DEPTH: Final = 64
-"""Lines on their way to the stream that nothing is known of yet."""
+"""Commits that are sent and not yet confirmed by the stream."""
 
 _NO_EXTRA_HEADERS: Final[ExtraHeaders] = {}
 _RETRY_DELAY: Final = 0.2  # seconds between tries of an append whose outcome is unknown
@@ -42,8 +42,8 @@ _RETRY_DELAY: Final = 0.2  # seconds between tries of an append whose outcome is
 class CommitLog:
     """The fence and the truth: of two runs that believe they own a change set, one can append.
 
-    Whatever reads a line raises `LeftForNewer` if that is of a newer version than this build's,
-    and `HistoryBroken` if no build can read it.
+    Every method that reads a commit raises `NeedsNewerVersion` if the commit is of a newer
+    version than this build's, and `HistoryInconsistent` if no build can read it.
     """
 
     def __init__(self, js: JetStream, subjects: Subjects, change_set: ChangeSet) -> None:
@@ -52,21 +52,21 @@ class CommitLog:
         self._stream = subjects.commits_stream
         self._subject = subjects.commits(change_set)
         self._may_pipeline = True
-        """Whether lines may be sent ahead of receipts, as far as is known."""
+        """Whether a commit may be sent before the one before it is confirmed, as far as known."""
         self._undisturbed = 0
-        """Own lines in a row without anybody else's in the stream."""
+        """Number of our last commits with no other change set's commit between them."""
 
     def sibling(self, change_set: ChangeSet) -> "CommitLog":
-        """The log of another change set."""
+        """Return the log of another change set."""
         return CommitLog(self._js, self._subjects, change_set)
 
     async def last(self) -> tuple[int, CommitV1 | None]:
-        """The last line and its sequence, as the leader has it (S-4), or (0, None)."""
+        """Return the last commit and its sequence, as the leader has it (S-4), or (0, None)."""
         sequence, entry, _ = await self.last_with_headers()
         return sequence, entry
 
     async def last_with_headers(self) -> tuple[int, CommitV1 | None, Mapping[str, str]]:
-        """As `last`, with the headers that were its mark as it was appended."""
+        """Return the result of `last`, and the headers that the commit was appended with."""
         message = await self._js.get_message(self._stream, last_by_subject=self._subject)
         if message is None:
             return 0, None, {}
@@ -74,14 +74,14 @@ class CommitLog:
         return message.sequence, _decode(message), headers
 
     async def entry(self, sequence: int) -> CommitV1 | None:
-        """The line of that sequence, or None if it was purged."""
+        """Return the commit of that sequence, or None if it was purged."""
         message = await self._js.get_message(self._stream, sequence=sequence)
         if message is None or message.subject != self._subject:
             return None
         return _decode(message)
 
     async def oldest(self) -> CommitV1 | None:
-        """The oldest line that was not purged: the past begins at its `previous`."""
+        """Return the oldest commit that was not purged: the past begins at its `previous`."""
         message = await self._js.get_message(
             self._stream, sequence=1, next_by_subject=self._subject
         )
@@ -89,38 +89,38 @@ class CommitLog:
 
     @property
     def max_batch_bytes(self) -> int:
-        """Octets that a batch may take in a line: what else is in it has as many."""
+        """Octets that an inline batch may take in a commit: half of the commit."""
         return self._js.message_limits.max_payload_for(self._subject) // 2
 
     @property
     def pipeline_depth(self) -> int:
-        """How many lines one `append` may usefully write now.
+        """How many commits one `append` may usefully write at this moment.
 
-        It grows while nobody else writes to the stream, and is 1 after somebody did. It
-        stays 1 where the stream has replicas: there the server refuses a line while the
-        one before it is being agreed on.
+        It grows while no other run writes to the stream, and is 1 after another one wrote. It
+        stays 1 where the stream has replicas: there the server refuses a commit while the
+        replicas agree on the one before it.
         """
         return min(1 + self._undisturbed // 4, MAX_PIPELINE_DEPTH) if self._may_pipeline else 1
 
     async def append(
         self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders = _NO_EXTRA_HEADERS
     ) -> list[int]:
-        """Write `lines` behind `lines[0].previous`; their sequences.
+        """Append the commits `entries` after `entries[0].previous`; return their sequences.
 
-        Where the server's answer is lost it is asked again until it gives one, for as
-        long as the caller lets it. Cancelled, the first so many may be there, or none.
+        If the server's answer is lost, the append is repeated until the server answers or
+        the caller cancels. After a cancellation the log has the first few of them, or none.
 
         Raises:
-            Overtaken: another's line came first. Perhaps behind the first so many of ours;
+            Fenced: another run's commit came first, perhaps after the first few of ours;
                 the others are not in the log.
-            Unwritten: one of them was refused.
+            AppendRefused: the server refused one of them.
         """
         first, last = entries[0].previous + 1, entries[0].previous + len(entries)
         if len(entries) > 1 and await self._append_pipelined(entries, extra_headers):
             sequences = [*range(first, last + 1)]
         else:
             sequences = await self._append_sequentially(entries, extra_headers)
-            if sequences[-1] == last and len(entries) > 1:  # refused, and not for another's line
+            if sequences[-1] == last and len(entries) > 1:  # refused, though no other run wrote
                 self._may_pipeline = False
         self._undisturbed = self._undisturbed + len(entries) if sequences[-1] == last else 0
         return sequences
@@ -128,11 +128,11 @@ class CommitLog:
     async def _append_pipelined(
         self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders
     ) -> bool:
-        """Write them without awaiting one receipt before the next; whether all are there.
+        """Send each without waiting for the receipt of the one before; return whether all are in.
 
         Each but the first is stored only if the stream's last message is the one before
-        it, known by its id, and has the sequence that was foreseen. So what is stored is
-        a first part of `lines`, without a gap, whoever else writes.
+        it, known by its id, and has the expected sequence. So the log gets the first few of
+        `entries`, without a gap, even if another run writes.
         """
         end = asyncio.get_running_loop().time() + self._js.timeout
         before, receipts = None, []
@@ -160,7 +160,7 @@ class CommitLog:
     async def _append_sequentially(
         self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders
     ) -> list[int]:
-        """Write those that are not there yet, each when the one before it has its sequence."""
+        """Append those that the log lacks, each after the one before it has its sequence."""
         last, sequences = entries[0].previous, list[int]()
         while missing := entries[len(sequences) :]:
             entry = missing[0]
@@ -185,9 +185,9 @@ class CommitLog:
         return sequences
 
     async def _recover_sequences(self, entries: Sequence[CommitV1]) -> list[int]:
-        """The sequences of the first of `lines`, up to the last line of the log, one of them.
+        """Return the sequences of those of `entries` that the log has; they are its last commits.
 
-        A line that is there is refused as out of sequence, not as a duplicate.
+        The server refuses a commit that the log has as out of sequence, not as a duplicate.
         """
         while True:
             try:
@@ -199,15 +199,15 @@ class CommitLog:
                 raise Fenced(f"{self._subject}: by another writer: {error}") from error
             ids = [entry.id for entry in entries]
             if last is None or last.id not in ids:
-                raise Fenced(f"{self._subject}: line {sequence} is not ours")
+                raise Fenced(f"{self._subject}: commit {sequence} is another owner's")
             return [*range(sequence - ids.index(last.id), sequence + 1)]
 
     async def entries(self, after: int, until: int) -> AsyncIterator[tuple[int, CommitV1]]:
-        """The lines behind sequence `after` up to and including `until`.
+        """Yield the commits after sequence `after` up to and including `until`.
 
         Raises:
-            HistoryBroken: the first of them does not follow `after`, or one is missing, or
-                `until` is neither a line nor before one.
+            HistoryInconsistent: the first of them does not follow `after`, or one is missing,
+                or the log ends before `until`.
         """
         if until <= after:
             return
@@ -225,8 +225,8 @@ class CommitLog:
                 entry = _decode(delivery)
                 if entry.previous > previous:
                     raise HistoryInconsistent(
-                        f"{self._subject}: line {delivery.stream_sequence} follows "
-                        f"{entry.previous}, but what is known ends at {previous}"
+                        f"{self._subject}: commit {delivery.stream_sequence} follows commit "
+                        f"{entry.previous}, but the state ends at commit {previous}"
                     )
                 if delivery.stream_sequence > until:
                     return
@@ -234,9 +234,9 @@ class CommitLog:
                 yield previous, entry
 
     async def purge(self, up_to: int) -> None:
-        """Remove the lines up to `up_to`, which a checkpoint holds. Never the last line.
+        """Remove the commits up to `up_to`, which a checkpoint holds. Never the last commit.
 
-        A subject without lines would start at 0 again, and a stale writer that expects
+        A subject without commits would start at 0 again, and a stale writer that expects
         0 would win.
         """
         sequence, _ = await self.last()
@@ -250,7 +250,7 @@ def _decode(message: StoredMessage | Delivery) -> CommitV1:
     except NewerVersion as error:
         raise NeedsNewerVersion(error) from error
     except MessageError as error:
-        where = f"{message.subject}: line {_sequence_of(message)}"
+        where = f"{message.subject}: commit {_sequence_of(message)}"
         raise HistoryInconsistent(f"{where} cannot be read: {error}") from error
 
 
@@ -259,7 +259,7 @@ def _sequence_of(message: StoredMessage | Delivery) -> int:
 
 
 def _publish_options(entry: CommitV1, extra_headers: ExtraHeaders) -> dict[str, Any]:
-    """Arguments for publishing it."""
+    """Return the arguments that publish the commit."""
     headers, payload = Commit.encode(entry)
     headers |= extra_headers.get(entry.id, {})
     if entry.control.unfinished:

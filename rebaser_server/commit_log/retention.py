@@ -7,44 +7,44 @@ from typing import Any, Final, NamedTuple, Self
 from rebaser_server.settings.settings import HistorySettings
 
 CHECKPOINTS_KEY: Final = "checkpoints"
-"""Where a checkpoint tells of those before it, in what goes with its graph."""
+"""Key under which a checkpoint's metadata lists the checkpoints before it."""
 
 
 class CheckpointRef(NamedTuple):
-    """A checkpoint that states between it and the next can be restored from."""
+    """A kept checkpoint: every state between it and the next one can be loaded from it."""
 
     commit: int
     time: float
-    """When it was written, in seconds since 1970."""
+    """When it was written: seconds since 1970."""
     entries: int
-    """Of the log, between the checkpoint before it and this one."""
+    """Number of commits between the checkpoint before it and this one."""
 
     @classmethod
     def read_all(cls, small: dict[str, Any]) -> list[Self]:
-        """Those that a checkpoint tells of, oldest first, itself the last."""
+        """Read the checkpoints that a checkpoint's metadata lists: oldest first, itself last."""
         return [cls(*what) for what in small.get(CHECKPOINTS_KEY, ())]
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What may be kept of the past. The checkpoint before the last is kept in any case."""
+    """How much of the past is kept. The checkpoint before the last is always kept."""
 
     seconds: float
-    """The past that is to be kept, unless it is longer than this:"""
+    """How long the past is kept, unless it exceeds one of these two:"""
     entries: int
-    """of the log,"""
+    """number of commits,"""
     batches: int
-    """and of those the ones whose batch is too large for a line."""
+    """number of commits whose batch is too large to be inline."""
 
     @classmethod
     def of(cls, history: HistorySettings) -> Self:
-        """As the settings have it."""
+        """Build it from the settings."""
         return cls(history.retention.total_seconds(), history.max_commits, history.max_batches)
 
     def purge_point(self, kept: Sequence[CheckpointRef], batches: Sequence[int], now: float) -> int:
-        """The commit at which the past may begin; 0 for the very first.
+        """Return the commit at which the past may begin; 0 for the very first.
 
-        `kept` is oldest first; `batches` are the lines that have a batch elsewhere. The
+        `kept` is oldest first; `batches` are the commits whose batch is not inline. The
         checkpoint before the last is the latest there can be: a store that loses its last
         write, for want of an fsync, must still meet a log that goes back far enough.
         """

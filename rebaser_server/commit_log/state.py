@@ -1,4 +1,4 @@
-"""A change set as its commit log says it is, up to one line of it."""
+"""The state of a change set as of one commit of its log."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -19,16 +19,16 @@ _EXTERNAL_BATCHES: Final = TypeAdapter(list[tuple[int, UpdatesAddress]])
 
 
 class BranchOrigin(NamedTuple):
-    """Where a branch began whose own log does not say it yet."""
+    """Where a branch began, while its own log does not say so."""
 
     cursor: int
-    """Line of head's log that its base had come to."""
+    """Commit of head's log that its base included."""
     lost: str | None = None
-    """Why the base cannot be had any more; the branch is empty then."""
+    """Why the base cannot be loaded; the branch is empty then."""
 
 
 class RecentRequest(NamedTuple):
-    """What is remembered of a request once it is handled; its line in the log has the rest."""
+    """What the state keeps of a settled request; the request's commit has the rest."""
 
     commit: int
     outcome: RequestOutcome
@@ -36,41 +36,41 @@ class RecentRequest(NamedTuple):
 
 @dataclass(slots=True)
 class State:
-    """All that is known of one change set; changed only by `advance` and by `rebase`."""
+    """The whole state of one change set; only `advance` and `apply_batch` change it."""
 
     graph: Graph = field(default_factory=Graph)
     control: ControlState = field(default_factory=ControlState)
     commit: int = 0
-    """Sequence of the last line that is in here."""
+    """Sequence of the last commit that the state includes."""
     recent: OrderedDict[RequestId, RecentRequest] = field(default_factory=OrderedDict)
     """Oldest first."""
     external_batches: list[tuple[int, UpdatesAddress]] = field(default_factory=list)
-    """Lines whose batch lies elsewhere, to be thrown away once no line refers to it."""
+    """Commits whose batch is not inline, and its address: deleted after the commit is purged."""
     edits: Edits | None = None
-    """Of a branch."""
+    """A branch's own edits; None for a change set that is no branch."""
     origin: BranchOrigin | None = None
-    """Of a branch that was restored from its base, or from a checkpoint that holds it."""
+    """Set for a branch that was loaded from its base, or from a checkpoint that has an origin."""
 
     @property
     def cursor(self) -> int:
-        """Of a branch: the last line of head's log that is in it."""
+        """The last commit of head's log that a branch includes."""
         branch = self.control.branch
         known = None if branch is None else branch.cursor
         return known if known is not None else self.origin.cursor if self.origin else 0
 
     @property
     def is_unstarted_branch(self) -> bool:
-        """Whether a branch's own log has still to say where it began."""
+        """Whether it is a branch whose own log does not yet say where it began."""
         branch = self.control.branch
         return self.origin is not None and branch is not None and branch.cursor is None
 
     def advance(self, commit: CommitV1, sequence: int) -> None:
-        """Take over the line `commit`, whose updates are in the graph already."""
+        """Take over the control record of `commit`, whose updates the graph already includes."""
         closed = (
             commit.control.closing is not None and commit.control.closing.standing != "applying"
         )
         if commit.control.clean_sequence > self.control.clean_sequence and not closed:
-            # A closed one keeps its roots: what is forked from it has them computed.
+            # A closed branch keeps its roots: a fork of it computes them.
             self.graph.clear_roots(commit.control.clean_sequence)
         self.control = commit.control
         self.commit = sequence
@@ -86,7 +86,7 @@ class State:
             self.external_batches.append((sequence, handled.updates))
 
     def metadata(self) -> dict[str, Any]:
-        """All but the graph, as plain data for a checkpoint."""
+        """Return all but the graph, as plain data for a checkpoint."""
         edits = {} if self.edits is None else {"edits": self.edits.to_json(self.graph)}
         origin = {"origin": self.origin.cursor} if self.origin and self.is_unstarted_branch else {}
         return {
@@ -101,7 +101,7 @@ class State:
 
     @classmethod
     def from_checkpoint(cls, graph: Graph, commit: int, small: dict[str, Any]) -> "State":
-        """The state that a checkpoint of line `commit` holds."""
+        """Build the state from a checkpoint of commit `commit`."""
         stored = _EXTERNAL_BATCHES.validate_python(small["stored"])
         head = ControlState.model_validate(small["head"])
         edits = Edits.from_json(small["edits"], graph) if "edits" in small else None
@@ -110,7 +110,7 @@ class State:
 
 
 def recent_requests_in(small: dict[str, Any]) -> OrderedDict[RequestId, RecentRequest]:
-    """The recent requests that `State.small` tells of."""
+    """Read the recent requests from the `State.metadata` of a checkpoint."""
     return OrderedDict(
         (RequestId.from_str(i), RecentRequest(entry, RequestOutcome(outcome)))
         for i, entry, outcome in small["recent"]

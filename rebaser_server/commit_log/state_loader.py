@@ -29,16 +29,16 @@ class LoadedState:
 
     state: State
     checkpoint: int
-    """Line of the checkpoint that it started from; 0 for none."""
+    """Commit of the checkpoint that it started from; 0 for none."""
     entries: int = 0
-    """Lines behind the checkpoint."""
+    """Commits that were replayed after the checkpoint."""
     settled_requests: int = 0
     """Those of them that settle a request."""
     checkpoints: list[CheckpointRef] = field(default_factory=list)
     """Checkpoints that the past can be restored from, oldest first, the last one included."""
 
     def require_base(self) -> None:
-        """Raise `HistoryBroken` if a branch has lines of its own on a base that is lost."""
+        """Raise `HistoryInconsistent` if a branch has commits of its own and its base is lost."""
         head, lost = self.state.control, self.state.origin and self.state.origin.lost
         if lost and head.branch and head.branch.cursor is not None and head.closing is None:
             raise HistoryInconsistent(f"a branch without a checkpoint has lost its base: {lost}")
@@ -54,7 +54,7 @@ class StateLoader:
     checkpoints: Checkpoints
 
     async def load(self, at: int | None = None) -> LoadedState:
-        """The state as of the last line, or of the last line at or before sequence `at`.
+        """Return the state as of the last commit, or of the last one up to sequence `at`.
 
         Touches nothing and needs no ownership. The past goes back as far as the log does,
         and costs what the present does.
@@ -62,7 +62,8 @@ class StateLoader:
         Raises:
             NotRetained: the log does not go back to `at`, or has not come so far; or the
                 change set was deleted.
-            HistoryBroken: log and store do not fit together, or are not of one deployment.
+            HistoryInconsistent: log and store contradict each other, or belong to different
+                deployments.
         """
         begins, last = await self._extent()
         if at is not None and at > last:
@@ -80,7 +81,7 @@ class StateLoader:
                 _, entry = await self.log.last()
                 if entry is not None and entry.control.deleted:
                     raise NotRetained(f"{self.change_set} was deleted") from error
-                # Its owner's checkpoint and purge look the same to who was slow to read.
+                # To a slow reader, a checkpoint and purge by the owner look the same.
                 before, (begins, last) = (begins, last), await self._extent()
                 if attempt == _LOAD_ATTEMPTS - 1 or before == (begins, last):
                     raise
@@ -99,12 +100,12 @@ class StateLoader:
     async def replay_to(
         self, until: int, *, past: bool = False, known: Sequence[NumberedEntry] = ()
     ) -> LoadedState:
-        """The state as of line `until`, which is the last unless it is of the `past`.
+        """Return the state as of commit `until`, which is the last one unless `past` is true.
 
-        `known` are the last lines, as far as the caller has them.
+        `known` are the last commits, if the caller has read them already.
 
         Raises:
-            HistoryBroken: checkpoint and log do not fit together; nothing was changed.
+            HistoryInconsistent: checkpoint and log contradict each other; nothing was changed.
         """
         at = until if past else None
         try:
@@ -129,7 +130,7 @@ class StateLoader:
         return loaded
 
     async def _initial_state(self) -> LoadedState:
-        """The state before the first line: empty, or of a branch what it was forked from."""
+        """Return the state before the first commit: empty, or what a branch was forked from."""
         first = await self.log.oldest()
         if first is None or first.previous or first.control.branch is None:
             return LoadedState(State(), 0)
@@ -140,23 +141,23 @@ class StateLoader:
         except NotRetained as error:
             return LoadedState(State(edits=Edits(), origin=BranchOrigin(0, str(error))), 0)
         closing = parent.state.control.closing
-        if closing is not None and closing.reason is not None:  # it lost its own, and is empty
+        if closing is not None and closing.reason is not None:  # the parent lost its own base
             return LoadedState(State(edits=Edits(), origin=BranchOrigin(0, closing.reason)), 0)
         cursor = base.commit
-        if base.change_set_id != branch.head:  # a branch of a branch has its edits, and its place
+        if base.change_set_id != branch.head:  # a branch's branch has its edits and its cursor
             cursor = parent.state.cursor
         edits = parent.state.edits or Edits()
         return LoadedState(State(parent.state.graph, edits=edits, origin=BranchOrigin(cursor)), 0)
 
     def sibling(self, change_set_id: ChangeSetId) -> "StateLoader":
-        """The archive of another change set of the workspace."""
+        """Return the loader of another change set of the workspace."""
         other = ChangeSet(self.change_set.workspace_id, change_set_id)
         return StateLoader(other, self.log.sibling(other), self.batches, self.checkpoints)
 
     async def catch_up(
         self, loaded: LoadedState, until: int, known: Sequence[NumberedEntry] = ()
     ) -> None:
-        """Take over what the log says behind `restored`, up to line `until`."""
+        """Replay the commits after `loaded`, up to commit `until`, onto its state."""
         state = loaded.state
         async for sequence, commit in self._read_entries(state.commit, until, known):
             await self._replay(state, commit)
@@ -167,7 +168,7 @@ class StateLoader:
     async def _read_entries(
         self, after: int, until: int, known: Sequence[NumberedEntry]
     ) -> AsyncIterator[NumberedEntry]:
-        """As `CommitLog.lines`, which need not be asked if the checkpoint is of just before."""
+        """Yield the commits after `after`: from `known` if it has them all, else from the log."""
         behind = [(sequence, entry) for sequence, entry in known if after < sequence <= until]
         if behind and behind[0][1].previous <= after:
             for each in behind:

@@ -1,4 +1,4 @@
-"""Tables are tidied beside everything else: one at a time in a process, in nobody's way."""
+"""Compact the tables of change sets in the background, one at a time in each process."""
 
 import asyncio
 from typing import Final, Never
@@ -14,25 +14,25 @@ log: Final = structlog.get_logger()
 
 
 class TableMaintenance:
-    """Change sets whose table may have become long. Owning one is not needed to tidy it.
+    """The queue of change sets whose table may need compaction. It needs no ownership of them.
 
-    What is not done when the process ends is asked for again with the next checkpoint.
+    A table that is still queued when the process ends is scheduled again by the next checkpoint.
     """
 
     def __init__(self, checkpoints: Checkpoints, keep_replaced: float) -> None:
-        """`keep_replaced`: seconds for which files that were replaced stay for their readers."""
+        """`keep_replaced`: seconds for which replaced files stay, for readers that use them."""
         self._checkpoints = checkpoints
         self._keep_replaced = keep_replaced
         self._scheduled: dict[ChangeSet, int] = {}
         self._wakeup = asyncio.Event()
 
     def schedule(self, change_set: ChangeSet, start: int) -> None:
-        """Have the table looked at; states before commit `start` need not be kept in it."""
+        """Queue the table for compaction, which may drop states before commit `start`."""
         self._scheduled[change_set] = start
         self._wakeup.set()
 
     async def run(self) -> Never:
-        """Tidy what was asked for, until cancelled. A store that fails is logged."""
+        """Compact the queued tables until cancelled; log each failure of the store."""
         while True:
             await self._wakeup.wait()
             self._wakeup.clear()

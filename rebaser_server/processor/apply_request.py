@@ -32,15 +32,15 @@ class Unprocessable(RebaserError):
 async def apply_request(
     ownership: Ownership, request: Delivery, limits: BatchLimits
 ) -> CommittedRequest:
-    """Have `request` staged or committed, whatever its outcome; the caller holds `own.lock`.
+    """Stage or commit `request`, whatever its outcome; the caller holds `ownership.lock`.
 
-    A staged one is committed with the next `own.flush`, and has no commit before.
+    The next `ownership.flush` commits a staged request; until then it has no commit.
 
     Raises:
         MalformedMessage, UnsupportedMessage, MissingBatch, Unprocessable: nothing was
             staged, and the graph is as before.
-        Overtaken: another run owns the change set; the state is worthless.
-        Unwritten: a line was refused, this one's or one staged before.
+        Fenced: another run owns the change set; the state is worthless.
+        AppendRefused: the server refused this request's commit, or one staged before.
         Exception: the graph may hold half a batch; the state is worthless.
     """
     loader, sequence = ownership.loader, request.stream_sequence
@@ -64,7 +64,7 @@ async def apply_request(
         return CommittedRequest(handled)
     await ownership.flush()
     sent = message.updates_address
-    if handled.updates != sent:  # no line refers to it
+    if handled.updates != sent:  # no commit refers to it
         with suppress(JetStreamError, OSError):
             await loader.batches.delete(sent)
     return CommittedRequest(handled, ownership.state.commit)
@@ -73,9 +73,9 @@ async def apply_request(
 async def answer_duplicate(
     ownership: Ownership, request: Delivery, request_id: RequestId
 ) -> CommittedRequest:
-    """Have a request of an id that was handled answered as then, and do no more.
+    """Settle a request whose id was settled before: the answer is the same, nothing is applied.
 
-    It was stored twice, because the server had forgotten its id.
+    The request was stored twice, because the server had forgotten its id.
     """
     handled = SettledRequest(
         id=request_id, sequence=request.stream_sequence, outcome=RequestOutcome.DUPLICATE
@@ -90,7 +90,7 @@ async def answer_duplicate(
 def stage_request(
     ownership: Ownership, request: Delivery, handled: SettledRequest, **changes: Any
 ) -> None:
-    """Stage the line that settles a request."""
+    """Stage the commit that settles a request."""
     author = request.headers.get(AUTHOR)
     if author:
         author = author[:AUTHOR_LENGTH].encode(errors="replace").decode()
@@ -99,7 +99,7 @@ def stage_request(
 
 
 def _is_batchable(message: EnqueueUpdatesRequestV1 | ChangeSetRequestV2) -> bool:
-    """Whether nothing has to be fetched or thrown away, and it is small.
+    """Whether the request is small and needs no batch to be fetched or deleted.
 
     Such requests may be committed together.
     """
@@ -120,7 +120,7 @@ def _read(request: Delivery) -> EnqueueUpdatesRequestV1 | ChangeSetRequestV2:
 
 
 def _rejection(state: State, batch: Batch, limits: BatchLimits) -> str | None:
-    """Why a client's batch is refused; None if it is not."""
+    """Return why a client's batch is rejected, or None."""
     if state.control.closing is not None:
         return closed_reason(state.control.closing)
     return limits.violation(batch.updates, len(batch.updates))
@@ -129,7 +129,7 @@ def _rejection(state: State, batch: Batch, limits: BatchLimits) -> str | None:
 async def _apply_batch(
     ownership: Ownership, message: EnqueueUpdatesRequestV1, request: Delivery, limits: BatchLimits
 ) -> tuple[SettledRequest, dict[str, Any]]:
-    """Rebase the batch; the record of it, and what it changes in the head."""
+    """Rebase the batch; return the settled request and the new control fields."""
     batches, state, sequence = ownership.loader.batches, ownership.state, request.stream_sequence
     changes: dict[str, Any] = {}
     try:
@@ -150,7 +150,7 @@ async def _apply_batch(
     rebased = await apply_batch_async(state, sequence, batch)
     address = message.updates_address
     inline = isinstance(address, Inline) and len(request.payload) > INLINE_BYTES
-    if inline or rebased.corrections:  # a line has room for small ones alone
+    if inline or rebased.corrections:  # a commit has room for small ones alone
         address = await batches.put(message.id, rebased.updates)
     else:
         address = await batches.adopt(address, batch)

@@ -1,7 +1,7 @@
-"""What is asked of a branch as a whole, in line with its batches: refresh, apply, abandon, delete.
+"""Commands to a change set as a whole, queued with its batches: refresh, apply, abandon, delete.
 
-So everything stored before such a request is in, and everything after it meets what
-it made of the change set: there is no race to lose.
+Every batch stored before such a request is applied before it, and every batch after it meets the
+change set as the command left it: there is no race.
 """
 
 import asyncio
@@ -34,22 +34,22 @@ _CLOSES: Final = {"abandon": ChangeSetStatus.ABANDONED, "delete": ChangeSetStatu
 
 
 class HeadChanges(NamedTuple):
-    """What head has done since it last came to a branch."""
+    """What head committed since a branch last merged it."""
 
     changes: list[AnyUpdate]
     cursor: int
 
 
 async def head_changes_since(loader: StateLoader, state: State, branch: BranchState) -> HeadChanges:
-    """Head's batches behind the branch's cursor, as performed; its dependents' results apart.
+    """Return head's batches after the branch's cursor, as rebased; without DVU results.
 
-    Where head's log does not go back so far any more, what head is tells the same.
+    If head's log was purged past the cursor, the difference of the two states replaces them.
     """
     head_loader, cursor = loader.sibling(branch.head), branch.cursor or 0
     until, last = await head_loader.log.last()
     if (
         until <= cursor or last is None or last.control.deleted
-    ):  # with a workspace, before its branch
+    ):  # the head of a deleted workspace is deleted before the branch
         return HeadChanges([], max(until, cursor))
     changes: list[AnyUpdate] = []
     try:
@@ -77,7 +77,7 @@ def _diff_states(state: State, head: LoadedState) -> list[AnyUpdate]:
 async def merge_head(
     ownership: Ownership, message_id: RequestId, sequence: int
 ) -> tuple[Any, dict[str, Any]]:
-    """Have the state take over what head has done; the address of that, and the head's changes."""
+    """Merge head's changes into the state; return their address and the new control fields."""
     state, branch = ownership.state, ownership.state.control.branch
     if branch is None or state.edits is None:
         return None, {}
@@ -99,7 +99,7 @@ async def merge_head(
 async def execute(
     ownership: Ownership, message: ChangeSetRequestV2, sequence: int
 ) -> tuple[SettledRequest, dict[str, Any]]:
-    """Do what is asked, or refuse it; the record of that, and what it changes in the head."""
+    """Execute or reject the command; return the settled request and the new control fields."""
     author = (message.by or "")[:AUTHOR_LENGTH] or None
     handled = SettledRequest(
         id=message.id, sequence=sequence, outcome=RequestOutcome.APPLIED, author=author
@@ -139,12 +139,12 @@ def _rejection(state: State, message: ChangeSetRequestV2) -> str | None:
 
 
 def _close(state: State, message: ChangeSetRequestV2, standing: ChangeSetStatus) -> dict[str, Any]:
-    """The change set is done with, and with it whatever was to be recomputed."""
+    """Return the control fields that close the change set and drop its due DVU."""
     return {"closing": ClosedState(standing=standing, request=message.id), **without_dvu(state)}
 
 
 def without_dvu(state: State) -> dict[str, Any]:
-    """What the head says where nothing is to be recomputed any more."""
+    """Return the control fields after which no DVU is due."""
     return {"claim": None, "clean_sequence": state.control.dirty_sequence, "dvu_failures": 0}
 
 
@@ -155,7 +155,7 @@ async def _apply(
     changes: dict[str, Any],
 ) -> tuple[SettledRequest, dict[str, Any]]:
     state = ownership.state
-    assert state.edits is not None  # noqa: S101 - `_objection` says so
+    assert state.edits is not None  # noqa: S101 - `_rejection` says so
     difference = await asyncio.to_thread(state.edits.difference, state.graph)
     if message.reviewed is not None and message.reviewed != digest(difference):
         reason = "the difference is not the one that was reviewed; look at it again"
@@ -175,14 +175,14 @@ async def _apply(
 
 
 def head_request_id(request: RequestId) -> RequestId:
-    """Id of the request that takes a difference to head, the same each time it is sent.
+    """Return the id of the request that applies a difference to head; it is always the same.
 
-    Another than that of the request to apply it, for the server remembers ids, whatever
-    their subject; of the same time, which is in its first six bytes.
+    It differs from the id of the request to the branch, since the server remembers ids
+    across subjects. Both have the same time, which is in the first six bytes.
     """
     return RequestId.from_bytes(request.bytes[:6] + blake3(request.bytes).digest(length=10))
 
 
 def digest(difference: list[AnyUpdate]) -> str:
-    """Names a difference: the same for the same updates."""
+    """Return the digest of a difference: the same for the same updates."""
     return blake3(to_json([update.to_wire() for update in difference])).hexdigest()

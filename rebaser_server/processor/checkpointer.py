@@ -16,14 +16,14 @@ from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
 
-STORE_DELAY: Final = 5.0  # seconds until a store is asked again that work cannot go on without
+STORE_DELAY: Final = 5.0  # seconds until a checkpoint that the run needs is tried again
 
 MIN_CHANGED_VALUES: Final = 50_000
-"""Values that, changed since the last checkpoint, are reason for the next, if they are a part
-of all: what is replayed from the log takes some fifty times as long as what is loaded."""
+"""A checkpoint is due after so many values changed, if they are also `CHANGED_PART` of all: to
+replay a value from the log takes some fifty times as long as to load it."""
 
 CHANGED_PART: Final = 16
-"""Which part of all they have to be."""
+"""The part of all values that has to be changed: one sixteenth."""
 
 
 class Checkpointer:
@@ -39,7 +39,7 @@ class Checkpointer:
         retention: Retention,
         table_maintenance: TableMaintenance,
     ) -> None:
-        """`every`: lines of the log from one checkpoint to the next while requests come."""
+        """`every`: commits between two checkpoints while requests come."""
         self._ownership = ownership
         self._every = every
         self._retention = retention
@@ -47,12 +47,12 @@ class Checkpointer:
         self._requested = asyncio.Event()
         self._lock = asyncio.Lock()
         self._uncovered_entries = 0
-        """Lines that checkpoints which failed would have covered."""
+        """Commits that failed checkpoints would have covered."""
 
     async def run(self) -> Never:
-        """Write one whenever the log has become long enough, until cancelled.
+        """Write a checkpoint whenever the log has become long enough, until cancelled.
 
-        Requests wait only while it is noted what has changed since the last one.
+        Requests wait only while the changes since the last one are collected.
         """
         while True:
             await self._requested.wait()
@@ -60,9 +60,9 @@ class Checkpointer:
             await self.write()
 
     def if_due(self) -> None:
-        """Have one written if the log has grown by enough since the last: in lines or in values.
+        """Request a checkpoint if enough commits, or changed values, came after the last one.
 
-        So loading takes a bounded time longer than loading a checkpoint alone.
+        So the time to replay the log at a load is bounded.
         """
         ownership = self._ownership
         graph = ownership.state.graph
@@ -74,22 +74,22 @@ class Checkpointer:
             self._requested.set()
 
     def request(self) -> None:
-        """Have one written now, beside the requests."""
+        """Request a checkpoint, to be written at once and beside the requests."""
         self._requested.set()
 
     async def on_idle(self) -> None:
-        """Write one if a request was handled since the last."""
+        """Write a checkpoint if a request was settled since the last one."""
         async with self._lock:
             if self._ownership.requests_since_checkpoint:
                 await self._write()
 
     async def write(self) -> None:
-        """Write one, then purge the log as far as the past need not be kept."""
+        """Write a checkpoint, then purge the part of the log that retention does not keep."""
         async with self._lock:
             await self._write()
 
     async def require(self) -> None:
-        """Write one of what the log has not; raise `RetryLater` if that cannot be done now."""
+        """Write a checkpoint of a state that the log lacks; raise `RetryLater` if that fails."""
         await self.write()
         if self._ownership.checkpoint_commit != self._ownership.state.commit:
             raise RetryLater("the store did not take a branch's first checkpoint", STORE_DELAY)
@@ -98,7 +98,7 @@ class Checkpointer:
         ownership, loader = self._ownership, self._ownership.loader
         async with ownership.lock:
             if ownership.state.commit == ownership.checkpoint_commit:
-                return  # asked for twice; counted twice it would be the one before itself
+                return  # already written; counted twice it would be the one before itself
             if ownership.spoiled:
                 return
             state, before, entries, requests = (
@@ -141,17 +141,15 @@ class Checkpointer:
             log.warning("log purge failed", change_set=str(loader.change_set), error=str(error))
 
     async def _on_failure(self, changes: CheckpointChanges, entries: int, requests: int) -> None:
-        """What it had to say is for the next one to say."""
+        """Leave the changes to the next checkpoint."""
         ownership = self._ownership
         async with ownership.lock:
             restore_touched(ownership.state.graph, changes)
             ownership.requests_since_checkpoint += requests
-            self._uncovered_entries += (
-                entries  # not to those due: it is tried again after as many more
-            )
+            self._uncovered_entries += entries  # the next attempt is due after `every` more
 
     async def _purge_log(self) -> None:
-        """Purge the log up to where the past may begin, and what only those lines referred to."""
+        """Purge the log up to where the past may begin, and delete the purged commits' batches."""
         ownership, loader, external = (
             self._ownership,
             self._ownership.loader,

@@ -1,4 +1,4 @@
-"""What all change sets of a process are worked on with, and by which rules."""
+"""The services that the runs of a process share, and the settings of a run."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -20,18 +20,18 @@ from rebaser_server.processor.notifier import Notifier
 from rebaser_server.store.checkpoints import Checkpoints
 
 MAX_STARTUPS: Final = 64
-"""Change sets that a process takes up at once: of thousands that come together, as after a
-restart, each call would wait for all the others', until none is answered in time."""
+"""Runs that a process starts at once: if thousands start together, as after a restart, each call
+waits for all the others', until none is answered in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorSettings:
-    """The settings that rule the work on one change set."""
+    """The settings of one change set's run."""
 
     quiet_period: float
     """Seconds."""
     confirm_every: float
-    """Seconds between two looks whether the change set is still ours."""
+    """Seconds between two checks that this run still owns the change set."""
     attempts: int
     checkpoint_every: int
     retention: Retention
@@ -44,7 +44,7 @@ class ProcessorSettings:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What all change sets of a process are worked on with."""
+    """The services that all runs of a process share."""
 
     instance: str
     js: JetStream
@@ -56,7 +56,7 @@ class Services:
     table_maintenance: TableMaintenance
     settings: ProcessorSettings
     failed_to_load: set[ChangeSet] = field(default_factory=set)
-    """What could not be restored when it was last taken up."""
+    """Change sets whose state could not be loaded when a run last started."""
     startup_permits: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(MAX_STARTUPS)
     )

@@ -1,4 +1,4 @@
-"""Where a request goes that can never take effect: copied, and that confirmed, first (L2)."""
+"""Dead letters: a request that can never take effect is copied there before it is settled (L2)."""
 
 import base64
 import json
@@ -21,9 +21,9 @@ ATTEMPTS: Final = "X-DEAD-ATTEMPTS"
 DIED_AT: Final = "X-DEAD-AT"
 STORED_AT: Final = "X-DEAD-STORED-AT"
 HEADERS: Final = "X-DEAD-HEADERS"
-"""The headers of the request that its letter cannot have: an object of JSON, in base64."""
+"""Header with those headers of the request that a letter cannot carry: base64 of a JSON object."""
 KEPT: Final = "X-DEAD-KEPT"
-"""Of a letter too small for its request: the payload is `{"store": key}`, where that is kept."""
+"""Header of a letter too small for its request: the payload is `{"store": key}`, its place."""
 
 _MAX_HEADERS: Final = 32 * 1024
 """Octets of headers: a stream refuses a message with more than 64 KiB of them."""
@@ -32,7 +32,7 @@ _RETRY_FOR: Final = 20.0  # seconds
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,200}")
 _VALUE: Final = re.compile(r"[ -~]{0,1000}")
 _RESERVED: Final = ("nats-", "x-dead-")
-"""What NATS reads as instructions to itself, and what only we say of a letter."""
+"""Headers that are instructions to NATS, and headers that only we add to a letter."""
 
 
 async def store_dead_letter(
@@ -46,8 +46,8 @@ async def store_dead_letter(
 ) -> None:
     """Copy `request` to the dead letters, once however often it is called; return when stored.
 
-    Headers and payload are the original's; why, when and from where is added. What a letter
-    has no room for is kept in the store; `whole` gives back all of the request.
+    Headers and payload are the original's; headers with reason, time and origin are added. A
+    payload that a letter has no room for is kept in the store; `original_request` returns it.
 
     Raises:
         JetStreamError, OSError: not confirmed; the request must stay where it is.
@@ -75,10 +75,10 @@ async def store_dead_letter(
 async def original_request(
     batches: BatchStore, headers: Mapping[str, str], payload: bytes
 ) -> tuple[dict[str, str], bytes]:
-    """Headers and payload of the request that a letter is of, with what the letter adds.
+    """Return the headers and payload of a letter's request, with the headers the letter adds.
 
     Raises:
-        MissingBatch: a part of it was kept in the store, and is not there.
+        MissingBatch: a part of the request was kept in the store, and is missing there.
     """
     original: dict[str, str] = {}
     details = dict(headers)
@@ -95,7 +95,7 @@ def _plain(reason: str) -> str:
 
 
 def sendable_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """As a letter carries them: as they are, or all others in one."""
+    """Return the headers as a letter carries them: those it cannot carry are encoded in one."""
     sendable = {name: value for name, value in headers.items() if _is_sendable(name, value)}
     others = {name: value for name, value in headers.items() if name not in sendable}
     if others:

@@ -1,4 +1,4 @@
-"""What is told without being asked again: replies to callers, activities to watchers."""
+"""Messages that a run publishes once and without waiting: replies to callers, activities."""
 
 import re
 from typing import Any, Final
@@ -19,29 +19,29 @@ from rebaser_server.telemetry.work_stats import WorkStats
 log: Final = structlog.get_logger()
 
 INBOX_LENGTH: Final = 200
-"""Characters of a reply inbox, at most: a longer one gets no reply."""
+"""Most characters of a reply inbox: a longer one gets no reply."""
 
 DETAIL_LENGTH: Final = 1_000
-"""Characters of a text among the details of an activity."""
+"""Most characters of a text among the details of an activity."""
 
 _SUBJECT: Final = re.compile(r"[!-)+\-/-=?-~]+(\.[!-)+\-/-=?-~]+)*")
 
 
 class Notifier:
-    """Publishes without awaiting anybody. What is lost harms nothing: the log has the truth."""
+    """Publishes without waiting for an answer. A lost message harms nothing: the log has it all."""
 
     def __init__(self, nc: Client, subjects: Subjects) -> None:
         self.stats = WorkStats()
-        """Where people see it who look later."""
+        """The statistics that the status page shows."""
         self._nc = nc
         self._subjects = subjects
 
     async def reply(
         self, inbox: str, response: EnqueueUpdatesResponseV2, content_type: str | None
     ) -> None:
-        """Answer to `inbox` in the encoding that the caller wrote in.
+        """Answer to `inbox` in the encoding of the caller's request.
 
-        Unless it is no inbox: a caller cannot have us write into streams.
+        A subject that is no inbox gets no answer: a caller cannot make us write into streams.
         """
         ours = self._subjects.join("rebaser.")
         fits = len(inbox) <= INBOX_LENGTH and _SUBJECT.fullmatch(inbox)
@@ -62,7 +62,7 @@ class Notifier:
         request_id: RequestId | None = None,
         **details: Any,
     ) -> None:
-        """Tell watchers of the change set, and note it on the board; no text of any length."""
+        """Publish an activity of the change set, and count it; long texts are cut."""
         details = {
             name: detail[:DETAIL_LENGTH] if isinstance(detail, str) else detail
             for name, detail in details.items()

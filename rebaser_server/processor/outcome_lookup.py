@@ -1,4 +1,4 @@
-"""What became of a request, for callers that did not hear it (W8): any Rebaser can tell."""
+"""Look up the outcome of a request for a caller that missed the reply (W8); any Rebaser can."""
 
 import asyncio
 from typing import Final
@@ -21,10 +21,10 @@ log: Final = structlog.get_logger()
 
 
 class OutcomeLookup:
-    """Looks in the log and in the requests that wait; changes nothing, owns nothing.
+    """Looks in the log and in the queue of requests; changes nothing, owns nothing.
 
-    It knows the requests since the last checkpoint and the last thousand before it; of those
-    whose line was purged only whether they were applied.
+    It knows the requests since the last checkpoint and the last thousand before it; of one
+    whose commit was purged it only knows whether it was applied.
     """
 
     def __init__(self, js: JetStream, subjects: Subjects, checkpoints: Checkpoints) -> None:
@@ -33,7 +33,7 @@ class OutcomeLookup:
         self._checkpoints = checkpoints
 
     async def find(self, query: OutcomeQueryV1) -> OutcomeReplyV2:
-        """Where the request is. What is stored or handled meanwhile may be missed."""
+        """Return the request's outcome. A request stored or settled meanwhile may be missed."""
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         # Waiting first: a request is deleted only after the log has it.
         waiting = await self._is_waiting(change_set, query.id)
@@ -60,9 +60,9 @@ class OutcomeLookup:
     async def _find_result(
         self, change_set: ChangeSet, request_id: RequestId
     ) -> CommittedRequest | None:
-        """What the last checkpoint remembers of it or, if it does not, a line behind that.
+        """Return the result from the last checkpoint, or else from a commit after it.
 
-        The log may go back much further, for the sake of the past.
+        The log may go back much further, since it keeps the past.
         """
         try:
             metadata = await asyncio.to_thread(self._checkpoints.metadata, change_set) or {}
@@ -80,7 +80,7 @@ class OutcomeLookup:
     async def _from_recent(
         self, change_set: ChangeSet, request_id: RequestId, recent: RecentRequest
     ) -> CommittedRequest:
-        """All that its line says, or, if that was purged, what became of it."""
+        """Return the result from its commit; if that was purged, only the outcome."""
         entry = await CommitLog(self._js, self._subjects, change_set).entry(recent.commit)
         if entry is not None and entry.handled is not None:
             return CommittedRequest(entry.handled, recent.commit)
@@ -91,7 +91,7 @@ class OutcomeLookup:
     async def _scan_log(
         self, change_set: ChangeSet, request_id: RequestId, after: int
     ) -> CommittedRequest | None:
-        """The line that settles it, unless that only says it had been settled before."""
+        """Return the result from the commit that settles it; a duplicate's commit is skipped."""
         reader = OrderedPushConsumer(
             self._js,
             self._subjects.commits_stream,

@@ -23,35 +23,35 @@ async def _empty_control() -> ControlState:
 
 
 class Ownership:
-    """The owner of a change set: it alone can append to the log, until another takes over.
+    """The ownership of a change set: its holder alone can append to the log, until a takeover.
 
-    The request loop and the DVU of a run share it; whoever reads the state and then
-    writes holds `lock` meanwhile. What it says is true until a write is refused (W4); once
-    a write raises, the state is worthless.
+    The request loop and the DVU of a run share it; a task that reads the state and then
+    writes holds `lock` meanwhile. The state is true until a write is refused (W4); after a
+    write raised, the state is worthless.
     """
 
     def __init__(self, loader: StateLoader, loaded: LoadedState) -> None:
         self.loader = loader
         self.state = loaded.state
         self.checkpoint_commit = loaded.checkpoint
-        """Line of the last checkpoint; 0 for none."""
+        """Commit of the last checkpoint; 0 for none."""
         self.entries_since_checkpoint = loaded.entries
-        """Lines since then."""
+        """Number of commits since then."""
         self.requests_since_checkpoint = loaded.settled_requests
-        """Requests settled since then."""
+        """Number of requests settled since then."""
         self.checkpoints = loaded.checkpoints
         self.lock = asyncio.Lock()
         self.spans = RequestSpans(loader.change_set)
         self.pending_dvu = PendingDvu()
         self.followups: set[str] = set()
-        """What requests asked of the run itself since it looked."""
+        """What the requests handled since the last `_start_followups` ask of the run itself."""
         self._staged: list[CommitV1] = []
         self._staged_requests: set[RequestId] = set()
-        """By the staged lines."""
+        """Ids of the requests that the staged commits settle."""
         self.spoiled = False
         """See `spoil`."""
         self.unreleased_owner = ""
-        """The owner before, if it never released the change set."""
+        """The previous owner, if it never released the change set."""
 
     @classmethod
     async def acquire(
@@ -60,9 +60,9 @@ class Ownership:
         instance: str,
         initial_control: Callable[[], Awaitable[ControlState]] = _empty_control,
     ) -> "Ownership":
-        """Become the owner: from now on every earlier owner's writes fail (W2).
+        """Become the owner: from then on every earlier owner's writes fail (W2).
 
-        `first` is asked for the head of a change set that has no line yet.
+        `initial_control` returns the control record of a change set without commits.
         """
         while True:
             previous, last, headers = await loader.log.last_with_headers()
@@ -88,7 +88,7 @@ class Ownership:
                     loaded = await loader.replay_to(sequence, known=known)
                 ownership = cls(loader, loaded)
             except HistoryInconsistent:
-                # A successor's checkpoint and purge look the same to who was slow to read.
+                # To a slow reader, a checkpoint and purge by a successor look the same.
                 await _require_epoch(loader, own_control.epoch)
                 raise
             except Exception:
@@ -104,17 +104,17 @@ class Ownership:
 
     @property
     def control(self) -> ControlState:
-        """The head as it is once everything staged is written."""
+        """The control record as it will be once everything staged is written."""
         return self._staged[-1].control if self._staged else self.state.control
 
     def has_staged(self, request_id: RequestId) -> bool:
-        """Whether a staged line settles that request."""
+        """Whether a staged commit settles that request."""
         return request_id in self._staged_requests
 
     def stage(self, handled: SettledRequest | None = None, **changes: Any) -> None:
-        """Put a line with `changes` to the head behind those to be written together."""
+        """Stage a commit with `changes` to the control record; `flush` writes all staged ones."""
         control = self.control.model_copy(update=changes)
-        previous = self.state.commit + len(self._staged)  # if nobody else writes meanwhile
+        previous = self.state.commit + len(self._staged)  # if no other run writes meanwhile
         if handled is not None:
             self._staged_requests.add(handled.id)
         self._staged.append(
@@ -122,13 +122,13 @@ class Ownership:
         )
 
     async def flush(self) -> None:
-        """Append the staged lines, in order.
+        """Append the staged commits, in order.
 
         Raises:
-            Overtaken: another run owns the change set by now. The first so many of the
-                lines may have been written; the state is worthless.
-            Unwritten: a line was refused. Those before it are written and in the state,
-                whose graph has more in it than that: see `spoil`.
+            Fenced: another run owns the change set. The first few of the commits may have
+                been written; the state is worthless.
+            AppendRefused: the server refused a commit. Those before it are written and in the
+                state; the graph includes also those that are not written: see `spoil`.
         """
         entries, self._staged = self._staged, []
         self._staged_requests.clear()
@@ -154,37 +154,37 @@ class Ownership:
             self.requests_since_checkpoint += entry.handled is not None
 
     def spoil(self) -> None:
-        """Say that the graph holds what the log does not: no checkpoint may be made of it.
+        """Record that the graph holds what the log does not: no checkpoint may be made of it.
 
-        The caller holds `lock`. The run has to end, but may still write what changes the
-        head alone.
+        The caller holds `lock`. The run has to end, but may still write commits that change
+        the control record alone.
         """
         self.spoiled = True
 
     async def write(self, handled: SettledRequest | None = None, **changes: Any) -> int:
-        """Append what is staged and one more line, at once; its sequence. Raises as `flush`."""
+        """Append the staged commits and one more; return its sequence. Raises as `flush`."""
         self.stage(handled, **changes)
         await self.flush()
         return self.state.commit
 
     async def release(self) -> None:
-        """Write that nobody owns the change set; being able to shows that we did (W10).
+        """Commit that the change set has no owner; success shows that this run owned it (W10).
 
         An owner that the log still names when another takes over did not end well.
 
         Raises:
-            Overtaken: another run owns the change set by now.
+            Fenced: another run owns the change set.
         """
         async with self.lock:
             await self.write(owner="")
 
     async def confirm(self) -> None:
-        """Raise `Overtaken` if the log shows another owner (W10b)."""
+        """Raise `Fenced` if the log shows another owner (W10b)."""
         await _require_epoch(self.loader, self.state.control.epoch)
 
 
 async def _release_if_possible(loader: StateLoader, entry: CommitV1) -> None:
-    """An orderly end, as far as that can be had: nobody died (W14)."""
+    """End in order if that is possible, so that the next owner counts no death (W14)."""
     with suppress(Fenced, JetStreamError, TimeoutError):
         async with within(_LEAVE_TIMEOUT):
             await loader.log.append([entry])
@@ -193,7 +193,7 @@ async def _release_if_possible(loader: StateLoader, entry: CommitV1) -> None:
 async def _require_epoch(loader: StateLoader, epoch: int) -> None:
     try:
         _, last = await loader.log.last()
-    except NeedsNewerVersion as error:  # none of our lines is
+    except NeedsNewerVersion as error:  # our own commits never do
         raise Fenced(f"{loader.change_set} has a new owner: {error}") from error
     if last is not None and last.control.epoch != epoch:
         raise Fenced(f"{loader.change_set} has a new owner")

@@ -1,4 +1,4 @@
-"""How the run of a paused change set ends: what is in hand is finished, and no more begun (P4)."""
+"""End the run of a paused change set: the DVU under way is finished, no other one begins (P4)."""
 
 from rebaser_server.errors import Resumed
 from rebaser_server.processor.dvu.scheduler import DvuScheduler
@@ -7,7 +7,7 @@ from rebaser_server.runtime.concurrency import Shutdown
 
 
 async def drain_for_pause(dvu: DvuScheduler, shutdown: Shutdown, slot: SlotLease) -> bool:
-    """See the update in hand through until it is committed; False: resumed meanwhile."""
+    """Wait until the update under way is committed; False: the change set was resumed meanwhile."""
     try:
         async with shutdown.interrupts(), slot.resume.interrupts():
             await dvu.drain()

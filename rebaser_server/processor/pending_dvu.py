@@ -1,4 +1,4 @@
-"""What the next dependent values update is owed to: since when, and in whose traces."""
+"""The due dependent values update: since when it is due, and the traces of its requests."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,27 +13,27 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.telemetry import metrics
 
 TraceOf = Callable[[RequestId], SpanContext | None]
-"""The span of a request that is in hand, if it is traced."""
+"""Returns the span of a request being handled, or None if it is not traced."""
 
 
 @dataclass(slots=True)
 class PendingDvu:
-    """Filled as requests are committed, taken by the update that covers them."""
+    """The requests, as they are committed, that the next update covers."""
 
     since: float | None = None
     """When the first of them was committed, by the monotonic clock."""
     traces: list[SpanContext] = field(default_factory=list)
-    """Of the first so many, in order."""
+    """The traces of the first few of them, in order."""
     running: "PendingDvu | None" = None
-    """What the update has taken that is under way."""
+    """The requests that the update under way covers."""
 
     def restore(self, headers: Mapping[str, str]) -> None:
-        """What another run left due is in the trace that the mark of its last line names."""
+        """Continue the trace that the headers of the previous owner's last commit name."""
         context = trace_context.span_context_in(headers)
         self.traces = [] if context is None else [context]
 
     def record(self, entry: CommitV1, trace_of: TraceOf) -> None:
-        """The line is committed."""
+        """Note that `entry` is committed."""
         request = _request_with_roots(entry)
         if request is None:
             return
@@ -46,9 +46,9 @@ class PendingDvu:
     def headers(
         self, entries: Sequence[CommitV1], trace_of: TraceOf
     ) -> dict[RequestId, Mapping[str, str]]:
-        """Headers of lines to be committed, by their ids: whose trace the update is in that is due.
+        """Return trace headers of commits, by their ids: the trace of the update that is due.
 
-        By them whoever takes the change set over goes on in that trace.
+        With them the next owner of the change set continues that trace.
         """
         headers: dict[RequestId, Mapping[str, str]] = {}
         waiting = next(iter(self.traces), None)
@@ -65,11 +65,11 @@ class PendingDvu:
     def span(
         self, change_set: ChangeSet, claim: RequestId, affected: int
     ) -> Iterator["PendingDvu"]:
-        """The body is the update: a span in the first request's trace, linked to the others'.
+        """Open the update's span in the first request's trace, linked to the others'.
 
-        Unless it is `paid` by then, what it has taken is owed to the next one.
+        Unless the body calls `covered`, the next update covers these requests, too.
         """
-        # What another run left is owed from now on.
+        # An update that another run left due counts as due since this moment.
         taken = self.running = PendingDvu(self.since or time.monotonic(), self.traces)
         self.since, self.traces = None, []
         with trace_context.span(
@@ -86,13 +86,13 @@ class PendingDvu:
             self.since, self.traces = taken.since, taken.traces + self.traces
 
     def covered(self) -> None:
-        """What was taken is committed."""
+        """Note that the update's result is committed."""
         if self.since is not None:
             metrics.COMMIT_TO_DVU_SECONDS.observe(time.monotonic() - self.since)
         self.since = None
 
 
 def _request_with_roots(entry: CommitV1) -> RequestId | None:
-    """The request that the line settles, if that left values to recompute."""
+    """Return the request that the commit settles, if it left values to recompute."""
     handled = entry.handled
     return handled.id if handled and handled.sequence == entry.control.dirty_sequence else None

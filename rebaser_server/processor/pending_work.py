@@ -1,4 +1,4 @@
-"""Whether there is work for a change set, seen before and after a run, which writes no line."""
+"""Whether there is work for a change set: checked before and after a run, without a commit."""
 
 from typing import Final
 
@@ -21,15 +21,15 @@ log: Final = structlog.get_logger()
 
 
 async def has_work(services: Services, change_set: ChangeSet) -> bool:
-    """Whether a run has anything to do: if not, its task goes without a line (W2b).
+    """Whether a run has anything to do: if not, its task is removed without a commit (W2b).
 
-    Requests first, then the head, as in `look_again`. An owner that the head names did not
-    end well, so that there may be what neither tells of.
+    It reads the requests first, then the control record, as `recheck_after_ack` does. An
+    owner that the control record names did not end well, so a run has to look for more.
 
     Raises:
-        HistoryBroken: the requests' stream ends before what was handled (S-5), or no build can
-            read the change set's record.
-        LeftForNewer: this build cannot read it.
+        HistoryInconsistent: the requests' stream ends before the last settled request (S-5),
+            or no build can read the change set's record.
+        NeedsNewerVersion: this build cannot read it.
     """
     queue = RequestQueue(services.js, services.subjects, change_set)
     has_request = await queue.lowest_sequence() is not None
@@ -54,7 +54,7 @@ def _is_unstarted_branch(head: ControlState) -> bool:
 async def _is_registry_behind(
     registry: Registry, change_set: ChangeSet, head: ControlState
 ) -> bool:
-    """Whether the registry does not say yet that the change set is closed."""
+    """Whether the change set is closed and the registry does not say so yet."""
     if head.closing is None:
         return False
     try:
@@ -65,9 +65,9 @@ async def _is_registry_behind(
 
 
 async def initial_control(registry: Registry, change_set: ChangeSet) -> ControlState:
-    """What a change set without a line begins as: what it was forked as, or by itself.
+    """Return the control record that a change set begins with: empty, or as a branch was forked.
 
-    One that the registry knows in another workspace begins closed, and refuses all.
+    A change set that the registry knows in another workspace begins closed, and rejects all.
     """
     try:
         record = await _record(registry, change_set)
@@ -81,7 +81,7 @@ async def initial_control(registry: Registry, change_set: ChangeSet) -> ControlS
 async def _unregistered_control(registry: Registry, change_set: ChangeSet) -> ControlState:
     try:
         home = await registry.workspace_of(change_set.change_set_id)
-    except (StreamNotFound, ValueError):  # no registry, or a key of nobody's making
+    except (StreamNotFound, ValueError):  # no registry, or an invalid key
         home = None
     if home is None:
         return ControlState()
@@ -102,10 +102,10 @@ async def _record(registry: Registry, change_set: ChangeSet) -> ChangeSetRecordV
 
 
 async def recheck_after_ack(services: Services, change_set: ChangeSet) -> None:
-    """After its task was removed: if there is work for the change set, see that it has a task.
+    """Publish a task if there is work for the change set after its task was removed.
 
-    A request stored while the task was there had none made for it (W12). Requests
-    first, then the head: a request is deleted only after the head is dirty.
+    A request stored while the task existed created none (W12). It reads the requests first,
+    then the control record: a request is deleted only after the control record is dirty.
     """
     try:
         queue = RequestQueue(services.js, services.subjects, change_set)
@@ -115,6 +115,6 @@ async def recheck_after_ack(services: Services, change_set: ChangeSet) -> None:
             needed = last is not None and last.control.unfinished
     except (JetStreamError, RunEnded) as error:
         log.warning("post-ack check failed", change_set=str(change_set), error=str(error))
-        needed = True  # a task too many costs one empty run
+        needed = True  # a needless task costs one empty run
     if needed:
         await ensure_task(services.js, services.subjects, change_set)

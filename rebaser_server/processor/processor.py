@@ -1,4 +1,4 @@
-"""Work through one change set until it is quiet: its requests in order, its DVU beside them."""
+"""The run of one change set until it is idle: its requests in order, its DVU beside them."""
 
 import asyncio
 import random
@@ -34,18 +34,18 @@ RELEASE_TIMEOUT: Final = 2.0  # seconds
 async def process(
     services: Services, change_set: ChangeSet, shutdown: Shutdown, slot: SlotLease
 ) -> bool:
-    """Apply the change set's requests until none has come for the quiet period; whether so.
+    """Apply the change set's requests until none has come for the quiet period; return True then.
 
     Then no request is left, its dependent values are right, and a checkpoint holds it.
-    If not, its turn is over and requests are left: it needs a new task, at the end of the
-    line (W10c). Whatever it raises or however it is cancelled, what was committed is
-    sound and what was not is still first in line.
+    It returns False if its time in the slot is over and requests are left: the change set
+    needs a new task, at the end of the queue (W10c). Whether it raises or is cancelled: what was
+    committed is sound, and what was not is still at the head of the queue.
 
     Raises:
         Interrupted: a stop was asked for.
-        RetryLater: the first request in line cannot be handled now.
-        Overtaken: another run owns the change set.
-        HistoryBroken: log, stream and store contradict each other; nothing was touched.
+        RetryLater: the request at the head of the queue cannot be handled now.
+        Fenced: another run owns the change set.
+        HistoryInconsistent: log, stream and store contradict each other; nothing was touched.
     """
     async with _startup_permit(services, shutdown):
         if not await has_work(services, change_set):
@@ -62,8 +62,8 @@ async def process(
     except Fenced:
         raise
     except Exception:
-        # An orderly end, too: only a death leaves its name in the log. A write that was
-        # cut off may have gone through; then this one fails, harmlessly.
+        # A failed run, too, ends in order: only a death leaves its name in the log. A write
+        # that was cut off may have gone through; then this one fails, harmlessly.
         with suppress(Fenced, JetStreamError, TimeoutError):
             async with deadlines.within(RELEASE_TIMEOUT):
                 await ownership.release()
@@ -75,13 +75,14 @@ async def process(
 
 
 async def _acquire(services: Services, change_set: ChangeSet) -> Ownership:
-    """Become its owner, which writes a line; not while a look shows that it cannot be restored.
+    """Become the owner, which writes a commit.
 
-    The look costs as much again, so it is for what could not be restored the last time.
+    If the state could not be loaded the last time, it is loaded first: so a change set that
+    cannot be loaded gets no more commits. That costs a second load.
     """
     loader, doubtful = services.loader(change_set), services.failed_to_load
     if change_set in doubtful:
-        with suppress(NotRetained):  # deleted, and nothing of it is to be restored
+        with suppress(NotRetained):  # the change set is deleted, so there is nothing to load
             await loader.load()
     try:
         ownership = await Ownership.acquire(
@@ -152,7 +153,7 @@ async def _run_until_idle(
     if (
         ownership.entries_since_checkpoint - ownership.requests_since_checkpoint
         >= rules.checkpoint_every
-    ):  # runs that came to nothing wrote them
+    ):  # failed runs wrote them
         await checkpointing.write()
     async with (
         queue,
@@ -183,10 +184,10 @@ async def _run_until_idle(
                 and branching.busy
                 and (slot.is_set or branching.gave_up_on_head)
             ):
-                break  # head may need the slot to take what this one brings
+                break  # head may need the slot to apply this branch's difference
             else:
                 quiet = not ownership.state.control.dvu_due and not branching.busy
-                checkpointing.if_due()  # by what an update found
+                checkpointing.if_due()  # an update may have changed many values
         await queue.await_deletes()
         if not ownership.state.control.deleted:
             await checkpointing.on_idle()
@@ -194,7 +195,7 @@ async def _run_until_idle(
 
 
 def _start_followups(ownership: Ownership, dvu: DvuScheduler, checkpointing: Checkpointer) -> None:
-    """See to what the requests just handled leave to be done beside them."""
+    """Start the background work that the requests just handled ask for."""
     wishes, ownership.followups = ownership.followups, set()
     if "recompute" in wishes:
         dvu.skip_backoff()
@@ -205,10 +206,11 @@ def _start_followups(ownership: Ownership, dvu: DvuScheduler, checkpointing: Che
 
 
 def _may_yield(ownership: Ownership, queue: RequestQueue) -> bool:
-    """Whether the run may end although it is not quiet (W10c).
+    """Whether the run may end although it is not idle (W10c).
 
-    Not while an update is in hand, which would be lost; and only if a request would tell
-    the reconciler of what is left, should nobody be there to make the new task.
+    Not while an update is under way, which would be lost; and only if requests are left, or
+    no update is due: if this process dies before it makes the new task, the reconciler
+    finds the requests.
     """
     head = ownership.state.control
     return head.claim is None and (queue.backlog > 0 or not head.dvu_due)
@@ -217,7 +219,7 @@ def _may_yield(ownership: Ownership, queue: RequestQueue) -> bool:
 async def _next_requests(
     queue: RequestQueue, handler: RequestHandler, quiet: float, shutdown: Shutdown, slot: SlotLease
 ) -> list[Delivery]:
-    """The next requests; none if it is quiet, be it early because somebody waits for the slot."""
+    """Return the next requests; none if it is idle, or if another change set needs the slot."""
     async with shutdown.interrupts():
         if requests := await queue.take_buffered(handler.batch_size):
             return requests
@@ -230,8 +232,8 @@ async def _next_requests(
 
 
 async def _watch_ownership(ownership: Ownership, every: float) -> Never:
-    """A run that was overtaken while idle must not keep the task from redelivery (W10b)."""
+    """End a run that was fenced while idle: it must not keep the task from redelivery (W10b)."""
     while True:
         await asyncio.sleep(every * random.uniform(0.75, 1.0))  # noqa: S311 - not all at once
-        with suppress(JetStreamError):  # that nobody could say shows nothing
+        with suppress(JetStreamError):  # no answer shows nothing
             await ownership.confirm()

@@ -1,4 +1,4 @@
-"""Values computed anew because somebody asks: their definitions are put again, as they are."""
+"""Recompute values on request: their definitions are set again, as they are."""
 
 import asyncio
 from typing import Any
@@ -16,10 +16,10 @@ from rebaser_server.values.rebase.definitions import value_definition
 async def recompute(
     ownership: Ownership, message: ChangeSetRequestV2, handled: SettledRequest
 ) -> tuple[SettledRequest, dict[str, Any]]:
-    """Have the values that `message` names, or all that failed, be roots of the next update.
+    """Make the values that `message` names, or all failed ones, roots of the next update.
 
-    The line says so in updates that every version reads. For a branch they are no edit:
-    it differs from head by nothing that it did not before.
+    The commit expresses it in updates that every version reads. For a branch they are no
+    edit: its difference to head stays the same.
     """
     state = ownership.state
     value_ids = await asyncio.to_thread(_requested_values, state.graph, message.values)
@@ -41,7 +41,7 @@ async def recompute(
 
 
 def _requested_values(graph: Graph, names: list[str] | None) -> list[str] | str:
-    """Ids of the values, or why they cannot be computed."""
+    """Return the ids of the values, or why they cannot be computed."""
     if names is None:
         return [value.id for value in graph.values.values() if value.status is ValueStatus.FAILED]
     value_ids = []

@@ -1,11 +1,11 @@
-"""A request that a change set does not take, though nothing is wrong with it."""
+"""The rejection of a well-formed request by a change set."""
 
 from typing import Final
 
 from rebaser_core.commits import RequestOutcome, SettledRequest
 
 REASON_LENGTH: Final = 1_000
-"""Characters of what the log says of a request that is refused or dead."""
+"""Most characters of the reason that the log holds of a rejected or dead request."""
 
 
 def reject(handled: SettledRequest, reason: str) -> SettledRequest:

@@ -1,4 +1,4 @@
-"""What a caller is told of a request, from the line of the log that settles it."""
+"""The reply to a request, built from the commit that settles it."""
 
 from typing import Final, NamedTuple
 
@@ -21,19 +21,19 @@ _FALLBACK_MESSAGES: Final = {
     RequestOutcome.DEAD: "in the dead letters",
     RequestOutcome.REFUSED: "refused",
 }
-"""Where the line that says why is not there any more."""
+"""The reason in a reply if the commit that holds it was purged."""
 
 
 class CommittedRequest(NamedTuple):
-    """What becomes of a request, and the line that says so."""
+    """A settled request and its commit."""
 
     handled: SettledRequest
     commit: int = 0
-    """0 until it is written."""
+    """The commit's sequence; 0 until it is written."""
 
 
 async def lookup_result(ownership: Ownership, request_id: RequestId) -> CommittedRequest | None:
-    """What became of a recent request; None if it is not, or no longer, known."""
+    """Return the result of a recent request; None if the state does not have it."""
     recent = ownership.state.recent.get(request_id)
     if recent is None:
         return None
@@ -46,7 +46,7 @@ async def lookup_result(ownership: Ownership, request_id: RequestId) -> Committe
 
 
 def shorten(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:
-    """The same answer where a message has no room for all of it, and it says so."""
+    """Return the response without details that a message has no room for; it says so."""
     if isinstance(response.status, ErrorStatus):
         return response
     notice = Correction(index=0, code=CUT, detail="too large for a message; the log has all of it")
@@ -59,7 +59,7 @@ def shorten(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:
 
 
 def build_response(change_set: ChangeSet, result: CommittedRequest) -> EnqueueUpdatesResponseV2:
-    """The final answer; the same whenever it is asked for, as long as the line is there."""
+    """Build the final response; it is always the same, as long as the commit is not purged."""
     handled, commit = result
     status: SuccessStatusV2 | ErrorStatus
     if handled.outcome in (RequestOutcome.DEAD, RequestOutcome.REFUSED):

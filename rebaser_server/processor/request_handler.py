@@ -1,4 +1,4 @@
-"""Handle one request: apply it, answer it again or bury it; then delete and reply (W4 to W9)."""
+"""Handle requests: apply, answer again or dead-letter each; then delete and reply (W4 to W9)."""
 
 import time
 from collections.abc import Sequence
@@ -34,12 +34,12 @@ from rebaser_server.runtime.transient_errors import backoff, is_transient
 log: Final = structlog.get_logger()
 
 DEATHS_PER_ATTEMPT: Final = 2
-"""Times `attempts` that runs may die before the request they died at is buried untried: a
-process is more often killed for other reasons than an attempt fails for them."""
+"""A request becomes a dead letter, untried, after this many times `attempts` runs died at it: a
+process is killed for reasons of its own more often than an attempt fails for them."""
 
 
 _Handled = tuple[Delivery, RequestId, CommittedRequest | None]
-"""A request, its id, and what became of it; None if nobody knows any more."""
+"""A request, its id, and its result; None if the log does not hold the result."""
 
 _ACTIVITIES: Final = {
     RequestOutcome.DEAD: ActivityKind.REQUEST_DEAD,
@@ -49,7 +49,7 @@ _ACTIVITIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RequestHandler:
-    """What it takes to handle the requests of one change set, in one run."""
+    """Handles the requests of one change set, in one run."""
 
     js: JetStream
     subjects: Subjects
@@ -63,17 +63,17 @@ class RequestHandler:
     @property
     def batch_size(self) -> int:
         """How many requests one call of `handle` should be given."""
-        # A run whose death is to be blamed on the first in line must have committed the others.
+        # If a run's death counts against the first request, all before it must be committed.
         return 1 if self.ownership.unreleased_owner else self.ownership.loader.log.pipeline_depth
 
     async def handle(self, requests: Sequence[Delivery]) -> None:
-        """Have `requests` applied, answered or buried, in order: committed, deletion asked for.
+        """Apply, answer again or dead-letter `requests` in order: commit each, then delete it.
 
-        Each has a line of its own; where one fails, those before it are done.
+        Each has a commit of its own; if one fails, those before it are handled.
 
         Raises:
-            RetryLater: one could not be handled now and is first in line by now.
-            Overtaken: the change set has another owner; the first so many may be done.
+            RetryLater: one could not be handled now; it is at the head of the queue.
+            Fenced: the change set has another owner; the first few may be handled.
         """
         try:
             await self._handle(requests)
@@ -118,20 +118,18 @@ class RequestHandler:
     ) -> CommittedRequest | None:
         if request.stream_sequence > self.ownership.control.last_sequence:
             return await self._attempt(request)
-        return await lookup_result(
-            self.ownership, request_id
-        )  # handled before, and never again (W5)
+        return await lookup_result(self.ownership, request_id)  # settled before (W5)
 
     def _is_committed(self, request: Delivery) -> bool:
-        """By the log, as far as it is known to be written."""
+        """Whether the log is known to hold the request's commit."""
         return request.stream_sequence <= self.ownership.state.control.last_sequence
 
     async def _on_append_refused(
         self, requests: Sequence[Delivery], error: AppendRefused
     ) -> RetryLater:
-        """A line was refused: put off the request that it was to settle; why the run must end.
+        """Count a failure of the request whose commit was refused; return why the run must end.
 
-        Those before it are written (L1): the first of `requests` that is not settled is it.
+        The commits before it are written (L1), so it is the first unsettled one of `requests`.
         """
         cause = error.__cause__ or error
         refused = next((each for each in requests if not self._is_committed(each)), None)
@@ -145,15 +143,15 @@ class RequestHandler:
             return RetryLater(str(again))
 
     def _committed(self, what: CommittedRequest | None) -> CommittedRequest | None:
-        """With its commit, now that it is written."""
+        """Fill in the sequence of the written commit."""
         if what is None or what.commit:
             return what
         return what._replace(commit=self.ownership.state.recent[what.handled.id].commit)
 
     async def count_death(self, owner: str) -> None:
-        """Count an attempt at the first request in line, at which `former` may have died (L1).
+        """Count a death at the request at the head of the queue: `owner` may have died at it (L1).
 
-        So a request that ends its process is buried in the end, too.
+        So a request that kills its process becomes a dead letter, too.
         """
         first = await self.queue.lowest_sequence(after=self.ownership.state.control.last_sequence)
         if first is not None:
@@ -164,10 +162,10 @@ class RequestHandler:
             log.warning("owner did not release", former=owner, deaths=attempts.deaths)
 
     async def _attempt(self, request: Delivery) -> CommittedRequest:
-        """Attempt it; what comes of that is judged by whether a repetition can help."""
+        """Apply the request; dead-letter it if it fails and a repetition cannot help."""
         before = self._attempts_at(request.stream_sequence)
         if before.deaths >= DEATHS_PER_ATTEMPT * self.attempts:
-            return await self._dead_letter(request, "whoever tried it died", before.deaths)
+            return await self._dead_letter(request, "the runs that tried it died", before.deaths)
         try:
             return await apply_request(self.ownership, request, self.limits)
         except (RunEnded, AppendRefused):
@@ -191,9 +189,9 @@ class RequestHandler:
     async def _count_failure(
         self, request: Delivery, before: FailedAttempts, error: BaseException
     ) -> RetryLater:
-        """Count a failed attempt, or bury the request after too many (L1); why the run must end.
+        """Count a failed attempt; after too many, dead-letter the request (L1).
 
-        It ends in any case: the graph may hold half a batch.
+        Return why the run must end: the graph may hold half a batch.
         """
         sequence, reason = request.stream_sequence, _describe(error)
         log.error(
@@ -207,7 +205,7 @@ class RequestHandler:
         return RetryLater(reason, backoff(failed.count))
 
     async def _dead_letter(self, request: Delivery, reason: str, attempts: int) -> CommittedRequest:
-        """Copy it to the dead letters, and only then say in the log that it is dead (L2)."""
+        """Copy the request to the dead letters, and only then commit that it is dead (L2)."""
         if request_id_of(request) in self.ownership.state.recent:
             return await answer_duplicate(self.ownership, request, request_id_of(request))
         try:
@@ -240,7 +238,7 @@ class RequestHandler:
         outcome = result.handled.outcome
         waited = time.time() - request.stored
         corrected = total_count(result.handled.corrections)
-        is_result = outcome is RequestOutcome.STALE  # of an older Rebaser
+        is_result = outcome is RequestOutcome.STALE  # an older Rebaser's DVU result
         self.notifier.stats.request(
             self.change_set, outcome.value, max(0.0, waited), corrected, is_result=is_result
         )
@@ -267,7 +265,7 @@ def _describe(error: BaseException) -> str:
 
 
 def request_id_of(request: Delivery) -> RequestId:
-    """The id that the headers announce; of a request that has none, one made of its sequence."""
+    """Return the id in the headers; if a request has none, one made from its sequence."""
     try:
         return RequestId.from_str(announced_id(request.headers) or "")
     except ValueError:

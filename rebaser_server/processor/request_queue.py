@@ -1,4 +1,4 @@
-"""The requests of one change set: in order, each once, deleted by sequence when handled."""
+"""The queue of one change set's requests: read in order, each once, deleted when handled."""
 
 import asyncio
 import random
@@ -24,32 +24,32 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.errors import HistoryInconsistent
 
 _MAX_PENDING_DELETES: Final = 64
-"""Answers to deletes that are waited for at any time."""
+"""Most deletes that are unanswered at any time."""
 
 _CLOSE_TIMEOUT: Final = 1.0  # seconds for them when a run ends early
 
 _DELETE_TIMEOUT: Final = 20.0  # seconds in which an unanswered delete is tried again
 
 CONSUMER_IDLE: Final = 5.0
-"""Seconds without a request after which the server need not keep a consumer for it."""
+"""Seconds without a request after which the queue deletes its consumer on the server."""
 
 _FIRST_CHECKS: Final = (1.0, 5.0)
 _CHECK_EVERY: Final = 60.0
-"""Seconds between looks at the stream without a consumer. News of a request comes at once, but
-as plain messages do, and at first perhaps not yet to every server of a cluster."""
+"""Seconds between checks of the stream without a consumer. A request usually wakes the queue at
+once, but by a plain message, which may be lost, or not reach every server of a cluster at first."""
 
 _RECONNECT_SPREAD: Final = 5.0
-"""Seconds over which looks are spread after a reconnect: ten thousand may be due then."""
+"""Seconds over which checks are spread after a reconnect: ten thousand may be due then."""
 
 
 class RequestQueue:
-    """Reads through our own ordered consumer, whose consumer sequence has no gap (W3).
+    """Reads through an ordered consumer of its own, whose consumer sequence has no gap (W3).
 
-    So what it hands out is the lowest request present behind the one before (I4),
-    and no read per request is needed to know it (W6, made cheaper).
+    So each request it returns is the lowest one after the request before (I4), and it
+    needs no read per request to know that (W6, made cheaper).
 
-    While nothing comes there is no consumer: a plain subscription hears of the next
-    request, and costs neither memory nor heartbeats where a consumer would.
+    While no request comes there is no consumer: a plain subscription wakes the queue at the
+    next request, and needs neither memory nor heartbeats on the server.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RequestQueue:
         idle: float = CONSUMER_IDLE,
     ) -> None:
         self._js = js
-        self._idle = float("inf") if js.is_remote else idle  # another account's is not heard here
+        self._idle = float("inf") if js.is_remote else idle  # no subscription across accounts
         self._stream = subjects.requests_stream
         self._subject = subjects.requests(change_set)
         self._consumer = OrderedPushConsumer(js, self._stream, self._subject)
@@ -78,7 +78,7 @@ class RequestQueue:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        async with best_effort(_CLOSE_TIMEOUT):  # what stays is answered once more
+        async with best_effort(_CLOSE_TIMEOUT):  # a request that stays is answered once more
             await self.await_deletes()
         for _, reply in self._deletes:
             reply.cancel()
@@ -86,13 +86,13 @@ class RequestQueue:
 
     @property
     def backlog(self) -> int:
-        """How many requests the server had behind the last one when it delivered that."""
+        """How many requests followed the last delivered one when the server delivered it."""
         return self._consumer.pending
 
     async def next(self, quiet: float) -> Delivery | None:
-        """The next request; None if none came for `quiet` seconds and the server has none.
+        """Return the next request; None if none came for `quiet` seconds and the server has none.
 
-        May be cancelled without losing anything.
+        A cancellation loses no request.
         """
         clock = asyncio.get_running_loop().time
         end, left = clock() + quiet, quiet
@@ -105,11 +105,11 @@ class RequestQueue:
             left = max(0.0, end - clock())
 
     async def _wait_for_message(self, end: float) -> bool:
-        """Wait without a consumer until there may be a request; False: by `end` there is none."""
+        """Wait without a consumer until there may be a request; False if none came by `end`."""
         clock, link = asyncio.get_running_loop().time, self._js.connection
         wakeup, delays = Inbox(link), chain(_FIRST_CHECKS, repeat(_CHECK_EVERY))
         try:
-            await wakeup.open(self._subject)  # first, so that none comes unheard
+            await wakeup.open(self._subject)  # first, so that no request is missed
             await self._consumer.suspend()
             while not wakeup.queue:
                 epoch, has_request = link.reconnects, await self._has_request()
@@ -119,7 +119,7 @@ class RequestQueue:
                 until = next_check if has_request is None else min(next_check, end)
                 while clock() < until and not wakeup.queue:
                     await wakeup.wait(until - clock())
-                    if link.reconnects != epoch:  # what came meanwhile was not heard
+                    if link.reconnects != epoch:  # requests stored meanwhile were missed
                         epoch, spread = link.reconnects, random.uniform(0, _RECONNECT_SPREAD)  # noqa: S311
                         until = min(until, clock() + spread)
         finally:
@@ -127,7 +127,7 @@ class RequestQueue:
         return True
 
     async def _has_request(self) -> bool | None:
-        """Whether a request is left behind the last one handed out; None: nobody could say."""
+        """Whether a request follows the last returned one; None if the server gives no answer."""
         try:
             return await self.lowest_sequence(after=self._consumer.cursor) is not None
         except (NatsUnreachable, Unavailable):
@@ -136,16 +136,16 @@ class RequestQueue:
             return None
 
     async def take_buffered(self, limit: int) -> list[Delivery]:
-        """The next requests, up to `most`, that are here already. Not to be cancelled."""
+        """Return up to `limit` requests that are received already. Not to be cancelled."""
         return await self._consumer.take_buffered(limit)
 
     async def delete(self, sequence: int) -> None:
-        """Ask for a handled request to be gone (W9); `deleted` says when it is.
+        """Send the delete of a handled request (W9); `await_deletes` waits for the answer.
 
-        Waits only while too many answers are due.
+        It waits only while too many deletes are unanswered.
 
         Raises:
-            NatsUnreachable: of an earlier one, as `deleted`.
+            NatsUnreachable: an earlier delete failed, see `await_deletes`.
         """
         body = {"seq": sequence, "no_erase": True}
         verb = f"STREAM.MSG.DELETE.{self._stream}"
@@ -156,10 +156,10 @@ class RequestQueue:
             await self._await_oldest_delete()
 
     async def await_deletes(self) -> None:
-        """Return once all that was asked to be deleted is gone.
+        """Return once every request passed to `delete` is gone.
 
         Raises:
-            NatsUnreachable: some may be there still. They will be delivered again, and skipped.
+            NatsUnreachable: some may be left. They will be delivered again, and skipped.
         """
         while self._deletes:
             await self._await_oldest_delete()
@@ -168,20 +168,20 @@ class RequestQueue:
         sequence, reply = self._deletes.popleft()
         try:
             await reply.result(self._js.timeout)
-        except JetStreamError:  # also if it is gone already: `delete_message` knows
+        except JetStreamError:  # also if it is gone already, which `delete_message` handles
             await retry(lambda: self._js.delete_message(self._stream, sequence), _DELETE_TIMEOUT)
 
     async def lowest_sequence(self, after: int = 0) -> int | None:
-        """The lowest request behind sequence `after` that the stream's leader has (S-4, W12)."""
+        """Return the lowest request after sequence `after`, as the leader has it (S-4, W12)."""
         message = await self._js.get_message(
             self._stream, sequence=after + 1, next_by_subject=self._subject
         )
         return None if message is None else message.sequence
 
     async def require_sequence(self, handled: int) -> None:
-        """Raise `HistoryBroken` if the stream ends before what was handled already (S-5).
+        """Raise `HistoryInconsistent` if the stream ends before the last settled request (S-5).
 
-        New requests would then be taken for handled ones and deleted.
+        New requests would otherwise count as settled, and be deleted.
         """
         info = await self._js.stream_info(self._stream)
         last = info["state"]["last_seq"]

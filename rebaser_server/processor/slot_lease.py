@@ -1,4 +1,4 @@
-"""A change set's stay in a slot: for how long, since when idle, and what is asked of it."""
+"""A change set's stay in a slot: its age, its idle time, and the interrupts sent to it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -16,19 +16,19 @@ class SlotLease(Interrupt):
         super().__init__(Preempted)
         self.workspace = workspace
         self.expired = False
-        """It had its time and others wait: to go after the request in hand, if more are in line."""
+        """Its time is over and others wait: it leaves after this request if more are queued."""
         self.paused = False
-        """To go after what is in hand, whatever is in line (P4)."""
+        """It leaves after the work under way, whatever is queued (P4)."""
         self.resume = Interrupt(Resumed)
         self.cancel_dvu = Interrupt(DvuCancelled)
-        """Of the update in hand."""
+        """Cancels the update under way."""
         self._clock = asyncio.get_running_loop().time
         self._since = self._clock()
         self._last_request = 0.0
         self._has_work: Callable[[], bool] = _always
 
     def pause(self, *, paused: bool) -> None:
-        """Say whether the change set is paused, as often as one likes."""
+        """Set whether the change set is paused; a repetition is harmless."""
         self.paused = paused
         if paused:
             self.resume.clear()
@@ -37,22 +37,22 @@ class SlotLease(Interrupt):
             self.resume.set()
 
     def on_request(self) -> None:
-        """Requests were handled. Until then it is the first to go: it was idle elsewhere, too."""
+        """Note that requests were handled. A stay without requests is the first to be preempted."""
         self._last_request = self._clock()
 
     @property
     def idle(self) -> float:
-        """Seconds since its last request, if it has nothing to do."""
+        """Seconds since its last request; 0 while it has work."""
         return self._clock() - self._last_request if not self._has_work() else 0.0
 
     @property
     def age(self) -> float:
-        """Seconds."""
+        """Seconds since the stay began."""
         return self._clock() - self._since
 
     @asynccontextmanager
     async def wait_for_work(self, has_work: Callable[[], bool]) -> AsyncIterator[None]:
-        """Wait for a request in the body; ended by `SlotWanted`, and idle without other work."""
+        """Let the body wait for a request: `Preempted` ends it; idle if there is no other work."""
         if not self.paused:
             self.clear()
         self._has_work = has_work

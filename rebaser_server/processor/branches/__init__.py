@@ -1,4 +1,4 @@
-"""What a run does for a branch beside its requests: begin it, follow head, close it.
+"""The work of a branch's run beside its requests: start the branch, follow head, close it.
 
 Only `processor` imports it. Begin with `branch_runner.py`.
 """

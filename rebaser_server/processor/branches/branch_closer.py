@@ -1,4 +1,4 @@
-"""A branch brought to its end: its difference to head, its closing to the registry."""
+"""Close a branch: apply its difference to head, and update the registry."""
 
 import asyncio
 from contextlib import suppress
@@ -24,15 +24,15 @@ from rebaser_server.processor.ownership import Ownership
 log: Final = structlog.get_logger()
 
 POLL_EVERY: Final = 10.0
-"""Seconds without a word in head's log after which the outcome is asked for."""
+"""Seconds without a commit in head's log after which the outcome is looked up."""
 
 HEAD_PATIENCE: Final = 30.0
-"""Seconds that a branch keeps its slot while head does nothing about what it brings. Head's task
-may be one that waits for a slot to be delivered again, and of those nobody knows how many."""
+"""Seconds that a branch keeps its slot while head does not handle its difference. Head's task may
+be waiting for a slot, and no process knows how many tasks wait."""
 
 
 class BranchCloser:
-    """Beside the requests of one run. What it does it may do again: each step is idempotent."""
+    """Runs beside the requests of one run. Each step is idempotent, so that it may be repeated."""
 
     def __init__(
         self, js: JetStream, subjects: Subjects, ownership: Ownership, outcomes: OutcomeLookup
@@ -49,23 +49,23 @@ class BranchCloser:
 
     @property
     def gave_up_on_head(self) -> bool:
-        """Whether it waits for head, and has for so long that head may wait for the slot."""
+        """Whether it has waited so long for head that head may be waiting for the slot."""
         since = self._waiting_since
         return since is not None and self._clock() - since >= HEAD_PATIENCE
 
     @property
     def busy(self) -> bool:
-        """Whether there is something that must not be left to chance: the run has to go on."""
+        """Whether the closing is not finished, so that the run has to go on."""
         closing = self._ownership.state.control.closing
         return closing is not None and self._registered != closing.standing
 
     def notify(self) -> None:
-        """Have the head looked at: something was committed."""
+        """Check the control record soon: something was committed."""
         if self.busy:
             self._wakeup.set()
 
     async def run(self) -> Never:
-        """Finish what the head says is closing, until cancelled."""
+        """Finish each closing that the control record shows, until cancelled."""
         while True:
             closing = self._ownership.state.control.closing
             if closing is not None and self.busy:
@@ -82,13 +82,13 @@ class BranchCloser:
             self._registered = closing.standing
 
     async def _apply_to_head(self, closing: ClosedState) -> None:
-        """Have the difference handled by head, once; then the branch is applied, or open again."""
+        """Send the difference to head, once; then the branch is applied, or open again."""
         ownership, branch = self._ownership, self._ownership.state.control.branch
         assert branch is not None  # noqa: S101 - only a branch is applied
         self._waiting_since = self._clock()
         problem, commit = await self._outcome_at_head(closing, branch)
         self._waiting_since = None
-        if problem is not None:  # first the registry: until the line is there, this is repeated
+        if problem is not None:  # the registry first: until the commit, this is repeated
             log.warning("branch not applied", reason=problem)
             await self._update_registry(closing, problem)
         async with ownership.lock:
@@ -107,7 +107,7 @@ class BranchCloser:
     async def _outcome_at_head(
         self, closing: ClosedState, branch: BranchState
     ) -> tuple[str | None, int | None]:
-        """What became of it at head: why not, or the line that says it."""
+        """Return the outcome at head: why it was not applied, or the commit that applied it."""
         branch_change_set = self._ownership.loader.change_set
         head = ChangeSet(branch_change_set.workspace_id, branch.head)
         query = OutcomeQueryV1(
@@ -118,9 +118,7 @@ class BranchCloser:
         outcome = await self._outcomes.find(query)
         if outcome.state is RequestState.UNKNOWN:
             await self._send(closing, head, branch_change_set, query)
-        elif (
-            outcome.response is None
-        ):  # whoever sent it may have ended before there was a task (C3)
+        elif outcome.response is None:  # the sender may have died before it made a task (C3)
             await ensure_task(self._js, self._subjects, head)
         reader = OrderedPushConsumer(
             self._js,
@@ -166,9 +164,9 @@ class BranchCloser:
         await publish_request(self._js, self._subjects, head, headers, payload)
 
     async def _update_registry(self, closing: ClosedState, problem: str | None = None) -> None:
-        """Have the registry say what the head says; a change set without a record needs none.
+        """Copy the control record's status to the registry's record, if there is a record.
 
-        With a `problem` that it is open again, and why.
+        With a `problem`, the record says that the change set is open again, and why.
         """
 
         def updated(record: ChangeSetRecordV1) -> ChangeSetRecordV1:

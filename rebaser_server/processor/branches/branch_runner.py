@@ -1,4 +1,4 @@
-"""What a run does for a branch beside its requests: begin it, follow head, bring it to an end."""
+"""The work of a branch's run beside its requests: start the branch, follow head, close it."""
 
 import asyncio
 from typing import Final, Never
@@ -17,11 +17,11 @@ from rebaser_server.processor.rejection import REASON_LENGTH
 from rebaser_server.runtime.concurrency import background
 
 POLL_EVERY: Final = 1.0
-"""Seconds between two looks whether what keeps a branch from being quiet is done."""
+"""Seconds between two checks whether the branch is still busy."""
 
 
 class BranchRunner:
-    """One run's; for a change set that is no branch it does nothing."""
+    """The branch work of one run; it does nothing for a change set that is no branch."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class BranchRunner:
         checkpointer: Checkpointer,
         every: float,
     ) -> None:
-        """`every`: seconds between two looks at head if nothing is heard of it."""
+        """`every`: seconds between two reads of head's log if no activity of head comes."""
         self._ownership = ownership
         self._checkpointer = checkpointer
         self._follower = HeadFollower(js, subjects, ownership, every)
@@ -41,9 +41,9 @@ class BranchRunner:
         self._last_request = self._clock()
 
     async def start(self) -> None:
-        """Take over the base that a branch was forked from, if that is still to be done.
+        """Start a branch that is not started: write its base into a checkpoint, then commit that.
 
-        Once the log says so the branch needs its base no more, so a checkpoint comes first.
+        After that commit the branch needs no base, so the checkpoint comes first.
 
         Raises:
             RetryLater: the store did not take the checkpoint; the branch has not begun.
@@ -55,7 +55,7 @@ class BranchRunner:
             await self._checkpointer.require()
         async with ownership.lock:
             branch = ownership.state.control.branch
-            assert branch is not None  # noqa: S101 - it begins
+            assert branch is not None  # noqa: S101 - an unstarted branch is a branch
             started = branch.model_copy(update={"cursor": origin.cursor})
             if origin.lost is not None:
                 reason = f"its base cannot be had any more: {origin.lost}"
@@ -65,27 +65,27 @@ class BranchRunner:
                     reason=reason[:REASON_LENGTH],
                 )
                 await ownership.write(branch=started, closing=lost)
-            else:  # what was to be recomputed there is to be recomputed here
+            else:  # the base's roots are the branch's roots, too
                 dirty = max(ownership.state.graph.roots.values(), default=0)
                 await ownership.write(branch=started, dirty_sequence=dirty)
 
     async def run(self) -> Never:
-        """Follow and finish until cancelled."""
+        """Follow head and finish closings until cancelled."""
         async with background(self._closer.run()):
             await self._follower.run()
         raise AssertionError("it follows until it is cancelled")
 
     def handled(self, sequence: int) -> None:
-        """That request was handled."""
+        """Note that the request of this sequence was handled."""
         if not self._follower.is_own_refresh(sequence):
             self._last_request = self._clock()
         self._follower.notify()
         self._closer.notify()
 
     def idle_timeout(self, period: float, *, unfinished: bool) -> float:
-        """Seconds until it is quiet: head's changes keep no branch awake.
+        """Return the seconds until the branch is idle: head's changes do not delay that.
 
-        Or until it is to be seen whether head does anything about what it brings.
+        Or the seconds until the next check of a closing.
         """
         least = POLL_EVERY if unfinished or self.busy else 0.0
         left = max(least, self._last_request + period - self._clock())
@@ -93,10 +93,10 @@ class BranchRunner:
 
     @property
     def busy(self) -> bool:
-        """Whether it is on its way to head, or the registry has still to be told."""
+        """Whether the branch is being applied to head, or the registry is not updated yet."""
         return self._closer.busy
 
     @property
     def gave_up_on_head(self) -> bool:
-        """Whether it is in head's way, perhaps, instead."""
+        """Whether the branch has waited so long for head that it may be blocking head's slot."""
         return self._closer.gave_up_on_head

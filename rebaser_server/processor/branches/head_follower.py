@@ -1,8 +1,8 @@
-"""Head's changes reach a branch while somebody holds it: its refresh asked for, one at a time.
+"""Bring head's changes to a branch while a run owns it: request its refresh, one at a time.
 
-Head publishes nothing for a branch. A branch looks at head's log, when it is taken up and
-whenever head says on its activities that a request took effect; a word that gets lost is
-made up for by looking now and then.
+Head publishes nothing for a branch. A branch reads head's log when its run starts and whenever
+head's activities report an applied request; it also reads it now and then, since an activity
+may be lost.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ log: Final = structlog.get_logger()
 
 
 class HeadFollower:
-    """Beside the requests of one run; does nothing for a change set that is no branch."""
+    """Runs beside the requests of one run; does nothing for a change set that is no branch."""
 
     def __init__(
         self, js: JetStream, subjects: Subjects, ownership: Ownership, every: float
     ) -> None:
-        """`every`: seconds between two looks at head if nothing is heard of it."""
+        """`every`: seconds between two reads of head's log if no activity of head comes."""
         self._js = js
         self._subjects = subjects
         self._ownership = ownership
@@ -41,19 +41,19 @@ class HeadFollower:
         self._wakeup = asyncio.Event()
         self._committed = asyncio.Event()
         self._checked_up_to = 0
-        """Line of head's log up to which there is nothing for the branch."""
+        """Commit of head's log up to which there is nothing to refresh from."""
         self._own_refreshes: set[int] = set()
 
     def is_own_refresh(self, sequence: int) -> bool:
-        """Whether that request is one of these, which is no sign of interest in the branch."""
+        """Whether that request is one of our refreshes, which does not keep the branch awake."""
         return sequence in self._own_refreshes
 
     def notify(self) -> None:
-        """A request was handled."""
+        """Note that a request was handled."""
         self._committed.set()
 
     async def run(self) -> Never:
-        """Ask for a refresh whenever head is ahead, until cancelled."""
+        """Request a refresh whenever head is ahead, until cancelled."""
         branch = self._ownership.state.control.branch
         if branch is None:
             await asyncio.Event().wait()
@@ -84,7 +84,7 @@ class HeadFollower:
             await self._refresh()
 
     async def _is_head_ahead(self, branch: BranchState) -> bool:
-        """Whether head's log has a batch for the branch; its own results and claims are none."""
+        """Whether head's log has a batch for the branch; DVU results and claims do not count."""
         log_of_head = self._ownership.loader.sibling(branch.head).log
         until, _ = await log_of_head.last()
         after = max(branch.cursor or 0, self._checked_up_to)
@@ -92,7 +92,7 @@ class HeadFollower:
             async for _, entry in log_of_head.entries(after, until):
                 if entry.handled and entry.handled.updates and entry.handled.covers is None:
                     return True
-        except HistoryInconsistent:  # purged so far: there was something
+        except HistoryInconsistent:  # purged past the cursor: there was a batch
             return True
         self._checked_up_to = max(until, self._checked_up_to)
         return False

@@ -1,4 +1,4 @@
-"""How the result of a dependent values update gets into the log: in one line, under its claim."""
+"""Commit the result of a dependent values update: in one commit, under the update's claim."""
 
 import asyncio
 from contextlib import suppress
@@ -19,9 +19,9 @@ from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
 
-APPEND_GRACE: Final = 2.0  # seconds for a line that is on its way when the run ends
+APPEND_GRACE: Final = 2.0  # seconds for an append that is under way when the run ends
 _MAX_CORRECTIONS: Final = 20
-"""Results that were not taken of which the line tells one by one."""
+"""Most rejected results that the commit lists one by one."""
 
 
 class ResultNotCommitted(RetryLater):
@@ -33,34 +33,35 @@ class ResultNotCommitted(RetryLater):
 
 
 class DvuCommitter:
-    """Of one change set, in one run."""
+    """Commits the results of one change set's updates, in one run."""
 
     def __init__(self, ownership: Ownership, attempts: int) -> None:
-        """`attempts`: failures after which an update was given up; one more, and it is dropped."""
+        """`attempts`: failures after which an update is given up; at one more it is dropped."""
         self._ownership = ownership
         self._attempts = attempts
 
     async def commit(
         self, claim: DvuClaim, base: int, findings: DvuResult, shelf: RunStore
     ) -> bool:
-        """Have the findings committed under their claim; False: it stands no more (D4).
+        """Commit the results under their claim; return False if the claim is not current (D4).
 
-        They are placed first, without the lock. Cancelled, the line is there or not; the
-        update is then done with, or still due.
+        They are stored first, without the lock. After a cancellation the log has the commit, or
+        the update is still due.
 
         Raises:
-            Overtaken: another run owns the change set; the state is worthless.
-            Unsettled: this failed, and not for the weather; the state is worthless.
-            RetryLater: NATS or the store did not take it after it was folded in. The update
-                is still due; the state is worthless.
-            Exception: the results could not be placed, and nothing was changed.
+            Fenced: another run owns the change set; the state is worthless.
+            ResultNotCommitted: the commit failed, and not for a transient reason; the state is
+                worthless.
+            RetryLater: NATS or the store failed after the results were applied to the graph.
+                The update is still due; the state is worthless.
+            Exception: the results could not be stored, and nothing was changed.
         """
         address = await self._store_result(claim, base, findings, shelf) if len(findings) else None
         async with self._ownership.lock:
             if self._ownership.state.control.claim != claim:
                 return False
             await self._fold_and_append(claim, address, findings, shelf)
-        with suppress(OSError):  # nothing refers to it; it is collected some day
+        with suppress(OSError):  # if it stays, it becomes garbage, which is collected
             await asyncio.to_thread(shelf.clear, [file.name for file in findings.files])
         return True
 
@@ -76,7 +77,7 @@ class DvuCommitter:
     async def _fold_and_append(
         self, claim: DvuClaim, address: UpdatesAddress | None, result: DvuResult, shelf: RunStore
     ) -> None:
-        """Fold the findings in and append the line that says so; the caller holds the lock."""
+        """Apply the results to the graph and append their commit; the caller holds the lock."""
         covered = {"claim": None, "clean_sequence": claim.covers, "dvu_failures": 0}
         try:
             handled = await self._fold(claim, address, result, shelf) if address else None
@@ -113,7 +114,7 @@ class DvuCommitter:
         )
 
     async def _append(self, handled: SettledRequest | None, **changes: Any) -> None:
-        """Write the line; an end of the run leaves it a moment to arrive."""
+        """Write the commit; a cancellation waits for it a moment."""
         append = asyncio.ensure_future(self._ownership.write(handled, **changes))
         try:
             await asyncio.shield(append)
@@ -123,7 +124,7 @@ class DvuCommitter:
             raise
 
     async def _count_failure(self, error: Exception, covered: dict[str, Any]) -> ResultNotCommitted:
-        """Count it, or go on without the result where even giving up failed; why the run ends.
+        """Count the failure; drop the update if even giving it up failed. Return why the run ends.
 
         It ends in any case: the graph may hold half of the result.
         """
@@ -139,7 +140,7 @@ class DvuCommitter:
 
 
 def _corrections_for_log(corrections: list[Correction]) -> tuple[Correction, ...]:
-    """What the line says of results that were not taken: so much that it surely fits."""
+    """Return what the commit holds of the rejected results: so little that it surely fits."""
     if len(corrections) <= _MAX_CORRECTIONS:
         return tuple(corrections)
     detail = f"{len(corrections)} values were defined anew, or removed, since they were computed"

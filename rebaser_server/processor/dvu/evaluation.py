@@ -1,4 +1,4 @@
-"""The evaluation of a plan: reported while it goes on, and stopped once it does not get on."""
+"""Evaluate a plan: report its progress, and stop it once it makes no progress."""
 
 import asyncio
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from rebaser_server.runtime.concurrency import background
 
 REPORT_EVERY: Final = 1.0  # seconds
 SHORTEST_LIMIT: Final = 5.0
-"""Seconds in which a blob gets on while the value is looked for that breaks a run."""
+"""Seconds for which a unit may make no progress during the search for a value that crashes."""
 
 
 @dataclass(frozen=True, slots=True)
 class DvuEvaluation:
-    """Of one change set's updates."""
+    """Evaluates the updates of one change set."""
 
     change_set: ChangeSet
     executor: Executor
@@ -34,12 +34,12 @@ class DvuEvaluation:
     async def evaluate(
         self, planned: Plan, claim: DvuClaim, shelf: RunStore, *, is_suspect: bool
     ) -> list[UnitResult | StoredResult]:
-        """What became of each blob.
+        """Evaluate the plan; return the result of each unit of work.
 
-        `is_suspect`: one of the values may have ended its evaluator; it is looked for.
+        `is_suspect`: one of the values may have crashed its evaluator; search for it.
 
         Raises:
-            DvuError: there are no outcomes, beside what lies on the shelf.
+            DvuError: there are no results, beside those in the run store.
         """
         if not planned.units:
             return []

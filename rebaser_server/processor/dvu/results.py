@@ -1,4 +1,4 @@
-"""What a dependent values update found: few results for a message, many in files."""
+"""The results of a dependent values update: few travel in a message, many in files."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,18 +22,18 @@ from rebaser_server.values.graph import Graph
 log: Final = structlog.get_logger()
 
 _INLINE_TEXT: Final = 32 * 1024
-"""Octets of results that travel in a message."""
+"""Most octets of results that travel in a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class DvuResult:
-    """Results, in one of two forms."""
+    """The results, as updates or in files."""
 
     recomputed: int = 0
     costs: CallCosts = field(default_factory=dict)
     updates: Sequence[SetComputed] = ()
     files: Sequence[ResultFile] = ()
-    """On the update's shelf."""
+    """The files in the update's run store."""
 
     def __len__(self) -> int:
         return len(self.updates) + sum(file.values for file in self.files)
@@ -46,14 +46,14 @@ class DvuResult:
         shelf: RunStore,
         room: int,
     ) -> UpdatesAddress:
-        """The address of a batch with these results: of at most `room` octets in a line."""
+        """Store a batch with these results; return its address, inline up to `room` octets."""
         if self.files:
             return await batches.put_results(claim, computed, shelf, self.files)
         return await batches.put(claim, self.updates, computed, room=room)
 
 
 def collect(outcomes: Sequence[UnitResult | StoredResult], shelf: RunStore) -> DvuResult:
-    """The findings of all blobs together; what is not on the shelf yet is put there if it is much.
+    """Collect the results of all units; large ones that are not in the run store are put there.
 
     Blocks.
     """
@@ -82,15 +82,15 @@ def collect(outcomes: Sequence[UnitResult | StoredResult], shelf: RunStore) -> D
 async def fail_uncomputed(
     blobs: Sequence[bytes | memoryview], message: str, shelf: RunStore, slots: int
 ) -> DvuResult:
-    """What was computed of the blobs; all other values of theirs fail with this message."""
+    """Collect the units' computed results; all their other values fail with this message."""
     outcomes = await salvage(blobs, message, shelf, slots)
     return await asyncio.to_thread(collect, outcomes, shelf)
 
 
 def fail_affected(graph: Graph, message: str, shelf: RunStore) -> DvuResult:
-    """Of an update that cannot be planned: all values that the graph's roots affect fail.
+    """Fail all values that the graph's roots affect: the update cannot be planned.
 
-    If not even these can be listed, those that the next update would compute in any case.
+    If not even these can be listed, fail those that the next update would always compute.
     Blocks; the caller holds the graph.
     """
     try:

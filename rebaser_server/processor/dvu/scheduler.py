@@ -1,6 +1,6 @@
-"""Dependent values updates of one change set: one at a time, asked for together, never forgotten.
+"""Schedule the dependent values updates of one change set: one at a time, none forgotten.
 
-Rules D1 to D6. Whether an update is due stands in the head; asking is only a hint.
+Rules D1 to D6. The control record says whether an update is due; `notify` is only a hint.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ from rebaser_server.runtime.transient_errors import is_transient
 log: Final = structlog.get_logger()
 
 DEATHS_PER_ATTEMPT: Final = 2
-"""Times `attempts` that failures, deaths of owners among them, may be in a row before an update is
-given up untried: a process is more often killed for other reasons than for an update's."""
+"""An update is given up, untried, after this many times `attempts` failures in a row, with owners'
+deaths: a process is killed for other reasons more often than for an update's."""
 CANCELLED_DELAY: Final = 60.0  # seconds until an update that was cancelled is tried again
 
 
@@ -49,7 +49,7 @@ CANCELLED_DELAY: Final = 60.0  # seconds until an update that was cancelled is t
 class _ClaimedUpdate:
     claim: DvuClaim
     base: int
-    """The line that claims it."""
+    """The commit that claims it."""
     shelf: RunStore
     planned: Plan
     error: Exception | None = None
@@ -57,7 +57,7 @@ class _ClaimedUpdate:
 
 
 class DvuScheduler:
-    """Runs beside the request loop of one run and shares its ownership."""
+    """Runs the updates beside the request loop of one run, and shares its ownership."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class DvuScheduler:
         limits: UnitLimits,
         cancels: Interrupt,
     ) -> None:
-        """`cancels` raises `Cancelled` while an update is evaluated; it stays due.
+        """`cancels` raises `DvuCancelled` while an update is evaluated; the update stays due.
 
-        `deadline`: for which an update may go on without computing another value.
+        `deadline`: how long an update may go on without another computed value.
         """
         self._change_set = change_set
         self._ownership = ownership
@@ -85,7 +85,7 @@ class DvuScheduler:
         self._attempts = attempts
         self._limits = limits
         self._may_crash = ownership.state.control.dvu_failures > 0
-        """Whether an evaluator ended in the last attempt, or it is not known why that failed."""
+        """Whether an evaluator crashed in the last attempt, or that failed for unknown reasons."""
         self._book = CostModel()
         self._is_first = True
         self._cancels = cancels
@@ -93,16 +93,16 @@ class DvuScheduler:
         self._backoff_skipped = asyncio.Event()
         self._is_draining = False
         self._idle = asyncio.Event()
-        """No update is evaluated, and what the last one found is committed."""
+        """Set while no update is under way and the last one's result is committed."""
         self._idle.set()
 
     def notify(self) -> None:
-        """Have the head looked at: something was committed."""
+        """Check the control record soon: something was committed."""
         if self._ownership.state.control.dvu_due:  # else its task would wake up for each request
             self._wakeup.set()
 
     async def count_death(self) -> None:
-        """Count a failure if the owner before died with an update in hand, maybe of that."""
+        """Count a failure if the previous owner died during an update: it may be the cause."""
         async with self._ownership.lock:
             head = self._ownership.state.control
             if head.claim is not None and head.dvu_due:
@@ -110,21 +110,21 @@ class DvuScheduler:
                 log.warning("owner died during an update", failures=head.dvu_failures + 1)
 
     def skip_backoff(self) -> None:
-        """Have no update wait that failed or was cancelled before."""
+        """Retry a failed or cancelled update at once."""
         self._backoff_skipped.set()
 
     async def drain(self) -> None:
-        """Begin no more updates; return once what the one in hand finds is committed (P4)."""
+        """Begin no more updates; return once the result of the current one is committed (P4)."""
         self._is_draining = True
         await self._idle.wait()
 
     def resume(self) -> None:
-        """Take `finish` back."""
+        """Begin updates again after `drain`."""
         self._is_draining = False
         self.notify()
 
     async def run(self) -> Never:
-        """Update whenever one is due, until cancelled, which stops the job in hand."""
+        """Run each update that is due, until cancelled; a cancellation stops the current one."""
         while True:
             await self._wakeup.wait()
             self._wakeup.clear()
@@ -139,8 +139,8 @@ class DvuScheduler:
         """One update: claim (D2), plan, evaluate, commit the result (D4), before the next (D3).
 
         Raises:
-            WorkEnded, JetStreamError: what ends the whole run. Anything else that goes wrong is
-                a failure of the update (D6).
+            RunEnded, JetStreamError: the whole run ends. Any other error is a failure of the
+                update (D6).
         """
         update = await self._claim()
         if update is None:
@@ -193,14 +193,14 @@ class DvuScheduler:
         )
 
     async def _claim(self) -> _ClaimedUpdate | None:
-        """Claim the roots there are, and plan from the very state that was claimed (D2).
+        """Claim all roots, and plan from the very state that was claimed (D2).
 
-        A claim of an earlier run is overwritten: its result cannot be committed. What that run
-        left is on the shelf of all attempts since the last update that was committed.
+        It overwrites a claim of an earlier run, whose result cannot be committed then. Results
+        that the earlier run stored are in the run store, which all attempts share.
         """
         async with self._ownership.lock:
             head = self._ownership.state.control
-            if not head.dvu_due:  # what was, is settled, or the change set is closed by now
+            if not head.dvu_due:  # it is committed, or the change set is closed
                 return None
             workspace, change_set = self._change_set
             shelf = self._ownership.loader.batches.run_store(
@@ -214,12 +214,12 @@ class DvuScheduler:
                         "the processes ended that computed it, or its results cannot be stored"
                     )
                 planned = await asyncio.to_thread(self._plan, shelf)
-            except Exception as error:  # noqa: BLE001 - memory, sizes, storage: told of as a failure
+            except Exception as error:  # noqa: BLE001 - memory, sizes, storage: a failed update
                 return _ClaimedUpdate(claim, base, shelf, Plan(0, []), error)
         return _ClaimedUpdate(claim, base, shelf, planned)
 
     def _plan(self, shelf: RunStore) -> Plan:
-        """As an earlier attempt at this update planned it, in whichever process that was."""
+        """Return the plan of an earlier attempt at this update, of any process, or plan it."""
         if self._is_first:
             self._book.seconds |= shelf.costs()
             self._is_first = False
@@ -234,9 +234,9 @@ class DvuScheduler:
         return planned
 
     async def _on_failure(self, update: _ClaimedUpdate, error: Exception) -> None:
-        """Count it and wait, or after too many give the update up (D6)."""
+        """Count the failure and wait; after too many failures give the update up (D6)."""
         reason = failure_reason(error)
-        if is_transient(error):  # the store is away, or full: that fails no values
+        if is_transient(error):  # the store is away or full, which is no fault of the values
             log.warning("dvu postponed", reason=reason)
             await self._backoff(STORE_DELAY)
             return
@@ -254,7 +254,7 @@ class DvuScheduler:
         await self._backoff(retry_delay(failures))
 
     async def _give_up(self, update: _ClaimedUpdate, reason: str) -> bool:
-        """Have what was not computed fail; if not even that can be done, the update stays due."""
+        """Fail the values that were not computed; if not even that works, the update stays due."""
         message = give_up_message(reason, self._ownership.state.control.dvu_failures + 1)
         shelf = update.shelf
         try:
@@ -275,7 +275,7 @@ class DvuScheduler:
         return True
 
     async def _backoff(self, delay: float) -> None:
-        """Return after so many seconds, or when somebody is in a hurry."""
+        """Return after `delay` seconds, or at `skip_backoff`."""
         self._idle.set()
         self._backoff_skipped.clear()
         with suppress(TimeoutError):
