@@ -7,8 +7,7 @@ from typing import Any
 
 from rebaser_core.commits import Commit, CommitV1, RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import JetStream
-from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
+from rebaser_core.jetstream import JetStream, ordered_reader
 from rebaser_core.messages import Correction, Inline
 from rebaser_core.subjects import Subjects
 
@@ -63,7 +62,7 @@ async def read_log(
     claim) are left out.
     """
     found: deque[LogEntry] = deque(maxlen=limit)
-    reader = ordered_reader(js)(
+    reader = ordered_reader(
         js, subjects.commits_stream, subjects.commits(change_set), start_sequence=after + 1
     )
     async with reader:

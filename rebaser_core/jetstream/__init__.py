@@ -14,8 +14,9 @@ from rebaser_core.jetstream.consumers.handles import Consumer, Stream
 from rebaser_core.jetstream.consumers.ordered_consumers import (
     OrderedPullConsumer,
     OrderedPushConsumer,
+    ordered_reader,
 )
-from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
+from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader, ReaderOptions
 from rebaser_core.jetstream.consumers.pull_consumer import PullConsumer
 from rebaser_core.jetstream.consumers.push_subscription import PushSubscription
 from rebaser_core.jetstream.consumers.subscribe import pull_subscribe, subscribe
@@ -97,6 +98,7 @@ __all__ = [
     "PubAck",
     "PullConsumer",
     "PushSubscription",
+    "ReaderOptions",
     "StatusError",
     "StoredMessage",
     "Stream",
@@ -108,6 +110,7 @@ __all__ = [
     "WrongLastSequence",
     "connected",
     "is_sendable",
+    "ordered_reader",
     "pull_subscribe",
     "subscribe",
 ]

@@ -3,7 +3,7 @@
 import random
 from typing import Final
 
-from rebaser_core.jetstream import JetStream, OrderedPushConsumer
+from rebaser_core.jetstream import JetStream, ordered_reader
 from rebaser_server.commit_log.log import UNFINISHED
 
 MAX_ENTRIES: Final = 10_000
@@ -45,7 +45,7 @@ class UnfinishedScanner:
         unfinished = set[str]()
         if self._next > last:
             return unfinished, limit
-        reader = OrderedPushConsumer(
+        reader = ordered_reader(
             self._js, self._stream, start_sequence=self._next, headers_only=True
         )
         async with reader:

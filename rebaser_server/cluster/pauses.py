@@ -20,9 +20,9 @@ from rebaser_core.jetstream import (
     KeyNotFound,
     KeyValue,
     StreamNotFound,
+    ordered_reader,
 )
 from rebaser_core.jetstream.consumers.inbox import Inbox
-from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.pause_record import (
     PauseRecord,
     PauseRecordV1,
@@ -111,7 +111,7 @@ class PauseStore:
         tokens = [each or "*" for each in scope]
         requests = subjects.join("rebaser", "requests", *tokens)
         found_subjects = set(await self._js.stream_subjects(subjects.requests_stream, requests))
-        last_entries = ordered_reader(self._js)(
+        last_entries = ordered_reader(
             self._js,
             subjects.commits_stream,
             subjects.join("rebaser", "commits", *tokens),

@@ -15,8 +15,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from rebaser_core.errors import RebaserError
-from rebaser_core.jetstream import Delivery, JetStream, NatsUnreachable, ObjectInfo, Unavailable
-from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
+from rebaser_core.jetstream import (
+    Delivery,
+    JetStream,
+    NatsUnreachable,
+    ObjectInfo,
+    ReaderOptions,
+    Unavailable,
+    ordered_reader,
+)
 from rebaser_core.messages import EnqueueUpdatesRequest, ObjectRef, StoreRef
 from rebaser_core.subjects import Subjects
 from rebaser_server.runtime.containment import contained
@@ -122,7 +129,7 @@ class GarbageCollector:
 
     async def _metas(self) -> list[ObjectMeta]:
         metas = []
-        reader = ordered_reader(self._js)(
+        reader = ordered_reader(
             self._js,
             self._stream,
             f"$O.{self._bucket}.M.>",
@@ -160,7 +167,7 @@ class GarbageCollector:
 
     async def _in_requests(self) -> set[str]:
         keys: set[str] = set()
-        reader = ordered_reader(self._js)(self._js, self._subjects.requests_stream)
+        reader = ordered_reader(self._js, self._subjects.requests_stream)
         async with reader:
             while (message := await reader.next(idle_timeout=0)) is not None:
                 keys |= _keys(message.payload)
@@ -199,13 +206,11 @@ class GarbageCollector:
     ) -> dict[str, int]:
         """Map each key found in the messages since `since`, or in all, to the last such message."""
         references: dict[str, int] = {}
-        reader = ordered_reader(self._js)(
-            self._js,
-            stream,
-            deliver_policy=None if since is None else "by_start_time",
-            start_time=None if since is None else since.isoformat().replace("+00:00", "Z"),
-        )
-        async with reader:
+        start: ReaderOptions = {}
+        if since is not None:
+            time = since.isoformat().replace("+00:00", "Z")
+            start = {"deliver_policy": "by_start_time", "start_time": time}
+        async with ordered_reader(self._js, stream, **start) as reader:
             while (message := await reader.next(idle_timeout=0)) is not None:
                 keys = _keys(message.payload).intersection(wanted)
                 references |= dict.fromkeys(keys, message.stream_sequence)

@@ -13,10 +13,10 @@ from rebaser_core.jetstream import (
     JetStream,
     JetStreamError,
     NatsUnreachable,
-    OrderedPushConsumer,
     StoredMessage,
     Unsendable,
     WrongLastSequence,
+    ordered_reader,
 )
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID
@@ -212,9 +212,7 @@ class CommitLog:
         if until <= after:
             return
         previous = after
-        reader = OrderedPushConsumer(
-            self._js, self._stream, self._subject, start_sequence=after + 1
-        )
+        reader = ordered_reader(self._js, self._stream, self._subject, start_sequence=after + 1)
         async with reader:
             while previous < until:
                 delivery = await reader.next()

@@ -7,8 +7,7 @@ from functools import partial
 from rebaser_client.request_publisher import ensure_task
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import NatsUnreachable
-from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
+from rebaser_core.jetstream import NatsUnreachable, ordered_reader
 from rebaser_server.cluster.pauses import PauseStore, paused_since
 from rebaser_server.cluster.provisioning import Provisioner, remedy_for
 from rebaser_server.cluster.stray_requests import stray_letters_subject
@@ -62,7 +61,7 @@ async def _named(assets: Provisioner, stream: str) -> set[ChangeSet]:
 async def _due(assets: Provisioner) -> set[ChangeSet]:
     """Change sets whose last commit has the header of an unfinished update."""
     subjects = []
-    reader = ordered_reader(assets.js)(
+    reader = ordered_reader(
         assets.js,
         assets.subjects.commits_stream,
         deliver_policy="last_per_subject",

@@ -7,7 +7,7 @@ import structlog
 
 from rebaser_core.commits import NO_REQUEST, Commit, RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import JetStream, OrderedPushConsumer
+from rebaser_core.jetstream import JetStream, ordered_reader
 from rebaser_core.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import announced_id
@@ -45,7 +45,7 @@ class OutcomeLookup:
         return OutcomeReplyV2(id=query.id, state=state)
 
     async def _is_waiting(self, change_set: ChangeSet, request_id: RequestId) -> bool:
-        reader = OrderedPushConsumer(
+        reader = ordered_reader(
             self._js,
             self._subjects.requests_stream,
             self._subjects.requests(change_set),
@@ -92,7 +92,7 @@ class OutcomeLookup:
         self, change_set: ChangeSet, request_id: RequestId, after: int
     ) -> CommittedRequest | None:
         """Return the result from the commit that settles it; a duplicate's commit is skipped."""
-        reader = OrderedPushConsumer(
+        reader = ordered_reader(
             self._js,
             self._subjects.commits_stream,
             self._subjects.commits(change_set),

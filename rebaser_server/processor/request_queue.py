@@ -14,9 +14,9 @@ from rebaser_core.jetstream import (
     JetStream,
     JetStreamError,
     NatsUnreachable,
-    OrderedPushConsumer,
     PendingReply,
     Unavailable,
+    ordered_reader,
 )
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import best_effort
@@ -64,7 +64,7 @@ class RequestQueue:
         self._idle = float("inf") if js.is_remote else idle  # no subscription across accounts
         self._stream = subjects.requests_stream
         self._subject = subjects.requests(change_set)
-        self._consumer = OrderedPushConsumer(js, self._stream, self._subject)
+        self._consumer = ordered_reader(js, self._stream, self._subject)
         self._deletes: deque[tuple[int, PendingReply[Any]]] = deque()
         """Oldest first."""
 

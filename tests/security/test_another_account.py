@@ -50,9 +50,13 @@ accounts {
 """
 
 
-@pytest.fixture
-def nats_server(tmp_path: Path) -> Iterator[NatsServer]:
-    with running(NatsServer(tmp_path / "nats", CONFIG)) as server:
+WITHOUT_INBOXES = "\n".join(line for line in CONFIG.splitlines() if "_INBOX" not in line)
+
+
+@pytest.fixture(params=[CONFIG, WITHOUT_INBOXES], ids=["inboxes", "no inboxes"])
+def nats_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NatsServer]:
+    """With the inboxes exported, which only push consumers need, and without."""
+    with running(NatsServer(tmp_path / "nats", request.param)) as server:
         yield server
 
 

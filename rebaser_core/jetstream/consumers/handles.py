@@ -3,13 +3,13 @@
 # ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.consume import ConsumeOptions, Messages, for_each
 from rebaser_core.jetstream.consumers.fetch import Fetcher
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
-from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
+from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader, ReaderOptions
 from rebaser_core.jetstream.consumers.pull_engine import PullEngine
 from rebaser_core.jetstream.errors import Misconfigured
 from rebaser_core.jetstream.messages.delivery import Delivery
@@ -46,13 +46,10 @@ class Stream:
         await self._js.delete_consumer(self.name, name)
 
     def ordered_consumer(
-        self, filter_subject: str | Sequence[str] = ">", **options: Any
+        self, filter_subject: str | Sequence[str] = ">", **options: Unpack[ReaderOptions]
     ) -> OrderedReader:
-        """Return a reader whose consumer comes and goes with it; options as `OrderedReader` has.
-
-        Nothing is asked of the server before it is entered or used.
-        """
-        return ordered_reader(self._js)(self._js, self.name, filter_subject, **options)
+        """Return a reader whose consumer comes and goes with it; see `ordered_reader`."""
+        return ordered_reader(self._js, self.name, filter_subject, **options)
 
 
 class Consumer:

@@ -1,12 +1,12 @@
 """Readers of a stream that hand out everything, in order, once, whatever breaks meanwhile."""
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.flow_control import FlowControl
-from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
+from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader, ReaderOptions
 from rebaser_core.jetstream.consumers.pull_request import (
     MAX_SINGLE_PULLS,
     PullBudget,
@@ -100,6 +100,15 @@ class OrderedPullConsumer(OrderedReader):
             self._budget.on_end(*status.pending)
 
 
-def ordered_reader(js: JetStreamApi) -> type[OrderedReader]:
-    """Return the kind of reader that works where `js` is."""
-    return OrderedPullConsumer if js.is_remote else OrderedPushConsumer
+def ordered_reader(
+    js: JetStreamApi,
+    stream: str,
+    filter_subject: str | Sequence[str] = ">",
+    **options: Unpack[ReaderOptions],
+) -> OrderedReader:
+    """Return a reader that is pushed to where that works: pulling where `js` is another account's.
+
+    It makes no request before it is entered or used.
+    """
+    kind = OrderedPullConsumer if js.is_remote else OrderedPushConsumer
+    return kind(js, stream, filter_subject, **options)

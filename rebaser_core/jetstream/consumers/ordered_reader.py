@@ -6,7 +6,7 @@ import random
 import secrets
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypedDict, Unpack
 
 from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.ephemeral_consumer import EphemeralConsumer
@@ -19,9 +19,26 @@ from rebaser_core.jetstream.messages.status_message import StatusMessage, is_del
 
 log: Final = logging.getLogger(__name__)
 
-INACTIVE_THRESHOLD: Final = 5.0  # seconds it lives without us
+HEARTBEAT: Final = 2.0  # seconds between signs of life
+INACTIVE_THRESHOLD: Final = 5.0  # seconds that the server's consumer outlives a lost reader
 MISSED_HEARTBEATS: Final = 3  # heartbeats missed until it is believed (ADR-15)
 _BACKOFF: Final = (0.05, 2.0)  # seconds, first and longest
+
+
+class ReaderOptions(TypedDict, total=False):
+    """What an ordered reader starts with, and how it reads."""
+
+    start_sequence: int
+    """The first stream sequence of interest (default: 1)."""
+    deliver_policy: str
+    """Instead of it `all`, `new`, `last`, `last_per_subject` or `by_start_time`; in force until
+    the first message, or until the server has told which sequence it means."""
+    start_time: str
+    """For `by_start_time` (RFC 3339)."""
+    headers_only: bool
+    """Leave the payloads out; `Nats-Msg-Size` tells their size (default: false)."""
+    heartbeat: float
+    """Seconds between signs of life; three missed are an alarm (default: 2)."""
 
 
 class OrderedReader(MessageReader):
@@ -31,13 +48,7 @@ class OrderedReader(MessageReader):
         js: where the stream is.
         stream: its name.
         filter_subject: one subject or several, wildcards allowed.
-        start_sequence: the first stream sequence of interest.
-        deliver_policy: instead of it `all`, `new`, `last`, `last_per_subject` or
-            `by_start_time`, with `start_time` (RFC 3339); in force until the first
-            message, or until the server has told which sequence it means.
-        heartbeat: seconds between signs of life; `misses` of them missed are an alarm.
-        headers_only: leave the payloads out; `Nats-Msg-Size` tells their size.
-        inactive_threshold: seconds that the server's consumer outlives a lost reader.
+        options: see `ReaderOptions`.
     """
 
     def __init__(
@@ -45,23 +56,24 @@ class OrderedReader(MessageReader):
         js: JetStreamApi,
         stream: str,
         filter_subject: str | Sequence[str] = ">",
-        *,
-        start_sequence: int = 1,
-        deliver_policy: str | None = None,
-        start_time: str | None = None,
-        heartbeat: float = 2.0,
-        missed_heartbeats: int = MISSED_HEARTBEATS,
-        headers_only: bool = False,
-        inactive_threshold: float = INACTIVE_THRESHOLD,
+        **options: Unpack[ReaderOptions],
     ) -> None:
         self._js = js
         self._stream = stream
-        self._position = StreamPosition(filter_subject, start_sequence, deliver_policy, start_time)
-        self._heartbeat = heartbeat
-        self._heartbeat_timeout = missed_heartbeats * heartbeat
+        self._position = StreamPosition(
+            filter_subject,
+            options.get("start_sequence", 1),
+            options.get("deliver_policy"),
+            options.get("start_time"),
+        )
+        self._heartbeat = options.get("heartbeat", HEARTBEAT)
+        self._heartbeat_timeout = MISSED_HEARTBEATS * self._heartbeat
         self._inbox = Inbox(js.connection)
         self._consumer = EphemeralConsumer(
-            js, stream, headers_only=headers_only, inactive_threshold=inactive_threshold
+            js,
+            stream,
+            headers_only=options.get("headers_only", False),
+            inactive_threshold=INACTIVE_THRESHOLD,
         )
         self._active = self._closed = False
         self._empty_attempts = 0

@@ -149,7 +149,7 @@ class KeyValueWatch(AsyncCloseable):
     ) -> None:
         self._bucket = bucket
         self._caught_up = False
-        self._reader = ordered_reader(js)(
+        self._reader = ordered_reader(
             js,
             f"KV_{bucket}",
             f"$KV.{bucket}.{pattern}",

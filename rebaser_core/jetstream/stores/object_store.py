@@ -125,8 +125,9 @@ class ObjectStore:
     async def _read(self, info: ObjectInfo) -> bytes:
         chunks: list[bytes] = []
         size = 0
-        reading = ordered_reader(self._js)
-        async with reading(self._js, self._stream, self._chunks_subject(info.nuid)) as reader:
+        async with ordered_reader(
+            self._js, self._stream, self._chunks_subject(info.nuid)
+        ) as reader:
             while len(chunks) < info.chunks and size <= info.size:
                 chunk = await reader.next(idle_timeout=_MISSING_AFTER)
                 if chunk is None:

@@ -11,8 +11,8 @@ from nats.aio.msg import Msg
 from rebaser_core.commits import Commit, CommitV1
 from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import ordered_reader
 from rebaser_core.jetstream.connection.subscription import request_all
-from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.pause_record import enclosing_scopes
 from rebaser_server.cluster.pauses import Paused, PauseStore
 from rebaser_server.commands.support.deployment import Deployment
@@ -90,7 +90,7 @@ async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet
         subjects = [deployment.subjects.commits(only)]
     else:
         subjects = []
-        heads = ordered_reader(deployment.js)(
+        heads = ordered_reader(
             deployment.js, stream, deliver_policy="last_per_subject", headers_only=True
         )
         async with heads:

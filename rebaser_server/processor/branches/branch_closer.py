@@ -11,7 +11,7 @@ from rebaser_client.registry import Registry
 from rebaser_client.request_publisher import ensure_task, publish_request
 from rebaser_core.commits import BranchState, ClosedState, Commit, RequestOutcome
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, OrderedPushConsumer
+from rebaser_core.jetstream import JetStream, ordered_reader
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, ErrorStatus
 from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
 from rebaser_core.registry_records import ApplyAttempt, ChangeSetRecordV1, ChangeSetStatus, now
@@ -120,7 +120,7 @@ class BranchCloser:
             await self._send(closing, head, branch_change_set, query)
         elif outcome.response is None:  # the sender may have died before it made a task (C3)
             await ensure_task(self._js, self._subjects, head)
-        reader = OrderedPushConsumer(
+        reader = ordered_reader(
             self._js,
             self._subjects.commits_stream,
             self._subjects.commits(head),
