@@ -16,6 +16,7 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequestV1,
     ObjectRef,
     StoreRef,
+    SuccessStatusV2,
     UpdatesAddress,
     UpdatesBatch,
     UpdatesBatchV2,
@@ -177,3 +178,24 @@ async def test_a_batch_beyond_the_limit_is_refused_unread(deployment: Deployment
     assert await deployment.dead_letters(change_set) == []
     bucket = f"OBJ_{deployment.subjects.batches_bucket}"
     assert await deployment.js.stream_subjects(bucket, "$O.*.C.>") == {}
+
+
+async def test_a_batch_of_another_change_set_names_it_in_its_request(
+    deployment: Deployment,
+) -> None:
+    """The request tells its readers where the batch was taken from; it is applied as any other."""
+    [change_set, origin], values = new_change_sets(2), Sum()
+    batch = (*change_set, origin.change_set_id, values.define(1, 2))
+
+    await deployment.client.enqueue_updates_from_change_set(*batch)
+    _, reply = await deployment.client.enqueue_updates_from_change_set_with_reply(*batch)
+
+    stream = deployment.subjects.requests_stream
+    for sequence in (1, 2):
+        stored = await deployment.js.get_message(stream, sequence=sequence)
+        assert stored is not None
+        sent = EnqueueUpdatesRequest.decode(stored.headers, stored.payload)
+        assert sent.from_change_set_id == origin.change_set_id
+    await deployment.start()
+    assert isinstance((await reply).status, SuccessStatusV2)
+    assert (await deployment.graph(change_set)).values[values.one].value == 1
