@@ -78,8 +78,8 @@ async def _measured(spark: _Counting, milliseconds: int, count: int, rounds: int
     ).encode()  # fmt: skip
     book = CostModel()
     one, two = (
-        LevelParallelExecutor(spark, 1, costs=book),
-        LevelParallelExecutor(spark, 2, costs=book),
+        LevelParallelExecutor(spark, 1, book),
+        LevelParallelExecutor(spark, 2, book),
     )
     seconds: dict[int, list[float]] = {1: [], 2: []}
     runs: dict[int, int] = {}
@@ -88,6 +88,7 @@ async def _measured(spark: _Counting, milliseconds: int, count: int, rounds: int
             before, started = spark.runs, time.perf_counter()
             [outcome] = await executor.run([blob])
             seconds[slots].append(time.perf_counter() - started)
+            book.learn(outcome.costs)
             runs[slots] = spark.runs - before
             if len(outcome) != count:
                 raise RuntimeError(f"{len(outcome)} results of {count}")

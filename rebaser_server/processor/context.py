@@ -15,6 +15,7 @@ from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.commit_log.table_maintenance import TableMaintenance
 from rebaser_server.compute.plan.admission import UnitLimits
+from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.executor import Executor
 from rebaser_server.processor.notifier import Notifier
 from rebaser_server.store.checkpoints import Checkpoints
@@ -55,6 +56,7 @@ class Services:
     notifier: Notifier
     table_maintenance: TableMaintenance
     settings: ProcessorSettings
+    costs: CostModel = field(default_factory=CostModel)
     failed_to_load: set[ChangeSet] = field(default_factory=set)
     """Change sets whose state could not be loaded when a run last started."""
     startup_permits: asyncio.Semaphore = field(

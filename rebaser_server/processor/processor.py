@@ -12,6 +12,7 @@ from rebaser_client.registry import Registry
 from rebaser_core.activities import ActivityKind
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStreamError, deadlines
+from rebaser_server.compute.plan.update_planner import UpdatePlanner
 from rebaser_server.errors import Fenced, NotRetained, Preempted
 from rebaser_server.processor.branches.branch_runner import BranchRunner
 from rebaser_server.processor.checkpointer import Checkpointer
@@ -123,10 +124,9 @@ async def _run_until_idle(
         ownership,
         services.executor,
         services.notifier,
-        parallelism=rules.parallelism,
+        planner=UpdatePlanner(rules.parallelism, rules.unit_limits, services.costs),
         deadline=rules.dvu_deadline,
         attempts=rules.dvu_attempts,
-        limits=rules.unit_limits,
         cancels=slot.cancel_dvu,
     )
     handler = RequestHandler(

@@ -40,6 +40,7 @@ from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.table_maintenance import TableMaintenance
 from rebaser_server.compute.plan.admission import UnitLimits
+from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.executor import Executor
 from rebaser_server.compute.units.work_unit import CallLimits
 from rebaser_server.errors import GraceExceeded, Interrupted
@@ -69,11 +70,13 @@ async def serve(
     shutdown: Shutdown,
     *,
     slots: int,
+    costs: CostModel | None = None,
     ready: Callable[[str | None], None] = lambda _: None,
 ) -> None:
     """Be a Rebaser until `shutdown`, then finish what is in hand and give the tasks back.
 
     `ready` is told the URL of the ops endpoint, if there is one, before any task is taken.
+    `costs` of functions: those that the executor takes for known, else nothing is.
 
     Cancelled, it drops what is in hand; nothing that was committed is lost.
 
@@ -91,7 +94,7 @@ async def serve(
         except Interrupted:
             log.info("stopped")
             return
-        shop = _build_services(nc, assets, settings, executor, slots)
+        shop = _build_services(nc, assets, settings, executor, slots, costs or CostModel())
         period = settings.reconcile_interval.total_seconds()
         pauses = PauseMonitor(shop.js, shop.subjects)
         with survived("pauses"):  # seen late is fine
@@ -145,7 +148,12 @@ async def serve(
 
 
 def _build_services(
-    nc: Client, assets: Provisioner, settings: Settings, executor: Executor, slots: int
+    nc: Client,
+    assets: Provisioner,
+    settings: Settings,
+    executor: Executor,
+    slots: int,
+    costs: CostModel,
 ) -> Services:
     js, subjects = assets.js, assets.subjects
     bucket = ObjectStore(js, subjects.batches_bucket)
@@ -176,6 +184,7 @@ def _build_services(
             batch_limits=BatchLimits(**settings.limits.model_dump()),
             unit_limits=UnitLimits(call_limits(settings), settings.dvu_work_unit_bytes),
         ),
+        costs,
     )
 
 

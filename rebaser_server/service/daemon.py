@@ -8,6 +8,7 @@ from typing import Final, Never
 import structlog
 
 from rebaser_server.compute.errors import DvuError
+from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.compute.runs.executor import Executor
 from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
@@ -38,10 +39,11 @@ async def run(
         NatsUnreachable, StopOverdue: as `server.serve`.
     """
     gc.set_threshold(_GC_THRESHOLD, 20, 20)
+    costs = CostModel()
     spark = SparkExecutor(spark_options(settings))
     executor = RoutingExecutor(
         ChildProcessExecutor(),
-        LevelParallelExecutor(spark, spark.slots),
+        LevelParallelExecutor(spark, spark.slots, costs),
         large_from=settings.spark.min_affected,
     )
     begins = asyncio.Event()
@@ -54,7 +56,9 @@ async def run(
         async with background(
             _warm_up(executor, begins) if settings.spark.warm else _wait_forever()
         ):
-            await composition.serve(settings, executor, shutdown, slots=spark.slots, ready=is_ready)
+            await composition.serve(
+                settings, executor, shutdown, slots=spark.slots, costs=costs, ready=is_ready
+            )
     finally:
         await executor.close()
 

@@ -13,6 +13,7 @@ from typing import Never
 import pyarrow as pa
 
 from rebaser_server.commands import cli
+from rebaser_server.compute.plan import update_planner
 from rebaser_server.processor.dvu import scheduler
 
 PLANNING, DYING, GATHERING = STEPS = ("planning", "dying", "gathering")
@@ -38,11 +39,11 @@ def _die(*_: object, **__: object) -> Never:
 
 def arm(step: str) -> None:
     if step == PLANNING:
-        scheduler.plan = _raising(MemoryError("no room for a plan"))
+        update_planner.plan = _raising(MemoryError("no room for a plan"))
     elif step == DYING:
-        scheduler.plan = _die
+        update_planner.plan = _die
     elif step == GATHERING:
-        scheduler.gathered = _raising(pa.ArrowInvalid("too large"))
+        scheduler.collect = _raising(pa.ArrowInvalid("too large"))
 
 
 if __name__ == "__main__":

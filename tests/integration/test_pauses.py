@@ -14,6 +14,7 @@ from rebaser_server.cluster.pauses import PauseMonitor, PauseStore
 from rebaser_server.cluster.slot_pool import Fairness, SlotPool
 from rebaser_server.cluster.task_lease import LeaseSettings
 from rebaser_server.cluster.task_runner import TaskRunner
+from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.service.composition import _build_services, assets_of
@@ -158,7 +159,7 @@ async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
     slots = SlotPool(js, subjects.tasks_stream, 1, Fairness())
     late = PauseMonitor(js, subjects)
     shop = _build_services(
-        deployment.nc, assets_of(js, settings), settings, ChildProcessExecutor(), 1
+        deployment.nc, assets_of(js, settings), settings, ChildProcessExecutor(), 1, CostModel()
     )
     crew = TaskRunner(shop, LeaseSettings(2, 0.4), Shutdown(), slots, late)
     await book.pause(PauseScope(*change_set))

@@ -1,4 +1,5 @@
 """What an update computes: the affected values, packed into units of work by cost and connection.
 
-Pure, without I/O. `runs` and `processor` may import it. Begin with `plan.py`.
+Without I/O, but for the estimates that `update_planner` leaves in the run store. `runs` and
+`processor` may import it. Begin with `plan.py`.
 """

@@ -28,9 +28,17 @@ _NEGLIGIBLE: Final = 20
 is not known so well."""
 
 
+_MAX_FUNCTIONS: Final = 10_000
+"""Functions whose costs a process knows; it forgets those that it measured least lately."""
+
+
 @dataclass(slots=True)
 class CostModel:
-    """Seconds for a value, by runtime and code; what was measured lately counts most."""
+    """Seconds for a value, by runtime and code; what was measured lately counts most.
+
+    A process has one, for all its change sets: their updates learn what functions cost, Spark's
+    executor what a run costs besides.
+    """
 
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
 
@@ -39,28 +47,40 @@ class CostModel:
         """Seconds that a run takes besides."""
         return self.seconds.get(_OVERHEAD, STAGE_SECONDS)
 
+    def snapshot(self) -> "CostModel":
+        """What is known now; may be called in a thread while others learn."""
+        return CostModel(self.seconds.copy())
+
+    def known(self, functions: Iterable[tuple[str | None, str]]) -> dict[tuple[str, str], float]:
+        """What is known of these functions, and of runs: enough to estimate the same again."""
+        wanted = {_OVERHEAD, *functions}
+        return {function: cost for function, cost in self.seconds.items() if function in wanted}
+
     def learn(self, costs: CallCosts) -> None:
+        """Learn what calls took."""
         for function, (calls, spent) in costs.items():
             if calls:
-                measured = spent / calls
-                before = self.seconds.get(function, measured)
-                self.seconds[function] = before + _WEIGHT * (measured - before)
+                self._record(function, spent / calls, spent / calls)
+        while len(self.seconds) > _MAX_FUNCTIONS:
+            del self.seconds[next(iter(self.seconds))]
 
-    def learn_run(
+    def learn_overhead(
         self, seconds: float, results: Iterable[UnitResult | StoredResult], slots: int
     ) -> None:
-        """Learn from a run that took so long what its functions took, and what it did besides."""
+        """Learn from a run that took so long what it did beside its functions."""
         longest = total = 0.0
         for result in results:
-            self.learn(result.costs)
             spent = (
                 sum(spent for _, spent in result.costs.values()) + ROW_SECONDS * result.recomputed
             )
             longest, total = max(longest, spent), total + spent
         busy = max(longest, total / slots)
         if busy < _NEGLIGIBLE * self.stage_seconds:
-            besides = max(seconds - busy, 0.0)
-            self.seconds[_OVERHEAD] = self.stage_seconds + _WEIGHT * (besides - self.stage_seconds)
+            self._record(_OVERHEAD, max(seconds - busy, 0.0), STAGE_SECONDS)
+
+    def _record(self, function: tuple[str, str], measured: float, default: float) -> None:
+        before = self.seconds.pop(function, default)
+        self.seconds[function] = before + _WEIGHT * (measured - before)  # the last to be forgotten
 
     def knows(self, unit: WorkUnit) -> bool:
         """Whether all functions of a unit were measured that may be dear."""

@@ -7,6 +7,7 @@ computed by all slots at once, in a run of its own; the next level takes what ca
 import asyncio
 import time
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -31,12 +32,13 @@ SPLIT_COSTS: Final = "sweeps"
 
 
 class LevelParallelExecutor:
-    """An `Executor` that owns another and learns what functions cost."""
+    """An `Executor` that owns another and learns what each run of that costs besides."""
 
-    def __init__(self, inner: Executor, slots: int, *, costs: CostModel | None = None) -> None:
+    def __init__(self, inner: Executor, slots: int, costs: CostModel) -> None:
+        """`costs`: what functions cost, as others learn it."""
         self._inner = inner
         self._slots = slots
-        self.costs = costs if costs is not None else CostModel()
+        self._costs = costs
 
     async def start(self) -> None:
         await self._inner.start()
@@ -74,7 +76,7 @@ class LevelParallelExecutor:
         if self._slots <= 1:
             return [None] * len(encoded)
         units = [WorkUnit.decode(unit) for unit in encoded]
-        costs, is_known = self.costs, False
+        costs, is_known = self._costs.snapshot(), False
         dear = self._is_dear(units, costs)
         if store is not None and (any(dear) or not all(map(costs.knows, units))):
             before = store.costs(SPLIT_COSTS)
@@ -87,7 +89,8 @@ class LevelParallelExecutor:
             for unit, is_dear in zip(units, dear, strict=True)
         ]
         if store is not None and any(splits) and not is_known:
-            store.put_costs(costs.seconds, SPLIT_COSTS)
+            functions = chain.from_iterable(unit.functions for unit in units)
+            store.put_costs(costs.known(functions), SPLIT_COSTS)
         return splits
 
     def _is_dear(self, units: Sequence[WorkUnit], costs: CostModel) -> list[bool]:
@@ -116,7 +119,7 @@ class LevelParallelExecutor:
             return []
         started = time.monotonic()
         results = await self._inner.run(units, store=store, on_progress=progress.part())
-        self.costs.learn_run(time.monotonic() - started, results, self._slots)
+        self._costs.learn_overhead(time.monotonic() - started, results, self._slots)
         return results
 
     async def _run_levels(

@@ -32,9 +32,8 @@ async def salvage(
     if not guesses:
         return await keeper.run(units, store=store)
     # Cut into the same sweeps as before, whose parts have files of their own.
-    return await LevelParallelExecutor(keeper, slots, costs=CostModel(guesses)).run(
-        units, store=store
-    )
+    executor = LevelParallelExecutor(keeper, slots, CostModel(guesses))
+    return await executor.run(units, store=store)
 
 
 def failed_result(ids: pa.Array, message: str, first: int = 0) -> UnitResult:

@@ -16,9 +16,8 @@ from rebaser_core.commits import DvuClaim
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import deadlines
 from rebaser_server.compute.errors import DvuError, RunFailed
-from rebaser_server.compute.plan.admission import UnitLimits
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.plan.plan import Plan, plan
+from rebaser_server.compute.plan.plan import Plan
+from rebaser_server.compute.plan.update_planner import UpdatePlanner
 from rebaser_server.compute.runs.executor import Executor
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.errors import DvuCancelled
@@ -66,10 +65,9 @@ class DvuScheduler:
         executor: Executor,
         notifier: Notifier,
         *,
-        parallelism: int,
+        planner: UpdatePlanner,
         deadline: timedelta,
         attempts: int,
-        limits: UnitLimits,
         cancels: Interrupt,
     ) -> None:
         """`cancels` raises `DvuCancelled` while an update is evaluated; the update stays due.
@@ -81,13 +79,10 @@ class DvuScheduler:
         self._committer = DvuCommitter(ownership, DEATHS_PER_ATTEMPT * attempts)
         self._evaluation = DvuEvaluation(change_set, executor, notifier, deadline.total_seconds())
         self._notifier = notifier
-        self._parallelism = parallelism
+        self._planner = planner
         self._attempts = attempts
-        self._limits = limits
         self._may_crash = ownership.state.control.dvu_failures > 0
         """Whether an evaluator crashed in the last attempt, or that failed for unknown reasons."""
-        self._book = CostModel()
-        self._is_first = True
         self._cancels = cancels
         self._wakeup = asyncio.Event()
         self._backoff_skipped = asyncio.Event()
@@ -179,7 +174,7 @@ class DvuScheduler:
             await self._backoff(CANCELLED_DELAY)
             return
         result = await asyncio.to_thread(collect, outcomes, shelf)
-        self._book.learn(result.costs)
+        self._planner.costs.learn(result.costs)
         if not await self._committer.commit(claim, update.base, result, shelf):
             await self._publish(ActivityKind.DVU_CANCELLED, claim, affected=planned.affected)
             return
@@ -206,6 +201,7 @@ class DvuScheduler:
             shelf = self._ownership.loader.batches.run_store(
                 f"{workspace}.{change_set}.{head.clean_sequence}"
             )
+            is_repeated = head.claim is not None or head.dvu_failures > 0
             claim = DvuClaim(id=RequestId(), covers=head.dirty_sequence)
             base = await self._ownership.write(claim=claim)
             try:
@@ -213,25 +209,16 @@ class DvuScheduler:
                     raise DvuError(
                         "the processes ended that computed it, or its results cannot be stored"
                     )
-                planned = await asyncio.to_thread(self._plan, shelf)
+                planned = await asyncio.to_thread(
+                    self._planner.plan,
+                    self._ownership.state.graph,
+                    head.clean_sequence,
+                    shelf,
+                    is_repeated=is_repeated,
+                )
             except Exception as error:  # noqa: BLE001 - memory, sizes, storage: a failed update
                 return _ClaimedUpdate(claim, base, shelf, Plan(0, []), error)
         return _ClaimedUpdate(claim, base, shelf, planned)
-
-    def _plan(self, shelf: RunStore) -> Plan:
-        """Return the plan of an earlier attempt at this update, of any process, or plan it."""
-        if self._is_first:
-            self._book.seconds |= shelf.costs()
-            self._is_first = False
-        planned = plan(
-            self._ownership.state.graph,
-            self._parallelism,
-            costs=self._book,
-            limits=self._limits,
-        )
-        if len(planned.units) > 1 and self._book.seconds:
-            shelf.put_costs(self._book.seconds)
-        return planned
 
     async def _on_failure(self, update: _ClaimedUpdate, error: Exception) -> None:
         """Count the failure and wait; after too many failures give the update up (D6)."""
@@ -260,7 +247,7 @@ class DvuScheduler:
         try:
             if update.error is None:
                 result = await fail_uncomputed(
-                    update.planned.units, message, shelf, self._parallelism
+                    update.planned.units, message, shelf, self._planner.slots
                 )
             else:
                 async with self._ownership.lock:

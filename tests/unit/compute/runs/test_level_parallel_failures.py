@@ -3,6 +3,7 @@
 import pytest
 
 from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
 from rebaser_server.compute.units.work_unit import WorkUnit
 
@@ -16,7 +17,7 @@ class Failing:
 
 async def test_an_evaluator_that_ends_is_a_failed_update_and_not_an_unforeseen_error():
     """D6: else it is neither counted nor put off, and one that always ends is tried for ever."""
-    executor = LevelParallelExecutor(Failing(), slots=2)
+    executor = LevelParallelExecutor(Failing(), slots=2, costs=CostModel())
 
     with pytest.raises(RunFailed):
         await executor.run([WorkUnit().encode()])
