@@ -100,7 +100,7 @@ async def test_a_request_of_a_client_that_does_not_look_is_refused_by_the_rebase
     async def looks_at_nothing(*_: Any) -> None:
         pass
 
-    monkeypatch.setattr(deployment.client.workspace_check, "require", looks_at_nothing)
+    monkeypatch.setattr(deployment.client.workspace_check, "check", looks_at_nothing)
     async with asyncio.timeout(60):
         for _ in range(2):
             _, reply = await deployment.client.enqueue_updates_with_reply(

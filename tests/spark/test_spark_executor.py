@@ -236,12 +236,9 @@ import asyncio, os, sys
 from pathlib import Path
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.runs.bisection import run_isolated
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.files.shared_files import Files
-from tests.helpers.graph_builder import Builder, eventually, is_running, pids_in
+from tests.helpers.graph_builder import Builder
 
 async def main():
     state = Path(sys.argv[1])

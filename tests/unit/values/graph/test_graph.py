@@ -59,7 +59,7 @@ THRESHOLDS = [
     (adjacency, "_MIN_DELTA", 1),
     (adjacency, "_CHUNK", 1),
     (toposort, "_NARROW", 0),
-    (closures, "_NARROW", 0),
+    (closures, "_SCALAR_UP_TO", 0),
     (table_schema, "_CHUNK", 3),
     (table_schema, "_MAX_COLUMN_BYTES", 100),
 ]
