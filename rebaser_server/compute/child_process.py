@@ -14,28 +14,29 @@ from typing import Any, Final
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 
 
-def spawn_bound(arguments: list[str], **how: Any) -> "Popen[bytes]":
-    """Start it, as `Popen` does; on Linux the kernel kills it when this process is no more.
+def spawn_bound(
+    arguments: list[str], *, death_signal: int = signal.SIGKILL, **how: Any
+) -> "Popen[bytes]":
+    """Start it, as `Popen` does; on Linux the kernel signals it when this process is no more.
 
     Elsewhere it has to notice by itself, for instance by the end of its standard input.
     """
     if sys.platform != "linux":
         return Popen(arguments, **how)  # noqa: S603 - the caller's own
     started: Future[Popen[bytes]] = Future()
-    Thread(
-        target=_spawn_and_wait, args=(started, arguments, how), name="child", daemon=True
-    ).start()
+    args = (started, arguments, death_signal, how)
+    Thread(target=_spawn_and_wait, args=args, name="child", daemon=True).start()
     return started.result()
 
 
 def _spawn_and_wait(
-    started: "Future[Popen[bytes]]", arguments: list[str], how: dict[str, Any]
+    started: "Future[Popen[bytes]]", arguments: list[str], death_signal: int, how: dict[str, Any]
 ) -> None:
     """The kernel goes by the thread that starts a child: this one lives as long as the child."""
     try:
         child = Popen(  # noqa: S603 - the caller's own
             arguments,
-            preexec_fn=_killed_with_parent(),  # noqa: PLW1509 - it calls one C function
+            preexec_fn=_signal_on_parent_death(death_signal),  # noqa: PLW1509 - it calls one C function
             **how,
         )
     except BaseException as error:  # noqa: BLE001 - for the caller, which waits
@@ -46,6 +47,6 @@ def _spawn_and_wait(
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
 
 
-def _killed_with_parent() -> Callable[[], None]:
+def _signal_on_parent_death(number: int) -> Callable[[], None]:
     prctl = ctypes.CDLL(None).prctl  # looked up here: the forked child should only call it
-    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    return lambda: prctl(_PR_SET_PDEATHSIG, number)

