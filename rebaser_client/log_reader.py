@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rebaser_core.commits import Commit, CommitV1, RequestOutcome
+from rebaser_core.commits import Commit, CommitV1, RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import JetStream, ordered_reader
+from rebaser_core.jetstream import Delivery, JetStream, ordered_reader
 from rebaser_core.messages import Correction, Inline
 from rebaser_core.subjects import Subjects
 
@@ -61,35 +61,33 @@ async def read_log(
     As of a moment after the call. Lines that settle no request (a change of owner, a
     claim) are left out.
     """
-    found: deque[LogEntry] = deque(maxlen=limit)
+    entries: deque[LogEntry] = deque(maxlen=limit)
     reader = ordered_reader(
         js, subjects.commits_stream, subjects.commits(change_set), start_sequence=after + 1
     )
     async with reader:
-        while (line := await reader.next(idle_timeout=0)) is not None:
-            commit = Commit.decode(line.headers, line.payload)
+        while (delivery := await reader.next(idle_timeout=0)) is not None:
+            commit = Commit.decode(delivery.headers, delivery.payload)
             if commit.handled is not None:
-                found.append(_log_entry(line.stream_sequence, line.timestamp, commit))
-    return list(found)
+                entries.append(_log_entry(delivery, commit, commit.handled))
+    return list(entries)
 
 
-def _log_entry(sequence: int, time: datetime, line: CommitV1) -> LogEntry:
-    handled = line.handled
-    assert handled is not None  # noqa: S101 - looked at by the caller
+def _log_entry(delivery: Delivery, commit: CommitV1, handled: SettledRequest) -> LogEntry:
     updates: dict[str, int] | None = None
     if isinstance(handled.updates, Inline):
         updates = {}
         for update in handled.updates.inline.updates:
             updates[update.KIND] = updates.get(update.KIND, 0) + 1
     return LogEntry(
-        commit=sequence,
-        time=time,
+        commit=delivery.stream_sequence,
+        time=delivery.timestamp,
         request=handled.id,
         outcome=handled.outcome,
         author=handled.author,
-        by=line.control.owner.partition("/")[0],
+        by=commit.control.owner.partition("/")[0],
         computed=handled.covers is not None,
-        recomputes=line.control.dirty_sequence == handled.sequence,
+        recomputes=commit.control.dirty_sequence == handled.sequence,
         updates=updates,
         corrections=handled.corrections,
         message=handled.message,

@@ -134,7 +134,7 @@ class ChangeSetReader:
                 if not wait:
                     raise Unreachable("no Rebaser answered: not in time") from None
             except RebaserBusy as error:
-                pause = error.seconds * 2 ** min(busy, 4) * (0.5 + random.random())  # noqa: S311
+                pause = error.seconds * 2 ** min(busy, 4) * (0.5 + random.random())
                 busy += 1
                 if loop.time() + pause > end:
                     raise Unreachable(f"no Rebaser answered: {error}") from error

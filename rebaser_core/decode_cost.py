@@ -28,6 +28,7 @@ _EMPTY_MAP: Final = 72 + _SLOT
 _ENTRY: Final = 100  # of a larger map: a table is up to four times as large as what is in it
 _PAIR: Final = 64  # of an entry while a JSON object is read
 _FEW: Final = 5
+_SHARED: Final = 1  # octets of a text: one character is the same object wherever it stands
 
 _STEP: Final = 64 * 1024
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -137,7 +138,7 @@ def _price(head: int) -> int:
     major, info = head >> 5, head & 31
     if major in (_BYTES, _TEXTS):
         in_head = info if info < _IN_HEAD else 2
-        return _SLOT if in_head < 2 else _TEXT + in_head  # noqa: PLR2004 - a character is shared
+        return _SLOT if in_head <= _SHARED else _TEXT + in_head
     if major == _ARRAYS:
         return _ARRAY
     if major == _MAPS:

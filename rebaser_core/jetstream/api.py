@@ -1,7 +1,5 @@
 """Streams, their messages and their consumers, through the JetStream API."""
 
-# ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Asking the JetStream API, and publishing with a receipt."""
 
-# ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -29,6 +29,7 @@ JetStreamError
 """
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final, Self
 
 NO_MESSAGE_FOUND: Final = 10037
@@ -191,6 +192,6 @@ def _error_class(code: int, err_code: int | None, description: str) -> type[ApiE
         if "per subject" in description:
             return SubjectFull
         return StreamFull if description.startswith("maximum") else ApiError
-    if code == 404:  # noqa: PLR2004 - as in HTTP
+    if code == HTTPStatus.NOT_FOUND:
         return NotFound
-    return Unavailable if code == 503 else ApiError  # noqa: PLR2004 - as in HTTP
+    return Unavailable if code == HTTPStatus.SERVICE_UNAVAILABLE else ApiError

@@ -32,7 +32,7 @@ class UnfinishedScanner:
             return set()
         first, last = state["first_seq"], state["last_seq"]
         if not first <= self._next <= last:
-            self._next = random.randint(first, last)  # noqa: S311 - to spread
+            self._next = random.randint(first, last)
         start = self._next
         unfinished, left = await self._read(last, limit)
         if self._next > last:  # round; what older lines say does not contradict

@@ -6,8 +6,10 @@ Exit code 0: healthy. 1: not, with the reason on stderr.
 import os
 import ssl
 import sys
-import urllib.request
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Final
+from urllib.request import HTTPSHandler, build_opener
 
 from rebaser_server.ops.endpoint import DEFAULT_PORT
 from rebaser_server.settings.renamed_variables import rename_variables
@@ -15,7 +17,7 @@ from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal import lines
 
 _TIMEOUT: Final = 4.0  # seconds
-_EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - the daemon listens there; the probe connects to loopback
+_LOOPBACK: Final = "127.0.0.1"
 
 
 def main() -> int:
@@ -23,18 +25,26 @@ def main() -> int:
     ops = Settings().ops
     if not ops.enabled:
         return 0
-    host = "127.0.0.1" if ops.host in _EVERYWHERE else ops.host
     context = None
     if ops.certificate is not None:  # the daemon's own; it names a host, not this address
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    url = f"{'https' if context else 'http'}://{host}:{ops.port or DEFAULT_PORT}/healthz"
+    scheme, address = "https" if context else "http", _address(ops.host)
+    url = f"{scheme}://{address}:{ops.port or DEFAULT_PORT}/healthz"
     try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT, context=context):  # noqa: S310
+        with build_opener(HTTPSHandler(context=context)).open(url, timeout=_TIMEOUT):
             return 0
     except OSError as error:  # an HTTP error is an OSError, too
         lines.complain(f"{url}: {error}")
         return 1
+
+
+def _address(host: str) -> str:
+    """Where a daemon in this container answers that listens on `host`."""
+    with suppress(ValueError):  # a name
+        if ip_address(host).is_unspecified:
+            return _LOOPBACK
+    return host or _LOOPBACK
 
 
 if __name__ == "__main__":

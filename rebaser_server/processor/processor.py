@@ -234,6 +234,6 @@ async def _next_requests(
 async def _watch_ownership(ownership: Ownership, every: float) -> Never:
     """End a run that was fenced while idle: it must not keep the task from redelivery (W10b)."""
     while True:
-        await asyncio.sleep(every * random.uniform(0.75, 1.0))  # noqa: S311 - not all at once
+        await asyncio.sleep(every * random.uniform(0.75, 1.0))
         with suppress(JetStreamError):  # no answer shows nothing
             await ownership.confirm()

@@ -120,7 +120,7 @@ class RequestQueue:
                 while clock() < until and not wakeup.queue:
                     await wakeup.wait(until - clock())
                     if link.reconnects != epoch:  # requests stored meanwhile were missed
-                        epoch, spread = link.reconnects, random.uniform(0, _RECONNECT_SPREAD)  # noqa: S311
+                        epoch, spread = link.reconnects, random.uniform(0, _RECONNECT_SPREAD)
                         until = min(until, clock() + spread)
         finally:
             await wakeup.close()

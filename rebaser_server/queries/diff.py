@@ -98,7 +98,7 @@ def changes_in(graph: Graph, edits: Edits) -> list[ChangedDefinition]:
     for func_id, func_edit in edits.funcs.items():
         branch_func, head_func = func_definition(graph, func_id), edits.their_funcs[func_id]
         if branch_func != head_func:
-            name = (branch_func or head_func or func_edit.base).name  # type: ignore[union-attr]  # one is
+            name = next(f.name for f in (branch_func, head_func, func_edit.base) if f)
             both = func_edit.base != head_func
             changes.append(
                 ChangedDefinition(

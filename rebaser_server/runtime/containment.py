@@ -2,8 +2,8 @@
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -32,25 +32,31 @@ def contained(
     item as well, such as a NATS that does not answer. The body may stop anywhere, so
     it must leave nothing half done that others rely on.
     """
-    return _contained(what, passing, keys)  # type: ignore[return-value]  # it may swallow, so bool
+    return _Containment(what, passing, keys)
 
 
-@contextmanager
-def _contained(
-    what: metrics.Item, passing: tuple[type[Exception], ...], keys: dict[str, object]
-) -> Iterator[None]:
-    try:
-        yield
-    except passing:
-        raise
-    except Exception as error:
-        metrics.ITEMS_SKIPPED.labels(what).inc()
-        shown = {key: printable(value) for key, value in keys.items()}
-        if _log_limiter.admits(what, tuple(shown.items())):
+@dataclass(frozen=True, slots=True)
+class _Containment(AbstractContextManager[None, bool]):
+    what: metrics.Item
+    passing: tuple[type[Exception], ...]
+    keys: dict[str, object]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, self.passing):
+            return False
+        metrics.ITEMS_SKIPPED.labels(self.what).inc()
+        shown = {key: printable(value) for key, value in self.keys.items()}
+        if _log_limiter.admits(self.what, tuple(shown.items())):
             description = printable(f"{type(error).__name__}: {error}")
             # An error that we raise on purpose says all there is to say.
-            trace = not isinstance(error, RebaserError | JetStreamError)
-            log.error("item skipped", what=what, error=description, exc_info=trace, **shown)
+            cause = None if isinstance(error, RebaserError | JetStreamError) else error
+            log.error("item skipped", what=self.what, error=description, exc_info=cause, **shown)
+        return True
 
 
 def printable(value: object) -> str:

@@ -77,7 +77,7 @@ async def repeat_every(
 
 
 def _jittered(seconds: float, spread: float) -> float:
-    return seconds * random.uniform(1 - spread, 1 + spread)  # noqa: S311 - jitter
+    return seconds * random.uniform(1 - spread, 1 + spread)
 
 
 def _describe(error: Exception) -> str:

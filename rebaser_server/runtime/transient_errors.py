@@ -68,4 +68,4 @@ def is_transient(error: BaseException) -> bool:
 def backoff(attempt: int) -> float:
     """Seconds to wait after the attempt of that number, from 1: doubled each time, with jitter."""
     delay = min(FIRST_DELAY * 2.0 ** min(max(0, attempt - 1), 16), LONGEST_DELAY)
-    return delay * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+    return delay * random.uniform(0.5, 1.0)

@@ -55,10 +55,10 @@ def _provider(environment: Mapping[str, str], instance: str) -> "TracerProvider 
         lines.complain(f"rebaser: no traces: OTLP by {protocol}; there is {PROTOCOL}")
         return None
     try:
-        from opentelemetry.exporter.otlp.proto.http import trace_exporter  # noqa: PLC0415 - slow
-        from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
-        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+        from opentelemetry.exporter.otlp.proto.http import trace_exporter
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
         lines.complain("rebaser: no traces: pip install 'rebaser[tracing]'")
         return None

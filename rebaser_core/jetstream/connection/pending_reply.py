@@ -1,7 +1,5 @@
 """A request that was sent and whose reply is awaited later; many may be pending at once."""
 
-# ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
-
 import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar

@@ -1,6 +1,7 @@
 """A client that never sends secrets in plain text when TLS is configured."""
 
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -30,7 +31,7 @@ class TlsClient(FastClient):
 
     tls_required = False
 
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as there
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if initial_connection and self.tls_required and not info.get("tls_required"):
             raise NotEncrypted
         await super()._process_info(info, initial_connection)
@@ -58,9 +59,7 @@ def check_credentials(file: Path) -> None:
 
 def check_seed(seed: str) -> None:
     """Raise `NatsUnreachable` if it is not the seed of an NKey, without saying what it is."""
-    try:
+    with suppress(Exception):  # whatever is wrong with it shows in many ways
         nkeys.from_seed(bytearray(seed.strip().encode())).wipe()
-    except Exception:  # noqa: BLE001 - whatever is wrong with it shows in many ways
-        raise NatsUnreachable(
-            "not a valid NKey seed: a seed begins with SU and has 58 characters"
-        ) from (None)
+        return
+    raise NatsUnreachable("not a valid NKey seed: a seed begins with SU and has 58 characters")

@@ -1,7 +1,5 @@
 """A batch of messages, once (ADR-13, ADR-37)."""
 
-# ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
-
 import asyncio
 import json
 from typing import Any, Final

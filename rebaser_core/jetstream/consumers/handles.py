@@ -1,7 +1,5 @@
 """Streams and consumers as things to hold on to (ADR-37)."""
 
-# ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Unpack
 

@@ -105,9 +105,7 @@ class Inbox:
         if subscription is None or not self._connection.is_connected:
             return
         async with best_effort(DRAIN_TIMEOUT):
-            with propagate_cancellation(), translate_errors():
-                # public `drain` cannot be bounded: given up half-way, it is never removed
-                await self._connection.nc._send_unsubscribe(subscription._id)  # noqa: SLF001
+            await self._connection.send_unsubscribe(subscription)
             await self._connection.ping(DRAIN_TIMEOUT)
 
     async def close(self) -> None:

@@ -231,7 +231,7 @@ class OrderedReader(MessageReader):
         if self._empty_attempts:
             first, longest = _BACKOFF
             pause = min(longest, first * 2 ** min(self._empty_attempts, 10))
-            await asyncio.sleep(pause * random.uniform(0.25, 0.5))  # noqa: S311 - jitter
+            await asyncio.sleep(pause * random.uniform(0.25, 0.5))
         self._empty_attempts += 1
 
     async def _create(self) -> None:

@@ -1,7 +1,5 @@
 """A message as JetStream delivered it, and the acks that answer it (ADR-15)."""
 
-# ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
-
 import json
 import logging
 from datetime import UTC, datetime
@@ -61,7 +59,7 @@ class Delivery:
         Raises:
             NatsUnreachable: not handed over, or not confirmed; may be said again.
         """
-        await self._settle(ACK, confirm, timeout)
+        await self._settle(ACK, confirm=confirm, timeout=timeout)
 
     async def nak(
         self,
@@ -74,7 +72,7 @@ class Delivery:
         word = NAK
         if delay:
             word += b" " + json.dumps({"delay": round(delay * 1e9)}).encode()
-        await self._settle(word, confirm, timeout)
+        await self._settle(word, confirm=confirm, timeout=timeout)
 
     async def term(
         self,
@@ -84,29 +82,31 @@ class Delivery:
         timeout: float = CONFIRM_TIMEOUT,
     ) -> None:
         """Never deliver it again, to anybody. The `reason` is in the server's advisory."""
-        await self._settle(TERM + (b" " + reason.encode() if reason else b""), confirm, timeout)
+        await self._settle(
+            TERM + (b" " + reason.encode() if reason else b""), confirm=confirm, timeout=timeout
+        )
 
     async def in_progress(self, *, confirm: bool = False, timeout: float = CONFIRM_TIMEOUT) -> None:
         """Start its ack wait anew. Ignored once it is settled."""
         if not self._settled:
-            await self._send(PROGRESS, confirm, timeout)
+            await self._send(PROGRESS, confirm=confirm, timeout=timeout)
 
     @property
     def settled(self) -> bool:
         """Whether nothing more will be said about it, be it only because no acks are wanted."""
         return self._settled
 
-    async def _settle(self, word: bytes, confirm: bool, timeout: float) -> None:  # noqa: FBT001
+    async def _settle(self, word: bytes, *, confirm: bool, timeout: float) -> None:
         if self._settled:
             return
         self._settled = True  # before it is sent: of two at once, one counts
         try:
-            await self._send(word, confirm, timeout)
+            await self._send(word, confirm=confirm, timeout=timeout)
         except BaseException:
             self._settled = False
             raise
 
-    async def _send(self, word: bytes, confirm: bool, timeout: float) -> None:  # noqa: FBT001
+    async def _send(self, word: bytes, *, confirm: bool, timeout: float) -> None:
         if confirm:
             await self._connection.request(self.reply, word, timeout=timeout)
         else:

@@ -1,7 +1,5 @@
 """Objects of any size in a bucket, as every NATS client stores them (ADR-20, ADR-19)."""
 
-# ruff: noqa: ASYNC109 - what has no answer needs an end that nobody can forget
-
 import asyncio
 import base64
 import contextlib

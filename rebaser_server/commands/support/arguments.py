@@ -6,7 +6,7 @@ Nothing here imports NATS, pydantic or the settings: `rebaser --help` does witho
 import argparse
 import functools
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
 
 from rebaser_server.terminal.lines import say_script, visible
@@ -42,9 +42,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Never:
         super().error(visible(message))
 
-    def parse_known_args(  # type: ignore[override]  # argparse calls it with these two
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
         groups = [action for action in self._actions if isinstance(action.choices, dict)]
         if groups:
             words = list(sys.argv[1:] if args is None else args)

@@ -41,12 +41,11 @@ class PermissionWatch:
             NotPermitted: NATS refused one.
         """
         task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - called in a coroutine
-        self._task, cancelled = task, task.cancelling()
+        self._task, cancelled = task, task.cancelling() if task else 0
         try:
             yield
         except asyncio.CancelledError:
-            if self._refusal is None or task.uncancel() > cancelled:
+            if self._refusal is None or task is None or task.uncancel() > cancelled:
                 raise
             raise NotPermitted(self._refusal) from None
         finally:

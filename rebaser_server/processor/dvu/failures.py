@@ -36,4 +36,4 @@ def give_up_message(reason: str, failures: int) -> str:
 def retry_delay(failures: int) -> float:
     """Return the seconds to wait after so many failures in a row."""
     delay = min(FIRST_DELAY * 2.0 ** min(failures - 1, _MAX_DOUBLINGS), MAX_DELAY)
-    return delay * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+    return delay * random.uniform(0.5, 1.0)
