@@ -10,7 +10,9 @@ COPY pyproject.toml README.md LICENSE ./
 COPY rebaser_core rebaser_core
 COPY rebaser_client rebaser_client
 COPY rebaser_server rebaser_server
-RUN python3 -m venv /opt/rebaser && /opt/rebaser/bin/pip install --no-cache-dir ".[server,tracing]"
+# `rebaser demo`
+COPY examples/debian examples/debian
+RUN python3 -m venv /opt/rebaser && /opt/rebaser/bin/pip install --no-cache-dir ".[server,tracing]" ./examples/debian
 # What is in it, for whoever audits images
 RUN python3 -m venv /opt/sbom && /opt/sbom/bin/pip install --no-cache-dir cyclonedx-bom \
  && /opt/sbom/bin/cyclonedx-py environment /opt/rebaser/bin/python3 \

@@ -74,14 +74,14 @@ format: .venv/ready
 define VENV
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rebaser needs Python 3.11 or newer; try make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip install --disable-pip-version-check --quiet -e '.[server,dev]'
+	$(@D)/bin/pip install --disable-pip-version-check --quiet -e '.[server,dev]' -e examples/debian
 	touch $@
 endef
 
-.venv/ready: pyproject.toml
+.venv/ready: pyproject.toml examples/debian/pyproject.toml
 	$(VENV)
 
-build/python-%/ready: pyproject.toml
+build/python-%/ready: pyproject.toml examples/debian/pyproject.toml
 	$(VENV)
 
 clean:

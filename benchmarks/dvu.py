@@ -14,7 +14,7 @@ from benchmarks.embedded import Rebaser, running
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table
 from benchmarks.trace import PHASES
-from rebaser_server.demo.graph import Packages, load_packages
+from debian_demo.graph import Packages, load_packages
 
 AS_IT_IS, ALONE = "others pending", "no other pending"
 """With other fixes pending most values come out unchanged, and what depends on them is left."""

@@ -1,6 +1,7 @@
 """`rebaser`: from arguments to a command, and from how the command ends to an exit code."""
 
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from typing import Final
 
 from rebaser_server.commands import (
@@ -42,6 +43,9 @@ _SUBJECTS: Final = (
 )
 """In the order in which `rebaser --help` lists their commands; `completion` is the last."""
 
+GROUP: Final = "rebaser.commands"
+"""Entry points in this group add commands: each names a function as `add` of these modules."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code. Logs go to stderr, results to stdout."""
@@ -82,6 +86,8 @@ def build_parser() -> Parser:
     commands = make_group(parser)
     for subject in _SUBJECTS:
         subject.add(commands)
+    for installed in sorted(entry_points(group=GROUP)):
+        installed.load()(commands)
     completion.add(commands, parser)
     return parser
 

@@ -1,4 +1,4 @@
-"""`rebaser serve`, `up`, `demo` and `settings`: run a Rebaser, or show how it would run."""
+"""`rebaser serve`, `up` and `settings`: run a Rebaser, or show how it would run."""
 
 import argparse
 import signal
@@ -33,13 +33,6 @@ def add(commands: Any) -> None:
         commands, "serve", _serve, about="run the daemon against an existing NATS", json=False
     )
 
-    demo = add_command(
-        commands, "demo", _demo, about="compute which Debian packages one security fix reaches"
-    )
-    demo.add_argument(
-        "--package", default="libc6", help="package to mark as fixed (default: %(default)s)"
-    )
-
     add_command(commands, "settings", _settings, about="show the settings in force, as JSON")
 
 
@@ -70,14 +63,6 @@ async def _up(settings: "Settings", arguments: argparse.Namespace) -> None:
     await run_dev_server(
         settings, arguments.data.absolute(), arguments.port, as_json=arguments.json
     )
-
-
-async def _demo(settings: "Settings", arguments: argparse.Namespace) -> None:
-    from rebaser_server.demo.run import demo
-    from rebaser_server.telemetry import logs
-
-    logs.configure(settings.instance_id, settings.log_format, only_warnings=True)
-    await demo(settings, arguments.package, as_json=arguments.json)
 
 
 async def _settings(settings: "Settings", _: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
 """What a running Rebaser is composed of: the daemon, its Spark, and `rebaser up` with its own NATS.
 
-Only `commands` and `demo` may import it. Begin with `composition.py`.
+Only `commands` may import it. Begin with `composition.py`.
 """

