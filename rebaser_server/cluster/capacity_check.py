@@ -11,26 +11,26 @@ from rebaser_server.runtime.periodic import repeat_every
 
 log: Final = structlog.get_logger()
 
-LISTEN: Final = 5.0  # seconds until whoever lives was heard
+LISTEN: Final = 5.0  # seconds until every living Rebaser was heard
 LOOK_EVERY: Final = 600.0  # seconds; Rebasers come, and consumers are edited
 
 
 class CapacityCheck:
-    """Looks after a start and then now and then, and says so if not; it changes nothing."""
+    """Checks after a start and then now and then, and logs a warning; it changes nothing."""
 
     def __init__(self, js: JetStream, tasks_stream: str, members: Membership, slots: int) -> None:
-        """`slots` are those of this process; the others are taken to have as many."""
+        """`slots` are those of this process; each other Rebaser is assumed to have as many."""
         self._js = js
         self._stream = tasks_stream
         self._members = members
         self._slots = slots
 
     async def run(self) -> Never:
-        """Look until cancelled."""
+        """Check until cancelled."""
         await repeat_every(LOOK_EVERY, self.check, "capacity", first_delay=LISTEN)
 
     async def check(self) -> int:
-        """How many more tasks would be needed in hand than the consumer lets be; warns of any."""
+        """Return by how many slots the Rebasers exceed the consumer's limit; warn if any."""
         info = await self._js.consumer_info(self._stream, TASKS_CONSUMER)
         most = int(info["config"].get("max_ack_pending", -1))
         slots = self._members.alive() * self._slots

@@ -1,4 +1,4 @@
-"""The data of deleted change sets: gone once the retention time is over, by one Rebaser."""
+"""Remove the data of deleted change sets after their retention time, by one Rebaser."""
 
 import asyncio
 from collections.abc import Iterable
@@ -25,11 +25,11 @@ log: Final = structlog.get_logger()
 
 
 class DeletedDataJob:
-    """Each step may be repeated; that two do it at once harms nothing.
+    """Each step may be repeated, also by two Rebasers at once.
 
-    Of a deleted change set its last line stays, a few hundred bytes: by it whatever is
-    still sent there is refused, and no former owner can begin it anew. Batches that
-    nothing refers to any more are garbage, which is collected.
+    The last commit of a deleted change set stays, a few hundred bytes: because of it every
+    later request is refused, and no former owner can begin the change set anew. Its batches
+    are garbage then, which is collected.
     """
 
     def __init__(
@@ -41,18 +41,18 @@ class DeletedDataJob:
         *,
         keep: float,
     ) -> None:
-        """`keep`: seconds from when it was deleted."""
+        """`keep`: seconds between a change set's deletion and the removal of its data."""
         self._js = js
         self._subjects = subjects
         self._registry = Registry(js, subjects, self._skip)
         self._unreadable: set[str] = set()
-        """Workspaces of records that cannot be read, as keys begin."""
+        """Workspaces with an unreadable record: the first part of the record's key."""
         self._files = files
         self._members = members
         self._keep = keep
 
     async def run(self, period: float) -> Never:
-        """Look every so many seconds, more or less, until cancelled; what fails is tried again."""
+        """Remove due data about every `period` seconds until cancelled; retry what fails."""
         await repeat_every(period, self._round, "forgetting")
 
     async def _round(self) -> None:
@@ -61,10 +61,10 @@ class DeletedDataJob:
                 log.info("deleted data removed", change_set=str(change_set))
 
     async def purge(self) -> list[ChangeSet]:
-        """Remove what is due; which change sets that was.
+        """Remove the due data; return the change sets that it was of.
 
-        Of a workspace with a record that this release cannot read nothing is removed: that
-        may be a branch whose base is still needed.
+        A workspace with a record that this release cannot read keeps all its data: the record
+        may be of a branch that still needs its base.
         """
         self._unreadable.clear()
         records = [record async for record in self._registry.change_sets(None)]
@@ -95,7 +95,7 @@ class DeletedDataJob:
         return age.total_seconds() >= self._keep
 
     async def _pinned(self, records: Iterable[ChangeSetRecordV1]) -> set[ChangeSet]:
-        """Those that a branch was forked from which nobody has taken up yet."""
+        """Return the change sets that an unstarted branch was forked from."""
         pinned = set()
         for record in records:
             if record.base is None or record.standing != ChangeSetStatus.OPEN:
@@ -103,14 +103,14 @@ class DeletedDataJob:
             branch = ChangeSet(record.workspace_id, record.change_set_id)
             try:
                 _, last = await CommitLog(self._js, self._subjects, branch).last()
-            except RunEnded:  # a line that cannot be read: perhaps it is needed
+            except RunEnded:  # an unreadable commit: the base may be needed
                 last = None
             if last is None or (last.control.branch and last.control.branch.cursor is None):
                 pinned.add(ChangeSet(record.workspace_id, record.base.change_set_id))
         return pinned
 
     async def _remove(self, change_set: ChangeSet) -> None:
-        """The log but for its last line, and the checkpoints."""
+        """Remove the log but for its last commit, and the checkpoints."""
         commits = CommitLog(self._js, self._subjects, change_set)
         last, _ = await commits.last()
         await commits.purge(last)

@@ -1,4 +1,4 @@
-"""Updates stopped by an operator: whoever has the change set in hand is told over plain NATS."""
+"""Cancel updates for operators: the Rebaser that works on the change set hears of it by NATS."""
 
 import json
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from rebaser_server.cluster.pauses import PauseMonitor
 async def serve_cancellations(
     nc: Client, subjects: Subjects, pauses: PauseMonitor
 ) -> AsyncIterator[None]:
-    """Heed them for as long as the body runs; only who has the change set in hand answers."""
+    """Serve cancellations while the body runs; only the change set's Rebaser replies."""
 
     async def on_message(message: Msg) -> None:
         with suppress(UnknownSubject):

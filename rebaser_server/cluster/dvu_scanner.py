@@ -1,4 +1,4 @@
-"""Dependent values updates that are due, found in the commit logs a few lines at a time (X2)."""
+"""Find the change sets whose DVU is due: read the commit logs, a few commits at a time (X2)."""
 
 import random
 from typing import Final
@@ -7,14 +7,14 @@ from rebaser_core.jetstream import JetStream, ordered_reader
 from rebaser_server.commit_log.log import UNFINISHED
 
 MAX_ENTRIES: Final = 10_000
-"""Lines read in one look: about a quarter of a second of processor time."""
+"""Commits read in one scan: about a quarter of a second of processor time."""
 
 
 class UnfinishedScanner:
-    """Goes round and round through the logs of all change sets, each look where the last ended.
+    """Goes round through the logs of all change sets; each scan begins where the last one ended.
 
-    So a look costs the same however many change sets are known; what grows with them is
-    the time of one round. Rebasers begin anywhere, so several find more than one does.
+    So a scan costs the same for any number of change sets; only the time of a whole round grows
+    with them. Each Rebaser begins at random, so several find more than one does.
     """
 
     def __init__(self, js: JetStream, stream: str) -> None:
@@ -23,9 +23,9 @@ class UnfinishedScanner:
         self._next = 0
 
     async def scan(self, limit: int = MAX_ENTRIES) -> set[str]:
-        """Subjects of which a line says that an update is due and no later line read contradicts.
+        """Return the subjects whose last commit among up to `limit` next ones is unfinished.
 
-        Their heads may say otherwise: see `is_due`. All of them, if there are no more `lines`.
+        Later commits may say otherwise: see `is_unfinished`.
         """
         state = (await self._js.stream_info(self._stream))["state"]
         if not state["messages"]:
@@ -35,13 +35,13 @@ class UnfinishedScanner:
             self._next = random.randint(first, last)
         start = self._next
         unfinished, left = await self._read(last, limit)
-        if self._next > last:  # round; what older lines say does not contradict
+        if self._next > last:  # a round is over; older commits do not overrule later ones
             self._next = first
             unfinished |= (await self._read(start - 1, left))[0]
         return unfinished
 
     async def _read(self, last: int, limit: int) -> tuple[set[str], int]:
-        """Read on up to line `last`: who is due, and how many of `lines` are left."""
+        """Read on up to commit `last`; return the unfinished subjects and the rest of `limit`."""
         unfinished = set[str]()
         if self._next > last:
             return unfinished, limit
@@ -63,6 +63,6 @@ class UnfinishedScanner:
         return unfinished, limit
 
     async def is_unfinished(self, subject: str) -> bool:
-        """Whether the last line on `subject` says so, as the stream's leader has it."""
+        """Whether the last commit on `subject` is unfinished, as the stream's leader has it."""
         message = await self._js.get_message(self._stream, last_by_subject=subject)
         return message is not None and UNFINISHED in message.headers

@@ -23,7 +23,7 @@ class GarbageJob:
     """
 
     def __init__(self, collector: GarbageCollector, members: Membership, period: float) -> None:
-        """`period`: seconds between two looks, more or less."""
+        """`period`: seconds between two collections, more or less."""
         self._collector = collector
         self._members = members
         self._period = period
@@ -32,18 +32,18 @@ class GarbageJob:
     def of(
         cls, js: JetStream, subjects: Subjects, members: Membership, store: StoreSettings
     ) -> "GarbageJob":
-        """As the settings have it."""
+        """Build it from the settings."""
         leftovers = OrphanFiles(SharedFiles(store.root, store.options))
         grace = store.orphan_retention.total_seconds()
         collector = GarbageCollector(js, subjects, leftovers, grace)
         return cls(collector, members, store.gc_interval.total_seconds())
 
     async def run(self) -> Never:
-        """Look once a period, until cancelled. What fails is logged and tried in the next."""
+        """Collect once a period, until cancelled. A failure is logged; the next period retries."""
         await repeat_every(self._period, self.collect, "collection")
 
     async def collect(self) -> None:
-        """Remove what is garbage by now, unless another Rebaser does."""
+        """Find and remove garbage, unless another Rebaser does."""
         if self._members.rank() > 0:
             return
         garbage = await self._collector.find()

@@ -1,7 +1,7 @@
-"""Which Rebasers are alive, as far as one can tell from their silence.
+"""Which Rebasers are alive, by their heartbeats.
 
 Only a hint, over plain NATS: the presumption may be wrong at any time, and the
-fence is the commit log. Who is presumed dead and lives finds itself overtaken.
+fence is the commit log. A living Rebaser that is presumed dead is fenced.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from rebaser_server.runtime.periodic import repeat_every
 
 HEARTBEAT_EVERY: Final = 0.5  # seconds
 HANDOVER_HEARTBEAT_EVERY: Final = 0.1
-"""Seconds, after somebody left: what he had is on its way, and the others must know to whom."""
-HANDOVER_TIME: Final = 3.0  # seconds that this may take
+"""Seconds between heartbeats after a Rebaser left: the others must know who takes its tasks."""
+HANDOVER_TIME: Final = 3.0  # seconds that a handover may take
 PRESUMED_DEAD: Final = 3.5
-"""Seconds of silence. A frozen or partitioned Rebaser loses its tasks after this, which harms
-nobody; a shorter time would make that common on a busy machine."""
+"""Seconds of silence. A frozen or partitioned Rebaser loses its tasks after this, which does no
+harm; a shorter time would make that common on a busy machine."""
 FORGET_AFTER: Final = 60.0
-"""Seconds of silence after which a member is nobody's concern any more."""
+"""Seconds of silence after which a member is dropped from the list."""
 
 _LEFT: Final = b"left"
 _DIGITS: Final = 9
-"""Of a count that is believed."""
+"""The largest count of another member that is believed."""
 
 
 class Membership:
@@ -39,9 +39,9 @@ class Membership:
     def __init__(
         self, nc: Client, subjects: Subjects, instance: str, busy: Callable[[], int] = lambda: 0
     ) -> None:
-        """`instance` must be new for each start of a process: it is who owns change sets (F4).
+        """`instance` must be new for each start of a process: it names the owner in the log (F4).
 
-        `busy` counts the tasks that this one has in hand, for the others to know.
+        `busy` counts the tasks that this process works on; heartbeats carry it to the others.
         """
         self._nc = nc
         self._subject = subjects.join("rebaser.members")
@@ -54,10 +54,10 @@ class Membership:
         self._last_left = -HANDOVER_TIME
 
     async def heartbeat(self) -> Never:
-        """Tell the others again and again that this one lives, until cancelled."""
+        """Publish heartbeats until cancelled."""
         try:
             async with subscribed(self._nc, f"{self._subject}.*", self._on_message):
-                # However a beat fails, the next one comes no later: silence is taken for death.
+                # If a heartbeat fails, the next one comes no later: silence means death.
                 await repeat_every(
                     HEARTBEAT_EVERY,
                     self._heartbeat,
@@ -96,7 +96,7 @@ class Membership:
             self._busy[member] = int(count) if counts else None
 
     def suspected(self) -> set[str]:
-        """Members presumed dead; none while this one does not even hear itself."""
+        """Return the members presumed dead; none while this one does not even hear itself."""
         if not self.hears_itself():
             return set()
         now = self._clock()
@@ -106,19 +106,19 @@ class Membership:
         return {m for m, heard in self._last_heard.items() if now - heard > PRESUMED_DEAD}
 
     def hears_itself(self) -> bool:
-        """Whether heartbeats get through at all."""
+        """Whether this process hears its own heartbeats."""
         return self._clock() - self._last_heard.get(self._instance, 0.0) < PRESUMED_DEAD / 2
 
     def is_known(self, member: str) -> bool:
-        """Whether it was heard lately and has not left."""
+        """Whether the member was heard lately and has not left."""
         return member in self._last_heard
 
     def alive(self) -> int:
-        """How many there are, this one included."""
+        """Return the number of living members, this one included."""
         return len((self._last_heard.keys() | {self._instance}) - self.suspected())
 
     def busy_elsewhere(self) -> int | None:
-        """Tasks that the others had in hand half a second ago; None if one of them does not say."""
+        """Return the others' tasks as of half a second ago; None if one of them does not say."""
         counts = [
             self._busy[m] for m in self._last_heard.keys() - self.suspected() - {self._instance}
         ]
@@ -126,20 +126,20 @@ class Membership:
         return sum(known) if len(known) == len(counts) else None
 
     def in_handover(self) -> bool:
-        """Whether somebody left so lately that not all of his tasks may be taken yet."""
+        """Whether a member left so lately that its tasks may not all be taken yet."""
         return self._clock() - self._last_left < HANDOVER_TIME
 
     def is_eldest(self) -> bool:
-        """Whether none of those alive was started before this one, as their clocks have it."""
+        """Whether no living member was started before this one, by their clocks."""
         alive = self._last_heard.keys() - self.suspected() - {self._instance}
         return all(_started(self._instance) < _started(member) for member in alive)
 
     def rank(self) -> int:
-        """Place of this one among those alive: they act one after the other, not all at once."""
+        """Return this member's place among the living: they act one after the other."""
         alive = sorted(self._last_heard.keys() - self.suspected() - {self._instance})
         return sum(member < self._instance for member in alive)
 
 
 def _started(member: str) -> str:
-    """The time that a process was started begins the id behind the name of its instance."""
+    """Return the start of a member's process: the first part of the id after its name."""
     return member.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""Looks now and then whether NATS is configured as it must be, and whether requests wait (X3)."""
+"""Check now and then whether NATS is configured as it must be, and whether requests wait (X3)."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -15,11 +15,11 @@ from rebaser_server.runtime.periodic import repeat_every
 log: Final = structlog.get_logger()
 
 MAX_REPORTED: Final = 10
-"""Requests that are looked at in one pass, however many wait."""
+"""Most requests that one pass reads."""
 
 
 class Monitor:
-    """Tells people what no Rebaser can mend. A pass costs as much for one change set as for all."""
+    """Logs what no Rebaser can repair. A pass costs the same for any number of change sets."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Monitor:
         self._period = period
 
     async def run(self) -> Never:
-        """Look once a period, somewhat early or late, until cancelled."""
+        """Check once a period, somewhat early or late, until cancelled."""
         await repeat_every(self._period, self._check, "inspection")
 
     async def _check(self) -> None:
@@ -43,9 +43,9 @@ class Monitor:
         await self.report_old_requests()
 
     async def report_old_requests(self) -> None:
-        """Log who waits for too long: the oldest requests, and how many there are in all.
+        """Log the oldest requests that wait for too long, and the number of all requests.
 
-        By the server's clock alone, which dated the requests, too.
+        The server's clock alone decides: it dated the requests, too.
         """
         js, stream = self._provisioner.js, self._provisioner.subjects.requests_stream
         info = await js.stream_info(stream)

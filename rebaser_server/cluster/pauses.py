@@ -1,4 +1,4 @@
-"""What operators have paused: known to each Rebaser, which leaves it alone until it is resumed.
+"""The pauses that operators set: each Rebaser knows them, and works on nothing that is paused.
 
 Rules P1 to P5 of the protocol.
 """
@@ -40,13 +40,13 @@ from rebaser_server.runtime.periodic import repeat_every
 log: Final = structlog.get_logger()
 
 FOREIGN_CHECK_EVERY: Final = 5.0
-"""Seconds between two looks where nothing is heard of the bucket: it is another account's."""
+"""Seconds between two reads of a bucket in another account, whose changes cannot be watched."""
 
 Paused = dict[PauseScope, PauseRecordV1]
 
 
 class PauseStore:
-    """The pauses as they lie in their bucket (P1); each coroutine may be cancelled and repeated."""
+    """The pauses in their bucket (P1); each coroutine may be cancelled and repeated."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self._js = js
@@ -54,11 +54,11 @@ class PauseStore:
         self._bucket = KeyValue(js, subjects.pauses_bucket)
 
     async def ensure(self, replicas: int = 1) -> list[Drift]:
-        """Have the bucket; how it differs from what is wanted."""
+        """Create the bucket if it is missing; return how it differs from its configuration."""
         return await self._bucket.ensure(num_replicas=replicas)
 
     async def all(self) -> Paused:
-        """Every pause there is."""
+        """Return all pauses."""
         pauses: Paused = {}
         try:
             async with self._bucket.watch() as watch:
@@ -72,7 +72,7 @@ class PauseStore:
         return pauses
 
     async def of(self, scope: PauseScope) -> PauseRecordV1 | None:
-        """The pause of just this scope, as the bucket's leader has it."""
+        """Return the pause of exactly this scope, as the bucket's leader has it."""
         try:
             entry = await self._bucket.get(scope.key)
         except (KeyNotFound, StreamNotFound):
@@ -82,7 +82,7 @@ class PauseStore:
     async def pause(
         self, scope: PauseScope, *, by: str | None = None, reason: str | None = None
     ) -> PauseRecordV1:
-        """Have it paused. What is in hand is finished; requests queue; nothing is lost."""
+        """Pause the scope. Work under way is finished; requests queue; nothing is lost."""
         record = PauseRecordV1(
             id=RequestId(),
             workspace_id=scope.workspace_id,
@@ -95,9 +95,9 @@ class PauseStore:
         return record
 
     async def resume(self, scope: PauseScope) -> int:
-        """Take the pause away, then poke for all under it that has work (P5); how many that are.
+        """Remove the pause, then make a task for all work under it (P5); return their number.
 
-        Whoever dies in between leaves the rest to the reconcilers.
+        If this process dies in between, the reconcilers do the rest.
         """
         await self._bucket.purge(scope.key)
         waiting = await self._with_work(scope)
@@ -106,7 +106,7 @@ class PauseStore:
         return len(waiting)
 
     async def _with_work(self, scope: PauseScope) -> set[ChangeSet]:
-        """Change sets under `scope` that have requests, or whose head is unfinished."""
+        """Return the change sets under `scope` that have requests or are unfinished."""
         subjects = self._subjects
         tokens = [each or "*" for each in scope]
         requests = subjects.join("rebaser", "requests", *tokens)
@@ -124,13 +124,13 @@ class PauseStore:
                     found_subjects.add(entry.subject)
         waiting = set()
         for subject in found_subjects:
-            with suppress(UnknownSubject):  # the reconciler says so
+            with suppress(UnknownSubject):  # the reconciler logs it
                 waiting.add(subjects.parse_change_set(subject))
         return waiting
 
 
 class PauseMonitor:
-    """The pauses as this process knows them, and the runs that end on their account."""
+    """The pauses that this process knows of, and its runs, which a pause ends."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self._store = PauseStore(js, subjects)
@@ -140,7 +140,7 @@ class PauseMonitor:
         self._slots: defaultdict[ChangeSet, set[SlotLease]] = defaultdict(set)
 
     def of(self, change_set: ChangeSet) -> PauseRecordV1 | None:
-        """The pause that the change set is under, as far as is known here; seen late is fine."""
+        """Return the pause of the change set, if one is known here; a late one does no harm."""
         for scope in enclosing_scopes(change_set) if self.known else ():
             if scope in self.known:
                 return self.known[scope]
@@ -150,9 +150,9 @@ class PauseMonitor:
         return self.of(change_set) is not None
 
     async def is_still_paused(self, change_set: ChangeSet) -> bool:
-        """Whether it is paused, as the bucket's leader has it: to be asked before it is left (P2).
+        """Whether the change set is paused, as the bucket's leader has it; asked before a nak (P2).
 
-        A resume that is not known here yet is learned by that.
+        So this process learns of a resume that it has not heard of.
         """
         for scope in enclosing_scopes(change_set):
             if scope in self.known:
@@ -162,7 +162,7 @@ class PauseMonitor:
         return False
 
     async def refresh(self) -> None:
-        """Learn what is paused by now, and tell the runs that it concerns (P4)."""
+        """Read the pauses, and notify the runs that they concern (P4)."""
         pauses = await self._store.all()
         if pauses != self.known:
             log.info("pauses changed", paused=[scope.key for scope in pauses])
@@ -172,7 +172,7 @@ class PauseMonitor:
                 slot.pause(paused=self.is_paused(change_set))
 
     async def run(self, period: float) -> Never:
-        """Look whenever something is heard of the bucket, and once in `period` seconds."""
+        """Read the pauses whenever the bucket changes, and once in `period` seconds."""
         wakeup, is_subscribed = Inbox(self._js.connection), False
         if self._js.is_remote:
             period = min(period, FOREIGN_CHECK_EVERY)
@@ -192,7 +192,7 @@ class PauseMonitor:
 
     @contextmanager
     def registered(self, change_set: ChangeSet, slot: SlotLease) -> Iterator[None]:
-        """The run in `turn` is told of pauses for as long as the body runs."""
+        """Notify the run that holds `slot` of pauses while the body runs."""
         self._slots[change_set].add(slot)
         slot.pause(paused=self.is_paused(change_set))
         try:
@@ -203,16 +203,16 @@ class PauseMonitor:
                 del self._slots[change_set]
 
     def slots_of(self, change_set: ChangeSet) -> Collection[SlotLease]:
-        """The runs that this process has of the change set; more than one if it overtook itself."""
+        """Return this process's runs of the change set; several if one fenced another."""
         return self._slots.get(change_set, ())
 
     def to_json(self) -> list[dict[str, Any]]:
-        """What is paused, the oldest pause first, as the ops endpoint tells it."""
+        """Return the pauses as the ops endpoint shows them, the oldest first."""
         return pauses_to_json(self.known.values())
 
 
 def pauses_to_json(records: Iterable[PauseRecordV1]) -> list[dict[str, Any]]:
-    """Pauses, the oldest first, as plain data; without a change set it is of a workspace or all."""
+    """Return the pauses as plain data, the oldest first; the scope decides which ids are set."""
     return [
         {
             "workspace": None if each.workspace_id is None else str(each.workspace_id),
@@ -226,5 +226,5 @@ def pauses_to_json(records: Iterable[PauseRecordV1]) -> list[dict[str, Any]]:
 
 
 def paused_since(paused: Paused, change_set: ChangeSet) -> str | None:
-    """Since when the change set has been, by the narrowest pause that holds it."""
+    """Return since when the change set is paused, by the narrowest pause that covers it."""
     return next((paused[s].since for s in enclosing_scopes(change_set) if s in paused), None)

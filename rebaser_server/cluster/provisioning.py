@@ -1,4 +1,4 @@
-"""What NATS must hold for us (S-1 to S-3): made where it is missing, compared where it is there."""
+"""Provision NATS (S-1 to S-3): create missing streams and consumers, compare those that exist."""
 
 import asyncio
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ from rebaser_server.cluster.pauses import PauseStore
 log: Final = structlog.get_logger()
 
 READY_TIMEOUT: Final = 60.0
-"""Seconds that JetStream is given to become ready: a cluster may still be choosing its leaders."""
+"""Seconds to wait until JetStream is ready: a cluster may still be electing its leaders."""
 NO_PLACEMENT: Final = 10005  # "no suitable peers for placement": not enough servers are up, as yet
-_RETRY_DELAY: Final = 1.0  # seconds until what JetStream could not do is tried again
+_RETRY_DELAY: Final = 1.0  # seconds until a failed JetStream request is tried again
 
 MISSING: Final = Drift("", "existence", expected=True, actual=False)
 """Of a stream that is not there at all."""
@@ -46,10 +46,10 @@ class Provisioner:
     ack_wait: timedelta
 
     async def ensure_when_up(self) -> list[Drift]:
-        """`make`, as soon as JetStream can, which it may not for as long as it has no leader.
+        """Call `ensure` until JetStream is ready, which it is not while it has no leader.
 
         Raises:
-            NatsUnreachable: it could not in all the time that it was given.
+            NatsUnreachable: JetStream was not ready in time.
         """
         clock = asyncio.get_running_loop().time
         end = clock() + READY_TIMEOUT
@@ -65,7 +65,7 @@ class Provisioner:
             await asyncio.sleep(_RETRY_DELAY)
 
     async def ensure(self) -> list[Drift]:
-        """Make what is missing; how differs what was there. May be cancelled and repeated."""
+        """Create what is missing; return how the rest differs. May be cancelled and repeated."""
         drifts = []
         for config in self._streams():
             drifts += await self.js.ensure_stream(config)
@@ -73,7 +73,7 @@ class Provisioner:
         return drifts + await self._ensure_buckets()
 
     async def check(self) -> list[Drift]:
-        """How they differ by now, the tasks made again if they are gone (X3)."""
+        """Return how all differ from their configuration; recreate a missing tasks' stream (X3)."""
         differences = await self.ensure_tasks()
         for config in self._streams():
             try:
@@ -85,7 +85,7 @@ class Provisioner:
         return differences + await self._ensure_buckets()
 
     async def diff(self) -> list[Drift]:
-        """How they differ by now, what is missing included. Makes and changes nothing."""
+        """Return how all differ from their configuration, or that they are missing. Read-only."""
         bucket = f"OBJ_{self.subjects.batches_bucket}"
         differences = await self._diff_stream({"name": bucket, **self._bucket()})
         for config in self._streams():
@@ -108,12 +108,12 @@ class Provisioner:
         return diff_config(name, config, info["config"])
 
     async def ensure_tasks(self) -> list[Drift]:
-        """Have the tasks' stream and its consumer, also if somebody deleted them; how they differ.
+        """Create the tasks' stream and its consumer if they are missing; return how they differ.
 
-        What they held is made from the rest: a task by the reconciler, a delivery by the
-        consumer, and who holds one that was delivered again is fenced by the log. No other
-        stream can be replaced by an empty one, least of all one whose sequences would
-        begin again below what was handled (S-5).
+        Their content can be made again: the reconciler makes tasks, the consumer delivers
+        them, and the log fences a holder whose task is delivered again. No other stream can be
+        replaced by an empty one, least of all one whose sequences would begin again below the
+        last settled request (S-5).
         """
         tasks = self.subjects.tasks_stream
         try:
@@ -127,7 +127,7 @@ class Provisioner:
         return await self.js.ensure_consumer(tasks, self._consumer())
 
     async def recreate_tasks(self, reason: ConsumerGone) -> None:
-        """`make_tasks` when they were missed; if it cannot be done now, return after a while."""
+        """Recreate the tasks' stream after it was missing; after a failure return with a delay."""
         log.warning("tasks consumer missing", reason=str(reason))
         try:
             report(await self.ensure_tasks())
@@ -153,14 +153,14 @@ class Provisioner:
 
 
 def _is_transient(error: JetStreamError) -> bool:
-    """Whether it may be otherwise a moment later."""
+    """Whether the error may be gone a moment later."""
     if isinstance(error, NatsUnreachable | Unavailable):
         return True
     return isinstance(error, ApiError) and error.err_code == NO_PLACEMENT
 
 
 def report(differences: list[Drift]) -> None:
-    """Tell a person of each difference, and what to do about it."""
+    """Log each difference, and what an operator can do about it."""
     for drift in differences:
         log.error(
             "configuration differs",

@@ -1,4 +1,4 @@
-"""Finds work that nobody has a task for, and makes the task (X1, X2). Deletes nothing (X4)."""
+"""Make a task for each change set that has work and no task (X1, X2). Deletes nothing (X4)."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, Never
@@ -18,11 +18,11 @@ log: Final = structlog.get_logger()
 
 
 class Reconciler:
-    """Looks at the start and then once a period, somewhat early or late so that daemons spread.
+    """Runs at the start and then once a period, somewhat early or late so that daemons spread.
 
-    What a look costs depends on what waits and is in hand, not on how many change sets are
-    known. Requests tell of nearly all that is left undone; a DVU can be due without one only
-    if somebody else removed the task and both died, so it may be found after some looks.
+    The cost of a round depends on the requests and tasks, not on the number of change sets.
+    Nearly all undone work has a request; a DVU is due without one only if another process
+    removed the task and both died, so several rounds may pass until it is found.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Reconciler:
         period: float,
         paused: Callable[[ChangeSet], bool] = lambda _: False,
     ) -> None:
-        """`period`: seconds; `paused`: change sets that are left alone (P3)."""
+        """`period`: seconds; `paused`: whether a change set gets no task (P3)."""
         self._js = js
         self._subjects = subjects
         self._period = period
@@ -40,7 +40,7 @@ class Reconciler:
         self._scanner = UnfinishedScanner(js, subjects.commits_stream)
 
     async def run(self) -> Never:
-        """Look until cancelled. What fails is logged and tried again in the next period."""
+        """Reconcile until cancelled. A failure is logged; the next period tries again."""
         await repeat_every(self._period, self._reconcile, "reconciler", first_delay=0)
 
     async def _reconcile(self) -> None:
@@ -56,10 +56,10 @@ class Reconciler:
             log.info("missing tasks created", tasks=published)
 
     async def reconcile(self) -> int:
-        """See that each change set with a request has a task; how many had none.
+        """Make a task for each change set that has a request and no task; return their number.
 
-        And each with a due DVU, of those whose turn it is to be looked at. May be repeated
-        and run anywhere at once: a task too many costs one empty run.
+        Likewise for each due DVU that this round's scan finds. May be repeated, and run in
+        several processes at once: a needless task costs one empty run.
         """
         tasks = await self._js.stream_subjects(self._subjects.tasks_stream)
         needed = await self._with_requests(tasks) | await self._unfinished(tasks)
@@ -70,9 +70,9 @@ class Reconciler:
         return len(without_task)
 
     async def _with_requests(self, tasks: Collection[str]) -> set[ChangeSet]:
-        """Those that have requests and none of the `tasks`.
+        """Return the change sets that have requests and none of the `tasks`.
 
-        Compared as text: of a hundred thousand in hand not one is looked at more closely.
+        Subjects are compared as text: a hundred thousand with a task need no parsing.
         """
         stream, subjects = self._subjects.requests_stream, self._subjects
         requests, task_prefix = (
@@ -95,7 +95,7 @@ class Reconciler:
         return change_sets
 
     async def _unfinished(self, tasks: Collection[str]) -> set[ChangeSet]:
-        """Those of which the head says that a DVU is due, and that have none of the `tasks`."""
+        """Return the change sets whose control record is unfinished and that have no task."""
         change_sets = self._change_sets(await self._scanner.scan(), self._subjects.commits_stream)
         return {
             change_set

@@ -1,4 +1,4 @@
-"""So many change sets at once, and no workspace or change set at the cost of the others."""
+"""The slots of a process: a bounded number of change sets at once, shared fairly."""
 
 import asyncio
 from collections import Counter, deque
@@ -17,55 +17,55 @@ from rebaser_server.runtime.periodic import repeat_every
 log: Final = structlog.get_logger()
 
 CHECK_EVERY: Final = 0.25
-"""Seconds between two looks whether tasks wait."""
+"""Seconds between two checks whether tasks wait."""
 
-MAX_CHECK_EVERY: Final = 2.0  # seconds to which that grows while NATS does not answer
+MAX_CHECK_EVERY: Final = 2.0  # seconds between two checks, at most, while NATS does not answer
 
 HANDOVER_CHECK_EVERY: Final = 0.1
-"""The same while the tasks of one that left are on their way."""
+"""Seconds between two checks during a handover: a Rebaser left, and its tasks wait."""
 
 MIN_IDLE: Final = 0.25
-"""Seconds that a change set is left its slot after its last request, whoever waits."""
+"""Seconds after its last request before which a change set is not preempted."""
 
 CONFIRMING_CHECKS: Final = 4
-"""Looks in a row that must show tasks given back before room is made for them: for longer than
-others' counts are old, which tell each other of theirs every half second."""
+"""Checks in a row that must show undelivered tasks before slots are requested for them: longer than
+the age of the other Rebasers' counts, which come every half second."""
 
 HANDOVER_CONFIRMING_CHECKS: Final = 2
-"""The same while the tasks of one that left are on their way: they tell each other more often."""
+"""The same during a handover, when the counts come more often."""
 
 DEFERRED_PER_SECOND: Final = 50
-"""Tasks a second that come back after they were put off: what a crowd may cost this process."""
+"""Deferred tasks that are redelivered per second: bounds what a crowd costs this process."""
 
 MAX_DEFERRAL: Final = 120.0  # seconds
 
-PREEMPT_AHEAD: Final = 1.0  # seconds that room is made before a task that was put off comes again
+PREEMPT_AHEAD: Final = 1.0  # seconds before a deferred task's redelivery that a slot is requested
 
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """What a workspace and a change set may have while others want it, too."""
+    """How many slots a workspace may have, and for how long a change set, while others wait."""
 
     share: float = 4.0
-    """Slots a workspace may have for each one that is free afterwards. A single busy one then
-    leaves 1 / (share + 1) of the slots free, k of them 1 / (k * share + 1), so whoever comes
-    with little work finds one: dynamic thresholds, after Choudhury and Hahne (1998)."""
+    """Slots a workspace may have for each one that is free afterwards. A single busy workspace
+    leaves 1 / (share + 1) of the slots free, k of them 1 / (k * share + 1), so a workspace with
+    little work finds one: dynamic thresholds, after Choudhury and Hahne (1998)."""
     weights: Mapping[WorkspaceId, float] = field(default_factory=dict)
-    """By which the share of a workspace is multiplied; 1 for those not named."""
+    """Factors of single workspaces' shares; 1 for the others."""
     max_hold: float = 30.0
-    """Seconds of work after which a change set whose slot is wanted goes to the end of the line."""
+    """Seconds of work after which a change set leaves its slot if another one needs it."""
 
     def admits(self, workspace: WorkspaceId, held: int, free: int) -> bool:
-        """Whether a workspace that has `held` slots may have one of `free` ones; its first always.
+        """Whether a workspace with `held` slots may have one of `free` ones, if any is free.
 
-        As long as any is free, that is.
+        A workspace may always have its first slot.
         """
         share = self.share * self.weights.get(workspace, 1.0)
         return free > 0 and (held == 0 or held + 1 <= share * (free - 1))
 
 
 class SlotPool:
-    """The slots of a process and who has them."""
+    """The slots of a process, and the leases on them."""
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ class SlotPool:
         busy_elsewhere: Callable[[], int | None] = lambda: None,
         in_handover: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`busy_elsewhere` counts the tasks in hand of other Rebasers; None if that is unknown.
+        """`busy_elsewhere` counts the tasks of other Rebasers; None if that is unknown.
 
-        `moving`: whether one of them left lately.
+        `in_handover`: whether one of them left lately.
         """
         self._js = js
         self._stream = tasks_stream
@@ -87,9 +87,9 @@ class SlotPool:
         self._leases: set[SlotLease] = set()
         self._held: Counter[WorkspaceId] = Counter()
         self._deferred: dict[ChangeSet, float] = {}
-        """When their tasks come again for want of room in their workspace."""
+        """When the tasks of deferred change sets are redelivered."""
         self._last_redelivery: dict[WorkspaceId, float] = {}
-        """When the last of these of each comes, as far as that is not over."""
+        """When the last deferred task of each workspace is redelivered, if that is not past."""
         self._busy_elsewhere = busy_elsewhere
         self._in_handover = in_handover
         self._undelivered_counts: deque[int] = deque(maxlen=CONFIRMING_CHECKS)
@@ -110,7 +110,7 @@ class SlotPool:
             await self._freed.wait()
 
     def acquire(self, change_set: ChangeSet) -> SlotLease | None:
-        """A slot for the change set; None if that would be at other workspaces' cost."""
+        """Return a slot for the change set; None if other workspaces have precedence."""
         workspace = change_set.workspace_id
         if not self._fairness.admits(workspace, self._held[workspace], self.free):
             return None
@@ -121,11 +121,11 @@ class SlotPool:
         return slot
 
     def defer(self, change_set: ChangeSet) -> float:
-        """For how many seconds its task is given back, as it got no slot.
+        """Return for how many seconds to nak the change set's task, since it got no slot.
 
-        One after the other, however many, so that looking for what else there is in the
-        stream is quick, and what comes back is no flood; and the workspaces in turns, so that
-        none waits for another's crowd.
+        Deferred tasks return one after the other, so that they are no flood and the other
+        tasks in the stream are reached quickly; and the workspaces take turns, so that none
+        waits for another's crowd.
         """
         now = asyncio.get_running_loop().time()
         workspace = change_set.workspace_id
@@ -136,12 +136,12 @@ class SlotPool:
         return redelivery - now
 
     def _due_deferrals(self) -> Counter[WorkspaceId]:
-        """How many tasks that were put off need room now: they are there, or will be soon."""
+        """Count the deferred tasks of each workspace that are redelivered about now."""
         now = asyncio.get_running_loop().time()
         self._last_redelivery = {
             whose: at for whose, at in self._last_redelivery.items() if at > now
         }
-        late = now - PREEMPT_AHEAD  # and so taken elsewhere
+        late = now - PREEMPT_AHEAD  # another Rebaser took those
         self._deferred = {which: due for which, due in self._deferred.items() if due > late}
         return Counter(
             c.workspace_id for c, due in self._deferred.items() if due < now + PREEMPT_AHEAD
@@ -151,14 +151,14 @@ class SlotPool:
         if slot in self._leases:
             self._leases.discard(slot)
             self._held[slot.workspace] -= 1
-            self._held += Counter()  # forgets who has none
+            self._held += Counter()  # drops workspaces without slots
         self._freed.set()
 
     async def preempt(self) -> Never:
-        """Ask for slots that are wanted: within a workspace, or by anyone once all are taken.
+        """Request slots that others need: within a workspace, or, once all are taken, from all.
 
-        First those of the longest idle; then those of whoever has worked for a turn, and
-        of these first the ones whose workspace has most.
+        First the longest idle; then those that worked for `max_hold`, and of these first the
+        ones whose workspace has most slots.
         """
 
         async def pause(seconds: float) -> None:
@@ -182,10 +182,10 @@ class SlotPool:
         self._request_slots(self._leases, info["num_pending"] + self._undelivered(info))
 
     def _undelivered(self, info: Mapping[str, Any]) -> int:
-        """Tasks that wait though they were delivered once: given back, and nobody has them.
+        """Count the tasks that were delivered once, then nak'd, and that no Rebaser holds.
 
-        The server counts them among those in hand. Others' counts of these are old, so
-        what was so for a while is believed, and no more.
+        The server counts them among the delivered ones. The other Rebasers' counts are old,
+        so the smallest of the last few differences is used.
         """
         elsewhere = self._busy_elsewhere()
         in_hand = self.busy + (elsewhere or 0)
@@ -200,7 +200,7 @@ class SlotPool:
         idle, expired = [], []
         for slot in slots:
             if slot.is_set:
-                count -= 1  # it is about to go, or has a request by now
+                count -= 1  # it is about to leave, or has a request
             elif slot.idle >= MIN_IDLE:
                 idle.append(slot)
             elif slot.age >= self._fairness.max_hold:

@@ -1,4 +1,4 @@
-"""Requests under subjects that name no change set: moved to the dead letters, where people look.
+"""Move requests whose subject names no change set to the dead letters, where operators look.
 
 No Rebaser ever reads them, and they count against the limit of all requests together.
 """
@@ -29,12 +29,12 @@ _is_plain: Final = re.compile("[0-9A-Za-z_-]+").fullmatch
 
 
 def stray_letters_subject(subjects: Subjects) -> str:
-    """The subject of their dead letters, which name no change set either."""
+    """Return the subject of their dead letters, which name no change set either."""
     return subjects.join("rebaser", "dead-letters", "stray", "requests")
 
 
 class StrayRequests:
-    """One Rebaser moves them; that two do it at once harms nothing."""
+    """Moves stray requests; two Rebasers may do it at once."""
 
     def __init__(self, js: JetStream, subjects: Subjects, members: Membership) -> None:
         self._js = js
@@ -43,7 +43,7 @@ class StrayRequests:
         self._members = members
 
     async def run(self, period: float) -> Never:
-        """Look once in about `period` seconds, until cancelled."""
+        """Move them once in about `period` seconds, until cancelled."""
         await repeat_every(period, self._round, "strays", first_delay=0)
 
     async def _round(self) -> None:
@@ -51,7 +51,7 @@ class StrayRequests:
             await self.move()
 
     async def move(self) -> None:
-        """Move all there are. May be cancelled and repeated."""
+        """Move all of them. May be cancelled and repeated."""
         names = await self._js.stream_subjects(self._stream)
         for pattern in sorted({_pattern(name) for name in names if self._is_stray(name)}):
             sequence = 0
@@ -73,7 +73,7 @@ class StrayRequests:
         return False
 
     async def _move(self, message: StoredMessage) -> None:
-        """Copy it, cut off where the copy has no room, and delete it once that is stored."""
+        """Copy the request, cut to the size of a letter, and delete it once the copy is stored."""
         subject, letter_id = stray_letters_subject(self._subjects), f"stray-{message.sequence}"
         headers = sendable_headers(message.headers) | {
             REASON: f"its subject {ascii(message.subject)[:200]} names no change set",
@@ -93,6 +93,6 @@ class StrayRequests:
 
 
 def _pattern(subject: str) -> str:
-    """What the messages under it match: a server tells some octets of a subject otherwise."""
+    """Return a filter that matches the subject: a server reports some octets differently."""
     tokens = subject.split(".")
     return ".".join(token if _is_plain(token) else "*" for token in tokens)

@@ -1,4 +1,4 @@
-"""Hand over at once the tasks that nobody works on any more, without waiting for a lease."""
+"""Take over the tasks of dead Rebasers at once, without waiting for their leases to end."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,18 +20,18 @@ from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
 
-MAX_CHECK_EVERY: Final = 2.0  # seconds between two looks while NATS does not answer
+MAX_CHECK_EVERY: Final = 2.0  # seconds between two checks, at most, while NATS does not answer
 
 CONCURRENCY: Final = 16
-"""Tasks that are looked at and renewed at a time."""
+"""Tasks that are checked and republished at a time."""
 
 
 class Takeover:
-    """Makes new tasks in place of those that the dead held.
+    """Makes new tasks in place of those that dead Rebasers held.
 
     The holder's acks, naks and progress refer to the old task's sequence and do not
-    touch the new one; its commits fail as soon as somebody takes the new one. So it
-    may be alive: all that is lost then is its work in hand.
+    touch the new one; its commits fail as soon as a run takes the new one. So the holder
+    may be alive: only its work under way is lost then.
     """
 
     def __init__(
@@ -41,21 +41,21 @@ class Takeover:
         members: Membership,
         holds: Callable[[ChangeSet], bool] = lambda _: False,
     ) -> None:
-        """`holds`: whether a change set is worked on in this process."""
+        """`holds`: whether this process works on a change set."""
         self._js = js
         self._subjects = subjects
         self._members = members
         self._holds = holds
         self._last_task_when_suspected: dict[str, int] = {}
-        """The last task that was stored when each of the silent ones was found so."""
+        """For each silent member: the last stored task at the time its silence was noticed."""
         self._done: set[str] = set()
-        """Those of them whose tasks were replaced."""
+        """The silent members whose tasks were republished."""
 
     async def run(self) -> Never:
-        """Watch until cancelled; each silence is acted on once (F1).
+        """Watch the members until cancelled; act on each silence once (F1).
 
-        Were it acted on for as long as it lasts, one that is only slow would lose task
-        after task, and so would whoever takes them.
+        If it acted for as long as the silence lasts, a member that is only slow would lose
+        task after task, and so would the members that take them.
         """
         await self._reclaim_orphans()
         await repeat_every(
@@ -75,19 +75,19 @@ class Takeover:
     async def _take_over(self, member: str) -> None:
         if member not in self._last_task_when_suspected:
             self._last_task_when_suspected[member] = await self._last_task()
-        # Those before us in rank have had their second; we find it done.
+        # The members before this one in rank have probably done it by then.
         await asyncio.sleep(self._members.rank() * HEARTBEAT_EVERY)
         renewed = await self.republish_tasks(self._last_task_when_suspected[member], member.__eq__)
         self._done.add(member)
         log.warning("member presumed dead", member=printable(member), tasks=renewed)
 
     async def _reclaim_orphans(self) -> None:
-        """Once, after listening for a while: what was delivered before and nobody works on.
+        """Republish, once and after listening for a while, the tasks that no member works on.
 
-        Owners not heard died before this one started (F3). What nobody owns was given back:
-        it comes by itself, unless NATS was stopped, too, and has forgotten; then it would
-        come when the lease ends. The eldest has it come at once (F5). Nothing is presumed
-        while this one does not hear even itself.
+        An owner that is not heard died before this process started (F3). A change set without
+        an owner has a nak'd task: NATS redelivers it, unless NATS was restarted, too, and
+        lost the nak; then it would wait for the lease's end. The eldest member republishes
+        those (F5). Nothing happens while this process does not hear even itself.
         """
         up_to = None
         while up_to is None or not self._members.hears_itself():
@@ -99,7 +99,7 @@ class Takeover:
         def is_orphaned(owner: str) -> bool:
             return not self._members.is_known(owner) if owner else eldest
 
-        with survived("takeover"):  # else their leases end
+        with survived("takeover"):  # without it, the leases end in time
             republished = await self.republish_tasks(up_to, is_orphaned, except_for=self._holds)
             if republished:
                 log.warning("orphaned tasks reclaimed", tasks=republished)
@@ -109,7 +109,7 @@ class Takeover:
         return int(info["state"]["last_seq"])
 
     async def _last_delivered(self) -> int:
-        """Of the tasks; those behind it come by themselves, whoever died."""
+        """Return the last delivered task; the consumer delivers the later ones in any case."""
         info = await self._js.consumer_info(self._subjects.tasks_stream, TASKS_CONSUMER)
         return int(info["delivered"]["stream_seq"])
 
@@ -119,10 +119,10 @@ class Takeover:
         dead: Callable[[str], bool],
         except_for: Callable[[ChangeSet], bool] = lambda _: False,
     ) -> int:
-        """Replace each task whose change set's owner is `dead`; how many that were.
+        """Replace each task whose change set's owner is `dead`; return their number.
 
-        Only tasks up to sequence `up_to`, which were there when it fell silent: a later
-        one is a healthy successor's. None of those `but` is true of. May be repeated.
+        Only tasks up to sequence `up_to`, which existed when the owner fell silent: a later
+        one is a healthy successor's. None for which `except_for` is true. May be repeated.
         """
         stream, republished = self._subjects.tasks_stream, 0
 
@@ -133,7 +133,7 @@ class Takeover:
         async def republish_one(change_set: ChangeSet) -> None:
             nonlocal republished
             subject = self._subjects.task(change_set)
-            # The task first, then the head (F2): the other way round it might be a successor's.
+            # First the task, then the owner (F2): the other way round it might be a successor's.
             task = await self._js.get_message(stream, last_by_subject=subject)
             if task is None or task.sequence > up_to or except_for(change_set):
                 return
@@ -141,7 +141,7 @@ class Takeover:
                 return
             try:
                 await self._js.delete_message(stream, task.sequence)
-            finally:  # gone or not: a task too many costs an empty run
+            finally:  # even if the delete failed: a needless task costs an empty run
                 await ensure_task(self._js, self._subjects, change_set)
             republished += 1
             metrics.TAKEN_OVER.inc()
@@ -150,12 +150,12 @@ class Takeover:
         return republished
 
     async def _owner(self, change_set: ChangeSet) -> str:
-        """The start of a process that owns the change set; empty if none does, or none we know."""
+        """Return the owner of the change set; empty if it has none, or an unreadable one."""
         try:
             _, last = await CommitLog(self._js, self._subjects, change_set).last()
         except (
             NeedsNewerVersion,
             HistoryInconsistent,
-        ):  # for newer ones to renew, or for a person to mend
+        ):  # a newer Rebaser republishes it, or an operator repairs it
             return ""
         return "" if last is None else last.control.owner.rpartition("/")[0]

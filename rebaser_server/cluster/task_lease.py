@@ -1,4 +1,4 @@
-"""Hold a task message while its work runs, then settle it, once, if it is still ours to settle."""
+"""The lease on a task: held while its run lasts, then the task is settled once, if still ours."""
 
 import asyncio
 import contextlib
@@ -17,13 +17,13 @@ from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
 
-SETTLE_TIMEOUT: Final = 5.0  # seconds for the last word on a task, also while being cancelled
-INCONSISTENT_DELAY: Final = 30.0  # seconds until it is looked at again whether a person mended it
+SETTLE_TIMEOUT: Final = 5.0  # seconds to settle a task, also during a cancellation
+INCONSISTENT_DELAY: Final = 30.0  # seconds until a run checks whether an operator repaired it
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """Seconds the server leaves a task with us unheard, and seconds between our reports."""
+    """Seconds without a report before the server redelivers a task; seconds between reports."""
 
     ack_wait: float
     renew_every: float
@@ -31,7 +31,7 @@ class LeaseSettings:
 
 @contextlib.asynccontextmanager
 async def lease(js: JetStream, task: Delivery, settings: LeaseSettings) -> AsyncIterator[None]:
-    """Keep `task` ours while the body runs; settle it by how the body ends.
+    """Lease `task` while the body runs; settle it by how the body ends.
 
     ==========================  ==========================================================
     the body                    the task message
@@ -43,7 +43,7 @@ async def lease(js: JetStream, task: Delivery, settings: LeaseSettings) -> Async
     is cancelled                with each delivery
     outlives the lease, or      left alone, whatever else happened: it may be another's by
     raises `LeaseLost` or       now (W15). The body is cancelled and `LeaseLost` raised.
-    `Overtaken`
+    `Fenced`
     ==========================  ==========================================================
 
     """
@@ -68,10 +68,10 @@ async def lease(js: JetStream, task: Delivery, settings: LeaseSettings) -> Async
 
 
 class TaskLease:
-    """Until when a task is surely ours: one `ack_wait` from the last report that got through.
+    """How long a task is surely ours: one `ack_wait` from the last confirmed report.
 
-    JetStream cannot tell a late ack or nak from a timely one: it settles the
-    message under whoever works on it now. So the clock is kept here.
+    JetStream cannot tell a late ack or nak from a timely one: a late one settles the
+    message while another process works on it. So the clock is kept here.
     """
 
     def __init__(self, task: Delivery, settings: LeaseSettings) -> None:
@@ -93,7 +93,7 @@ class TaskLease:
         """Report progress until cancelled, each report confirmed by the server (W1).
 
         Raises:
-            LeaseLost: no report got through for the whole of `ack_wait`.
+            LeaseLost: no report was confirmed for the whole of `ack_wait`.
         """
         try:
             async with deadlines.until(self._ends) as deadline:
@@ -120,7 +120,7 @@ def _delay(error: BaseException, delivered: int) -> float | None:
 
 
 async def _nak(task: Delivery, delay: float | None, within: float) -> None:
-    """Have it redelivered (W14). If that fails, it is redelivered all the same after `ack_wait`."""
+    """Nak the task (W14). If that fails, the server redelivers it after `ack_wait`."""
     try:
         async with deadlines.within(within):
             await retry(lambda: task.nak(delay, confirm=True), within)
@@ -129,7 +129,7 @@ async def _nak(task: Delivery, delay: float | None, within: float) -> None:
 
 
 async def ack_and_delete(js: JetStream, task: Delivery) -> None:
-    """W11. Neither call is evidence of anything: whoever removed it looks again afterwards."""
+    """Ack and delete the task (W11). Neither call proves anything, so the caller rechecks."""
     try:
         async with deadlines.within(SETTLE_TIMEOUT):
             await task.ack(confirm=True)

@@ -1,4 +1,4 @@
-"""What becomes of a task: held, worked on, settled, and looked after once it is gone."""
+"""Run tasks: lease each, process its change set, settle it, and recheck for work afterwards."""
 
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -30,7 +30,7 @@ log: Final = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class TaskRunner:
-    """Those who work on tasks, one in each slot."""
+    """Runs tasks, one in each slot."""
 
     services: Services
     lease_settings: LeaseSettings
@@ -39,7 +39,7 @@ class TaskRunner:
     pauses: PauseMonitor
 
     def dispatch(self, task: Delivery) -> Coroutine[Any, Any, None]:
-        """What to do about `task`, which settles it and never raises: its slot is taken by now."""
+        """Return the coroutine that handles `task`, settles it and never raises; takes its slot."""
         try:
             change_set = self.services.subjects.parse_change_set(task.subject)
         except UnknownSubject as error:
@@ -53,29 +53,29 @@ class TaskRunner:
 
     async def _terminate(self, task: Delivery, error: UnknownSubject) -> None:
         log.error("stray task", subject=printable(task.subject), error=printable(error))
-        with contained("task", subject=task.subject):  # it comes again
+        with contained("task", subject=task.subject):  # else it is redelivered
             await task.term(printable(error))
 
     async def _defer(self, task: Delivery, delay: float) -> None:
-        with contained("task", subject=task.subject):  # it comes again all the same
+        with contained("task", subject=task.subject):  # else it is redelivered later
             await task.nak(delay)
 
     async def _drop_paused(self, task: Delivery, change_set: ChangeSet) -> None:
-        """Paused: the task is gone as that of a quiet one is, and nothing was touched (P2)."""
+        """Remove the task of a paused change set, and touch nothing else (P2)."""
         with contained("task", subject=task.subject):
             await ack_and_delete(self.services.js, task)
             await self._recheck(change_set)
 
     async def _recheck(self, change_set: ChangeSet) -> None:
-        """W12, unless paused: who resumes it pokes, but may find the task still there (P2)."""
+        """Recheck for work (W12), unless paused: a resume makes tasks, but may find one (P2)."""
         if self.pauses.is_paused(change_set):
-            with suppress(JetStreamError):  # else as if it were not: it costs a task too many
+            with suppress(JetStreamError):  # then recheck: a needless task costs an empty run
                 if await self.pauses.is_still_paused(change_set):
                     return
         await recheck_after_ack(self.services, change_set)
 
     async def _run(self, task: Delivery, change_set: ChangeSet, slot: SlotLease) -> None:
-        """Work on the change set, then give the slot back."""
+        """Process the change set, then release the slot."""
         try:
             with bound_contextvars(
                 workspace=str(change_set.workspace_id),
@@ -85,10 +85,10 @@ class TaskRunner:
             ):
                 await self._process(task, change_set, slot)
         finally:
-            self.slots.release(slot)  # and nothing is left here of the task (W13)
+            self.slots.release(slot)  # this process keeps nothing of the task (W13)
 
     async def _process(self, task: Delivery, change_set: ChangeSet, slot: SlotLease) -> None:
-        """The one place where any error of the work ends: logged, the task settled by `held`."""
+        """Process the change set. Every error ends here: logged, and the task settled by `lease`."""
         log.info("taken", delivered=task.delivered)
         metrics.TASKS.labels("first" if task.delivered == 1 else "again").inc()
         end, stats = "failed", self.services.notifier.stats
