@@ -88,7 +88,7 @@ class TaskRunner:
             self.slots.release(slot)  # this process keeps nothing of the task (W13)
 
     async def _process(self, task: Delivery, change_set: ChangeSet, slot: SlotLease) -> None:
-        """Process the change set. Every error ends here: logged, and the task settled by `lease`."""
+        """Process the change set. Each error ends here: it is logged, `lease` settles the task."""
         log.info("taken", delivered=task.delivered)
         metrics.TASKS.labels("first" if task.delivered == 1 else "again").inc()
         end, stats = "failed", self.services.notifier.stats
