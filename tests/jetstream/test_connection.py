@@ -220,7 +220,9 @@ async def test_a_cancelled_request_is_cancelled(js: JetStream) -> None:
         cancelled = asking.cancel()
         await asyncio.wait([asking])
         assert asking.cancelled() == cancelled
-    await eventually(lambda: js.connection._pending == {})  # once the last of them was answered
+    await eventually(
+        lambda: not js.connection.pending_replies
+    )  # once the last of them was answered
 
 
 async def test_after_closing_everything_is_unreachable(server: NatsServer) -> None:

@@ -60,7 +60,7 @@ async def test_nobody_but_who_was_asked_can_answer(
     answer = await js.connection.send_request("question")
     await eventually(lambda: heard == ["question"])
 
-    [token] = js.connection._pending
+    [token] = js.connection.pending_replies._futures
     for sid in (b"1", b"2", b"3"):
         stranger.publish(b"anything." + token.encode() + blank + sid, b'{"seq": 1, "stream": "S"}')
     await stranger.arrived()
@@ -71,10 +71,11 @@ async def test_nobody_but_who_was_asked_can_answer(
 
 async def test_an_answer_on_another_subject_is_none(js: JetStream) -> None:
     answer = await js.connection.send_request("nobody")
-    [token] = js.connection._pending
+    [token] = js.connection.pending_replies._futures
     js.connection._on_reply(Msg(js.nc, f"anything.{token}"))
 
-    assert js.connection._pending[token] is answer
+    assert token in js.connection.pending_replies
+    assert not answer.done()
 
 
 async def test_inboxes_tell_nothing_of_one_another(js: JetStream) -> None:
@@ -171,9 +172,9 @@ async def test_a_connection_that_is_closed_for_one_message_is_made_anew(
 
 
 async def test_answers_that_nobody_fetches_are_bounded(js: JetStream, monkeypatch) -> None:
-    monkeypatch.setattr("rebaser_core.jetstream.connection.connection._MIN_SWEEP", 10)
-    monkeypatch.setattr("rebaser_core.jetstream.connection.connection._MAX_PENDING", 20)
-    js.connection._sweep_threshold = 10
+    monkeypatch.setattr("rebaser_core.jetstream.connection.pending_replies.MIN_SWEEP", 10)
+    monkeypatch.setattr("rebaser_core.jetstream.connection.pending_replies.MAX_PENDING", 20)
+    js.connection.pending_replies._sweep_threshold = 10
     await js.nc.subscribe("question")
     asked = []
 
@@ -183,7 +184,7 @@ async def test_answers_that_nobody_fetches_are_bounded(js: JetStream, monkeypatc
 
     with pytest.raises(NatsUnreachable, match="not answered"):
         await ask()
-    assert len(js.connection._pending) < 30
+    assert len(js.connection.pending_replies) < 30
 
     for answer in asked:
         answer.cancel()

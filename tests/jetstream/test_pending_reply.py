@@ -13,7 +13,7 @@ async def nothing_expected(js: JetStream) -> None:
     """No answer is waited for any more, and nothing of a question is left."""
 
     async def empty() -> bool:
-        return not js.connection._pending
+        return not js.connection.pending_replies
 
     await eventually(empty)
 
@@ -55,7 +55,7 @@ async def test_those_that_are_forgotten_do_not_pile_up(js: JetStream) -> None:
     most = 0
     for _ in range(5_000):
         (await js.publish_async("deaf")).cancel()
-        most = max(most, len(js.connection._pending))
+        most = max(most, len(js.connection.pending_replies))
 
     assert most < 2_000
 

@@ -20,18 +20,15 @@ from rebaser_core.jetstream.connection.nats_errors import (
     translate_error,
     translate_errors,
 )
+from rebaser_core.jetstream.connection.pending_replies import PendingReplies
 from rebaser_core.jetstream.connection.pending_reply import check_reply
 from rebaser_core.jetstream.errors import NatsUnreachable
 
 log: Final = logging.getLogger(__name__)
 
 POLL_INTERVAL: Final = 0.25  # seconds between looks at a connection whose callbacks are not ours
-_MIN_SWEEP: Final = 1_000
-_MAX_PENDING: Final = 100_000
-"""Answers awaited at once; who leaves so many unread will not read the next one."""
-
 _TOKEN_BYTES: Final = 8
-"""Octets that an answer must know: nobody but who got the question can make one up."""
+"""Octets that nobody can guess, behind an inbox of nats-py's."""
 
 _ATTRIBUTE: Final = "_jetstream_link"
 
@@ -46,9 +43,7 @@ class Connection:
         self.has_callbacks = False
         """Whether nats-py calls `notify`; otherwise waiters poll every `POLL_INTERVAL` seconds."""
         self._listeners: set[Callable[[], None]] = set()
-        self._pending: dict[str, asyncio.Future[Msg | None]] = {}
-        self._sweep_threshold = _MIN_SWEEP
-        """Answers expected from which on those that nobody waits for any more are looked for."""
+        self.pending_replies = PendingReplies()
         self._inbox: str | None = None
         self._inbox_lock = asyncio.Lock()
 
@@ -68,18 +63,10 @@ class Connection:
     def is_connected(self) -> bool:
         return bool(self.nc.is_connected)
 
-    @property
-    def _can_send_now(self) -> bool:
-        """Whether what is asked now is sent without waiting for anything."""
-        return self.is_connected and self._inbox is not None
-
     async def notify(self) -> None:
         """Tell everyone who waits that the connection came up, went down or was closed."""
         if not self.is_connected:
-            answers, self._pending = self._pending, {}
-            for answer in answers.values():
-                if not answer.done():
-                    answer.set_result(None)
+            self.pending_replies.fail_all()
         for listener in tuple(self._listeners):
             listener()
 
@@ -153,7 +140,7 @@ class Connection:
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
-        if self._can_send_now:
+        if self.is_connected and self._inbox is not None:  # sent without waiting for anything
             answer = await self.send_request(subject, payload, headers=headers)
         else:
             try:
@@ -187,24 +174,13 @@ class Connection:
         if not self.is_connected:
             await self.wait_connected()
         inbox = self._inbox or await self._open_inbox()
-        if len(self._pending) > self._sweep_threshold:
-            self._drop_done_replies()
-        token = secrets.token_hex(_TOKEN_BYTES)
-        answer: asyncio.Future[Msg | None] = asyncio.get_running_loop().create_future()
-        self._pending[token] = answer
+        token, answer = self.pending_replies.expect()
         try:
             await self.publish(subject, payload, reply=inbox + token, headers=headers)
         except BaseException:
             answer.cancel()
             raise
         return answer
-
-    def _drop_done_replies(self) -> None:
-        """Forget those that nobody waits for any more."""
-        self._pending = {t: each for t, each in self._pending.items() if not each.done()}
-        if len(self._pending) >= _MAX_PENDING:
-            raise NatsUnreachable(f"{len(self._pending)} questions are not answered")
-        self._sweep_threshold = min(max(_MIN_SWEEP, 2 * len(self._pending)), _MAX_PENDING)
 
     def new_inbox(self) -> str:
         """A subject that nobody can guess, below what this user may subscribe to."""
@@ -258,9 +234,7 @@ class Connection:
         if inbox is None or not message.subject.startswith(inbox):
             log.error("message on %.100a is no answer: dropped", message.subject)
             return
-        answer = self._pending.pop(message.subject[len(inbox) :], None)
-        if answer is not None and not answer.done():
-            answer.set_result(message)
+        self.pending_replies.deliver(message.subject[len(inbox) :], message)
 
 
 def _timeout_error(subject: str, timeout: float) -> NatsUnreachable:

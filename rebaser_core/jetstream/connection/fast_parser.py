@@ -8,13 +8,10 @@ are part of a subject. nats-py's parser takes them for blanks; it gets nothing t
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
 import nats.errors
 from nats.protocol.parser import Parser
-
-if TYPE_CHECKING:
-    from rebaser_core.jetstream.connection.fast_client import FastClient
 
 log: Final = logging.getLogger(__name__)
 
@@ -34,10 +31,25 @@ _ParsedMessage = tuple[int, bytes, bytes, bytes, bytes | None]
 """Subscription, subject, reply, payload and headers."""
 
 
+class MessageReceiver(Protocol):
+    """The client that gets what the parser cut out; nats-py's has the underscored methods."""
+
+    def dispatch_inline(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
+    ) -> bool: ...
+    async def dispatch_queued(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
+    ) -> None: ...
+    async def _process_ping(self) -> None: ...
+    async def _process_pong(self) -> None: ...
+    async def _process_err(self, err_msg: str) -> None: ...
+    async def _process_info(self, info: dict[str, Any]) -> None: ...
+
+
 class FastParser(Parser):
     """In the place of nats-py's parser. Whatever one message holds, the next one is read."""
 
-    nc: "FastClient"
+    nc: MessageReceiver
     _reader: asyncio.StreamReader | None = None
     _parsing = False
     _expected_size = 0
