@@ -13,7 +13,7 @@ from rebaser_client.operations import Operations
 from rebaser_client.registry import Registry
 from rebaser_client.reply_inbox import ReplyInbox, receiving_replies
 from rebaser_client.request_publisher import RETRY_FOR
-from rebaser_client.request_sender import Reply, RequestSender
+from rebaser_client.request_sender import Reply, RequestOptions, RequestSender
 from rebaser_client.value_reader import ChangeSetReader
 from rebaser_client.workspace_check import WorkspaceCheck
 from rebaser_client.workspaces import Workspaces
@@ -59,19 +59,17 @@ class RebaserClient:
         self._js = js
         self._subjects = Subjects(prefix)
         self._batches = ObjectStore(js, self._subjects.batches_bucket)
-        self._content_type = content_type
         self._limits = limits
         if author is not None and not author.isprintable():
             raise ValueError(f"author {author!r}: characters that cannot be printed")
-        self._author = (author or "")[:AUTHOR_LENGTH] or None
+        author = (author or "")[:AUTHOR_LENGTH] or None
+        self._options = RequestOptions(content_type, author, retry_for)
         self.workspace_check = WorkspaceCheck(Registry(js, self._subjects))
         """Which workspaces and change sets belong together."""
         self._sender = requests = RequestSender(
-            js, self._subjects, replies, content_type, retry_for, self._author, self.workspace_check
+            js, self._subjects, replies, self._options, self.workspace_check
         )
-        self.workspaces = Workspaces(
-            js, self._subjects, limits, self._author, requests.send_command
-        )
+        self.workspaces = Workspaces(js, self._subjects, limits, author, requests.send_command)
         """Workspaces and their change sets: create, fork, apply and so on."""
         self.operations = Operations(requests.send_command)
         """Operator actions on one change set."""
@@ -173,7 +171,7 @@ class RebaserClient:
     def reader(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> ChangeSetReader:
         """Return a reader of the change set's values and history; makes no request."""
         change_set = ChangeSet(workspace_id, change_set_id)
-        return ChangeSetReader(self._js, self._subjects, change_set, self._content_type)
+        return ChangeSetReader(self._js, self._subjects, change_set, self._options.content_type)
 
     async def _enqueue(
         self,
@@ -207,17 +205,12 @@ class RebaserClient:
         request_id: RequestId,
     ) -> tuple[dict[str, str], bytes]:
         await self.workspace_check.check(change_set)
+        content_type, limits = self._options.content_type, self._limits
         headers, payload = await encode_request(
-            self._batches,
-            request_id,
-            change_set,
-            origin,
-            updates,
-            self._content_type,
-            self._limits,
+            self._batches, request_id, change_set, origin, updates, content_type, limits
         )
-        if self._author is not None:
-            headers[AUTHOR] = self._author
+        if self._options.author is not None:
+            headers[AUTHOR] = self._options.author
         return headers, payload
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Final
 
@@ -35,28 +36,34 @@ ever more, since a request behind many others waits for long, and so do those wh
 OUTCOME_TIMEOUT: Final = 10.0  # seconds
 
 
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """How one client makes its requests."""
+
+    content_type: str
+    author: str | None
+    """Who sends them, for the log of commits and the registry."""
+    retry_for: float
+    """Seconds in which a publish without a reply is repeated."""
+
+
 class RequestSender:
-    """The requests of one client, encoded already."""
+    """Sends the requests of one client."""
 
     def __init__(
         self,
         js: JetStream,
         subjects: Subjects,
         replies: ReplyInbox,
-        content_type: str,
-        retry_for: float,
-        author: str | None,
-        pairs: WorkspaceCheck,
+        options: RequestOptions,
+        workspace_check: WorkspaceCheck,
     ) -> None:
-        """`retry_for`: seconds; `author`: who asks what is asked of a change set as a whole."""
         self._js = js
         self._subjects = subjects
         self._replies = replies
-        self._content_type = content_type
-        self._retry_for = retry_for
-        self._author = author
-        self._workspace_check = pairs
-        self._tasks = TaskPublisher.using(js, subjects, retry_for)
+        self._options = options
+        self._workspace_check = workspace_check
+        self._tasks = TaskPublisher.using(js, subjects, options.retry_for)
 
     async def send(self, change_set: ChangeSet, headers: dict[str, str], payload: bytes) -> None:
         """As `publish_request`."""
@@ -66,7 +73,7 @@ class RequestSender:
             change_set,
             headers | {MESSAGE_ID: message_id(headers[MESSAGE_ID], change_set, payload)},
             payload,
-            retry_for=self._retry_for,
+            retry_for=self._options.retry_for,
             tasks=self._tasks,
         )
 
@@ -99,8 +106,8 @@ class RequestSender:
         """
         change_set = ChangeSet(request.workspace_id, request.change_set_id)
         await self._workspace_check.check(change_set)
-        request = request.model_copy(update={"by": self._author})
-        headers, payload = ChangeSetRequest.encode(request, self._content_type)
+        request = request.model_copy(update={"by": self._options.author})
+        headers, payload = ChangeSetRequest.encode(request, self._options.content_type)
         return await (await self.send_with_reply(change_set, request.id, headers, payload))
 
     async def outcome(self, change_set: ChangeSet, request_id: RequestId) -> OutcomeReplyV2:
@@ -115,7 +122,7 @@ class RequestSender:
             workspace_id=change_set.workspace_id,
             change_set_id=change_set.change_set_id,
         )
-        headers, payload = OutcomeQuery.encode(query, self._content_type)
+        headers, payload = OutcomeQuery.encode(query, self._options.content_type)
         headers[REPLY_VERSION] = str(OutcomeReply.current.VERSION)
         headers[REPLY_TIMEOUT] = str(OUTCOME_TIMEOUT)
         try:

@@ -8,8 +8,8 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.slot_pool import SlotPool
 from rebaser_server.ops.health import HealthMonitor
+from rebaser_server.ops.name_cache import NameCache
 from rebaser_server.ops.queues import QueueWatch
-from rebaser_server.ops.status import DeploymentStatus
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.telemetry.work_stats import WorkStats
 
@@ -18,6 +18,7 @@ from rebaser_server.telemetry.work_stats import WorkStats
 class OpsContext:
     """Read by the endpoint, which changes nothing in them."""
 
+    instance: str
     nc: Client
     subjects: Subjects
     shutdown: Shutdown
@@ -26,4 +27,4 @@ class OpsContext:
     members: Membership
     queues: QueueWatch
     health: HealthMonitor
-    status: DeploymentStatus
+    names: NameCache

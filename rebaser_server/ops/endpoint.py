@@ -19,6 +19,7 @@ from rebaser_server.ops.cluster_status import Peers
 from rebaser_server.ops.context import OpsContext
 from rebaser_server.ops.exposition import CONTENT_TYPE, exposition
 from rebaser_server.ops.health import Health
+from rebaser_server.ops.status import DeploymentStatus
 from rebaser_server.settings.access import OpsSettings
 from rebaser_server.settings.settings import Settings
 
@@ -47,7 +48,8 @@ class Endpoint:
     def __init__(self, settings: Settings, context: OpsContext) -> None:
         self._settings = settings
         self._context = context
-        self._peers = Peers(context.nc, context.subjects, context.status)
+        self._deployment = DeploymentStatus(context)
+        self._peers = Peers(context.nc, context.subjects, self._deployment)
         self._guard = Guard(settings.ops)
 
     @asynccontextmanager
@@ -105,7 +107,7 @@ class Endpoint:
         )
 
     async def _status(self, _: web.Request) -> web.Response:
-        return web.json_response(await self._context.status.of_all(self._peers))
+        return web.json_response(await self._deployment.of_all(self._peers))
 
     async def _sketch(self, request: web.Request) -> web.Response:
         """Part of the graph of `workspace` and `changeSet` that its latest update recomputes."""
@@ -130,7 +132,7 @@ class Endpoint:
         await response.prepare(request)
         with suppress(ConnectionError):  # the browser disconnected
             while not self._context.shutdown.is_set:
-                status = await self._context.status.of_all(self._peers)
+                status = await self._deployment.of_all(self._peers)
                 await response.write(f"data: {json.dumps(status)}\n\n".encode())
                 await asyncio.sleep(EVENT_EVERY)
         return response

@@ -14,7 +14,6 @@ from rebaser_server.ops.endpoint import Endpoint
 from rebaser_server.ops.health import HealthMonitor
 from rebaser_server.ops.name_cache import NameCache
 from rebaser_server.ops.queues import QueueWatch
-from rebaser_server.ops.status import DeploymentStatus
 from rebaser_server.processor.context import Services
 from rebaser_server.runtime.concurrency import Shutdown, background
 from rebaser_server.settings.settings import Settings
@@ -38,8 +37,9 @@ async def ops_endpoint(
     health = HealthMonitor(nc, shutdown)
     queues = QueueWatch(shop.js, shop.subjects)
     names = NameCache(Registry(shop.js, shop.subjects))
-    status = DeploymentStatus(shop.instance, nc, board, slots, queues, members, health, names)
-    context = OpsContext(nc, shop.subjects, shutdown, board, slots, members, queues, health, status)
+    context = OpsContext(
+        shop.instance, nc, shop.subjects, shutdown, board, slots, members, queues, health, names
+    )
     async with background(health.measure_lag()), Endpoint(settings, context).serving() as url:
         log.info("ops endpoint started", url=url)
         yield url

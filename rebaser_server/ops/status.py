@@ -9,17 +9,12 @@ from importlib.metadata import version
 from typing import Any, Final
 
 import nats.errors
-from nats.aio.client import Client
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
-from rebaser_server.cluster.membership import Membership
-from rebaser_server.cluster.slot_pool import SlotPool
 from rebaser_server.ops.cluster_status import Peers, Report
-from rebaser_server.ops.health import HealthMonitor
-from rebaser_server.ops.name_cache import NameCache
-from rebaser_server.ops.queues import Queues, QueueWatch
-from rebaser_server.telemetry.work_stats import WorkStats
+from rebaser_server.ops.context import OpsContext
+from rebaser_server.ops.queues import Queues
 
 HOLDINGS: Final = 30
 """Change sets that each Rebaser lists at most; of the others it sends the count."""
@@ -31,25 +26,8 @@ _VERSION: Final = version("rebaser")
 class DeploymentStatus:
     """Composes the status of the deployment at most once a second."""
 
-    def __init__(
-        self,
-        instance: str,
-        nc: Client,
-        board: WorkStats,
-        slots: SlotPool,
-        queues: QueueWatch,
-        members: Membership,
-        health: HealthMonitor,
-        names: NameCache,
-    ) -> None:
-        self._instance = instance
-        self._nc = nc
-        self._board = board
-        self._slots = slots
-        self._queues = queues
-        self._members = members
-        self._health = health
-        self._names = names
+    def __init__(self, context: OpsContext) -> None:
+        self._context = context
         self._making = asyncio.Lock()
         self._made = float("-inf")
         self._status: dict[str, Any] = {}
@@ -57,19 +35,19 @@ class DeploymentStatus:
     def own(self) -> Report:
         """The report of this Rebaser."""
         return {
-            "instance": self._instance,
+            "instance": self._context.instance,
             "version": _VERSION,
-            "started": self._board.started.isoformat(timespec="seconds"),
-            "slots": {"busy": self._slots.busy, "free": self._slots.free},
-            "lagSeconds": round(self._health.lag, 4),
-            "holdings": self._board.held_change_sets(HOLDINGS),
-            "rates": self._board.rates(),
-            "failures": list(self._board.failures),
+            "started": self._context.board.started.isoformat(timespec="seconds"),
+            "slots": {"busy": self._context.slots.busy, "free": self._context.slots.free},
+            "lagSeconds": round(self._context.health.lag, 4),
+            "holdings": self._context.board.held_change_sets(HOLDINGS),
+            "rates": self._context.board.rates(),
+            "failures": list(self._context.board.failures),
         }
 
     def sketch(self, change_set: ChangeSet) -> Report | None:
         """The sketch of the change set's latest update in this Rebaser."""
-        return self._board.sketch(change_set)
+        return self._context.board.sketch(change_set)
 
     async def of_all(self, peers: Peers) -> dict[str, Any]:
         """The status of the deployment; without what NATS does not deliver, with the `problem`."""
@@ -82,16 +60,16 @@ class DeploymentStatus:
     async def _make(self, peers: Peers) -> dict[str, Any]:
         status: dict[str, Any] = {
             "now": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "answering": self._instance,
-            "connected": self._nc.is_connected,
-            "paused": self._board.pauses(),
+            "answering": self._context.instance,
+            "connected": self._context.nc.is_connected,
+            "paused": self._context.board.pauses(),
         }
         try:
             queues, rebasers = await asyncio.gather(
-                self._queues.look(), peers.reports(max(1, self._members.alive()))
+                self._context.queues.look(), peers.reports(max(1, self._context.members.alive()))
             )
             rebasers = rebasers or [self.own()]
-            names = await self._names.lookup(_named(status, queues, rebasers))
+            names = await self._context.names.lookup(_named(status, queues, rebasers))
         except (JetStreamError, nats.errors.Error, OSError) as error:
             return {**status, "problem": f"NATS: {error}", "rebasers": [self.own()]}
         return {**status, "rebasers": rebasers, "queues": asdict(queues), "names": names}

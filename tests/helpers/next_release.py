@@ -56,7 +56,7 @@ class NextClient(RebaserClient):
     async def _encode(self, *args: Any) -> tuple[dict[str, str], bytes]:
         headers, payload = await super()._encode(*args)
         request = EnqueueUpdatesRequest.decode(headers, payload)
-        return _NEXT_REQUEST.encode(_request_of_next(request), self._content_type)
+        return _NEXT_REQUEST.encode(_request_of_next(request), self._options.content_type)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from rebaser_core.jetstream.consumers.consume import ConsumeOptions, Messages, f
 from rebaser_core.jetstream.consumers.fetch import Fetcher
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader, ReaderOptions
-from rebaser_core.jetstream.consumers.pull_engine import PullEngine
+from rebaser_core.jetstream.consumers.pull_engine import PullEngine, PullOptions
 from rebaser_core.jetstream.errors import Misconfigured
 from rebaser_core.jetstream.messages.delivery import Delivery
 
@@ -95,16 +95,13 @@ class Consumer:
         Options are those of `Buffering`.
         """
         how = ConsumeOptions(**buffering)
-        pulling = PullEngine(
-            self._js,
-            self.stream,
-            self.name,
+        pulls = PullOptions(
             expires=how.expires,
             heartbeat=how.heartbeat,
             acks=self._acks,
             resilient=how.resilient,
         )
-        return Messages(pulling, how)
+        return Messages(PullEngine(self._js, self.stream, self.name, pulls), how)
 
     async def consume(
         self, handler: Callable[[Delivery], Awaitable[None]], **buffering: Any

@@ -2,7 +2,7 @@
 
 from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.message_reader import AsyncCloseable
-from rebaser_core.jetstream.consumers.pull_engine import PullEngine
+from rebaser_core.jetstream.consumers.pull_engine import PullEngine, PullOptions
 from rebaser_core.jetstream.consumers.pull_request import PullBudget
 from rebaser_core.jetstream.errors import NatsUnreachable
 from rebaser_core.jetstream.messages.delivery import Delivery
@@ -34,9 +34,8 @@ class PullConsumer(AsyncCloseable):
         acks: bool = True,
     ) -> None:
         self._name = f"{stream}/{consumer}"
-        self._engine = PullEngine(
-            js, stream, consumer, expires=expires, heartbeat=heartbeat, acks=acks
-        )
+        options = PullOptions(expires=expires, heartbeat=heartbeat, acks=acks)
+        self._engine = PullEngine(js, stream, consumer, options)
 
     async def take(self, free: int = 1) -> Delivery:
         """Return the next message, to be settled by the caller.

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rebaser_core.jetstream.api import JetStreamApi
@@ -45,36 +46,32 @@ Refill = Callable[[PullBudget], Mapping[str, int] | None]
 """Which pull to make now, as `batch` and `max_bytes`, given what is pending; or None."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PullOptions:
+    """How a consumer is pulled; durations in seconds."""
+
+    expires: float
+    """Until an unanswered pull is made again."""
+    heartbeat: float
+    """Between signs of life."""
+    acks: bool
+    """Whether the consumer wants acks."""
+    resilient: bool = True
+    """As the newest ADR-37 has it, ask again after missed heartbeats and reconnects, and end only
+    when asking cannot help. Otherwise as its first edition: missed heartbeats, a consumer that
+    is not there after a reconnect and unknown statuses are the end."""
+
+
 class PullEngine:
-    """The algorithm of ADR-37, `consume`, run inside `next`; no task in the background.
+    """The algorithm of ADR-37, `consume`, run inside `next`; no task in the background."""
 
-    Args:
-        resilient: as the newest ADR has it, ask again after missed heartbeats and
-            reconnects, and end only when asking cannot help. Otherwise as its
-            first edition: missed heartbeats, a consumer that is not there after a
-            reconnect and unknown statuses are the end.
-    """
-
-    def __init__(
-        self,
-        js: JetStreamApi,
-        stream: str,
-        consumer: str,
-        *,
-        expires: float,
-        heartbeat: float,
-        acks: bool = True,
-        resilient: bool = True,
-    ) -> None:
+    def __init__(self, js: JetStreamApi, stream: str, consumer: str, options: PullOptions) -> None:
         self._js = js
         self._stream = stream
         self._consumer = consumer
         self._subject = f"{js.prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
-        self._expires = expires
-        self._heartbeat = heartbeat
-        self._heartbeat_timeout = MISSED_HEARTBEATS * heartbeat
-        self._acks = acks
-        self._resilient = resilient
+        self._options = options
+        self._heartbeat_timeout = MISSED_HEARTBEATS * options.heartbeat
         self._inbox = Inbox(js.connection)
         self._stale = False
         self._backoff, self._longest_backoff = _BACKOFF
@@ -135,12 +132,12 @@ class PullEngine:
         return delivery
 
     def _parse(self, message: "Msg") -> Delivery | None:
-        link, acks = self._js.connection, self._acks
+        link, acks = self._js.connection, self._options.acks
         return parse_delivery(link, message, self._stream, self._consumer, acks=acks)
 
     async def _request(self, pull: Mapping[str, int]) -> None:
         self._requested_at = asyncio.get_running_loop().time()
-        times = {"expires": self._expires, "heartbeat": self._heartbeat}
+        times = {"expires": self._options.expires, "heartbeat": self._options.heartbeat}
         for request in build_pull_requests(self._js, pull, **times):
             self.budget.on_request(request)  # before: if cancelled, it may have been sent
             await self._js.connection.publish(
@@ -158,7 +155,7 @@ class PullEngine:
             if not is_benign(status):
                 self._back_off(status)
             return
-        if not self._resilient:
+        if not self._options.resilient:
             self.stopped = True
             raise status.to_error()
         if status.code == NO_RESPONDERS:
@@ -167,7 +164,7 @@ class PullEngine:
         self._back_off(status)
 
     def _on_missed_heartbeats(self) -> None:
-        if not self._resilient:
+        if not self._options.resilient:
             self.stopped = True
             raise HeartbeatsMissed(f"nothing from {self._subject} for {self._heartbeat_timeout} s")
         log.info("nothing from %s for %s s, asking again", self._subject, self._heartbeat_timeout)
@@ -209,7 +206,7 @@ class PullEngine:
         self.budget.clear()
         self.budget.messages = len(self._inbox.queue)
         self._stale = False
-        if again and not self._resilient:
+        if again and not self._options.resilient:
             await self._confirm_consumer()
 
     async def stop(self) -> None:
@@ -223,7 +220,7 @@ class PullEngine:
         """Stop, and give back at once what has come and was not taken."""
         async with best_effort(CLOSE_TIMEOUT):
             await self.stop()
-            while self._acks and self._inbox.queue and self._js.connection.is_connected:
+            while self._options.acks and self._inbox.queue and self._js.connection.is_connected:
                 message = self._inbox.queue.popleft()
                 if is_delivery(message) and (delivery := self._parse(message)):
                     await delivery.nak()
