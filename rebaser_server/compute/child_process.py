@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from subprocess import Popen
 from threading import Thread
 from typing import Any, Final
@@ -21,24 +22,22 @@ def spawn_bound(
 
     Elsewhere it has to notice by itself, for instance by the end of its standard input.
     """
+    spawn = partial(Popen, arguments, **how)
     if sys.platform != "linux":
-        return Popen(arguments, **how)  # noqa: S603 - the caller's own
+        return spawn()
     started: Future[Popen[bytes]] = Future()
-    args = (started, arguments, death_signal, how)
+    args = (started, spawn, death_signal)
     Thread(target=_spawn_and_wait, args=args, name="child", daemon=True).start()
     return started.result()
 
 
 def _spawn_and_wait(
-    started: "Future[Popen[bytes]]", arguments: list[str], death_signal: int, how: dict[str, Any]
+    started: "Future[Popen[bytes]]", spawn: "Callable[..., Popen[bytes]]", death_signal: int
 ) -> None:
     """The kernel goes by the thread that starts a child: this one lives as long as the child."""
     try:
-        child = Popen(  # noqa: S603 - the caller's own
-            arguments,
-            preexec_fn=_signal_on_parent_death(death_signal),  # noqa: PLW1509 - it calls one C function
-            **how,
-        )
+        # Safe in a forked child, although there are threads here: it calls one C function.
+        child = spawn(preexec_fn=_signal_on_parent_death(death_signal))
     except BaseException as error:  # noqa: BLE001 - for the caller, which waits
         started.set_exception(error)
         return

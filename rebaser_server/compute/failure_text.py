@@ -26,7 +26,7 @@ def describe(error: BaseException) -> str:
     try:
         # Of the type that it is said to be: a subclass of str may have methods of its own.
         text = str.__getitem__(str(error), slice(MAX_MESSAGE))
-    except BaseException:  # noqa: BLE001 - an exception's own code is a function's, too
+    except BaseException:  # an exception's own code is a function's, too
         return name
     if isinstance(error, ResultTooLarge):
         return text

@@ -43,6 +43,9 @@ SCHEMA: Final = pa.schema(
 LOADED: Final = [name for name in SCHEMA.names if name != "inputs"]
 """The columns that are enough to load a graph, except in rare cases."""
 
+_KEPT_FLAG: Final = pa.scalar(value=False)
+_REMOVED_FLAG: Final = pa.scalar(value=True)
+"""Of the column `removed`."""
 _CHUNK: Final = 1 << 19
 """Most rows of a chunk."""
 _MAX_COLUMN_BYTES: Final = 1 << 30
@@ -103,7 +106,7 @@ def _present_rows(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.R
         pa.repeat("value", count),
         graph.ids_of(indices),
         pa.repeat(pa.scalar(commit, pa.int64()), count),
-        pa.repeat(False, count),  # noqa: FBT003
+        pa.repeat(_KEPT_FLAG, count),
         _names(graph, columns.name.buffer[indices]),
         pc.if_else(is_without, "null", texts),
         _words_at(graph.func_ids, funcs),
@@ -141,7 +144,7 @@ def _func_rows(funcs: list[Func], commit: int) -> pa.RecordBatch:
 
 
 def _removed_rows(kind: str, ids: pa.Array, commit: int) -> pa.RecordBatch:
-    return _rows(kind, ids, commit, removed=pa.repeat(True, len(ids)))  # noqa: FBT003
+    return _rows(kind, ids, commit, removed=pa.repeat(_REMOVED_FLAG, len(ids)))
 
 
 def _array(texts: Iterable[Any]) -> pa.Array:
@@ -154,7 +157,7 @@ def _rows(kind: str, ids: pa.Array, commit: int, **columns: pa.Array) -> pa.Reco
         "kind": pa.repeat(kind, count),
         "id": ids,
         "commit": pa.repeat(pa.scalar(commit, pa.int64()), count),
-        "removed": pa.repeat(False, count),  # noqa: FBT003
+        "removed": pa.repeat(_KEPT_FLAG, count),
     } | columns
     arrays = [
         whole[field.name] if field.name in whole else pa.nulls(count, field.type)

@@ -49,7 +49,7 @@ def _can_be_generated(function: Callable[..., Any], specs: list[ArgumentSpec]) -
     """Whether all names are of parameters, as the installed code declares them."""
     try:
         code = getattr(function, "__code__", None)
-    except Exception:  # noqa: BLE001 - an installed object's own code
+    except Exception:  # an installed object's own code
         code = None
     if not isinstance(code, CodeType):
         return not specs
@@ -59,7 +59,8 @@ def _can_be_generated(function: Callable[..., Any], specs: list[ArgumentSpec]) -
 
 @cache
 def _generate_call(arguments: str) -> Call:
-    call: Call = eval(f"lambda function, given: function({arguments})")  # noqa: S307 - see above
+    source = f"def call(function, given):\n    return function({arguments})\n"
+    call: Call = _define(source, "call")
     return call
 
 
@@ -67,15 +68,21 @@ def _generate_call(arguments: str) -> Call:
 def _generate_loop(names: tuple[str, ...]) -> CallLoop:
     given = "".join(f", given{n}" for n in range(len(names)))
     arguments = ", ".join(f"{name}=given{n}" for n, name in enumerate(names))
-    written: dict[str, CallLoop] = {}
-    exec(  # noqa: S102 - see above
-        "def loop(function, watched, found, rows):\n"
-        f"    for place{given or ','} in rows:\n"
-        "        watched[0] = place\n"
-        f"        found(function({arguments}))\n",
-        written,
+    source = (
+        "def loop(function, watched, collect, rows):\n"
+        f"    for position{given or ','} in rows:\n"
+        "        watched[0] = position\n"
+        f"        collect(function({arguments}))\n"
     )
-    return written["loop"]
+    loop: CallLoop = _define(source, "loop")
+    return loop
+
+
+def _define(source: str, name: str) -> Any:
+    """The function of this name that the source defines."""
+    namespace: dict[str, Any] = {}
+    exec(source, namespace)  # noqa: S102 - ours, but for names that installed code declares
+    return namespace[name]
 
 
 def _keyword_arguments(specs: list[ArgumentSpec], given: list[Any]) -> dict[str, Any]:

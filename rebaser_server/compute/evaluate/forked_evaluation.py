@@ -107,7 +107,7 @@ def _evaluate_in_child(
             if child == 0:
                 _run_child(unit, watchdog, theirs)
             os.close(theirs)
-            with open(ours, "rb", buffering=0) as pipe:  # noqa: PTH123 - a descriptor
+            with os.fdopen(ours, "rb", buffering=0) as pipe:
                 data, hangs = _read_result(
                     pipe.fileno(), child, position, unit.limits.seconds, looked
                 )
@@ -128,7 +128,7 @@ def _run_child(unit: WorkUnit, watchdog: CallWatchdog, pipe: int) -> None:
         try:
             result = encode_result(evaluate_unit(unit, watchdog, vectorised=False))
             answer = _DONE + result.to_pybytes()
-        except BaseException as error:  # noqa: BLE001 - for the parent to raise
+        except BaseException as error:  # for the parent to raise
             answer = _BROKEN + describe(error).encode(errors="replace")
         while answer and os.getpid() == own:  # not what a function has forked and let return
             answer = answer[os.write(pipe, answer) :]

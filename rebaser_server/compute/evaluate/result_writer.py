@@ -80,7 +80,7 @@ class ResultWriter:
         if type(value) is not CallFailure:
             try:
                 value = read_only(value)
-            except BaseException as error:  # noqa: BLE001 - a result's own code, or its threads'
+            except BaseException as error:  # a result's own code, or its threads'
                 value = self.to_failure(error)
             else:
                 self.write(position, value)

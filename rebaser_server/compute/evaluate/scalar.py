@@ -87,7 +87,7 @@ class ScalarEvaluator:
                 try:
                     loop(function, watched, returned.append, rows)
                     watched[0] = IDLE
-                except BaseException as error:  # noqa: BLE001 - its value's alone
+                except BaseException as error:  # its value's alone
                     # What is late may have returned by now.
                     returned[bisect_left(columns[0], watched[0]) :] = [
                         self.writer.to_failure(error)
@@ -151,7 +151,7 @@ class ScalarEvaluator:
             if type(value) is not float or value - value != 0:  # not so for what is not finite
                 value = read_only(value)
             watched[0] = IDLE
-        except BaseException as error:  # noqa: BLE001 - its value's alone
+        except BaseException as error:  # its value's alone
             failure = self.writer.to_failure(error)  # still watched: it calls the error's own code
             watched[0] = IDLE
             self.writer.write_failure(position, failure)

@@ -111,7 +111,7 @@ class VectorEvaluator:
         try:
             with np.errstate(all="ignore"), limited(where):
                 result = vector_function(arguments, count)
-        except BaseException:  # noqa: BLE001 - one by one, each tells what is wrong
+        except BaseException:  # one by one, each tells what is wrong
             return np.arange(count)
         left = None
         if isinstance(result, UniformResult) and complete is None:

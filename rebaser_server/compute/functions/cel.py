@@ -41,7 +41,7 @@ def compile_function(code: str) -> Callable[..., Any]:
     if _NUL_IN_CODE.search(code):
         raise FunctionMissing("an expression in CEL cannot have a NUL character")
     try:
-        import cel_expr_python.cel  # noqa: F401, PLC0415 - 16 MB that most never need
+        _engine()
     except ImportError as error:
         raise FunctionMissing(f"functions in CEL need cel-expr-python: {error}") from error
 
@@ -60,14 +60,20 @@ def compile_function(code: str) -> Callable[..., Any]:
     return call
 
 
+def _engine() -> Any:
+    """Raises `ImportError`: it is not installed, or not for this machine."""
+    from cel_expr_python import cel  # noqa: PLC0415 - 16 MB that most processes never need
+
+    return cel
+
+
 @lru_cache(1024)
 def _compile(code: str, names: tuple[str, ...]) -> Any:
-    from cel_expr_python import cel  # noqa: PLC0415 - see above
-
+    cel = _engine()
     try:
         env = cel.NewEnv(variables=dict.fromkeys(names, cel.Type.DYN))
         return env.compile(code)
-    except Exception as error:  # noqa: BLE001 - whatever the binding makes of it
+    except Exception as error:  # whatever the binding makes of it
         raise CelError(_first_line(error)) from None
 
 

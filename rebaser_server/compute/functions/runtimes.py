@@ -41,7 +41,7 @@ def resolve_vectorised(runtime: str, code: str) -> VectorFunction | None:
         return None
     try:
         return vector_functions.vector_function_of(_installed(code))
-    except Exception:  # noqa: BLE001 - an installed object's own code; or there is no such function
+    except Exception:  # an installed object's own code; or there is no such function
         return None
 
 

@@ -35,11 +35,12 @@ an attribute `integers`: two of them multiplied, or as many of them added, are r
 def any_in_row(matrix: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whether one of each row is true; NumPy's own is slow where rows are short."""
     if not 0 < matrix.shape[1] <= _NARROW:
-        return np.any(matrix, 1)  # type: ignore[no-any-return]
-    found = matrix[:, 0].copy()
+        any_true: NDArray[np.bool_] = np.any(matrix, 1)
+        return any_true
+    any_true = matrix[:, 0].copy()
     for column in range(1, matrix.shape[1]):
-        found |= matrix[:, column]
-    return found
+        any_true |= matrix[:, column]
+    return any_true
 
 
 def all_in_row(matrix: NDArray[np.bool_]) -> NDArray[np.bool_]:

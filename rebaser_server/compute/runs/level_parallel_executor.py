@@ -210,11 +210,10 @@ class _TotalProgress:
 def _locate(
     result: UnitResult | StoredResult, positions: NDArray[Any], store: RunStore | None
 ) -> UnitResult:
-    """An result of a part, with the positions of the whole."""
+    """A result of a part, with the positions of the whole."""
     if isinstance(result, StoredResult):
-        assert store is not None, "nothing is stored without one"  # noqa: S101
-        read = [store.get_part(name) for name, _ in result.files]
-        tables = [SCHEMA.empty_table(), *(part.table.replace_schema_metadata() for part in read)]
+        parts = [store.get_part(name) for name, _ in result.files] if store else []
+        tables = [SCHEMA.empty_table(), *(part.table.replace_schema_metadata() for part in parts)]
         result = UnitResult(result.recomputed, pa.concat_tables(tables), result.costs)
     table = result.table.replace_schema_metadata()
     moved = positions[table.column("place").to_numpy()]

@@ -75,8 +75,8 @@ class WorkerProcess:
 
     async def _ask(self, question: bytes) -> bytes:
         stdin, stdout = self._protocol.stdin, self._protocol.stdout
-        assert stdin is not None  # noqa: S101 - both are pipes
-        assert stdout is not None  # noqa: S101
+        if stdin is None or stdout is None:
+            raise EOFError
         stdin.write(len(question).to_bytes(LENGTH) + question)
         await stdin.drain()
         length = int.from_bytes(await stdout.readexactly(LENGTH))

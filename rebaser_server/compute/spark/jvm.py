@@ -27,6 +27,13 @@ from rebaser_server.compute.spark.scratch import ScratchDirectory
 
 GRACE: Final = 10.0
 """Seconds that a JVM may take to end by itself."""
+_REMEMBERED: Final = (
+    (SparkContext, "_gateway"),
+    (SparkContext, "_jvm"),
+    (SparkSession, "_instantiatedSession"),
+    (SparkSession, "_activeSession"),
+)
+"""Where pyspark remembers the JVM that it has, and has no way to forget it."""
 TRAINING_GRACE: Final = 300.0
 """Seconds likewise, while it writes what it has learnt."""
 
@@ -86,7 +93,7 @@ def start(
     """
     gateway = None
     try:
-        if SparkContext._active_spark_context is not None:  # noqa: SLF001 - starting would stop it
+        if _active_context() is not None:  # starting another would stop it
             raise SessionFailed("another part of this process has a Spark session")
         settings = SparkConf(loadDefaults=False).setAll(list(options.settings(scratch).items()))
         with _environment(environment(options, java, scratch)):
@@ -115,7 +122,7 @@ def start(
 def _launch(settings: SparkConf, log: Path) -> JavaGateway:
     with log.open("wb") as output:
         outside: dict[str, Any] = {"stdout": output, "stderr": output, "start_new_session": True}
-        return launch_gateway(settings, outside)  # type: ignore[no-untyped-call]  # not typed there
+        return launch_gateway(settings, outside)
 
 
 def _connect(process: Popen[bytes], connection: Path) -> JavaGateway:
@@ -125,10 +132,10 @@ def _connect(process: Popen[bytes], connection: Path) -> JavaGateway:
             raise OSError(f"Java ended with exit code {process.returncode}")
         time.sleep(0.01)
     with connection.open("rb") as info:
-        port = read_int(info)  # type: ignore[no-untyped-call]  # not typed there
-        secret = UTF8Deserializer().loads(info)  # type: ignore[no-untyped-call]
+        port = read_int(info)
+        secret = UTF8Deserializer().loads(info)
     with _environment({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}):
-        gateway = launch_gateway()  # type: ignore[no-untyped-call]  # not typed there
+        gateway = launch_gateway()
     gateway.proc = process
     return gateway
 
@@ -146,14 +153,18 @@ def _environment(ours: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def _active_context() -> SparkContext | None:
+    return SparkContext._active_spark_context  # noqa: SLF001 - there is no other way
+
+
 def _end(gateway: JavaGateway, grace: float) -> None:
     """End the JVM, and let pyspark forget it: it would never start another."""
-    context = SparkContext._active_spark_context  # noqa: SLF001 - there is no other way
+    context = _active_context()
     if context is not None:
         context._jsc = None  # noqa: SLF001 - or it would ask the JVM that has ended
         context.stop()
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
-    SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
+    for holder, name in _REMEMBERED:
+        setattr(holder, name, None)
     with suppress(Py4JError, OSError):
         gateway.shutdown()
     jvm: Popen[bytes] = gateway.proc

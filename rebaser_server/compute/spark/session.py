@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from subprocess import Popen
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.spark.java import find_java
@@ -46,8 +46,9 @@ class SessionHolder:
         Raises:
             SessionFailed: it cannot be started now, the next call tries again; or it is closed.
         """
+        spark: Any  # Connect's session has the same methods as the other, and no common type
         with self._get().job(run) as spark:
-            yield spark  # type: ignore[misc]  # Connect's has the same methods, and no common type
+            yield spark
 
     def _get(self) -> "Running":
         with self._lock:
@@ -111,7 +112,7 @@ def _start(options: SparkOptions, begun: Callable[[Popen[bytes]], None]) -> "Run
     # Imported here and not above: pyspark costs most of a second, and many a process never
     # needs it. In this process's own JVM that second passes while the JVM starts.
     if options.remote is not None:
-        from rebaser_server.compute.spark import connect_session  # noqa: PLC0415
+        from rebaser_server.compute.spark import connect_session  # noqa: PLC0415 - slow
 
         return connect_session.start(options)
     options.state_directory.mkdir(parents=True, exist_ok=True)
@@ -122,6 +123,6 @@ def _start(options: SparkOptions, begun: Callable[[Popen[bytes]], None]) -> "Run
     process = launch(options, java, scratch) if options.is_local else None
     if process is not None:
         begun(process)
-    from rebaser_server.compute.spark import jvm  # noqa: PLC0415
+    from rebaser_server.compute.spark import jvm  # noqa: PLC0415 - slow
 
     return jvm.start(options, java, scratch, process)

@@ -11,6 +11,7 @@ from uuid import uuid4
 from rebaser_server.compute.errors import RunFailed, SessionFailed
 from rebaser_server.compute.runs.executor import PROGRESS_EVERY, OnProgress
 from rebaser_server.compute.runs.run import DvuRun
+from rebaser_server.compute.spark import spark_job
 from rebaser_server.compute.spark.error_text import root_cause
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.session import SessionHolder
@@ -82,8 +83,6 @@ class SparkExecutor:
         await asyncio.to_thread(self._threads.shutdown)
 
     def _evaluate(self, run: DvuRun, is_cancelled: Event) -> list[UnitResult | StoredResult]:
-        from rebaser_server.compute.spark import spark_job  # noqa: PLC0415 - imports pyarrow: slow
-
         while tasks := run.next_tasks():
             with self._session.job(run.id) as spark:
                 if is_cancelled.is_set():

@@ -55,7 +55,8 @@ class UnitResult:
 
     @property
     def statuses(self) -> NDArray[np.uint8]:
-        return self.table.column("status").to_numpy()  # type: ignore[no-any-return]
+        statuses: NDArray[np.uint8] = self.table.column("status").to_numpy()
+        return statuses
 
     @property
     def texts(self) -> pa.ChunkedArray:

@@ -140,8 +140,9 @@ class ValueBuffers:
         """Which of these TEXT cells have texts of more than `most` bytes; 0: none has."""
         if not most:
             return np.zeros(len(positions), np.bool_)
+        lengths: NDArray[np.int64]
         lengths = pc.binary_length(self.texts_at(positions)).to_numpy(zero_copy_only=False)
-        return lengths > most  # type: ignore[no-any-return]
+        return lengths > most
 
     def alias_texts(self, positions: Positions, chosen: Positions) -> None:
         """Let cells have the texts of others; `kinds` and `bits` are the caller's."""
@@ -231,5 +232,6 @@ def _have_fraction(numbers: pa.LargeStringArray) -> NDArray[np.bool_]:
         return np.ones(len(numbers), np.bool_)
     if not points and not (text == ord("e")).any():
         return np.zeros(len(numbers), np.bool_)
-    found = pc.or_(pc.match_substring(numbers, "."), pc.match_substring(numbers, "e"))
-    return found.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    matches = pc.or_(pc.match_substring(numbers, "."), pc.match_substring(numbers, "e"))
+    has_fraction: NDArray[np.bool_] = matches.to_numpy(zero_copy_only=False)
+    return has_fraction

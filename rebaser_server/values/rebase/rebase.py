@@ -11,7 +11,7 @@ after another, may be applied as one.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from rebaser_core.corrections import truncate_detail
 from rebaser_core.messages import Correction
@@ -56,13 +56,22 @@ class _Rebaser:
 
     def apply(self, updates: Sequence[AnyUpdate]) -> RebaseResult:
         values = self._graph.values
+        appliers: dict[type, Callable[[Any], AnyUpdate | None]] = {
+            PutFunc: self._put_func,
+            RemoveFunc: self._remove_func,
+            PutValue: self._put_value,
+            SetValue: self._set_value,
+            SetInputs: self._set_inputs,
+            RemoveValue: self._remove_value,
+            SetComputed: self._set_computed,
+        }
         for index, update in enumerate(updates):
             if isinstance(update, PutValue):
                 self._defined[update.value_id] = index
                 if update.value_id not in values:
                     self._graph.add(update.value_id)
         for self._index, update in enumerate(updates):
-            performed = _APPLY[type(update)](self, update)
+            performed = appliers[type(update)](update)
             if performed is not None:
                 self._result.updates.append(performed)
         return self._result
@@ -200,14 +209,3 @@ class _Rebaser:
         if value is None:
             self._correct("missing-value", f"value {value_id} does not exist")
         return value
-
-
-_APPLY: Final[dict[type, Callable[[_Rebaser, Any], AnyUpdate | None]]] = {
-    PutFunc: _Rebaser._put_func,  # noqa: SLF001 - the table is part of the class
-    RemoveFunc: _Rebaser._remove_func,  # noqa: SLF001
-    PutValue: _Rebaser._put_value,  # noqa: SLF001
-    SetValue: _Rebaser._set_value,  # noqa: SLF001
-    SetInputs: _Rebaser._set_inputs,  # noqa: SLF001
-    RemoveValue: _Rebaser._remove_value,  # noqa: SLF001
-    SetComputed: _Rebaser._set_computed,  # noqa: SLF001
-}
