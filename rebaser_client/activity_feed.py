@@ -1,4 +1,4 @@
-"""Follow what Rebasers tell of a change set while they work on it."""
+"""Follow the activities that Rebasers publish while they work on a change set."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ SUBSCRIBE_TIMEOUT: Final = 5.0
 
 
 class ActivityFeed:
-    """What was told since the watch began, in the order it came. One task may read it."""
+    """The activities since the watch began, in order of arrival. One task may read them."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[ActivityV1] = asyncio.Queue()
@@ -28,11 +28,11 @@ class ActivityFeed:
         return self
 
     async def __anext__(self) -> ActivityV1:
-        """The next one. Never ends by itself; may be cancelled without losing any."""
+        """Return the next activity. Never ends by itself; a cancellation loses none."""
         return await self._queue.get()
 
     async def receive(self, message: Msg) -> None:
-        """Take what came, unless it is of a newer version or nonsense."""
+        """Take a message, unless it is of a newer version or malformed."""
         with suppress(MessageError):
             self._queue.put_nowait(Activity.decode(message.headers or {}, message.data))
 
@@ -41,9 +41,9 @@ class ActivityFeed:
 async def watching(
     js: JetStream, subjects: Subjects, change_set: ChangeSet
 ) -> AsyncIterator[ActivityFeed]:
-    """Watch a change set for as long as the body runs.
+    """Watch a change set while the body runs.
 
-    Plain NATS: what is told while the connection is down is lost, and nothing harmed.
+    Plain NATS: activities that are published while the connection is down are lost.
     """
     activities = ActivityFeed()
     async with subscribed(js.nc, subjects.activities(change_set), activities.receive):

@@ -102,7 +102,7 @@ async def store_batch(
     belongs to this request alone, and is the same when the request is sent again.
 
     Raises:
-        TooLarge: it takes more than `at_most` bytes; nothing was stored.
+        TooLarge: it takes more than `max_bytes` bytes; nothing was stored.
     """
     batch = UpdatesBatchV2(id=request_id, updates=list(updates))
     if len(updates) <= INLINE_UPDATES:

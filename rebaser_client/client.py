@@ -117,7 +117,7 @@ class RebaserClient:
         """As `enqueue_updates`, with the response to await: it comes once and is final.
 
         Bound the wait with `asyncio.timeout`; giving up does not take the request back.
-        Awaiting raises `OutcomeUnknown` if the request was handled so long ago that nobody
+        Awaiting raises `OutcomeUnknown` if the request was handled so long ago that no Rebaser
         remembers it.
         """
         change_set = ChangeSet(workspace_id, change_set_id)
@@ -150,18 +150,21 @@ class RebaserClient:
         return await self._enqueue_with_reply(change_set, from_change_set_id, updates, request_id)
 
     async def corrections(self, corrections: Sequence[Correction]) -> Sequence[Correction]:
-        """All corrections, where a response or a log entry tells the first of many; `ReadRefused`.
+        """Return all corrections, if a response or a log entry has only the first of many.
 
-        For who may read the bucket of batches, for as long as the line of the log is there.
+        The user needs permission to read the bucket of batches.
+
+        Raises:
+            ReadRefused: the corrections were removed with their commit.
         """
         return await read_all(self._batches, corrections)
 
     async def outcome(
         self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, request_id: RequestId
     ) -> OutcomeReplyV2:
-        """What became of a recent request, for a caller that gave up waiting for its reply.
+        """Return the outcome of a recent request, for a caller that missed the reply.
 
-        Changes nothing and may be asked as often as one likes.
+        Changes nothing and may be repeated at will.
 
         Raises:
             Unreachable: no Rebaser answered.

@@ -10,10 +10,10 @@ from rebaser_core.messages import Correction
 
 
 async def read_all(bucket: ObjectStore, corrections: Sequence[Correction]) -> Sequence[Correction]:
-    """All corrections, where `told` may be the first of them and an entry for the others.
+    """Return all corrections; those given may be the first of them and an entry for the others.
 
     Raises:
-        ReadRefused: the others are not there any more.
+        ReadRefused: the others were removed with their commit.
     """
     more = omitted(corrections)
     if more is None:

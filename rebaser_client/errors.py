@@ -11,7 +11,7 @@ RebaserError
     ├── QuotaExceeded       nothing was done: the workspace has as many change sets as it may
     ├── QueueFull     too much waits already, nothing was stored: ask again later
     ├── ReadRefused   a Rebaser answered that what was asked for cannot be had, and why
-    ├── OutcomeUnknown  nobody knows of the request: never stored, or forgotten
+    ├── OutcomeUnknown  no Rebaser knows the request: never stored, or forgotten
     └── Unreachable   no connection in time, nothing was sent
 """
 
@@ -32,8 +32,8 @@ class NotConfirmed(ClientError):
 class QueueFull(ClientError):
     """The server refused the request, since too much is waiting already. It is not stored.
 
-    Ask again later, with the same `request_id` or a new one: how much may wait is the
-    deployment's to say (`REBASER_QUEUE__…`). Whoever retries should wait longer each time.
+    Ask again later, with the same `request_id` or a new one: the deployment's settings limit
+    how much may wait (`REBASER_QUEUE__…`). A client that retries should wait longer each time.
     """
 
 

@@ -1,6 +1,6 @@
 """The records that a workspace, its head and a branch begin with.
 
-Ids of records are made of what they name, so that whoever asks again is recognised.
+The id of a record is derived from what it names, so that a repeated request is recognised.
 """
 
 from typing import Final, NamedTuple
@@ -30,10 +30,10 @@ class Workspace(NamedTuple):
 
 
 def validated_name(name: str) -> str:
-    """The name, if it may be one.
+    """Return the name if it is valid.
 
     Raises:
-        MalformedMessage: it may not.
+        MalformedMessage: it is not.
     """
     try:
         return _NAME.validate_python(name)

@@ -1,4 +1,4 @@
-"""What happened to a change set: its commit log, as far back as it is kept."""
+"""Read the commit log of a change set, as far back as it is kept."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -14,24 +14,24 @@ from rebaser_core.subjects import Subjects
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A request that was settled, by one line of the log."""
+    """A settled request, and its commit."""
 
     commit: int
-    """Sequence of the line; what `rebaser values --at` and `rebaser revert` take."""
+    """Sequence of the commit, for `rebaser values --at` and `rebaser revert`."""
     time: datetime
-    """When the line was stored, by the server's clock."""
+    """When the commit was stored, by the server's clock."""
     request: RequestId
     outcome: RequestOutcome
     author: str | None
-    """Who asked, as the client said it."""
+    """The author, as the client named it."""
     by: str
     """The Rebaser that settled it."""
     computed: bool
-    """Whether it brought the results of a dependent values update."""
+    """Whether it holds the results of a dependent values update."""
     recomputes: bool
-    """Whether it left values to be computed anew."""
+    """Whether values have to be recomputed after it."""
     updates: dict[str, int] | None
-    """How many of each kind were performed; None if the batch is not in the line."""
+    """How many of each kind were performed; None if the batch is not inline."""
     corrections: tuple[Correction, ...]
     message: str | None
     """Why it is dead or refused."""
@@ -56,9 +56,9 @@ class LogEntry:
 async def read_log(
     js: JetStream, subjects: Subjects, change_set: ChangeSet, *, after: int = 0, limit: int | None
 ) -> list[LogEntry]:
-    """The last `most` requests settled behind commit `after`, or all, oldest first.
+    """Return the last `limit` requests settled after commit `after`, or all, oldest first.
 
-    As of a moment after the call. Lines that settle no request (a change of owner, a
+    As of a moment after the call. Commits that settle no request (a change of owner, a
     claim) are left out.
     """
     entries: deque[LogEntry] = deque(maxlen=limit)

@@ -1,4 +1,4 @@
-"""What an operator asks of one change set, in line with its batches: save it, compute again."""
+"""Operators' requests to a change set, queued with its batches: write a checkpoint, recompute."""
 
 from collections.abc import Sequence
 
@@ -10,16 +10,16 @@ from rebaser_core.registry_records import ChangeSetRequestV2
 
 
 class Operations:
-    """Each waits for its turn in line; giving up waiting does not take the request back."""
+    """Each call waits until its request is handled; a cancellation does not take it back."""
 
     def __init__(self, ask: SendCommand) -> None:
         self._send = ask
 
     async def checkpoint(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> int:
-        """Have the state saved by whoever has the change set; the commit that will be in it.
+        """Request a checkpoint of the change set; return the commit that it will include.
 
-        It is saved a moment later, beside the requests: a checkpoint of that commit or a
-        later one in the store shows that it is.
+        Its owner writes the checkpoint a moment later, beside the requests: a checkpoint of
+        that commit or a later one in the store shows that it is written.
 
         Raises:
             RequestRefused: the change set is closed.
@@ -38,12 +38,13 @@ class Operations:
         change_set_id: ChangeSetId,
         values: Sequence[str] | None = None,
     ) -> int:
-        """Have values of these names or ids computed anew, or all that failed; the commit.
+        """Recompute the values of these names or ids, or all failed ones; return the commit.
 
-        The update follows the commit, at once even if one failed or was cancelled before.
+        The update follows the commit at once, even if an earlier one failed or was cancelled.
 
         Raises:
-            RequestRefused: one of them is not there or not computed, or the change set is closed.
+            RequestRefused: one of them does not exist or has no function, or the change set is
+                closed.
         """
         request = ChangeSetRequestV2(
             id=RequestId(),

@@ -40,9 +40,9 @@ class Registry:
         subjects: Subjects,
         on_skipped: Callable[[str, MessageError], None] = lambda _, __: None,
     ) -> None:
-        """`skipped` is told the key of each record that lists leave out, and why.
+        """`on_skipped` is called with the key of each record that lists leave out, and why.
 
-        That is one that this release cannot read, such as one of a newer release.
+        This release cannot read such a record, which may be of a newer release.
         """
         self._js = js
         self._on_skipped = on_skipped
@@ -50,7 +50,7 @@ class Registry:
         self._bucket = KeyValue(js, self._name)
 
     async def ensure(self, replicas: int = 1) -> list[Drift]:
-        """Have the bucket; how it differs from what is wanted."""
+        """Create the bucket if it is missing; return how it differs from its configuration."""
         return await self._bucket.ensure(num_replicas=replicas)
 
     async def workspace(self, workspace_id: WorkspaceId) -> WorkspaceRecordV1:
@@ -115,7 +115,7 @@ class Registry:
     async def update(
         self, change_set: ChangeSet, edit: Callable[[ChangeSetRecordV1], ChangeSetRecordV1]
     ) -> ChangeSetRecordV1:
-        """The record as `how` makes it, of whatever it is by then; once stored, if it differs.
+        """Apply `edit` to the current record, store the result if it differs, and return it.
 
         Raises:
             NoSuchChangeSet: there is none.

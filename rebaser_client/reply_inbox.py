@@ -23,9 +23,9 @@ class ReplyInbox:
         self._pending: dict[RequestId, list[asyncio.Future[EnqueueUpdatesResponseV2]]] = {}
 
     def expect(self, request_id: RequestId) -> asyncio.Future[EnqueueUpdatesResponseV2]:
-        """The future response. Ask before the request is sent; cancel it to stop waiting.
+        """Return the future response. Call it before sending the request; cancel to stop waiting.
 
-        Whoever asks again for the same request has a future of its own.
+        Each call for the same request returns a future of its own.
         """
         future: asyncio.Future[EnqueueUpdatesResponseV2]
         future = asyncio.get_running_loop().create_future()
@@ -45,7 +45,7 @@ class ReplyInbox:
         return f"{self.inbox_root}.{request_id}"
 
     async def receive(self, message: Msg) -> None:
-        """Take what came; what cannot be read is nobody's answer."""
+        """Take a reply; an unreadable one is dropped."""
         with suppress(MessageError):
             headers = message.headers or {}
             response = EnqueueUpdatesResponse.decode(headers, message.data)

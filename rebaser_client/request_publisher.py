@@ -1,6 +1,6 @@
 """The two publishes that make a request: the request itself, then its change set's task.
 
-Rules C1 and C2 of the protocol; whoever enqueues, a client or a Rebaser, does it here.
+Rules C1 and C2 of the protocol; clients and Rebasers enqueue through this module.
 """
 
 import asyncio
@@ -70,11 +70,11 @@ async def publish_request(
 
 
 def message_id(request_id: object, change_set: ChangeSet, payload: bytes) -> str:
-    """What the server recognises a repetition of the request by, behind the request's id.
+    """Return the message id by which the server recognises a repetition of the request.
 
-    The server remembers message ids for the whole stream, so what is stored under
-    another's is taken for a repetition, also where it is of another change set. Nobody
-    knows this one who does not know the request.
+    The server remembers message ids for the whole stream, so a message with the id of another
+    one counts as its repetition, even for another change set. Only a client that knows the
+    request can compute this id.
     """
     digest = blake3(f"{change_set}:".encode() + payload).hexdigest(_DIGEST_BYTES)
     return f"{request_id}.{digest}"
@@ -116,7 +116,7 @@ async def _publish_both(
 
 
 def queue_full_error(what: str, error: Full) -> QueueFull:
-    """What a caller is told of a refusal for want of room."""
+    """Return the error for a caller whose request the full queue refused."""
     whose = "its change set has" if isinstance(error, SubjectFull) else "all change sets have"
     return QueueFull(
         f"{what} is not stored: {whose} as much waiting as the server takes "
@@ -165,7 +165,7 @@ class TaskPublisher:
         return cls(publish)
 
     async def ensure(self, change_set: ChangeSet) -> bool:
-        """Have one published; its answer. May be cancelled, which is nobody else's concern."""
+        """Publish the task; return whether it is certain. A cancellation affects this call only."""
         rounds = self._flights.setdefault(change_set, _SingleFlight())
         rounds.waiters += 1
         needed = rounds.started + 1
@@ -196,7 +196,7 @@ class TaskPublisher:
 
 @dataclass(slots=True)
 class _SingleFlight:
-    """The publishes of one change set's task, one after the other, while anybody waits for one."""
+    """The publishes of one change set's task, one after the other, while a caller waits for one."""
 
     waiters: int = 0
     started: int = 0

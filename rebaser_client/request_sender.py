@@ -1,4 +1,4 @@
-"""Store requests and learn what became of them: what all of the client stands on."""
+"""Store requests and learn their outcomes: the base of the whole client."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -84,10 +84,10 @@ class RequestSender:
         headers: dict[str, str],
         payload: bytes,
     ) -> Reply:
-        """As `store`; the response to await, which comes once and is final.
+        """Send the request as `send` does; return the response to await: it comes once.
 
-        Awaiting it raises `OutcomeUnknown` if the request was handled so long ago that
-        nobody remembers it.
+        Awaiting it raises `OutcomeUnknown` if the request was handled so long ago that no
+        Rebaser remembers it.
         """
         answer = self._replies.expect(request_id)
         try:

@@ -93,8 +93,8 @@ class ChangeSetReader:
     ) -> ValueSet:
         """The values of these names or ids, or all, and so many levels of what is around them.
 
-        All are as of one commit: `at`, or the last there was when a Rebaser was asked, so
-        that whoever has the reply to a request reads what it did.
+        All are as of one commit: `at`, or the last one when the query arrived, so that a client
+        that has the reply to a request reads the request's effect.
 
         Raises:
             Unreachable: no Rebaser answered in time, or all were too busy.
@@ -121,7 +121,7 @@ class ChangeSetReader:
         return await read_log(self._js, self._subjects, self._change_set, after=after, limit=last)
 
     async def _query(self, query: ValuesQueryV1) -> list[ValuesReplyV2]:
-        """All parts of the answer, of whoever gives it in time."""
+        """Return all parts of the reply, of any Rebaser that replies in time."""
         loop = asyncio.get_running_loop()
         end, busy = loop.time() + sum(FIRST_PART_TIMEOUTS), 0
         patience = iter(FIRST_PART_TIMEOUTS)

@@ -101,7 +101,7 @@ class Workspaces(WorkspaceCatalog):
 
         Raises:
             NoSuchChangeSet: it is not registered.
-            RequestRefused: it is a head, on its way to head, or deleted already.
+            RequestRefused: it is a head, is being applied to head, or is deleted already.
         """
         if (await self.describe(workspace_id, change_set_id)).kind == ChangeSetKind.HEAD:
             raise RequestRefused("a head is deleted with its workspace only")

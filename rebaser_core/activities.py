@@ -1,4 +1,4 @@
-"""What a Rebaser tells watchers while it works. Plain NATS messages: losing one harms nothing."""
+"""What a Rebaser publishes while it works. Plain NATS messages: a lost one does no harm."""
 
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final
@@ -45,9 +45,9 @@ _HEADERS: Final = ContentInfo(codecs.CBOR, Activity.name, ActivityV1.VERSION).he
 def encode_activity(
     change_set: ChangeSet, kind: ActivityKind, request_id: RequestId | None, details: dict[str, Any]
 ) -> tuple[dict[str, str], bytes]:
-    """As `Activity.encode` of a new one, which is not made: there is one for each request.
+    """Encode an activity, as `Activity.encode` would, without an object for each request.
 
-    Unchecked, since what we tell is ours, and whoever reads it checks it.
+    Unchecked: the content is our own, and its readers check it.
     """
     its_id = str(RequestId())
     body: dict[str, Any] = {

@@ -1,8 +1,8 @@
-"""A change set's commit log: each line is one write of its head, under compare-and-swap.
+"""A change set's commit log: each commit writes its control record, under compare-and-swap.
 
-Every line carries the whole head, so the last line *is* the head (protocol 4.1).
-The state is what the lines' updates make, in order, from an empty change set or
-from a checkpoint.
+Every commit carries the whole control record, so the last commit has the one in force (protocol
+4.1). The state results from the commits' updates, in order, applied to an empty change set or
+to a checkpoint.
 """
 
 from enum import StrEnum
@@ -16,18 +16,18 @@ from rebaser_core.versioning import MessageType, Versioned
 from rebaser_core.wire_model import ParseFromJson, WireModel
 
 AUTHOR_LENGTH: Final = 200
-"""Characters of an author that are kept."""
+"""Most characters of an author; more are cut."""
 
 NO_REQUEST: Final = 0
-"""The sequence in a line that settles no request but holds what an update computed (D4)."""
+"""The sequence in a commit that settles no request, but holds an update's results (D4)."""
 
 
 class RequestOutcome(StrEnum):
-    """What became of a request."""
+    """The outcome of a request."""
 
     APPLIED = "applied"
     DUPLICATE = "duplicate"  # its id was handled under an earlier sequence
-    STALE = "stale"  # a request that says that it is a DVU's result: none is (D5)
+    STALE = "stale"  # it claims to be a DVU's result: no request is (D5)
     DEAD = "dead"  # in the dead letters
     REFUSED = "refused"  # the change set takes no such request; nothing is wrong with it
 
@@ -40,13 +40,13 @@ class DvuClaim(WireModel):
 
 
 class FailedAttempts(WireModel):
-    """What went wrong so far at the request that is first in line (L1)."""
+    """The failures so far of the request at the head of the queue (L1)."""
 
     sequence: int
     count: int = 0
     """Attempts that failed."""
     deaths: int = 0
-    """Runs that ended without a word while it was first in line."""
+    """Runs that died while it was at the head of the queue."""
 
 
 class ForkPoint(WireModel):
@@ -54,16 +54,16 @@ class ForkPoint(WireModel):
 
     change_set_id: ChangeSetId
     commit: int
-    """Sequence of a line of its log; 0 for an empty change set."""
+    """Sequence of a commit of its log; 0 for an empty change set."""
 
 
 class BranchState(WireModel):
-    """What makes a change set a branch: where it began, and how far head has reached it."""
+    """What makes a change set a branch: where it began, and how far it has merged head."""
 
     base: ForkPoint
     head: ChangeSetId
     cursor: int | None = None
-    """Last line of head's log that is in here; None until the base was taken over."""
+    """Last commit of head's log that it has merged; None until the branch is started."""
 
 
 class ClosedState(WireModel):
@@ -74,21 +74,21 @@ class ClosedState(WireModel):
     request: RequestId
     """The request that closed it."""
     reason: str | None = None
-    """Of a branch that lost its base."""
+    """Only of a branch that lost its base: why."""
     author: str | None = None
     difference: UpdatesAddress | None = None
-    """While it is being applied: what goes to head."""
+    """While it is being applied: the difference to head."""
     commit: int | None = None
-    """Once it is applied: the line of head's log."""
+    """Once it is applied: the commit of head's log."""
 
 
 class ControlState(WireModel):
-    """The small record of a change set that decides who may do what."""
+    """The control record of a change set: its owner, and how far it is."""
 
     epoch: int = 0
     """Grows by one each time a run takes the change set over (W2)."""
     owner: str = ""
-    """Instance, start of its process, and run; empty once it was released."""
+    """Instance, start of its process, and run; empty once the run has released it."""
     last_sequence: int = 0
     """Stream sequence of the last request handled; never falls (I2)."""
     dirty_sequence: int = 0
@@ -97,25 +97,25 @@ class ControlState(WireModel):
     """Highest dirty sequence that a committed DVU covers."""
     claim: DvuClaim | None = None
     dvu_failures: int = 0
-    """DVU runs in a row that came to nothing."""
+    """DVUs in a row that failed."""
     attempts: FailedAttempts | None = None
     branch: BranchState | None = None
-    """Of a branch."""
+    """None for a change set that is no branch."""
     closing: ClosedState | None = None
 
     @property
     def dvu_due(self) -> bool:
-        """D1."""
+        """Whether a dependent values update is due (D1)."""
         return self.dirty_sequence > self.clean_sequence
 
     @property
     def deleted(self) -> bool:
-        """Whether it is, so that its data may be gone."""
+        """Whether the change set is deleted, so that its data may be gone."""
         return self.closing is not None and self.closing.standing == "deleted"
 
     @property
     def unfinished(self) -> bool:
-        """Whether somebody has to go on, though no request may be in line to tell of it."""
+        """Whether a run has work to do, even without a request in the queue."""
         return self.dvu_due or (self.closing is not None and self.closing.standing == "applying")
 
 
@@ -127,22 +127,22 @@ class SettledRequest(WireModel):
     """The request's in its stream; `NO_REQUEST` for an update's result."""
     outcome: Annotated[RequestOutcome, ParseFromJson]
     updates: UpdatesAddress | None = None
-    """As performed, that is after corrections; None if nothing was."""
+    """The batch as performed, that is after corrections; None if nothing was."""
     corrections: Annotated[tuple[Correction, ...], ParseFromJson] = ()
     covers: int | None = None
-    """Of an applied DVU result: the roots up to here that it settles (D5)."""
+    """Only of a DVU's result: it covers the roots up to this sequence (D5)."""
     message: str | None = None
     """Why it is dead or refused."""
     author: Annotated[str, StringConstraints(max_length=AUTHOR_LENGTH)] | None = None
-    """Who asked, as the request says."""
+    """The author, as the request names it."""
 
 
 class CommitV1(Versioned):
-    """One line of the log. Its id is new for each line, so that an own one is recognised."""
+    """One commit. Its id is always new, so that its writer recognises it in the log."""
 
     VERSION: ClassVar = 1
     previous: int
-    """Sequence of the line before this one; 0 before the first. A reader finds a hole by it."""
+    """Sequence of the commit before this one; 0 for the first. Readers detect a hole by it."""
     control: Annotated[ControlState, Field(alias="head")]
     handled: SettledRequest | None = None
 

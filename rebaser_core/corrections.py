@@ -1,4 +1,4 @@
-"""Corrections that are too many for a message: the first of them are told, all lie beside."""
+"""Corrections that are too many for a message: it has the first ones, an object has all."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from rebaser_core.versioning import MessageType, Versioned
 from rebaser_core.wire_model import WireModel
 
 MAX_INLINE_CORRECTIONS: Final = 100
-"""Corrections that a line of the log and a reply have."""
+"""Most corrections in a commit and in a reply."""
 
 DETAIL_LENGTH: Final = 400
-"""Characters of a correction's detail."""
+"""Most characters of a correction's detail."""
 
 MORE: Final = "more"
 """Code of the last entry where corrections are left out: it stands for these."""

@@ -19,7 +19,7 @@ class MessageError(RebaserError):
 
 
 class MalformedMessage(MessageError):
-    """Headers or payload break the contract that they announce. Nobody can ever read it."""
+    """Headers or payload break the contract that they announce. No build can read it."""
 
 
 class CostlyMessage(MalformedMessage):

@@ -1,7 +1,7 @@
 """Every message in every version that was ever released.
 
 A client speaks `EnqueueUpdatesRequest` and hears `EnqueueUpdatesResponse`;
-`UpdatesBatch` is what an address leads to. `Commit` is a line of a change set's
+`UpdatesBatch` is what an address leads to. `Commit` is an entry of a change set's
 commit log (`commits.py`).
 """
 
@@ -22,20 +22,20 @@ class DvuResultInfo(WireModel):
     """Marks a batch as the result of a dependent values update."""
 
     claim: RequestId
-    """The claim under which it ran (D2); it applies only while that claim stands."""
+    """The claim under which it ran (D2); it applies only while that claim is current."""
     covers: Annotated[int, Field(ge=0)]
-    """Roots up to this sequence are done with once it applies (D5)."""
+    """Roots up to this sequence are cleared once it applies (D5)."""
     commit: Annotated[int, Field(ge=0)]
     """The commit that it was computed from."""
 
 
 class InlineBatch(WireModel):
-    """A batch where it travels inside its request."""
+    """A batch inside its request."""
 
     updates: UpdateList
     computed: DvuResultInfo | None = None
     under: list[Update] | None = None
-    """In the log of a branch, where head reaches it: what head now has where the branch differs."""
+    """In a branch's log, at a merge of head: what head has where the branch differs."""
 
 
 class UpdatesBatchV1(Versioned):
@@ -60,14 +60,14 @@ class ResultFile(WireModel):
 
 
 class UpdatesBatchV2(Versioned):
-    """Version 1, results that lie in files, and `under` as in `Updates`."""
+    """Version 1, results in files, and `under` as in `InlineBatch`."""
 
     VERSION: ClassVar = 2
     updates: UpdateList
     computed: DvuResultInfo | None = None
     under: list[Update] | None = None
     results: Annotated[tuple[ResultFile, ...], ParseFromJson] | None = None
-    """Of a batch with `computed`: what it sets besides `updates`. Not for clients."""
+    """Only with `computed`: what the batch sets besides `updates`. Not for clients."""
 
     def to_oldest_version(self) -> "UpdatesBatchV1 | UpdatesBatchV2":
         if self.under is not None or self.results is not None:
@@ -158,7 +158,7 @@ StatusV1 = Annotated[
 
 
 class EnqueueUpdatesResponseV1(Versioned):
-    """What became of a request: the batch as performed, or why there was none."""
+    """The outcome of a request: the batch as performed, or why there is none."""
 
     VERSION: ClassVar = 1
     workspace_id: WorkspaceId

@@ -66,9 +66,9 @@ class ApplyAttempt(WireModel):
     request: RequestId
     """The one that asked for it."""
     at_head: RequestId
-    """The one that took the difference to head; head's log and outcome know it."""
+    """The request to head with the difference; head's log has its outcome."""
     commit: Annotated[int, Field(ge=0)] | None = None
-    """Of head's log; None as long as there is none, or if there was nothing to apply."""
+    """The commit of head's log; None if there is none yet, or if nothing was to apply."""
 
 
 class ChangeSetRecordV1(Versioned):
@@ -81,7 +81,7 @@ class ChangeSetRecordV1(Versioned):
     kind: Annotated[ChangeSetKind, ParseFromJson]
     standing: Annotated[ChangeSetStatus, ParseFromJson] = ChangeSetStatus.OPEN
     head: ChangeSetId
-    """The workspace's head: itself, if it is that."""
+    """The workspace's head; of the head itself its own id."""
     base: ForkPoint | None = None
     """Of a branch: what it was forked from."""
     created_at: Timestamp
@@ -94,7 +94,7 @@ class ChangeSetRecordV1(Versioned):
 
 
 class ChangeSetRequestV1(Versioned):
-    """Asks something of a change set as a whole; in line with the batches in its queue."""
+    """A command to a change set as a whole, queued with its batches."""
 
     VERSION: ClassVar = 1
     workspace_id: WorkspaceId

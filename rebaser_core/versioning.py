@@ -24,7 +24,7 @@ MESSAGE_VERSION: Final = "X-MESSAGE-VERSION"
 MESSAGE_ID: Final = "Nats-Msg-Id"
 REPLY_INBOX: Final = "X-Reply-Inbox"
 AUTHOR: Final = "X-Author"
-"""Who asked, for people who read the log: as the client says it, and nobody checks it."""
+"""The author, for people who read the log: as the client names it, unchecked."""
 
 REPLY_VERSION: Final = "X-Reply-Version"
 """Of a question: the newest version of its answer that the asker reads; without it, 1."""
@@ -104,7 +104,7 @@ def announced_id(headers: Mapping[str, str]) -> str | None:
 
 
 def accepted_version(headers: Mapping[str, str]) -> int:
-    """The newest version of the answer that whoever asked with these headers reads."""
+    """Return the newest version of the reply that the sender of these headers reads."""
     return _parse_version(headers.get(REPLY_VERSION, "")) or 1
 
 

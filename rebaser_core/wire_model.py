@@ -1,4 +1,4 @@
-"""What messages are made of: strict shapes, in camelCase on the wire; mistakes told in words."""
+"""The base of all messages: strict models, camelCase on the wire, readable errors."""
 
 from functools import cache
 from typing import Annotated, Any, Final, Self

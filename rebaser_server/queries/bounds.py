@@ -1,4 +1,4 @@
-"""How much questions may take of a process."""
+"""How much memory and how many places queries may take of a process."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,10 @@ class QueryBounds:
     """Of each process; `REBASER_QUERIES__…`."""
 
     waiting: int = 1_000
-    """Questions of one kind that wait to be answered; what comes beyond is told to ask again."""
+    """Queries of one kind that wait; clients of further ones get the reply to ask again."""
     waiting_bytes: int = 16 * 1024 * 1024
     """Their octets, headers included."""
     answer_bytes: int = 64 * 1024 * 1024
-    """Octets of values in one answer; of more there is an error that says so."""
+    """Octets of values in one reply; a reply with more is an error."""
     kept_bytes: int = 512 * 1024 * 1024
-    """Memory of the change sets that are kept for the next question, those asked for last."""
+    """Memory of the change sets that are cached for the next query."""

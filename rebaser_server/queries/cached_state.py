@@ -1,4 +1,4 @@
-"""Read a change set from outside: what its log and checkpoint say it is, without owning it."""
+"""Read a change set's state from its log and checkpoint, without owning it."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from rebaser_server.values.graph import Graph
 
 
 def open_state_loader(js: JetStream, settings: Settings, change_set: ChangeSet) -> StateLoader:
-    """Where the change set can be read; the store must be the daemons' own."""
+    """Return a loader of the change set; the store must be the daemons' own."""
     subjects = Subjects(settings.nats.prefix)
     return StateLoader(
         change_set,
@@ -31,23 +31,24 @@ def open_state_loader(js: JetStream, settings: Settings, change_set: ChangeSet) 
 
 
 class CachedState:
-    """Follows one change set; each look costs what was committed since the last."""
+    """The state of one change set; each read costs what was committed since the last one."""
 
     def __init__(self, loader: StateLoader) -> None:
         self._archive = loader
         self._loaded: LoadedState | None = None
         self.lock = asyncio.Lock()
-        """For who shares it: held from before a look until done with what was seen."""
+        """Tasks that share the state hold it from before a read until they are done with it."""
 
     async def graph(self) -> Graph:
-        """The values as of the last line that the log has now."""
+        """Return the graph as of the last commit."""
         return (await self.state()).graph
 
     async def state(self) -> State:
-        """The change set as of the last line that the log has now; the next look changes it.
+        """Return the state as of the last commit; the next read changes it.
 
         Raises:
-            HistoryBroken: log and store do not fit together, or are not of one deployment.
+            HistoryInconsistent: log and store contradict each other, or belong to different
+                deployments.
         """
         loaded, self._loaded = self._loaded, None  # cancelled or failed, it is worthless
         if loaded is not None:

@@ -1,4 +1,4 @@
-"""A branch beside head as head is by now, read from outside: what applying it would change."""
+"""The difference of a branch to head: what applying the branch would change."""
 
 import asyncio
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ class ChangedDefinition:
     head: Any
     branch: Any
     base: Any
-    """As head had it when the branch first edited it."""
+    """Head's definition when the branch first edited it."""
     both: bool
-    """Head has changed it, too, since the branch did."""
+    """Whether head has changed it, too, since then."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComputedDifference:
-    """A dependent value that came out otherwise."""
+    """A dependent value whose result differs."""
 
     id: str
     name: str | None
@@ -52,25 +52,25 @@ class Diff:
     """What applying the branch would do."""
 
     updates: list[AnyUpdate]
-    """The difference as a batch: applied to head as it is, it makes it what the branch is."""
+    """The difference as a batch: applied to head, it makes head equal to the branch."""
     changes: list[ChangedDefinition]
     computed: list[ComputedDifference] | None
-    """What came out otherwise, as far as it is computed; None if it was not asked for."""
+    """The results that differ, as far as they are computed; None if not requested."""
 
     @property
     def digest(self) -> str:
-        """Names the difference for who wants it applied, and no other."""
+        """The digest of the difference, with which a request applies this one and no other."""
         return digest(self.updates)
 
 
 async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
-    """The branch, with all that head has done by now, beside head. Touches neither.
+    """Compare the branch, after a merge of all of head's changes, with head. Changes neither.
 
-    With `computed`, also what the two have computed so far: that reads both whole.
+    With `computed`, also compare the results that the two have so far: that reads both whole.
 
     Raises:
-        NoBranch: it is none, or nobody has taken it up yet.
-        NotRetained, HistoryBroken: as `Archive.restored`.
+        NotABranch: the change set is no branch, or an unstarted one.
+        NotRetained, HistoryInconsistent: as `StateLoader.load`.
     """
     loaded = await loader.load()
     state = loaded.state
@@ -93,7 +93,7 @@ async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
 
 
 def changes_in(graph: Graph, edits: Edits) -> list[ChangedDefinition]:
-    """What the branch edited and what is different from head for it, function by value."""
+    """List the values and functions that the branch edited and that differ from head."""
     changes = []
     for func_id, func_edit in edits.funcs.items():
         branch_func, head_func = func_definition(graph, func_id), edits.their_funcs[func_id]

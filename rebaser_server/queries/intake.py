@@ -1,4 +1,4 @@
-"""Hear questions of one kind, judge them, and have them answered: a few at once, few waiting."""
+"""Receive queries of one kind, check them, and reply: a few at a time, with a bounded queue."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -76,7 +76,7 @@ class _QueuedQuery:
 
 
 class Intake(Generic[QueryT, ReplyT]):
-    """Answers each question or says why not; only whom nobody hears any more gets no answer."""
+    """Replies to each query, if only with an error; drops a query whose client gave up."""
 
     def __init__(
         self, nc: Client, subjects: Subjects, kind: QueryKind[QueryT, ReplyT], bounds: QueryBounds
@@ -142,7 +142,7 @@ class Intake(Generic[QueryT, ReplyT]):
                 async for reply in replies:
                     await reply_sender.send(reply)
             result = "answered"
-        except (MessageError, UnknownSubject) as error:  # the asker's mistake: no line for each
+        except (MessageError, UnknownSubject) as error:  # the client's mistake: not logged
             await reply_sender.send(self._refusal(message, str(error)))
         except (RebaserError, JetStreamError, OSError) as error:
             log.warning("query rejected", subject=message.subject[:200], error=str(error)[:500])
@@ -157,7 +157,7 @@ class Intake(Generic[QueryT, ReplyT]):
     async def _read(self, message: Msg) -> QueryT:
         """The question, which is about the change set that its subject names.
 
-        NATS lets a user ask by subject; what the body says nobody has checked before.
+        NATS permits a user the subject; no one has checked the body before.
 
         Raises:
             MessageError: it is none.

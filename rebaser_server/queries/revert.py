@@ -1,4 +1,4 @@
-"""Take a commit back: the batch that undoes what it did, as far as nobody changed that since."""
+"""Revert a commit: the batch that undoes its changes, except those that a later commit changed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,18 +21,18 @@ from rebaser_server.values.rebase.definitions import (
 
 
 class NotRevertible(RebaserError):
-    """The commit is none that changed definitions: there is nothing to take back."""
+    """The commit changed no definition: there is nothing to revert."""
 
 
 @dataclass(frozen=True, slots=True)
 class RevertPlan:
-    """A batch that takes a commit back, if it is applied to the state as of `now`."""
+    """A batch that reverts a commit, if it is applied to the state as of `now`."""
 
     commit: int
     now: int
     updates: list[AnyUpdate]
     skipped: list[str] = field(default_factory=list)
-    """Ids of values and functions that were changed again since, and stay as they are."""
+    """Ids of values and functions that a later commit changed, and that stay as they are."""
 
 
 class DefinitionSnapshot(NamedTuple):
@@ -53,21 +53,21 @@ class DefinitionSnapshot(NamedTuple):
 
 
 async def plan_revert(loader: StateLoader, commit: int, *, force: bool = False) -> RevertPlan:
-    """The inverse of what line `commit` did, from the states before and after it.
+    """Return the inverse of `commit`, from the states before and after it.
 
-    What a later commit changed again is left as it is, field by field: a value that was
-    renamed since gets back what it was, not its old name. With `force` it is taken back,
-    too. Nothing is changed: enqueue the batch like any other.
+    A field that a later commit changed again stays: a value that was renamed since gets its
+    old inputs, not its old name. With `force` such a field is reverted, too. This call
+    changes nothing: enqueue the batch like any other.
 
     Raises:
         NotRetained: the log does not go back so far.
-        NotToRevert: no such line, or one that changed no definition.
+        NotRevertible: there is no such commit, or it changed no definition.
     """
     entry = await loader.log.entry(commit)
     if entry is not None:
         loaded = await loader.load(entry.previous)
     else:
-        await loader.load(commit)  # says so if it is not kept any more
+        await loader.load(commit)  # raises if the log does not go back so far
         raise NotRevertible(f"{loader.change_set}: {commit} is no commit of this change set")
     performed = await _updates_of(loader, entry, commit)
     graph = loaded.state.graph
@@ -88,7 +88,7 @@ def invert(
     *,
     force: bool = False,
 ) -> tuple[list[AnyUpdate], list[str]]:
-    """The batch that makes of `now` what was `before`, and what stays as it is."""
+    """Return the batch that turns `now` into `before`; `skipped` names what stays."""
     skipped: list[str] = []
     wanted = DefinitionSnapshot(
         {i: _revert_value(i, before, after, now, skipped, force=force) for i in sorted(now.values)},

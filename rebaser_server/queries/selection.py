@@ -26,7 +26,7 @@ def select(graph: Graph, query: ValuesQueryV1) -> Selection:
     """The values that `query` means.
 
     Raises:
-        TooMuch: more than `MOST`.
+        TooManyValues: more than `MAX_VALUES`.
     """
     if not query.which:
         return Selection(_require_few(list(graph.values)), [])

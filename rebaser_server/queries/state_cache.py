@@ -1,4 +1,4 @@
-"""Change sets that are kept in memory for the next question: those asked for last."""
+"""The cache of change sets' states for the next query: the most recently used ones."""
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
@@ -27,17 +27,17 @@ class _CacheEntry:
 
 
 class StateCache:
-    """Readers by change set, as many as have room in `most` bytes.
+    """The states by change set, as many as fit into `max_bytes`.
 
-    What is larger than that by itself is loaded for each question and dropped after it; so is
-    a change set that nothing was committed to.
+    A larger state is loaded for each query and dropped after it; so is the state of a change set
+    without commits.
     """
 
     def __init__(self, open_loader: OpenLoader, max_bytes: int) -> None:
         self._open_loader = open_loader
         self._max_bytes = max_bytes
         self._entries: OrderedDict[ChangeSet, _CacheEntry] = OrderedDict()
-        """Asked last comes last."""
+        """The most recently used one is the last."""
         self._total = 0
 
     def __len__(self) -> int:
@@ -50,10 +50,9 @@ class StateCache:
 
     @asynccontextmanager
     async def state_of(self, change_set: ChangeSet) -> AsyncIterator[State]:
-        """The change set as of the last line that the log has now; the body has it to itself.
+        """Return the state as of the last commit; the body has it to itself.
 
-        Raises:
-            As `Reader.state`.
+        Raises as `CachedState.state`.
         """
         entry = self._entries.get(change_set) or _CacheEntry(
             CachedState(self._open_loader(change_set))
@@ -71,7 +70,7 @@ class StateCache:
 
     def _measure(self, change_set: ChangeSet, entry: _CacheEntry, state: State) -> None:
         if self._entries.get(change_set) is not entry:
-            return  # others were asked for meanwhile
+            return  # other entries evicted it meanwhile
         self._drop(change_set)
         if not state.commit:
             return

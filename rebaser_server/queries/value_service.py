@@ -24,7 +24,7 @@ _ID: Final = 30
 
 
 class ValueRow(NamedTuple):
-    """What is told of a value, taken out of a graph that goes on changing."""
+    """A value's row of a reply, copied from a graph that may change."""
 
     id: str
     text: str
@@ -121,7 +121,7 @@ def refusal(query_id: RequestId, why: str) -> ValuesReplyV2:
 
 
 def _find_values(query: ValuesQueryV1, state: State, max_bytes: int) -> ValuesFound:
-    """Raises `TooMuch`: more than `most` octets."""
+    """Raise `TooManyValues` if the rows have more octets than a reply may have."""
     selection = select(state.graph, query)
     rows, octets = [], 0
     for value_id in selection.ids:

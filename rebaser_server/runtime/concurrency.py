@@ -50,7 +50,7 @@ async def background(work: Coroutine[Any, Any, Never]) -> AsyncIterator[None]:
                 is_over = True
                 task.cancel()
     except BaseExceptionGroup as errors:
-        # `LeaseLost` and `Overtaken` forbid to settle anything: no other may hide them (W15).
+        # `LeaseLost` and `Fenced` forbid to settle anything: no other may hide them (W15).
         raise max(errors.exceptions, key=_is_fencing) from None
     finally:
         work.close()  # cancelled before its first step, it was never awaited

@@ -17,7 +17,7 @@ log: Final = structlog.get_logger()
 
 MAX_BACKOFF: Final = 30.0
 """Seconds up to which the pause after a failed round grows, where the period is shorter."""
-_MAX_DOUBLINGS: Final = 10  # more are not needed for any period of ours to reach `LONGEST`
+_MAX_DOUBLINGS: Final = 10  # any of our periods reaches `MAX_BACKOFF` before
 
 Pause = Callable[[float], Awaitable[object]]
 
@@ -55,13 +55,13 @@ async def repeat_every(
     max_backoff: float = MAX_BACKOFF,
     pause: Pause = asyncio.sleep,
 ) -> Never:
-    """Call `do` once in so many seconds until cancelled; a round that fails is not the last.
+    """Call `action` every `seconds` until cancelled, also after a round that fails.
 
-    Its error is logged and counted, and the next round comes after the period, or later:
-    after each failure in a row the pause doubles, up to `longest` where the period is shorter.
-    `first`: seconds until the first round, the period if it is left out. `spread`: the part
+    An error is logged and counted, and the next round comes after the period, or later: after
+    each failure in a row the pause doubles, up to `max_backoff` if the period is shorter.
+    `first_delay`: seconds until the first round (default: the period). `jitter`: the part
     by which a period may be shorter or longer, so that daemons do not act at the same moment.
-    `pause` waits for so many seconds, or for less where there is news.
+    `pause` waits for so many seconds, or for less if there is news.
     """
     failures = 0
     if first_delay is None:

@@ -1,7 +1,7 @@
-"""Which errors say nothing about the work in hand, only about what it needs at this moment.
+"""Which errors are transient: they say nothing about the work, only about NATS or the store.
 
-The weather is waited for, however long it lasts; any other error counts as an attempt. So a
-full disk buries no request, and a request that can never be handled is not tried for ever.
+Work is retried after a transient error, however long that lasts; any other error counts as an
+attempt. So a full disk makes no dead letter, and a request that can never be handled becomes one.
 """
 
 import random

@@ -73,16 +73,16 @@ async def serve(
     costs: CostModel | None = None,
     ready: Callable[[str | None], None] = lambda _: None,
 ) -> None:
-    """Be a Rebaser until `shutdown`, then finish what is in hand and give the tasks back.
+    """Run a Rebaser until `shutdown`, then finish the requests in hand and nak the tasks.
 
-    `ready` is told the URL of the ops endpoint, if there is one, before any task is taken.
-    `costs` of functions: those that the executor takes for known, else nothing is.
+    `ready` is called with the URL of the ops endpoint, or None, before any task is taken.
+    `costs`: the executor's estimates of functions' costs (default: none are known).
 
-    Cancelled, it drops what is in hand; nothing that was committed is lost.
+    A cancellation drops the work in hand; nothing that was committed is lost.
 
     Raises:
         NatsUnreachable: no first connection to NATS in time, or no JetStream behind it.
-        StopOverdue: work in hand was dropped when the grace period was over.
+        GraceExceeded: the runs took longer than the grace period and were cancelled.
     """
     options = connect_options(settings)
     async with connected(options) as nc:

@@ -33,10 +33,10 @@ async def run(
 ) -> None:
     """Serve until `shutdown`; Spark starts beside it or with the first update, and ends with this.
 
-    `ready` is told the URL of the status page, if there is one.
+    `ready` is called with the URL of the status page, or None.
 
     Raises:
-        NatsUnreachable, StopOverdue: as `server.serve`.
+        NatsUnreachable, GraceExceeded: as `composition.serve`.
     """
     gc.set_threshold(_GC_THRESHOLD, 20, 20)
     costs = CostModel()

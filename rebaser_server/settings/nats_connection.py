@@ -61,5 +61,5 @@ def _tls_context(settings: NatsTlsSettings) -> ssl.SSLContext | None:
 
 
 def _no_password() -> str:
-    """Asked for by OpenSSL, which otherwise asks whoever sits at the terminal."""
+    """Return the key's password to OpenSSL, which would otherwise ask for it at the terminal."""
     return ""

@@ -63,7 +63,7 @@ class ChangeSetSettings(SettingsGroup):
 
 
 class LimitsSettings(SettingsGroup):
-    """How large what is sent may be. Clients check it before they send, by their own `Limits`."""
+    """How large requests may be. Clients check it before they send, by their `BatchLimits`."""
 
     batch_updates: Annotated[int, Field(ge=1)] = BatchLimits().batch_updates
     """Updates of one batch."""
@@ -103,7 +103,7 @@ class SparkSettings(SettingsGroup):
 class QueueSettings(SettingsGroup):
     """What may wait before clients are refused. Stored at the server: all must agree.
 
-    `null` is no limit. A request that is refused is not stored, and its client is told at once.
+    `null` is no limit. A refused request is not stored, and its client gets an error at once.
     """
 
     change_set_requests: Annotated[int, Field(ge=10)] | None = 100_000
@@ -185,7 +185,7 @@ class Settings(BaseSettings):
     shutdown_grace: Duration = timedelta(seconds=25)
     """Time for requests in hand to finish; keep it under the supervisor's own limit."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 2_000
-    """Lines of a commit log after which a checkpoint is written while requests go on."""
+    """Commits after which a checkpoint is written while requests go on."""
     max_attempts: Annotated[int, Field(ge=1)] = 5
     """Failed attempts after which a request goes to the dead letters."""
     dvu_deadline: Duration = timedelta(minutes=30)

@@ -21,7 +21,7 @@ from rebaser_server.values.graph.hash_index import HashIndex, hashes_of
 from rebaser_server.values.graph.ids import padded_ids
 
 if TYPE_CHECKING:
-    from pyarrow.dataset import Dataset  # which imports pandas: see `checkpoints.scanned`
+    from pyarrow.dataset import Dataset  # which imports pandas, and that takes long
 
 MAX_FILES: Final = 40
 """Appending gets slow with live files, by about a millisecond each (measured: 70 at 1,000)."""

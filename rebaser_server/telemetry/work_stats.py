@@ -75,7 +75,7 @@ class WorkStats:
         try:
             yield
         finally:
-            if self.held.get(change_set) is holding:  # else we were overtaken by ourselves
+            if self.held.get(change_set) is holding:  # else this process took it over from itself
                 del self.held[change_set]
 
     def request(

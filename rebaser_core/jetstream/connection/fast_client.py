@@ -166,7 +166,7 @@ class FastClient(Client):
     def dispatch_inline(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
     ) -> bool:
-        """Whether a message for subscription `sid` was seen to: one for `directly`, or nobody."""
+        """Whether the message is handled: by an `inline_callback`, or since no one subscribes."""
         subscription = self._subs.get(sid)
         if subscription is None:
             return True

@@ -92,7 +92,7 @@ class Consumer:
     def messages(self, **buffering: Any) -> Messages:
         """Return the messages as they come, for `async with` and `async for`.
 
-        Options are those of `Buffering`.
+        Options are those of `ConsumeOptions`.
         """
         how = ConsumeOptions(**buffering)
         pulls = PullOptions(

@@ -26,7 +26,8 @@ log: Final = logging.getLogger(__name__)
 
 MISSED_HEARTBEATS: Final = 3  # heartbeats missed until the alarm
 OnWarning = Callable[[JetStreamError], None]
-"""Told what ends nothing: `HeartbeatsMissed`, `MessagesMissed`, `AnswersMissed`. Must not raise."""
+"""Called with what does not end the subscription: `HeartbeatsMissed`, `MessagesMissed`,
+`FlowControlIgnored`. Must not raise."""
 
 
 def log_warning(warning: JetStreamError) -> None:

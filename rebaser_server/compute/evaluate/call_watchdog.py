@@ -90,7 +90,7 @@ class CallWatchdog:
 
     @contextmanager
     def lifting_memory_limit(self) -> Iterator[None]:
-        """Within `headroom`, lift its limit: for libraries that crash where memory ends."""
+        """Lift the memory limit in the body: for libraries that crash where memory ends."""
         before = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (before[1], before[1]))
         try:

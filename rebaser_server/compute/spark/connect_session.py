@@ -18,7 +18,7 @@ from rebaser_server.compute.spark.error_text import root_cause
 from rebaser_server.compute.spark.options import SparkOptions, session_settings
 
 MAX_ATTEMPTS: Final = 15
-"""Of a call that the server does not answer: a minute. Spark's own ten are long for whoever waits
+"""Of a call that the server does not answer: a minute. Spark's own ten are long for one who waits
 for a run to end, and for an update that another attempt would bring on."""
 _MAX_BACKOFF: Final = 5_000  # milliseconds between two
 

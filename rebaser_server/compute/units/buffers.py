@@ -41,7 +41,7 @@ def string_buffers(column: pa.LargeStringArray) -> list[bytes | memoryview]:
 
 
 def strings_from_buffers(count: int, offsets: memoryview, text: memoryview) -> pa.LargeStringArray:
-    """What `buffers_of` was given; shares the memory."""
+    """Return the strings in these buffers; shares their memory."""
     return pa.LargeStringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
 
 
@@ -59,7 +59,7 @@ def join_sections(sections: Sequence[bytes | memoryview]) -> bytes:
 
 
 def split_sections(data: memoryview, lengths: Sequence[int]) -> list[memoryview]:
-    """The sections of these lengths that `joined` joined."""
+    """Return the sections, of these lengths, that `join_sections` joined."""
     sections, start = [], 0
     for length in lengths:
         sections.append(data[start : start + length])

@@ -1,0 +1,97 @@
+"""Docstrings and comments of the product name only what exists."""
+
+import ast
+import builtins
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.helpers.product import MODULES
+
+ELSEWHERE: Final = {
+    "HADOOP_CONF_DIR",  # of Hadoop
+    "JavaModuleOptions",  # in Spark
+    "SSLError",  # in Python's `ssl`
+    "wait_for",  # in Python's `asyncio`
+    "rtt",  # in nats-py
+    "Size",  # Nats-Msg-Size, a header of NATS
+    "P_REBASER_REQUESTS",  # a stream, if the prefix is P
+    "ws",  # in a subject, any workspace
+    "v1",  # the key of a body in version 1
+    "importlinter",  # a file of the repository
+    "sh",  # its ending, in spark-env.sh
+}
+"""Names in backticks that the product need not define. This list only shrinks."""
+
+SETTINGS: Final = ("REBASER_", "OTEL_")
+"""How variables begin whose whole names the code does not have."""
+
+IDENTIFIER = re.compile(r"[A-Za-z_]\w+")
+QUOTED = re.compile(r"`+([^`]+)`+")
+CHARACTER = re.compile(r"\\[xu][0-9a-f]+")
+RAISED = re.compile(r"^ +((?:[A-Z]\w+, )*[A-Z]\w+): ", re.MULTILINE)
+
+
+def names_in(source: str) -> Iterator[str]:
+    """Every name that the code defines or uses, and every word of its short texts."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME:
+            yield token.string
+        elif token.type == tokenize.STRING and not token.string.startswith(('"""', 'r"""')):
+            yield from IDENTIFIER.findall(token.string)
+
+
+def prose_in(source: str) -> Iterator[tuple[int, str]]:
+    """Every docstring and comment, with its line."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT or token.string.startswith(('"""', 'r"""')):
+            yield token.start[0], token.string
+
+
+def raised_in(source: str) -> Iterator[str]:
+    """Every error in the section *Raises* of a docstring."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            _, _, section = (ast.get_docstring(node) or "").partition("\nRaises:\n")
+            for names in RAISED.findall(section):
+                yield from names.split(", ")
+
+
+@pytest.fixture(scope="module")
+def known() -> set[str]:
+    """Names of the product, of its modules and packages, and of what is built in."""
+    names = {*ELSEWHERE, *dir(builtins), "py"}
+    for path, source in MODULES.items():
+        names.update(IDENTIFIER.findall(path))
+        names.update(names_in(source))
+    return names
+
+
+def test_a_name_in_backticks_exists(known: set[str]) -> None:
+    """Whoever renames a class or a function corrects what is said of it elsewhere."""
+    unknown = [
+        f"{path}:{line}: {name}"
+        for path, source in MODULES.items()
+        for line, text in prose_in(source)
+        for quoted in QUOTED.findall(text)
+        for name in IDENTIFIER.findall(CHARACTER.sub("", quoted))
+        if name not in known and not name.startswith(SETTINGS)
+    ]
+
+    assert unknown == []
+
+
+def test_an_error_that_a_docstring_says_is_raised_exists(known: set[str]) -> None:
+    """A caller may catch what the section *Raises* names."""
+    unknown = [
+        f"{path}: {name}"
+        for path, source in MODULES.items()
+        for name in raised_in(source)
+        if name not in known
+    ]
+
+    assert unknown == []
