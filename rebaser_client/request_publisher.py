@@ -24,14 +24,14 @@ from rebaser_core.jetstream import (
     Unavailable,
     Unsendable,
 )
+from rebaser_core.jetstream.backoff import Backoff
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID, announced_id
 
 RETRY_FOR: Final = 60.0
 """Seconds in which an unanswered publish is tried again: the retry horizon H."""
 
-_FIRST_DELAY: Final = 0.05  # seconds, doubled up to
-_LONGEST_DELAY: Final = 2.0
+_BACKOFF: Final = Backoff(0.05, 2.0)
 
 _DIGEST_BYTES: Final = 16  # octets
 
@@ -108,7 +108,7 @@ async def _publish_both(
         raise TooLarge(f"request {request_id}: {error}") from error
     except JetStreamError as error:
         # Stored or not, a task harms nothing and the request may need it (C2).
-        await ensure_task(js, subjects, change_set, retry_for=_LONGEST_DELAY)
+        await ensure_task(js, subjects, change_set, retry_for=_BACKOFF.longest)
         raise NotConfirmed(f"request {request_id}: {error}") from error
     if not await tasks.ensure(change_set):
         raise NotConfirmed(f"request {request_id} is stored, but its task is not confirmed")
@@ -215,12 +215,11 @@ async def retry(call: Callable[[], Awaitable[T]], retry_for: float) -> T:
         JetStreamError: any other, at once, since waiting cannot help.
     """
     clock = asyncio.get_running_loop().time
-    end, delay = clock() + retry_for, _FIRST_DELAY
+    end, delays = clock() + retry_for, iter(_BACKOFF)
     while True:
         try:
             return await call()
         except (NatsUnreachable, Unavailable):
             if clock() >= end:
                 raise
-        await asyncio.sleep(delay)
-        delay = min(2 * delay, _LONGEST_DELAY)
+        await asyncio.sleep(next(delays))

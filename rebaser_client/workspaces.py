@@ -13,6 +13,7 @@ from rebaser_client.workspace_catalog import CLOSED_STATUSES, WorkspaceCatalog
 from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream
+from rebaser_core.jetstream.backoff import Backoff
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.registry_records import (
     ChangeSetKind,
@@ -27,8 +28,8 @@ SendCommand = Callable[[ChangeSetRequestV2], Awaitable[EnqueueUpdatesResponseV2]
 
 Action = Literal["refresh", "apply", "abandon", "delete"]
 
-_FIRST_POLL: Final = 0.02  # seconds between two looks at a record, doubled up to
-_SLOWEST_POLL: Final = 1.0
+_POLL_BACKOFF: Final = Backoff(0.02, 1.0)
+"""Between two reads of a record."""
 
 
 class Workspaces(WorkspaceCatalog):
@@ -136,12 +137,13 @@ class Workspaces(WorkspaceCatalog):
         change_set_id: ChangeSetId,
         until: Callable[[ChangeSetRecordV1], bool],
     ) -> ChangeSetRecordV1:
-        """The record once it says so: it follows the log of the change set."""
-        delay = _FIRST_POLL
-        while not until(record := await self.describe(workspace_id, change_set_id)):
+        """Return the record once `until` accepts it: it follows the log of the change set."""
+        for delay in _POLL_BACKOFF:
+            record = await self.describe(workspace_id, change_set_id)
+            if until(record):
+                return record
             await asyncio.sleep(delay)
-            delay = min(2 * delay, _SLOWEST_POLL)
-        return record
+        raise AssertionError("delays have no end")
 
     async def _command(
         self,

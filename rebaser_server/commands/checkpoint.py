@@ -65,10 +65,11 @@ async def _until_stored(checkpoints: "Checkpoints", change_set: "ChangeSet", com
     """The commit of the first checkpoint that contains `commit`, once the store has one."""
     import asyncio
 
-    delay = _FIRST_DELAY
+    from rebaser_core.jetstream.backoff import Backoff
+
+    delays = iter(Backoff(_FIRST_DELAY, _LAST_DELAY))
     while True:
         stored = await asyncio.to_thread(checkpoints.last_commit, change_set)
         if stored >= commit:
             return stored
-        await asyncio.sleep(delay)
-        delay = min(2 * delay, _LAST_DELAY)
+        await asyncio.sleep(next(delays))

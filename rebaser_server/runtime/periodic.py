@@ -10,6 +10,7 @@ from typing import Final, Never
 import structlog
 
 from rebaser_core.jetstream import JetStreamError
+from rebaser_core.jetstream.backoff import Backoff
 from rebaser_server.runtime.containment import printable
 from rebaser_server.telemetry import metrics
 
@@ -17,7 +18,6 @@ log: Final = structlog.get_logger()
 
 MAX_BACKOFF: Final = 30.0
 """Seconds up to which the pause after a failed round grows, where the period is shorter."""
-_MAX_DOUBLINGS: Final = 10  # any of our periods reaches `MAX_BACKOFF` before
 
 Pause = Callable[[float], Awaitable[object]]
 
@@ -63,7 +63,7 @@ async def repeat_every(
     by which a period may be shorter or longer, so that daemons do not act at the same moment.
     `pause` waits for so many seconds, or for less if there is news.
     """
-    failures = 0
+    failures, backoff = 0, Backoff(seconds, max_backoff)
     if first_delay is None:
         first_delay = _jittered(seconds, jitter)
     if first_delay:
@@ -72,8 +72,7 @@ async def repeat_every(
         with survived(what) as this:
             await action()
         failures = failures + 1 if this.failed else 0
-        longer = min(seconds * 2.0 ** min(failures, _MAX_DOUBLINGS), max_backoff)
-        await pause(_jittered(max(seconds, longer), jitter))
+        await pause(_jittered(max(seconds, backoff.delay(failures + 1)), jitter))
 
 
 def _jittered(seconds: float, spread: float) -> float:

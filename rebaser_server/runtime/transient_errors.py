@@ -4,7 +4,6 @@ Work is retried after a transient error, however long that lasts; any other erro
 attempt. So a full disk makes no dead letter, and a request that can never be handled becomes one.
 """
 
-import random
 from collections.abc import Callable
 from typing import Final
 
@@ -24,6 +23,7 @@ from rebaser_core.jetstream import (
     Unavailable,
     WrongLastSequence,
 )
+from rebaser_core.jetstream.backoff import Backoff
 
 FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 30.0
@@ -67,5 +67,4 @@ def is_transient(error: BaseException) -> bool:
 
 def backoff(attempt: int) -> float:
     """Seconds to wait after the attempt of that number, from 1: doubled each time, with jitter."""
-    delay = min(FIRST_DELAY * 2.0 ** min(max(0, attempt - 1), 16), LONGEST_DELAY)
-    return delay * random.uniform(0.5, 1.0)
+    return Backoff(FIRST_DELAY, LONGEST_DELAY).jittered(attempt)

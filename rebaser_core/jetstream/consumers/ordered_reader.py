@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-import random
 import secrets
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self, TypedDict, Unpack
 
 from rebaser_core.jetstream.api import JetStreamApi
+from rebaser_core.jetstream.backoff import Backoff
 from rebaser_core.jetstream.consumers.ephemeral_consumer import EphemeralConsumer
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import MessageReader
@@ -22,7 +22,7 @@ log: Final = logging.getLogger(__name__)
 HEARTBEAT: Final = 2.0  # seconds between signs of life
 INACTIVE_THRESHOLD: Final = 5.0  # seconds that the server's consumer outlives a lost reader
 MISSED_HEARTBEATS: Final = 3  # heartbeats missed until it is believed (ADR-15)
-_BACKOFF: Final = (0.05, 2.0)  # seconds, first and longest
+_BACKOFF: Final = Backoff(0.05, 1.0)
 
 
 class ReaderOptions(TypedDict, total=False):
@@ -229,9 +229,7 @@ class OrderedReader(MessageReader):
     async def _backoff(self) -> None:
         """After consumers that brought nothing wait, each time longer, before the next one."""
         if self._empty_attempts:
-            first, longest = _BACKOFF
-            pause = min(longest, first * 2 ** min(self._empty_attempts, 10))
-            await asyncio.sleep(pause * random.uniform(0.25, 0.5))
+            await asyncio.sleep(_BACKOFF.jittered(self._empty_attempts))
         self._empty_attempts += 1
 
     async def _create(self) -> None:

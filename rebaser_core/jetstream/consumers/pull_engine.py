@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rebaser_core.jetstream.api import JetStreamApi
+from rebaser_core.jetstream.backoff import Backoff
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import best_effort
 from rebaser_core.jetstream.consumers.pull_request import (
@@ -40,7 +41,7 @@ log: Final = logging.getLogger(__name__)
 
 MISSED_HEARTBEATS: Final = 2  # heartbeats missed until a pull is believed lost (ADR-37)
 CLOSE_TIMEOUT: Final = 2.0  # seconds
-_BACKOFF: Final = (0.1, 2.0)  # seconds, first and longest
+_BACKOFF: Final = Backoff(0.1, 2.0)
 
 Refill = Callable[[PullBudget], Mapping[str, int] | None]
 """Which pull to make now, as `batch` and `max_bytes`, given what is pending; or None."""
@@ -74,7 +75,7 @@ class PullEngine:
         self._heartbeat_timeout = MISSED_HEARTBEATS * options.heartbeat
         self._inbox = Inbox(js.connection)
         self._stale = False
-        self._backoff, self._longest_backoff = _BACKOFF
+        self._failures = 0
         self._requested_at = 0.0
         self._request_after = 0.0
         self._progressed = False
@@ -127,7 +128,7 @@ class PullEngine:
         delivery = self._parse(message)
         if delivery is not None:
             self.budget.on_message(message)
-            self._backoff = _BACKOFF[0]
+            self._failures = 0
             self._progressed = True
         return delivery
 
@@ -176,8 +177,8 @@ class PullEngine:
             self._progressed = False
             return
         log.info("pull from %s/%s: %s", self._stream, self._consumer, status.to_error())
-        self._request_after = asyncio.get_running_loop().time() + self._backoff
-        self._backoff = min(2 * self._backoff, self._longest_backoff)
+        self._failures += 1
+        self._request_after = asyncio.get_running_loop().time() + _BACKOFF.delay(self._failures)
 
     def _wake_at(self, until: float) -> float:
         now = asyncio.get_running_loop().time()

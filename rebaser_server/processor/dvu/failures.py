@@ -1,8 +1,8 @@
 """The failure of a dependent values update: its message, and the delay of the next attempt."""
 
-import random
 from typing import Final
 
+from rebaser_core.jetstream.backoff import Backoff
 from rebaser_server.compute.errors import DvuError
 from rebaser_server.compute.failure_text import MAX_MESSAGE, describe
 from rebaser_server.errors import RunEnded
@@ -13,8 +13,6 @@ MAX_DELAY: Final = 60.0
 NOT_COMPUTED: Final = "not computed"
 """First words of the message of a value that was not computed although no function failed."""
 STORE_DELAY: Final = 15.0  # seconds until an update is tried again after the store failed
-_MAX_DOUBLINGS: Final = 10
-"""Most doublings: the longest delay is reached before."""
 
 
 def ends_the_run(error: Exception) -> bool:
@@ -35,5 +33,4 @@ def give_up_message(reason: str, failures: int) -> str:
 
 def retry_delay(failures: int) -> float:
     """Return the seconds to wait after so many failures in a row."""
-    delay = min(FIRST_DELAY * 2.0 ** min(failures - 1, _MAX_DOUBLINGS), MAX_DELAY)
-    return delay * random.uniform(0.5, 1.0)
+    return Backoff(FIRST_DELAY, MAX_DELAY).jittered(failures)
