@@ -17,7 +17,7 @@ def steps(world: Instance, state: State) -> Iterator[Step]:
     if state.flights and state.strangers:
         flights = tuple(flight._replace(stream=_next(flight), last=-1) for flight in state.flights)
         after = state._replace(flights=flights, strangers=state.strangers - 1)
-        yield Step("another change set's line is stored", after, fault=True)
+        yield Step("another change set's commit is stored", after, fault=True)
     for one in state.deletes:
         sequence, run = one
         left = state._replace(deletes=tuple(other for other in state.deletes if other != one))
@@ -75,7 +75,7 @@ def _flies(world: Instance, state: State, number: int, flight: Flight) -> Iterat
     if _is_expected(world, flight, index):
         after = stored(state, number, index)
         if flight.subject != index:
-            after = after._replace(broken="S2: a line names another as the one before it")
+            after = after._replace(broken="S2: a commit names another as the one before it")
         yield Step(f"{words} is stored", _arrived(after, number))
     else:
         yield Step(f"{words} is refused: not the one before it is there", _arrived(state, number))
@@ -106,7 +106,7 @@ def stored(state: State, number: int, index: int) -> State:
     if state.head.applied & request.id:
         broken = f"S3: {name(request)} took effect twice"
     if (state.head.applied | request.id) != head.applied:
-        broken = "S1: a line was stored without the one before it"
+        broken = "S1: a commit was stored without the one before it"
     runs = tuple(run._replace(current=n == flight.run) for n, run in enumerate(state.runs))
     state = line_stored(state)._replace(
         runs=runs, head=head, highest=request.sequence, broken=state.broken or broken
