@@ -13,6 +13,7 @@ from rebaser_server.store.input_columns import hashes_in, signature_from_json
 from rebaser_server.values.graph import STATUSES, Func, Graph, ValueStatus, ids_in
 from rebaser_server.values.graph.columns import BLOCKED, FAILED, Columns, GrowableArray
 from rebaser_server.values.graph.csr import gather_rows
+from rebaser_server.values.graph.graph_data import StoredGraph
 from rebaser_server.values.graph.hash_index import Hashes, HashIndex, hashes_of
 from rebaser_server.values.graph.ids import padded_ids
 from rebaser_server.values.graph.signatures import NO_INPUTS, Signatures
@@ -64,10 +65,7 @@ def load_graph(rows: dict[str, pa.ChunkedArray], funcs: Iterable[Func]) -> Graph
     )
     names = _single_array(names.drop_null(), pa.large_string())
     texts = _texts(rows, live, statuses)
-    return Graph(
-        columns, signatures, refs,
-        func_ids=func_ids, funcs=funcs, texts=texts, names=names, hash_index=hash_index,
-    )  # fmt: skip
+    return Graph(StoredGraph(columns, signatures, refs, func_ids, texts, names, funcs, hash_index))
 
 
 class _LiveRows:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from rebaser_server.compute.errors import FunctionMissing
 from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
+from rebaser_server.compute.evaluate.result_writer import EvaluationState
 from rebaser_server.compute.evaluate.scalar import ScalarEvaluator
 from rebaser_server.compute.evaluate.vector import VectorEvaluator
 from rebaser_server.compute.functions.runtimes import resolve, resolve_vectorised
@@ -16,7 +17,7 @@ from rebaser_server.compute.units.buffers import STRING_TYPE
 from rebaser_server.compute.units.culprits import FAILED_RUNTIME
 from rebaser_server.compute.units.segments import highest_inputs, segments
 from rebaser_server.compute.units.unit_result import SCHEMA, CallCosts, UnitResult
-from rebaser_server.compute.units.value_buffers import NONE, ValueBuffers
+from rebaser_server.compute.units.value_buffers import NONE
 from rebaser_server.compute.units.work_unit import OK, WorkUnit
 
 
@@ -37,26 +38,17 @@ class Evaluation:
     def __init__(self, unit: WorkUnit, watchdog: CallWatchdog, *, vectorised: bool = True) -> None:
         self._unit = unit
         self._watchdog = watchdog
-        count = len(unit)
         functions = [_resolve_or_fail(runtime, code) for runtime, code in unit.functions]
         vector_functions = [
             resolve_vectorised(runtime, code) if runtime and vectorised else None
             for runtime, code in unit.functions
         ]
-        widths = unit.widths()
-        self._highest = highest_inputs(unit.refs, widths)
-        starts = np.zeros(count + 1, np.int64)
-        np.cumsum(widths, out=starts[1:])
-        refs = unit.refs.astype(np.int64)
-        np.subtract(count - 1, refs, out=refs, where=refs < 0)
-        wiring = refs, starts
-        self._buffers = ValueBuffers(unit)
-        changed = bytearray(count + len(unit.constant_known))
-        self._changed = np.frombuffer(changed, np.bool_)
-        self._scalar = ScalarEvaluator(unit, self._buffers, wiring, changed, functions, watchdog)
-        self._vector = VectorEvaluator(
-            unit, self._buffers, wiring, self._changed, vector_functions, self._scalar, watchdog
-        )
+        state = EvaluationState.of(unit, watchdog)
+        self._highest = highest_inputs(unit.refs, np.diff(state.starts))
+        self._buffers = state.buffers
+        self._changed = state.is_changed
+        self._scalar = ScalarEvaluator(state, functions)
+        self._vector = VectorEvaluator(state, vector_functions, self._scalar)
         self.done = 0
         """Values computed, or found not to be due."""
         self._step = 0, 0

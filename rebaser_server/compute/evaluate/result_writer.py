@@ -1,9 +1,10 @@
-"""Writes the results of calls into the buffers, and keeps failures and blocked values."""
+"""The state of a unit's evaluation, and the writer of results into it."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rebaser_server.compute.errors import FunctionMissing
 from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
@@ -37,20 +38,43 @@ class CallFailure:
     message: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EvaluationState:
+    """What all parts of the evaluation of one unit work on. Positions: values, then constants."""
+
+    unit: WorkUnit
+    watchdog: CallWatchdog
+    buffers: ValueBuffers
+    refs: Positions
+    """The position of each ref."""
+    starts: Positions
+    """Where the refs of each value begin, and at last where they end."""
+    changed: bytearray
+    """Whether each value came out changed."""
+    is_changed: NDArray[np.bool_]
+    """The same memory."""
+
+    @classmethod
+    def of(cls, unit: WorkUnit, watchdog: CallWatchdog) -> Self:
+        count = len(unit)
+        starts = np.zeros(count + 1, np.int64)
+        np.cumsum(unit.widths(), out=starts[1:])
+        refs = unit.refs.astype(np.int64)
+        np.subtract(count - 1, refs, out=refs, where=refs < 0)
+        changed = bytearray(count + len(unit.constant_known))
+        is_changed = np.frombuffer(changed, np.bool_)
+        return cls(unit, watchdog, ValueBuffers(unit), refs, starts, changed, is_changed)
+
+
 class ResultWriter:
-    """Which values come out changed is noted in `changed`.
+    """Writes values into the buffers, and collects failed and blocked ones."""
 
-    What those are that have a value stands in the cells, what became of the others here.
-    """
-
-    def __init__(
-        self, unit: WorkUnit, buffers: ValueBuffers, changed: bytearray, watchdog: CallWatchdog
-    ) -> None:
-        self._unit = unit
-        self._buffers = buffers
-        self._changed = changed
-        self._is_changed = np.frombuffer(changed, np.bool_)
-        self._watchdog = watchdog
+    def __init__(self, state: EvaluationState) -> None:
+        self._unit = state.unit
+        self._buffers = state.buffers
+        self._changed = state.changed
+        self._is_changed = state.is_changed
+        self._watchdog = state.watchdog
         self.blocked = 0
         self.positions: list[int] = []
         """Of those that come out without a value, and what they are."""

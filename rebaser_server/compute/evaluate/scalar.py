@@ -8,12 +8,12 @@ from typing import Any, Final
 import numpy as np
 
 from rebaser_server.compute.evaluate.call_codegen import Call, compile_call, compile_loop
-from rebaser_server.compute.evaluate.call_watchdog import IDLE, CallWatchdog
-from rebaser_server.compute.evaluate.result_writer import ResultWriter
+from rebaser_server.compute.evaluate.call_watchdog import IDLE
+from rebaser_server.compute.evaluate.result_writer import EvaluationState, ResultWriter
 from rebaser_server.compute.functions.vector_functions import any_in_row
 from rebaser_server.compute.json_values import read_only
-from rebaser_server.compute.units.value_buffers import NONE, NOTHING, Positions, ValueBuffers
-from rebaser_server.compute.units.work_unit import ArgumentSpec, WorkUnit
+from rebaser_server.compute.units.value_buffers import NONE, NOTHING, Positions
+from rebaser_server.compute.units.work_unit import ArgumentSpec
 
 CHUNK: Final = 1024
 """Values whose inputs are made Python objects at once."""
@@ -22,31 +22,22 @@ _TIMED_EVERY: Final = 16
 
 
 class ScalarEvaluator:
-    """Which values come out changed is noted in `changed`; what they are, in `results`."""
+    """Calls a function for one value after the other; its writer has what they come to."""
 
-    def __init__(
-        self,
-        unit: WorkUnit,
-        buffers: ValueBuffers,
-        wiring: tuple[Positions, Positions],
-        changed: bytearray,
-        functions: Sequence[Callable[..., Any]],
-        watchdog: CallWatchdog,
-    ) -> None:
-        """`wiring`: the position of each ref, and where the refs of each value begin and end."""
-        self._unit = unit
-        self._buffers = buffers
-        self._refs, self._starts = wiring
-        self._changed = changed
-        self._is_changed = np.frombuffer(changed, np.bool_)
+    def __init__(self, state: EvaluationState, functions: Sequence[Callable[..., Any]]) -> None:
+        self._unit = state.unit
+        self._buffers = state.buffers
+        self._refs, self._starts = state.refs, state.starts
+        self._changed = state.changed
+        self._is_changed = state.is_changed
         self._functions = functions
-        self._watchdog = watchdog
-        self._position = watchdog.position
+        self._watchdog = state.watchdog
+        self._position = state.watchdog.position
         self._calls = [
             (number, functions[number], compile_call(functions[number], specs))
-            for number, specs in unit.signatures
+            for number, specs in state.unit.signatures
         ]
-        self.writer = ResultWriter(unit, buffers, changed, watchdog)
+        self.writer = ResultWriter(state)
         self.returned: list[Any] = []
         """What was returned to the calls that are made together now."""
         self.calls = [0] * len(functions)

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rebaser_server.compute.evaluate.call_watchdog import IDLE, CallWatchdog
+from rebaser_server.compute.evaluate.call_watchdog import IDLE
+from rebaser_server.compute.evaluate.result_writer import EvaluationState
 from rebaser_server.compute.evaluate.scalar import ScalarEvaluator
 from rebaser_server.compute.functions.vector_functions import (
     UniformResult,
@@ -20,35 +21,29 @@ from rebaser_server.compute.functions.vector_functions import (
     gather_arguments,
 )
 from rebaser_server.compute.units.segments import VECTOR_THRESHOLD
-from rebaser_server.compute.units.value_buffers import NONE, TEXT, Positions, ValueBuffers
-from rebaser_server.compute.units.work_unit import WorkUnit
+from rebaser_server.compute.units.value_buffers import NONE, TEXT, Positions
 
 PositionSet: TypeAlias = "slice | Positions"
 """Places: a slice of those that follow one another, which costs much less."""
 
 
 class VectorEvaluator:
-    """Which values come out changed is noted in `changed`; what they are, in the cells."""
+    """Calls a function for many values at once; for others it has the scalar evaluator do it."""
 
     def __init__(
         self,
-        unit: WorkUnit,
-        buffers: ValueBuffers,
-        wiring: tuple[Positions, Positions],
-        is_changed: NDArray[np.bool_],
+        state: EvaluationState,
         vector_functions: list[VectorFunction | None],
-        rows: ScalarEvaluator,
-        watchdog: CallWatchdog,
+        scalar: ScalarEvaluator,
     ) -> None:
-        """`wiring`: the position of each ref, and where the refs of each value begin and end."""
-        self._unit = unit
-        self._buffers = buffers
-        self._refs, self._starts = wiring
-        self._changed = is_changed
+        self._unit = state.unit
+        self._buffers = state.buffers
+        self._refs, self._starts = state.refs, state.starts
+        self._changed = state.is_changed
         self._vector_functions = vector_functions
-        self._scalar = rows
-        self._watchdog = watchdog
-        self._must_compute_all = bool(unit.must_compute.all())
+        self._scalar = scalar
+        self._watchdog = state.watchdog
+        self._must_compute_all = bool(state.unit.must_compute.all())
         self.recomputed = 0
         self.calls = [0] * len(vector_functions)
         """By function; and the seconds that they took in all."""

@@ -1,6 +1,7 @@
 """The data of a graph: its columns, and the bulk reads that planner and store make."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -23,49 +24,54 @@ _MAX_DELTA_RATIO: Final = 0.125
 """Delta edges for each compacted one from which `compact` moves them there."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredGraph:
+    """What the store keeps of a graph, column by column; by default nothing."""
+
+    columns: Columns = field(default_factory=Columns)
+    """Without ranks and `start`, which follow from the others."""
+    signatures: Signatures = field(default_factory=Signatures)
+    refs: NDArray[np.int32] | None = None
+    """The inputs of all values, in the order of the columns."""
+    func_ids: Sequence[str] = ()
+    """What the columns hold indices of; `texts` and `names` likewise."""
+    texts: pa.Array = field(default_factory=lambda: EMPTY)
+    names: pa.Array = field(default_factory=lambda: EMPTY)
+    funcs: Iterable[Func] = ()
+    hash_index: HashIndex | None = None
+    """The ids' indices by their hashes."""
+
+
 class GraphData:
     """Values, functions, names and roots. Only `Graph` changes them."""
 
-    def __init__(
-        self,
-        columns: Columns | None = None,
-        signatures: Signatures | None = None,
-        refs: NDArray[np.int32] | None = None,
-        *,
-        func_ids: Iterable[str] = (),
-        funcs: Iterable[Func] = (),
-        texts: pa.Array = EMPTY,
-        names: pa.Array = EMPTY,
-        hash_index: HashIndex | None = None,
-    ) -> None:
-        """Empty; or, for the store, of columns that lack ranks and `start`. Nothing is touched.
-
-        `refs`: the inputs of all values, in the order of the columns. `func_ids`, `texts`,
-        `names`: what the columns hold indices of. `hash_index`: the ids' indices by their hashes.
+    def __init__(self, stored: StoredGraph | None = None) -> None:
+        """The graph as it was stored, with nothing touched; else an empty one.
 
         Raises:
             ValueError: a value depends on itself.
         """
-        self.columns: Final = columns or Columns()
-        self.signatures: Final = signatures or Signatures()
+        stored = stored or StoredGraph()
+        self.columns: Final = stored.columns
+        self.signatures: Final = stored.signatures
         self.count = len(self.columns)
-        self.texts: Final = TextColumn(texts)
+        self.texts: Final = TextColumn(stored.texts)
         self._null = self.texts.add(NULL)
-        self.func_ids: Final = list(func_ids)
+        self.func_ids: Final = list(stored.func_ids)
         """Ids of functions that values use, or used."""
         self._func_indices = {func_id: place for place, func_id in enumerate(self.func_ids)}
         func_indices = self.columns.func.all
         self._users = np.bincount(
             func_indices[func_indices >= 0], minlength=len(self.func_ids)
         ).tolist()
-        self.funcs: Final = {func.id: func for func in funcs}
-        self._ids: Final = IdIndex(self.columns, hash_index)
-        self.names: Final = NameIndex(self.columns, names)
+        self.funcs: Final = {func.id: func for func in stored.funcs}
+        self._ids: Final = IdIndex(self.columns, stored.hash_index)
+        self.names: Final = NameIndex(self.columns, stored.names)
         self.roots: Final = Roots(self.columns, self._ids)
         self.touched: Final = Touched(self.columns, self._ids)
         self.touched_funcs: set[str] = set()
         """Functions changed or removed since the store last saved them."""
-        self.adjacency: Final = Adjacency(self.columns, self.signatures, refs)
+        self.adjacency: Final = Adjacency(self.columns, self.signatures, stored.refs)
         if self.count:
             rank_all(
                 self.columns, self.adjacency, self.signatures.widths_of(self.columns.signature.all)
