@@ -11,6 +11,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, UpdatesAddress
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.edits import Edits
+from rebaser_server.values.rebase.edits_json import edits_from_json, edits_to_json
 
 MAX_RECENT: Final = 1_000
 """Requests remembered by id: more than a client can have in doubt within its retry horizon."""
@@ -87,7 +88,7 @@ class State:
 
     def metadata(self) -> dict[str, Any]:
         """Return all but the graph, as plain data for a checkpoint."""
-        edits = {} if self.edits is None else {"edits": self.edits.to_json(self.graph)}
+        edits = {} if self.edits is None else {"edits": edits_to_json(self.edits, self.graph)}
         origin = {"origin": self.origin.cursor} if self.origin and self.is_unstarted_branch else {}
         return {
             **edits,
@@ -104,7 +105,7 @@ class State:
         """Build the state from a checkpoint of commit `commit`."""
         stored = _EXTERNAL_BATCHES.validate_python(small["stored"])
         head = ControlState.model_validate(small["head"])
-        edits = Edits.from_json(small["edits"], graph) if "edits" in small else None
+        edits = edits_from_json(small["edits"], graph) if "edits" in small else None
         origin = BranchOrigin(small["origin"]) if "origin" in small else None
         return cls(graph, head, commit, recent_requests_in(small), stored, edits, origin)
 

@@ -5,6 +5,7 @@ from copy import deepcopy
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.definitions import Preimage
 from rebaser_server.values.rebase.edits import Edits
+from rebaser_server.values.rebase.edits_json import edits_from_json, edits_to_json
 from rebaser_server.values.rebase.merge import changes_between, merge
 from rebaser_server.values.rebase.rebase import RebaseResult, rebase
 from tests.helpers.reference_model import Model, plain
@@ -49,7 +50,7 @@ class Branch:
         """As it is now, head's changes to come included."""
         other = Branch(self.head)
         other.graph, other.cursor = deepcopy(self.graph), self.cursor
-        other.edits = Edits.from_json(self.edits.to_json(self.graph), other.graph)
+        other.edits = edits_from_json(edits_to_json(self.edits, self.graph), other.graph)
         other.reached = deepcopy(self.reached)
         return other
 

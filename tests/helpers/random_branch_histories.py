@@ -12,6 +12,7 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
+from rebaser_server.values.rebase.edits_json import edits_to_json
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.in_memory_branch import Branch, Head
 from tests.helpers.replay import encoded
@@ -49,7 +50,7 @@ def story(seed: int) -> bytes:
             told += encoded(branch.request(batch).updates)
         if chance.random() < 0.5:
             told += encoded(branch.catch_up()) + encoded(branch.difference())
-    return told + repr(branch.edits.to_json(branch.graph)).encode()
+    return told + repr(edits_to_json(branch.edits, branch.graph)).encode()
 
 
 def stories() -> bytes:

@@ -5,7 +5,7 @@ rest to it: numbers that would overflow, kinds that do not fit, and all that rai
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,58 +13,24 @@ from numpy.typing import NDArray
 from rebaser_server.compute.functions.exact_sum import sum_rows_exact
 from rebaser_server.compute.functions.vector_functions import (
     ArgumentBuffers,
-    VectorFunction,
     VectorResult,
     all_in_row,
     any_in_row,
 )
-from rebaser_server.compute.units.value_buffers import BOOL, FLOAT, INT, NONE, NULL, TEXT
+from rebaser_server.compute.functions.vector_registry import VectorRegistry
+from rebaser_server.compute.units.value_buffers import BOOL, FLOAT, INT, NULL, TEXT
 
 Mask = NDArray[np.bool_]
 
-VECTOR_BUILTINS: Final[dict[str, VectorFunction]] = {}
+VECTOR_BUILTINS: Final = VectorRegistry()
 """By the name of the builtin function."""
+
+vectorised: Final = VECTOR_BUILTINS.register
 
 _EXACT: Final = 2**53
 """Up to this magnitude every integer is a float."""
 _ROOM: Final = float(2**62)
 """Integers whose result is below this by floats are below 2⁶³ by all means."""
-
-
-def vectorised(
-    name: str, *required: str, optional: tuple[str, ...] = ()
-) -> Callable[[Callable[..., VectorResult]], Callable[..., VectorResult]]:
-    """Of calls with other arguments than these, the function itself says what is wrong.
-
-    `values` and `table` are lists, the others are not.
-    """
-
-    def register(function: Callable[..., VectorResult]) -> Callable[..., VectorResult]:
-        def checked(arguments: dict[str, ArgumentBuffers], count: int) -> VectorResult:
-            names = set(arguments)
-            fits = names >= set(required) and names <= {*required, *optional}
-            if not fits or any((n in _LISTS) != arguments[n].is_list for n in names):
-                return VectorResult.none(count)
-            return function(count=count, **arguments)
-
-        VECTOR_BUILTINS[name] = checked
-        return function
-
-    return register
-
-
-_LISTS: Final = {"values", "table"}
-
-
-def _choose_column(
-    arguments: list[ArgumentBuffers], which: NDArray[Any], where: Mask
-) -> VectorResult:
-    """For each call the cell in a column of all arguments' columns, or nothing."""
-    rows = np.arange(len(which))
-    kinds = np.concatenate([a.kinds for a in arguments], 1)[rows, which]
-    bits = np.concatenate([a.bits for a in arguments], 1)[rows, which]
-    positions = np.concatenate([a.positions for a in arguments], 1)[rows, which]
-    return VectorResult(np.where(where, kinds, NONE).astype(np.uint8), bits, positions)
 
 
 def _numbers(argument: ArgumentBuffers) -> tuple[Mask, Mask]:
@@ -82,7 +48,7 @@ def _is_comparable(argument: ArgumentBuffers) -> Mask:
 
 @vectorised("identity", "value")
 def _identity(value: ArgumentBuffers, count: int) -> VectorResult:
-    return _choose_column([value], np.zeros(count, np.int64), np.ones(count, np.bool_))
+    return VectorResult.choose([value], np.zeros(count, np.int64), np.ones(count, np.bool_))
 
 
 @vectorised("sum", "values")
@@ -141,7 +107,7 @@ def _extreme(values: ArgumentBuffers, count: int, sign: int) -> VectorResult:
         return VectorResult(np.full(count, NULL, np.uint8), np.zeros(count, np.int64))
     present, fits = _numbers(values)
     numbers = np.where(present, sign * values.floats, np.inf)
-    return _choose_column([values], numbers.argmin(1), fits & _is_comparable(values))
+    return VectorResult.choose([values], numbers.argmin(1), fits & _is_comparable(values))
 
 
 @vectorised("min", "values")
@@ -253,8 +219,8 @@ def _if(
     fits = condition.kinds[:, 0] == BOOL
     holds = condition.bits[:, 0] != 0
     if otherwise is not None:
-        return _choose_column([then, otherwise], np.where(holds, 0, 1), fits)
-    result = _choose_column([then], np.zeros(count, np.int64), fits)
+        return VectorResult.choose([then, otherwise], np.where(holds, 0, 1), fits)
+    result = VectorResult.choose([then], np.zeros(count, np.int64), fits)
     result.kinds[fits & ~holds] = NULL
     result.bits[fits & ~holds] = 0
     return result
@@ -264,7 +230,7 @@ def _if(
 def _coalesce(values: ArgumentBuffers, count: int) -> VectorResult:
     if not values.kinds.shape[1]:
         return VectorResult(np.full(count, NULL, np.uint8), np.zeros(count, np.int64))
-    return _choose_column([values], (values.kinds != NULL).argmax(1), np.ones(count, np.bool_))
+    return VectorResult.choose([values], (values.kinds != NULL).argmax(1), np.ones(count, np.bool_))
 
 
 @vectorised("lookup", "table", "key")
@@ -274,4 +240,4 @@ def _lookup(table: ArgumentBuffers, key: ArgumentBuffers, count: int) -> VectorR
         return VectorResult.none(count)
     index = key.bits[:, 0]
     fits = (key.kinds[:, 0] == INT) & (index >= 0) & (index < size)
-    return _choose_column([table], np.where(fits, index, 0), fits)
+    return VectorResult.choose([table], np.where(fits, index, 0), fits)

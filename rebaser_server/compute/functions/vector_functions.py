@@ -96,6 +96,17 @@ class VectorResult:
     def none(cls, count: int) -> Self:
         return cls(np.zeros(count, np.uint8), np.zeros(count, np.int64))
 
+    @classmethod
+    def choose(
+        cls, arguments: list[ArgumentBuffers], which: NDArray[Any], where: NDArray[np.bool_]
+    ) -> Self:
+        """For each call the cell in a column of all arguments' columns, or nothing."""
+        rows = np.arange(len(which))
+        kinds = np.concatenate([a.kinds for a in arguments], 1)[rows, which]
+        bits = np.concatenate([a.bits for a in arguments], 1)[rows, which]
+        positions = np.concatenate([a.positions for a in arguments], 1)[rows, which]
+        return cls(np.where(where, kinds, NONE).astype(np.uint8), bits, positions)
+
     def set_floats(self, where: NDArray[np.bool_], numbers: NDArray[np.float64]) -> None:
         """Set these results to floats; those that are not finite stay to be computed."""
         sound = where & np.isfinite(numbers)

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from rebaser_core.updates import (
     AnyUpdate,
     PutFunc,
@@ -20,7 +18,6 @@ from rebaser_core.updates import (
     RemoveValue,
     SetInputs,
     SetValue,
-    UpdateList,
 )
 from rebaser_server.values.graph import Graph, ids_in, without
 from rebaser_server.values.rebase.definitions import (
@@ -32,8 +29,6 @@ from rebaser_server.values.rebase.definitions import (
     same_value,
     value_definition,
 )
-
-_LIST = TypeAdapter(UpdateList)
 
 
 @dataclass(slots=True)
@@ -104,6 +99,15 @@ class Edits:
         base = self.their_funcs.setdefault(func_id, preimage.funcs.get(func_id))
         self.funcs.setdefault(func_id, FuncEdit(update, base)).ours = update
 
+    def restore(self, value_id: str, edit: Edit) -> None:
+        """Add an edit as it was stored."""
+        self.values[value_id], self.theirs[value_id] = edit, edit.base
+        self._index_inputs(value_id, edit)
+
+    def _index_inputs(self, value_id: str, edit: Edit) -> None:
+        for input_id in wanted_inputs(edit.ours):
+            self._dependents.setdefault(input_id, set()).add(value_id)
+
     def _find_or_add(self, value_id: str, ours: Any, preimage: Preimage) -> Edit:
         base = self.theirs.setdefault(value_id, preimage.values.get(value_id))
         return self.values.setdefault(value_id, Edit(ours, base))
@@ -117,8 +121,7 @@ class Edits:
                 edit.ours = edit.ours.model_copy(update={"inputs": update.inputs})
             case _:
                 edit.ours = update
-        for input_id in wanted_inputs(edit.ours):
-            self._dependents.setdefault(input_id, set()).add(update.value_id)
+        self._index_inputs(update.value_id, edit)
 
     def _add_removal(self, update: RemoveValue, preimage: Preimage) -> None:
         value_id = update.value_id
@@ -189,58 +192,6 @@ class Edits:
         """Values that the branch edited and head changed since."""
         return {i for i, e in self.values.items() if not same_value(e.base, self.theirs[i])}
 
-    def to_json(self, graph: Graph) -> dict[str, Any]:
-        """The edits as JSON data, for a checkpoint beside the branch's `graph`."""
-        return {
-            "values": [_edit_to_json(graph, *item) for item in self.values.items()],
-            "funcs": [[e.ours.to_wire(), e.base and e.base.to_wire()] for e in self.funcs.values()],
-            "under": [
-                [value_id, put and put.to_wire()]
-                for value_id, put in sorted(self.theirs.items())
-                if value_id not in self.values or put is not self.values[value_id].base
-            ],
-            "underFuncs": [[i, put and put.to_wire()] for i, put in self.their_funcs.items()],
-        }
-
-    @classmethod
-    def from_json(cls, stored_edits: dict[str, Any], graph: Graph) -> "Edits":
-        """The edits that `to_json` made beside this graph."""
-        edits = cls()
-        for value_id, stored in stored_edits["values"]:
-            ours: Any = (
-                _update_from_json(stored["want"])
-                if "want" in stored
-                else value_definition(graph, value_id)
-            )
-            edit = Edit(ours, _update_from_json(stored.get("base")), stored.get("cut", False))
-            edits.values[value_id], edits.theirs[value_id] = edit, edit.base
-            for input_id in wanted_inputs(edit.ours):
-                edits._dependents.setdefault(input_id, set()).add(value_id)
-        for ours, base in stored_edits["funcs"]:
-            func = FuncEdit(_update_from_json(ours), _update_from_json(base))
-            edits.funcs[func.ours.func_id] = func
-        edits.theirs |= {
-            value_id: _update_from_json(put) for value_id, put in stored_edits["under"]
-        }
-        edits.their_funcs = {
-            func_id: _update_from_json(put) for func_id, put in stored_edits["underFuncs"]
-        }
-        return edits
-
-
-def _edit_to_json(graph: Graph, value_id: str, edit: Edit) -> list[Any]:
-    """Only what the graph does not hold: nothing for a value that is as the branch defined it."""
-    stored: dict[str, Any] = {}
-    if not isinstance(edit.ours, PutValue) or not same_value(
-        edit.ours, value_definition(graph, value_id)
-    ):
-        stored["want"] = edit.ours.to_wire()
-    if edit.base is not None:
-        stored["base"] = edit.base.to_wire()
-    if edit.was_removed:
-        stored["cut"] = True
-    return [value_id, stored]
-
 
 def wanted_inputs(update: AnyUpdate) -> list[str]:
     """The inputs that an update gives to its value."""
@@ -249,7 +200,3 @@ def wanted_inputs(update: AnyUpdate) -> list[str]:
     ):
         return ids_in(update.inputs or {})
     return []
-
-
-def _update_from_json(stored: dict[str, Any] | None) -> Any:
-    return None if stored is None else _LIST.validate_python([stored])[0]
