@@ -72,7 +72,7 @@ async def test_a_batch_that_is_none_is_settled(bench: Bench) -> None:
     assert not bench.complaints()
 
 
-async def test_tasks_that_are_none_stop_nobody(bench: Bench) -> None:
+async def test_invalid_tasks_stop_no_daemon(bench: Bench) -> None:
     """Bodies, headers, and subjects that name no change set."""
     rng = random.Random(4)
     [change_set], values = new_change_sets(1), Values(rng)
@@ -90,7 +90,7 @@ async def test_tasks_that_are_none_stop_nobody(bench: Bench) -> None:
     assert not bench.complaints()
 
 
-async def test_answers_that_are_none_are_nobodys(bench: Bench) -> None:
+async def test_invalid_answers_reach_no_caller(bench: Bench) -> None:
     """Anybody may write to an inbox: the client that waits there still gets its answer."""
     rng = random.Random(5)
     [change_set], values = new_change_sets(1), Values(rng)

@@ -79,7 +79,7 @@ def test_stopping_a_rebaser_allows_its_shutdown_grace() -> None:
     assert all(seconds >= grace + 10 for seconds in given), "and to close what it has open"
 
 
-def test_nobody_is_root_or_writes_where_nothing_is_kept() -> None:
+def test_no_container_is_root_or_writes_outside_its_volumes() -> None:
     for deployment in of_kind("Deployment"):
         pod = deployment["spec"]["template"]["spec"]
         [container] = pod["containers"]
@@ -95,7 +95,7 @@ def test_nobody_is_root_or_writes_where_nothing_is_kept() -> None:
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
 
 
-def test_images_say_what_is_in_them_and_how_they_are_and_run_as_nobody() -> None:
+def test_images_list_their_content_report_their_health_and_run_without_root() -> None:
     stages = re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
     build, _, base, *targets = stages
     [sbom] = re.findall(r'rebaser\.sbom="([^"]+)"', base)

@@ -25,7 +25,7 @@ def test_a_client_enqueues_and_reads_what_was_computed(up: Up) -> None:
     assert re.match(r"committed: \d+\ngross: 119\n", done.stdout), done.stdout
 
 
-def test_values_are_computed_by_a_function_of_ones_own(up: Up) -> None:
+def test_values_are_computed_by_a_users_function(up: Up) -> None:
     done = up.python(EXAMPLES / "own-function" / "use.py")
 
     assert done.returncode == 0, done.stderr
@@ -51,7 +51,7 @@ for n in (0, 1):
     assert done.returncode == 0, done.stderr
 
 
-async def test_tables_are_read_and_their_values_enqueued_anew(up: Up) -> None:
+async def test_tables_are_read_and_their_values_enqueued_again(up: Up) -> None:
     workspace, change_set = change_set_told(up.python(EXAMPLES / "ask.py").stdout)
     table = up.store / "change_sets" / workspace / change_set / "_delta_log"
     await eventually(lambda: len(list(table.glob("*.json"))) > 1, within=60)

@@ -148,7 +148,7 @@ async def test_streams_are_backed_up_while_clients_go_on_and_rebasers_stand_stil
             await everything_is_there(other, asked.change_set, expected, asked.values.total)
 
 
-async def test_a_snapshot_of_the_disk_under_load_and_a_later_copy_of_the_store(
+async def test_a_disk_snapshot_under_load_goes_with_a_later_copy_of_the_store(
     deployment: Deployment, tmp_path: Path
 ) -> None:
     """The store is ahead of the log then: its tables are turned back to where the log goes on."""

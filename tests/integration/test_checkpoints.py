@@ -328,7 +328,7 @@ def test_a_table_of_others_is_refused(checkpoints):
 
 
 @pytest.mark.parametrize("how", ["gone", "cut short", "overwritten", "log overwritten"])
-def test_damage_is_told_from_a_store_that_is_away(tmp_path, how):
+def test_damage_differs_from_a_store_that_is_away(tmp_path, how):
     """Waiting helps against one and not against the other."""
     saved(Checkpoints(str(tmp_path)), graph_of(1), 1)
     [file] = tmp_path.rglob("*.parquet")

@@ -80,7 +80,7 @@ async def test_an_error_says_what_to_do(deployment: Deployment) -> None:
     assert "rebaser values tree" in name
 
 
-def test_a_nats_that_is_not_there_is_said_with_what_to_do() -> None:
+def test_an_unreachable_nats_is_reported_with_a_remedy() -> None:
     done = rebaser(
         "queue", REBASER_NATS__URL="nats://127.0.0.1:9", REBASER_NATS__CONNECT_TIMEOUT="0.2"
     )
@@ -89,7 +89,7 @@ def test_a_nats_that_is_not_there_is_said_with_what_to_do() -> None:
     assert "REBASER_NATS__URL" in done.stderr
 
 
-def test_whoever_reads_the_first_line_of_an_answer_ends_it_quietly() -> None:
+def test_a_reader_that_closes_the_pipe_early_causes_no_error() -> None:
     code = f"{REBASER} completion bash | head -1; exit ${{PIPESTATUS[0]}}"
 
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=False)

@@ -29,7 +29,7 @@ async def exposed(deployment: Deployment, change_set: ChangeSet) -> int:
     return count
 
 
-async def test_the_debian_story(deployment: Deployment) -> None:
+async def test_the_debian_story_runs_as_documented(deployment: Deployment) -> None:
     await deployment.start()
     [program] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     program = program.replace("nats://127.0.0.1:4222", deployment.nats.url)

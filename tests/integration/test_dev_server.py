@@ -50,7 +50,7 @@ async def test_unfinished_work_resumes_when_the_dev_server_restarts(
         assert (await reply).status.success.commit > 0
 
 
-async def test_a_second_one_on_the_same_data_is_refused_and_told_of_the_first(
+async def test_a_second_server_on_the_same_data_is_refused_and_names_the_first(
     tmp_path: Path,
 ) -> None:
     """Two NATS servers in one directory overwrite each other's commits."""

@@ -188,7 +188,7 @@ async def test_a_request_sent_twice_takes_effect_once(deployment: Deployment) ->
     assert (await deployment.graph(change_set)).values[values.one].value == 5
 
 
-async def test_a_request_that_nobody_can_read_is_buried_once_however_often_it_is_sent(
+async def test_an_unreadable_request_is_dead_lettered_once_however_often_it_is_sent(
     deployment: Deployment,
 ) -> None:
     [change_set] = new_change_sets(1)

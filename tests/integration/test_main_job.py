@@ -87,7 +87,7 @@ async def test_everything_works_behind_a_prefix(nats_server: NatsServer, tmp_pat
         assert "REBASER_REQUESTS" not in await deployment.js.stream_names()
 
 
-async def test_a_message_that_nobody_can_read_is_buried_with_its_reason_and_the_rest_goes_on(
+async def test_an_unreadable_message_is_dead_lettered_with_its_reason_and_the_rest_goes_on(
     deployment: Deployment,
 ) -> None:
     [change_set], value = new_change_sets(1), new_id()
@@ -105,7 +105,7 @@ async def test_a_message_that_nobody_can_read_is_buried_with_its_reason_and_the_
     assert (await deployment.graph(change_set)).values[value].value == 2
 
 
-async def test_the_caller_of_a_dead_request_is_told_why(deployment: Deployment) -> None:
+async def test_the_caller_of_a_dead_request_gets_the_reason(deployment: Deployment) -> None:
     one, other = new_change_sets(2)
     request = EnqueueUpdatesRequestV1(
         id=RequestId(),

@@ -50,7 +50,7 @@ async def test_a_deleted_consumer_or_task_stream_is_created_again(
     assert daemon.process.poll() is None
 
 
-async def test_a_stream_that_is_gone_is_told_of_and_not_replaced_by_an_empty_one(
+async def test_a_missing_stream_is_reported_and_not_replaced_by_an_empty_one(
     deployment: Deployment,
 ) -> None:
     """S-5: its sequences would begin again below what was handled."""
@@ -86,7 +86,7 @@ async def test_a_changed_configuration_is_logged_with_a_hint(
     )
 
 
-async def test_a_request_that_nobody_gets_done_is_told_of(deployment: Deployment) -> None:
+async def test_a_request_that_waits_too_long_is_reported(deployment: Deployment) -> None:
     """Here one of a newer version, which waits for a newer server."""
     [change_set] = new_change_sets(1)
     subject = deployment.subjects.requests(change_set)
@@ -105,7 +105,7 @@ async def test_a_request_that_nobody_gets_done_is_told_of(deployment: Deployment
     assert told["requests"] == 1
 
 
-async def test_of_many_requests_only_those_that_wait_too_long_are_told_of(
+async def test_of_many_requests_only_those_that_wait_too_long_are_reported(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, young = new_change_sets(2)

@@ -165,7 +165,7 @@ async def test_a_letter_that_cannot_be_read_is_kept_and_can_be_purged(
     assert await operator.read("dead-letters", "list") == []
 
 
-async def test_what_happens_to_a_change_set_is_told_until_one_has_seen_enough(
+async def test_watch_prints_activities_until_it_is_ended(
     deployment: Deployment,
 ) -> None:
     [change_set] = new_change_sets(1)

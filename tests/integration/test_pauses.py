@@ -114,7 +114,7 @@ async def test_a_pause_survives_the_death_of_all_rebasers(
     assert await value_of(deployment, change_set, values.total) == 7
 
 
-async def test_a_resume_that_nobody_was_poked_for_is_found_by_the_reconcilers(
+async def test_the_reconcilers_make_the_tasks_that_a_resume_did_not(
     deployment: Deployment, book: PauseStore
 ) -> None:
     """Whoever resumed it died after the pause was taken away (P5): X1 finds the request."""

@@ -92,7 +92,7 @@ async def test_results_find_room_in_a_full_queue(deployment: Deployment) -> None
     assert (await deployment.graph(change_set)).values[values.total].value == 8 + 2
 
 
-async def test_limits_that_differ_from_the_streams_are_told_of(deployment: Deployment) -> None:
+async def test_limits_that_differ_from_the_streams_are_reported(deployment: Deployment) -> None:
     """Streams that are there are never changed: a person has to."""
     nats = {"url": deployment.nats.url}
     settings = Settings.model_validate(

@@ -102,7 +102,9 @@ async def test_lines_that_are_there_already_are_recognised(js: JetStream) -> Non
     assert sequences == [sequence for sequence, _ in found]
 
 
-async def test_more_are_sent_together_the_longer_nobody_else_writes(js: JetStream) -> None:
+async def test_more_commits_are_sent_together_the_longer_no_other_change_set_writes(
+    js: JetStream,
+) -> None:
     one, other = new_change_sets(2)
     log, last = CommitLog(js, SUBJECTS, one), 0
     assert log.pipeline_depth == 1

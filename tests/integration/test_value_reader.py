@@ -47,7 +47,7 @@ async def test_a_read_after_the_reply_sees_the_requests_values(deployment: Deplo
     assert (await reader.values(values.total))[values.total].value == 6
 
 
-async def test_a_reader_is_told_whether_what_is_computed_is_up_to_date(
+async def test_a_reader_learns_whether_computed_values_are_up_to_date(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [change_set], gate = new_change_sets(1), Gate(tmp_path)
@@ -214,7 +214,7 @@ async def test_a_question_that_went_to_one_who_died_is_asked_again(deployment: D
     await death
 
 
-async def test_without_a_rebaser_that_is_said_at_once(deployment: Deployment) -> None:
+async def test_without_a_rebaser_the_reader_fails_at_once(deployment: Deployment) -> None:
     [change_set] = new_change_sets(1)
 
     with pytest.raises(Unreachable):

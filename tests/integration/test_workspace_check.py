@@ -82,7 +82,7 @@ async def test_an_unregistered_change_set_is_accepted_and_looked_up_once(
     assert await stored(deployment) == 6
 
 
-async def test_a_registry_out_of_reach_keeps_nobody_from_asking(deployment: Deployment) -> None:
+async def test_an_unreachable_registry_blocks_no_request(deployment: Deployment) -> None:
     mine, other = [await created(deployment.client, name) for name in ("mine", "other")]
     await deployment.js.delete_stream("KV_REBASER_CHANGE_SETS")
 

@@ -161,7 +161,7 @@ async def test_an_unconfirmed_word_can_be_said_again(js: JetStream, server: Nats
     await delivery.ack(confirm=True)
 
 
-async def test_a_confirmation_from_nobody_is_unreachable_at_once(js: JetStream) -> None:
+async def test_a_confirmation_without_a_responder_is_unreachable_at_once(js: JetStream) -> None:
     delivery = await one(js)
     await js.delete_consumer("S", "d")
     assert await consumers(js) == []

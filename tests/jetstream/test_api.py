@@ -44,7 +44,7 @@ async def test_a_published_message_is_stored_with_its_headers(js: JetStream) -> 
     assert message.time.tzinfo is not None
 
 
-async def test_a_message_id_said_twice_is_stored_once(js: JetStream) -> None:
+async def test_a_repeated_message_id_is_stored_once(js: JetStream) -> None:
     await js.create_stream(S)
     first = await js.publish("s.a", message_id="1")
 
@@ -54,7 +54,7 @@ async def test_a_message_id_said_twice_is_stored_once(js: JetStream) -> None:
     assert second.sequence == first.sequence
 
 
-async def test_a_lost_compare_and_swap_is_told_from_other_errors(js: JetStream) -> None:
+async def test_a_lost_compare_and_swap_differs_from_other_errors(js: JetStream) -> None:
     await js.create_stream(S)
     await js.publish("s.a", expected_last_subject_sequence=0)
 
@@ -62,7 +62,7 @@ async def test_a_lost_compare_and_swap_is_told_from_other_errors(js: JetStream) 
         await js.publish("s.a", expected_last_subject_sequence=0)
 
 
-async def test_a_full_subject_is_told_from_a_full_stream(js: JetStream) -> None:
+async def test_a_full_subject_differs_from_a_full_stream(js: JetStream) -> None:
     await js.create_stream(ONE_EACH)
     await js.publish("s.a")
 
@@ -71,7 +71,7 @@ async def test_a_full_subject_is_told_from_a_full_stream(js: JetStream) -> None:
 
 
 @pytest.mark.parametrize("limit", [{"max_msgs": 1}, {"max_bytes": 300}], ids=str)
-async def test_a_full_stream_is_told_from_a_server_that_cannot_answer_now(
+async def test_a_full_stream_differs_from_a_server_that_cannot_answer_now(
     js: JetStream, limit: dict[str, int]
 ) -> None:
     """Both come with code 503, but trying this one again at once is of no use."""
@@ -147,7 +147,7 @@ async def test_a_purge_deletes_what_is_meant_and_counts_it(js: JetStream) -> Non
     assert await js.purge("S") == 2
 
 
-async def test_subjects_are_told_to_the_last_page(js: JetStream) -> None:
+async def test_subjects_are_listed_to_the_last_page(js: JetStream) -> None:
     """The server tells 100,000 at once; nats-py stops there without a word."""
     await js.create_stream(S | {"storage": "memory"})
     for start in range(0, 100_050, 50):

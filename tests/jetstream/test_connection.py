@@ -27,7 +27,7 @@ async def test_a_first_connection_has_a_deadline_and_tells_why() -> None:
             pass
 
 
-async def test_a_wrong_password_is_told(tmp_path) -> None:
+async def test_a_wrong_password_is_reported(tmp_path) -> None:
     config = "authorization { user: a, password: right }"
     with running(NatsServer(tmp_path, config)) as server:
         with pytest.raises(NatsUnreachable, match=r"(?i)authorization"):
@@ -37,7 +37,7 @@ async def test_a_wrong_password_is_told(tmp_path) -> None:
             assert nc.is_connected
 
 
-async def test_a_refusal_is_told_even_where_later_tries_only_see_the_connection_reset() -> None:
+async def test_a_refusal_is_reported_even_if_later_tries_only_see_the_connection_reset() -> None:
     """As happens when the server's word and its reset arrive together."""
     tries = 0
 

@@ -299,7 +299,7 @@ async def test_what_no_ack_is_wanted_for_is_not_acked(js: JetStream) -> None:
     assert acks == []
 
 
-async def test_a_consumer_is_looked_up_told_of_and_deleted(js: JetStream) -> None:
+async def test_a_consumer_is_looked_up_described_and_deleted(js: JetStream) -> None:
     consumer = await looked_up(js)
     assert (await consumer.info())["name"] == "d"
     assert (await js.stream("S").info())["config"]["name"] == "S"

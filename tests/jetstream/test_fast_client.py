@@ -191,7 +191,7 @@ async def test_what_is_left_of_a_connection_that_was_given_up_is_not_read_into_t
     assert found == [b"1", b"3"]
 
 
-async def test_what_still_comes_of_a_connection_that_was_given_up_is_for_nobody():
+async def test_late_messages_of_an_abandoned_connection_are_dropped():
     client, found = offline(FastClient()), []
     client._subs[1] = Subscription(
         client, 1, ">", cb=inline_callback(lambda m: found.append(m.data))

@@ -46,7 +46,7 @@ async def test_reading_ends_where_the_next_frame_cannot_be_found(line: bytes) ->
 
 
 @pytest.mark.parametrize("blank", [b"\x0b", b"\x0c", b"\x1c", b"\x85", b"\xa0"])
-async def test_nobody_but_who_was_asked_can_answer(
+async def test_only_the_server_that_was_asked_can_answer(
     js: JetStream, stranger: RawClient, blank: bytes
 ) -> None:
     """To a parser that takes them for blanks it is a message for the answers' subscription."""
@@ -171,7 +171,7 @@ async def test_a_connection_that_is_closed_for_one_message_is_made_anew(
     assert (await js.publish("s.a")).sequence == 1
 
 
-async def test_answers_that_nobody_fetches_are_bounded(js: JetStream, monkeypatch) -> None:
+async def test_unfetched_answers_are_bounded(js: JetStream, monkeypatch) -> None:
     monkeypatch.setattr("rebaser_core.jetstream.connection.pending_replies.MIN_SWEEP", 10)
     monkeypatch.setattr("rebaser_core.jetstream.connection.pending_replies.MAX_PENDING", 20)
     js.connection.pending_replies._sweep_threshold = 10

@@ -38,7 +38,7 @@ async def test_messages_come_in_order_and_then_it_is_quiet(either_js: JetStream)
         assert await reader.next(idle_timeout=0.01) is None
 
 
-async def test_it_starts_where_it_is_told(js: JetStream) -> None:
+async def test_it_starts_at_the_given_position(js: JetStream) -> None:
     await filled(js, "s.a", "s.b", "s.a")
 
     async with OrderedPushConsumer(js, "S", ["s.a", "s.b"], start_sequence=2) as reader:

@@ -40,7 +40,7 @@ async def test_each_is_stored_only_behind_the_one_it_names(js: JetStream) -> Non
         await astray.result(5)
 
 
-async def test_one_that_nobody_answers_is_given_up(js: JetStream) -> None:
+async def test_an_unanswered_reply_is_given_up(js: JetStream) -> None:
     await js.nc.subscribe("deaf")
     asked = await js.publish_async("deaf")
 

@@ -108,7 +108,7 @@ async def test_flow_control_is_answered_when_it_is_reached(js: JetStream) -> Non
         assert reader.resets == 0
 
 
-async def test_flow_control_that_nobody_hears_does_not_hold_it_up(js: JetStream) -> None:
+async def test_unheard_flow_control_does_not_hold_it_up(js: JetStream) -> None:
     """As under a prefix whose account exports no flow control: it goes on behind the cursor."""
     await filled(js, storage="memory")
     for _ in range(400):
@@ -155,7 +155,7 @@ async def test_an_unknown_status_is_a_reason_to_start_anew(
 
 
 @KINDS
-async def test_what_somebody_else_sent_is_dropped_and_loses_nothing(
+async def test_a_foreign_message_is_dropped_and_loses_nothing(
     js: JetStream, kind: type[OrderedReader]
 ) -> None:
     await filled(js)

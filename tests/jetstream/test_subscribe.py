@@ -158,7 +158,7 @@ async def test_a_durable_is_created_once_and_then_bound_to(js: JetStream) -> Non
     assert await consumers(js) == ["d"]
 
 
-async def test_a_second_subscriber_is_told_so(js: JetStream) -> None:
+async def test_a_second_subscriber_gets_an_error(js: JetStream) -> None:
     await filled(js)
     async with await subscribe(js, "s.a", durable="d"):
         with pytest.raises(Misconfigured, match="duplicate subscription"):
@@ -375,7 +375,7 @@ async def test_other_statuses_are_errors_and_no_messages(js: JetStream, line: st
         assert int((await anext(subscription)).payload) == 1
 
 
-async def test_what_somebody_else_sent_is_an_error_and_kills_nothing(js: JetStream) -> None:
+async def test_a_foreign_message_is_an_error_and_ends_nothing(js: JetStream) -> None:
     await filled(js)
     async with await subscribe(js, "s.a") as subscription:
         for reply in ("", "_INBOX.x"):  # the server lets nobody send `$JS.ACK`

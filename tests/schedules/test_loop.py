@@ -8,7 +8,7 @@ import pytest
 from tests.schedules.loop import Loop, Process, Stuck
 
 
-def test_time_passes_only_where_somebody_waits() -> None:
+def test_time_passes_only_while_a_task_waits() -> None:
     """An hour costs nothing, and ends when it should."""
     loop = Loop(1)
 

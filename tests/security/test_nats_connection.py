@@ -184,7 +184,7 @@ async def test_where_tls_is_wanted_no_secret_goes_out_without_it(scheme: str) ->
     assert ear.heard == b""
 
 
-async def test_a_server_whose_certificate_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+async def test_a_server_with_an_untrusted_certificate_is_refused(tmp_path: Path) -> None:
     made = certificates(tmp_path)
     with (
         running(NatsServer(tmp_path / "nats", made.server_config())) as server,
@@ -195,7 +195,7 @@ async def test_a_server_whose_certificate_nobody_vouches_for_is_refused(tmp_path
 
 
 @pytest.mark.parametrize("content", ["", "-----BEGIN NATS USER JWT-----\n"])
-async def test_a_file_that_holds_no_credentials_is_told_of(tmp_path: Path, content: str) -> None:
+async def test_a_file_without_credentials_is_reported(tmp_path: Path, content: str) -> None:
     """nats-py would look in it for ever, and nothing else would run."""
     (tmp_path / "creds").write_text(content)
     with pytest.raises(NatsUnreachable, match="no JWT"):
@@ -203,7 +203,7 @@ async def test_a_file_that_holds_no_credentials_is_told_of(tmp_path: Path, conte
             pass
 
 
-async def test_a_seed_that_is_none_is_told_of_without_saying_it() -> None:
+async def test_an_invalid_seed_is_reported_but_not_shown() -> None:
     with pytest.raises(NatsUnreachable, match="not a valid NKey seed") as told:
         async with connected(ConnectOptions(nkeys_seed="SUhush")):
             pass
@@ -219,9 +219,7 @@ async def test_a_failed_connection_does_not_log_the_urls_password() -> None:
 
 
 @pytest.mark.parametrize("broken", ["certificate", "ca"])
-def test_a_certificate_that_cannot_be_read_is_told_of_by_its_setting(
-    tmp_path: Path, broken: str
-) -> None:
+def test_an_unreadable_certificate_is_reported_by_its_setting(tmp_path: Path, broken: str) -> None:
     (tmp_path / "file.pem").write_text("nothing")
     told = Settings.model_validate({"nats": {"tls": {broken: tmp_path / "file.pem"}}})
     with pytest.raises(NatsUnreachable, match=r"REBASER_NATS__TLS__\*: .*file\.pem"):

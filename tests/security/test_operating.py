@@ -73,7 +73,7 @@ def given(words: tuple[str, ...], change_set: ChangeSet) -> list[str]:
     return [*words[:verbs], *map(str, change_set), *words[verbs:]]
 
 
-async def test_an_operator_may(nats_server: NatsServer, tmp_path: Path, run: Run) -> None:
+async def test_an_operator_may_operate(nats_server: NatsServer, tmp_path: Path, run: Run) -> None:
     [change_set], values = new_change_sets(1), Sum()
     batch = values.define()
     batch[-1]["putValue"]["name"] = "total"
@@ -89,7 +89,7 @@ async def test_an_operator_may(nats_server: NatsServer, tmp_path: Path, run: Run
     assert violations(nats_server) == []
 
 
-async def test_clients_and_rebasers_may_not_and_are_told_so(
+async def test_clients_and_rebasers_may_not_and_learn_why(
     nats_server: NatsServer, tmp_path: Path, run: Run
 ) -> None:
     [change_set] = new_change_sets(1)
@@ -124,7 +124,7 @@ async def test_a_client_has_its_values_computed_again_and_saved(
     assert violations(nats_server) == []
 
 
-async def test_a_bucket_without_rollups_takes_large_batches_and_nobody_wipes_it(
+async def test_a_bucket_without_rollups_takes_large_batches_and_cannot_be_wiped(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """Batches are put, used and thrown away; a client's own is all that it can spoil."""

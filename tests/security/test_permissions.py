@@ -332,7 +332,7 @@ NOT_FOR_SERVERS = [
 @pytest.mark.parametrize(
     ("role", "subjects"), [("operator", NOT_FOR_OPERATORS), ("server", NOT_FOR_SERVERS)]
 )
-async def test_nobody_has_more_than_the_work_takes(
+async def test_no_user_has_more_permissions_than_the_work_takes(
     prepared: NatsServer, role: str, subjects: list[str]
 ) -> None:
     before = await stored(prepared)

@@ -60,7 +60,7 @@ async def test_an_empty_run_succeeds(executor: SparkExecutor) -> None:
     assert await executor.run([]) == []
 
 
-async def test_fifty_thousand_values(executor: SparkExecutor) -> None:
+async def test_fifty_thousand_values_are_computed(executor: SparkExecutor) -> None:
     """With progress on the way that never goes back and ends with all of them."""
     seen: list[tuple[int, int]] = []
     planned = plan(wide(50_000).graph, slots=2)

@@ -102,7 +102,7 @@ def test_the_object_is_named_by_its_bytes_and_holds_the_requests_id():
     assert str(batch.id) == request["id"]
 
 
-def test_every_stream_and_subject_is_told():
+def test_the_page_lists_every_stream_and_subject():
     told = section("Streams and subjects")
 
     for config in stream_configs(Subjects(), StreamOptions()):
@@ -111,7 +111,7 @@ def test_every_stream_and_subject_is_told():
     assert f"`{Subjects().batches_bucket}`" in told
 
 
-def test_every_header_is_told():
+def test_the_page_lists_every_header():
     told = first_column("Headers")
 
     assert {
@@ -132,7 +132,7 @@ def test_every_header_is_told():
     } == set(told)
 
 
-def test_every_version_is_told():
+def test_the_page_lists_every_version():
     rows = re.findall(r"^\| `(\w+)` \| ([\d, ]+) \|", section("Versions"), re.MULTILINE)
 
     assert {name: int(versions.split(",")[-1]) for name, versions in rows} == {
@@ -140,7 +140,7 @@ def test_every_version_is_told():
     }
 
 
-def test_every_update_is_told_with_its_fields():
+def test_the_page_lists_every_update_with_its_fields():
     rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section("Updates"), re.MULTILINE)
 
     assert {kind: fields.strip() for kind, fields in rows} == {
@@ -152,7 +152,7 @@ def test_every_update_is_told_with_its_fields():
     }
 
 
-def test_every_correction_is_told():
+def test_the_page_lists_every_correction():
     """The codes are constants of the calls that make them."""
     trees = [ast.parse(inspect.getsource(module)) for module in (rebase, apply_results)]
     calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
@@ -164,20 +164,20 @@ def test_every_correction_is_told():
     assert set(first_column("Corrections")) == made | {MORE, CUT}
 
 
-def test_every_dead_letter_header_is_told():
+def test_the_page_lists_every_dead_letter_header():
     named = {v for k, v in vars(dead_letters).items() if k.isupper() and str(v).startswith("X-")}
 
     assert set(first_column("Dead letters")) == named
 
 
-def test_every_activity_is_told():
+def test_the_page_lists_every_activity():
     assert first_column("Activities") == [kind.value for kind in ActivityKind]
 
 
-def test_every_state_of_a_request_is_told():
+def test_the_page_lists_every_state_of_a_request():
     assert first_column("Asking later") == [state.value for state in RequestState]
 
 
-def test_limits_are_told_as_they_are():
+def test_the_page_has_the_limits_as_they_are():
     assert f"at most {codecs.MAX_MESSAGE_DEPTH} arrays and objects" in section("Bodies").lower()
     assert f"at most {codecs.MAX_DEPTH} in a value" in section("Bodies")

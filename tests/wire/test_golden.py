@@ -52,7 +52,7 @@ def test_reads_as_the_current_message(sample, content_type):
 
 @BOTH
 @EVERY
-def test_reads_without_headers(sample, content_type):
+def test_stored_bytes_are_read_without_headers(sample, content_type):
     payload = sample.path(content_type).read_bytes()
 
     assert TYPES[sample.type_name].decode_stored(payload) == sample.read

@@ -17,7 +17,7 @@ def told(kind, **changed):
     return Msg(_client=Client(), subject="a", headers={**headers, **changed}, data=payload)
 
 
-async def test_activities_come_in_the_order_in_which_they_were_told():
+async def test_activities_come_in_the_order_of_their_publication():
     activities = ActivityFeed()
     for kind in ActivityKind:
         await activities.receive(told(kind))

@@ -46,7 +46,7 @@ async def test_a_large_batch_is_checked_as_well():
         await client().enqueue_updates_with_reply(*WHERE, [GOOD] * 5000 + [{"no": {}}])
 
 
-async def test_nobody_waits_for_what_was_not_sent():
+async def test_a_request_that_was_not_sent_is_not_awaited():
     replies = ReplyInbox("_INBOX.a")
     with pytest.raises(MalformedMessage):
         await client(replies).enqueue_updates_with_reply(*WHERE, [1])

@@ -61,7 +61,7 @@ async def test_the_first_answer_is_final(replies):
     assert mine.result() == RESPONSE
 
 
-async def test_nonsense_is_nobodys_answer(replies):
+async def test_nonsense_answers_no_request(replies):
     mine = replies.expect(REQUEST)
 
     await replies.receive(message(None, b""))
@@ -70,7 +70,7 @@ async def test_nonsense_is_nobodys_answer(replies):
     assert not mine.done()
 
 
-async def test_an_answer_that_nobody_waits_for_is_dropped(replies):
+async def test_an_unawaited_answer_is_dropped(replies):
     replies.expect(REQUEST).cancel()
 
     await replies.receive(answer())

@@ -41,7 +41,7 @@ async def test_a_call_is_repeated_while_the_server_is_not_well(kind):
     assert left == []
 
 
-async def test_the_last_error_is_told_when_the_time_is_over():
+async def test_the_last_error_is_raised_when_the_time_is_over():
     call, left = calls(error(NatsUnreachable), "too late")
 
     with pytest.raises(NatsUnreachable):
@@ -116,7 +116,7 @@ async def test_a_caller_during_a_publish_shares_the_next_one(ask, publishes):
     assert len(publishes.begun) == 2
 
 
-async def test_a_failure_is_told_to_all_who_share_it(ask, publishes):
+async def test_a_failure_is_raised_to_all_that_share_the_publish(ask, publishes):
     await ask()
     second, third = await ask(), await ask()
     publishes.begun[0].set_result(True)

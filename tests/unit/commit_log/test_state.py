@@ -44,7 +44,7 @@ def test_a_line_that_settles_no_request_is_remembered_by_its_head_alone():
     assert not state.recent
 
 
-def test_what_a_line_says_is_clean_is_no_root_any_more():
+def test_a_commit_clears_the_roots_that_it_covers():
     """Also where the line has no results: nothing came out changed, and the roots are done with."""
     state = State()
     state.graph.mark_root(state.graph.add("early"), 4)

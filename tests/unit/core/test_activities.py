@@ -9,14 +9,14 @@ from rebaser_core.ids import ChangeSet
 from tests.wire.samples import REQUEST, WHERE
 
 
-def test_details_need_not_be_told():
+def test_details_are_optional():
     activity = ActivityV1(id=REQUEST, **WHERE, kind=ActivityKind.QUIET)
 
     assert activity.to_wire()["details"] == {}
     assert "requestId" not in activity.to_wire()
 
 
-def test_an_unknown_kind_is_malformed_and_told_the_known_ones():
+def test_an_unknown_kind_is_malformed_and_the_error_lists_the_known_ones():
     headers, payload = Activity.encode(ActivityV1(id=REQUEST, **WHERE, kind=ActivityKind.QUIET))
 
     with pytest.raises(MalformedMessage, match="kind: Input should be 'taken', 'requestApplied'"):
@@ -28,7 +28,7 @@ def test_details_are_plain_data():
         ActivityV1(id=REQUEST, **WHERE, kind=ActivityKind.TAKEN, details={"a": object()})
 
 
-def test_what_is_told_is_an_activity_as_it_would_be_encoded():
+def test_an_encoded_activity_equals_that_of_its_class():
     details = {"commit": 7, "outcome": "applied"}
     change_set = ChangeSet(**WHERE)
 

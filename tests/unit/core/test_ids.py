@@ -21,7 +21,7 @@ FORMS = [
 
 
 @KINDS
-def test_text_and_back(kind):
+def test_an_id_survives_its_text(kind):
     made = kind.from_str(TEXT)
 
     assert type(made) is kind

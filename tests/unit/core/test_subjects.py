@@ -26,7 +26,7 @@ KINDS = pytest.mark.parametrize(
 )
 
 
-def test_names_without_a_prefix():
+def test_subjects_without_a_prefix_have_plain_names():
     subjects = Subjects()
 
     assert subjects.requests(CHANGE_SET) == f"rebaser.requests.{W}.{C}"

@@ -62,7 +62,7 @@ def test_an_update_is_an_object_with_its_kind(update):
     assert said_of(update) == "0: an update is an object with one key, its kind"
 
 
-def test_an_unknown_kind_is_told_the_known_ones():
+def test_the_error_for_an_unknown_kind_lists_the_known_ones():
     assert said_of({"dropTable": {}}) == (
         "0: no update is called 'dropTable'; there are putFunc, removeFunc, putValue, setValue, "
         "setInputs, removeValue, setComputed"

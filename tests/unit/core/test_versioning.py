@@ -122,7 +122,7 @@ def test_an_enumeration_and_a_tuple_are_read_from_their_json():
 @pytest.mark.parametrize(
     "fields", [{"words": "a"}, {"words": {"a": 1}}, {"words": [1]}, {"colour": "blue"}], ids=str
 )
-def test_and_from_nothing_else(fields):
+def test_an_enumeration_and_a_tuple_are_read_from_nothing_else(fields):
     with pytest.raises(ValidationError):
         GreetingV3.from_wire({"id": str(ID), "words": [], **fields})
 

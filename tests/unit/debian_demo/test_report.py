@@ -64,12 +64,12 @@ def test_json_has_the_promised_keys_and_survives_a_round_trip():
 
 
 @pytest.mark.parametrize("number", ["63,436", "49,089", "38,744", "18,808", "77.4%", "61.1%"])
-def test_people_are_told_the_answer(number):
+def test_the_report_shows_the_answer(number):
     assert number in printed(REPORT)
 
 
 @pytest.mark.parametrize("number", ["190,363", "126,927", "99,999", "88,888", "4.3"])
-def test_people_are_told_the_work_and_the_time(number):
+def test_the_report_shows_the_work_and_the_time(number):
     assert number in printed(REPORT)
 
 

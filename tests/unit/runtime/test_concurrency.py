@@ -118,7 +118,7 @@ async def waiting(shutdown):
         await asyncio.Event().wait()
 
 
-async def test_whoever_waits_is_interrupted_and_nobody_else_is():
+async def test_only_waiting_tasks_are_interrupted():
     shutdown = Shutdown()
     waits, ends = asyncio.create_task(waiting(shutdown)), asyncio.create_task(waiting(shutdown))
     await asyncio.sleep(0)

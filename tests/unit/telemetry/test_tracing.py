@@ -39,7 +39,7 @@ def test_traces_are_sent_only_where_the_variables_say_so(
     assert is_enabled(environment) is wanted
 
 
-def test_a_protocol_that_is_not_there_is_told_of_and_the_work_goes_on(
+def test_a_missing_protocol_is_logged_and_the_work_goes_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with exported(ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "one"):

@@ -69,7 +69,9 @@ MANUAL = ROOT / "docs" / "functions.md"
         ("json_merge", {"values": []}, None),
     ],
 )  # fmt: skip
-def test_results(name: str, arguments: dict[str, Any], result: Any) -> None:
+def test_a_builtin_returns_the_expected_result(
+    name: str, arguments: dict[str, Any], result: Any
+) -> None:
     assert json_equal(BUILTINS[name](**arguments), result)
 
 

@@ -70,7 +70,7 @@ org.apache.spark.SparkException: EOFException occurred while reading the port nu
     ],
     ids=["task failed", "job refused", "Python", "no Python", "Java", "one line", "nothing"],
 )
-def test_the_cause_of_an_error(text: str, cause: str) -> None:
+def test_the_cause_of_an_error_is_found(text: str, cause: str) -> None:
     assert root_cause(RuntimeError(text)) == cause
 
 

@@ -26,7 +26,7 @@ def test_slots_follow_the_master(master: str, slots: int) -> None:
     assert SparkOptions(HERE, master=master).slots == slots
 
 
-def test_a_clusters_slots_can_be_said() -> None:
+def test_a_clusters_parallelism_can_be_set() -> None:
     options = SparkOptions(HERE, master="spark://a:7077", extra={"spark.cores.max": "40"})
 
     assert options.slots == 40

@@ -88,7 +88,7 @@ async def test_a_deadline_can_be_moved():
         await brought_forward()
 
 
-async def test_of_two_the_one_that_passed_is_told():
+async def test_of_two_deadlines_the_one_that_passed_is_named():
     async def the_outer_one_first():
         async with deadlines.within(0.001):
             with suppress(TimeoutError):  # the outer one's is none of the inner one's
