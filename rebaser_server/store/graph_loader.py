@@ -65,7 +65,18 @@ def load_graph(rows: dict[str, pa.ChunkedArray], funcs: Iterable[Func]) -> Graph
     )
     names = _single_array(names.drop_null(), pa.large_string())
     texts = _texts(rows, live, statuses)
-    return Graph(StoredGraph(columns, signatures, refs, func_ids, texts, names, funcs, hash_index))
+    return Graph(
+        StoredGraph(
+            columns=columns,
+            signatures=signatures,
+            refs=refs,
+            func_ids=func_ids,
+            texts=texts,
+            names=names,
+            funcs=funcs,
+            hash_index=hash_index,
+        )
+    )
 
 
 class _LiveRows:

@@ -59,8 +59,8 @@ def encode_task(
         limits: of this attempt; what lies in the run store may have another's. None: the unit's.
     """
     inline = None if unit is None else bytes(unit)
-    told = None if limits is None else astuple(limits)
-    return cbor2.dumps([digest, inline, list(names), time_slice, told])
+    limit_fields = None if limits is None else astuple(limits)
+    return cbor2.dumps([digest, inline, list(names), time_slice, limit_fields])
 
 
 def execute(task: bytes, store: RunStore | None, run: str) -> bytes:
@@ -68,9 +68,9 @@ def execute(task: bytes, store: RunStore | None, run: str) -> bytes:
     began, own = time.monotonic(), os.getpid()
     digest, unit, names, time_slice, limits = cbor2.loads(task)
     if store is None:
-        found = evaluate(unit)
+        result = evaluate(unit)
         _exit_unless(own)
-        return _encode_inline(found)
+        return _encode_inline(result)
     if unit is None:
         unit = store.get_unit(digest)
     whole = WorkUnit.decode(unit)

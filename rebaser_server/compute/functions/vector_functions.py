@@ -157,8 +157,8 @@ def gather_arguments(
         start = end
     if kind != NONE:
         return arguments, None
-    there = kinds != NONE
-    return arguments, None if there.all() else all_in_row(there)
+    is_present = kinds != NONE
+    return arguments, None if is_present.all() else all_in_row(is_present)
 
 
 def vector_function_of(function: Callable[..., Any]) -> VectorFunction | None:
@@ -172,12 +172,12 @@ def vector_function_of(function: Callable[..., Any]) -> VectorFunction | None:
         if all(argument.is_uniform(limit) for argument in arguments.values()):
             arrays = {name: _to_array(each, each.bits) for name, each in arguments.items()}
             return _read_results(offered(**arrays), count)
-        found = VectorResult.none(count)
+        result = VectorResult.none(count)
         for rows, arrays in _uniform_groups(arguments, count, limit):
             part = _read_results(offered(**arrays), len(rows))
             part = part.expand() if isinstance(part, UniformResult) else part
-            found.kinds[rows], found.bits[rows] = part.kinds, part.bits
-        return found
+            result.kinds[rows], result.bits[rows] = part.kinds, part.bits
+        return result
 
     return form
 

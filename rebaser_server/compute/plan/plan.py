@@ -175,11 +175,11 @@ class _UnitBuilder:
         refs = self._refs_of(positions)
         inside = self._positions[refs]
         is_outside = inside == 0
-        constants, which = _unique_codes(refs[is_outside])
+        constants, constant_of = _unique_codes(refs[is_outside])
         local = np.zeros(len(self._indices) + 1, np.int32)
         local[positions + 1] = np.arange(len(positions), dtype=np.int32)
         cells = local[inside]
-        cells[is_outside] = ~which
+        cells[is_outside] = ~constant_of
         signatures, calls = _unique_codes(self._calls[positions])
         funcs, calls_of = _unique_codes(
             np.array([self._signatures[each][0] for each in signatures.tolist()])
@@ -216,8 +216,8 @@ class _UnitBuilder:
 
 
 def _unique_codes(items: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
-    """The different items, ascending, and for each item which it is."""
+    """The different items, ascending, and for each item its index among them."""
     if len(items) and (items == items[0]).all():
         return items[:1], np.zeros(len(items), np.int32)
-    found = sorted_unique(items)
-    return found, np.searchsorted(found, items).astype(np.int32)
+    unique = sorted_unique(items)
+    return unique, np.searchsorted(unique, items).astype(np.int32)

@@ -72,7 +72,7 @@ class LevelParallelExecutor:
     def _choose_splits(
         self, encoded: Sequence[bytes | memoryview], store: RunStore | None
     ) -> list["_LevelSplit | None"]:
-        """How to split the units that are worth it: as an earlier attempt at the update did."""
+        """For each unit its split, or None; an earlier attempt at the update decides."""
         if self._slots <= 1:
             return [None] * len(encoded)
         units = [WorkUnit.decode(unit) for unit in encoded]
@@ -94,7 +94,7 @@ class LevelParallelExecutor:
         return splits
 
     def _is_dear(self, units: Sequence[WorkUnit], costs: CostModel) -> list[bool]:
-        """Which keep one slot busy while others are idle."""
+        """For each unit whether it keeps one slot busy while others are idle."""
         seconds = [float(costs.estimate(unit).sum()) for unit in units]
         fair = max(sum(seconds) / self._slots, _MIN_STAGES * costs.stage_seconds)
         return [each > fair for each in seconds]
@@ -177,7 +177,7 @@ class _LevelSplit:
         self._order = order
 
     def merge(self, results: Sequence[UnitResult]) -> UnitResult:
-        """What became of the unit, in its own order."""
+        """The result of the unit, in the unit's own order."""
         table = pa.concat_tables([SCHEMA.empty_table(), *(o.table for o in results)])
         positions = self._order[table.column("place").to_numpy()]
         table = table.set_column(3, SCHEMA.field(3), pa.array(positions, pa.int32()))
@@ -188,21 +188,21 @@ class _LevelSplit:
 class _TotalProgress:
     """Values done in all runs of one run."""
 
-    def __init__(self, total: int, tell: OnProgress | None) -> None:
-        self._in_all = total
-        self._tell = tell
+    def __init__(self, total: int, on_progress: OnProgress | None) -> None:
+        self._total = total
+        self._on_progress = on_progress
         self._done: list[int] = []
 
     def part(self) -> OnProgress | None:
-        """What one of the runs is to tell."""
-        if self._tell is None:
+        """The callback for one of the runs."""
+        if self._on_progress is None:
             return None
-        tell, mine = self._tell, len(self._done)
+        report, number = self._on_progress, len(self._done)
         self._done.append(0)
 
-        def on_progress(done: int, _in_all: int) -> None:
-            self._done[mine] = done
-            tell(min(sum(self._done), self._in_all), self._in_all)
+        def on_progress(done: int, _of_run: int) -> None:
+            self._done[number] = done
+            report(min(sum(self._done), self._total), self._total)
 
         return on_progress
 

@@ -74,10 +74,10 @@ class DvuRun:
 
     def _encode_task(self, number: int, parts: list[PartFile]) -> bytes:
         unit = None if self._is_in_store(number) else self._units[number]
-        there = [part.name for part in parts]
+        names = [part.name for part in parts]
         limits = read_limits(self._units[number])
         return encode_task(
-            self._digests[number], unit, there, time_slice=self._time_slice, limits=limits
+            self._digests[number], unit, names, time_slice=self._time_slice, limits=limits
         )
 
     def _is_in_store(self, number: int) -> bool:
@@ -105,9 +105,9 @@ class DvuRun:
         return [self._ended[number] for number in range(len(self._units))]
 
     def values_done(self) -> int:
-        """Values done, at least: workers tell only of units that take long."""
-        told = self.store.progress(self.id) if self.store else {}
+        """Values done, at least: workers report only on units that take long."""
+        progress = self.store.progress(self.id) if self.store else {}
         return sum(
-            max(stop, told.get(digest, 0))
+            max(stop, progress.get(digest, 0))
             for stop, digest in zip(self._stops, self._digests, strict=True)
         )

@@ -31,7 +31,7 @@ async def salvage(
     keeper = _StoredOnlyExecutor(message)
     if not guesses:
         return await keeper.run(units, store=store)
-    # Cut into the same sweeps as before, whose parts have files of their own.
+    # Split by the same levels as before: parts of units have files of their own.
     executor = LevelParallelExecutor(keeper, slots, CostModel(guesses))
     return await executor.run(units, store=store)
 

@@ -47,12 +47,12 @@ def training_options(archive: Path) -> list[str]:
 def _release(java: Path) -> str | None:
     """The version of the Java at this home, from the file that every JDK has."""
     try:
-        found = re.search(
+        version = re.search(
             r'^JAVA_VERSION="([\w.+-]+)"', (java / "release").read_text(), re.MULTILINE
         )
     except OSError:
         return None
-    return found[1] if found else None
+    return version[1] if version else None
 
 
 def _major(release: str) -> int:

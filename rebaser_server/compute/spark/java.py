@@ -47,9 +47,9 @@ def find_java(directory: Path, environment: Mapping[str, str]) -> Path:
     reason = _why_unfit(shim)
     if reason is None:
         return shim
-    found = "; ".join([*reasons, f"{shim}: {reason}"])
+    tried = "; ".join([*reasons, f"{shim}: {reason}"])
     raise JavaMissing(
-        f"Spark needs Java {MIN_VERSION} or newer, install one or set JAVA_HOME ({found})"
+        f"Spark needs Java {MIN_VERSION} or newer, install one or set JAVA_HOME ({tried})"
     )
 
 

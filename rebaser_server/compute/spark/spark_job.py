@@ -27,8 +27,8 @@ def execute_tasks(
     # In chunks of one row: what is too large for the query plan is partitioned by chunks.
     column = pa.chunked_array([[task] for task in tasks], pa.binary())
     frame = spark.createDataFrame(pa.table([column], schema=_TASK_SCHEMA))
-    found = frame.mapInArrow(_execute_batches_of(store, run), "done binary not null").toArrow()
-    rows: list[bytes] = found.column("done").to_pylist()
+    answers = frame.mapInArrow(_execute_batches_of(store, run), "done binary not null").toArrow()
+    rows: list[bytes] = answers.column("done").to_pylist()
     return rows
 
 

@@ -18,10 +18,10 @@ def highest_inputs(refs: NDArray[Any], widths: NDArray[np.int64]) -> NDArray[Any
     width = int(widths[0]) if count else 0
     if 0 < width <= _NARROW and len(refs) == count * width and (widths == width).all():
         columns = refs.reshape(count, width)
-        found = columns[:, 0].copy()
+        highest = columns[:, 0].copy()
         for column in range(1, width):
-            np.maximum(found, columns[:, column], out=found)
-        return found
+            np.maximum(highest, columns[:, column], out=highest)
+        return highest
     highest = np.full(count, -1, np.int64)
     dependents = np.flatnonzero(widths)
     if len(dependents):

@@ -93,18 +93,18 @@ class ValueBuffers:
             chosen = positions[kinds == kind]
             match kind:
                 case 0:
-                    made: list[Any] = [NOTHING] * len(chosen)
+                    items: list[Any] = [NOTHING] * len(chosen)
                 case 1:
-                    made = [None] * len(chosen)
+                    items = [None] * len(chosen)
                 case 2:
-                    made = self.bits[chosen].astype(np.bool_).tolist()
+                    items = self.bits[chosen].astype(np.bool_).tolist()
                 case 3:
-                    made = self.bits[chosen].tolist()
+                    items = self.bits[chosen].tolist()
                 case 4:
-                    made = self.floats[chosen].tolist()
+                    items = self.floats[chosen].tolist()
                 case _:
-                    made = self._parse(chosen)
-            for position, item in zip(chosen.tolist(), made, strict=True):
+                    items = self._parse(chosen)
+            for position, item in zip(chosen.tolist(), items, strict=True):
                 objects[position] = item
         self.is_materialised[positions] = True
 
@@ -218,8 +218,8 @@ def _parse_numbers(
     floats, integers = numbers[is_float], numbers[~is_float]
     if len(floats):
         kinds[floats] = FLOAT
-        found = pc.cast(texts.take(floats), pa.float64()).to_numpy()
-        bits[floats] = found.view(np.int64)
+        numbers = pc.cast(texts.take(floats), pa.float64()).to_numpy()
+        bits[floats] = numbers.view(np.int64)
     if len(integers):
         bits[integers] = pc.cast(texts.take(integers), pa.int64()).to_numpy()
 
