@@ -43,9 +43,6 @@ SCHEMA: Final = pa.schema(
 LOADED: Final = [name for name in SCHEMA.names if name != "inputs"]
 """The columns that are enough to load a graph, except in rare cases."""
 
-_KEPT_FLAG: Final = pa.scalar(value=False)
-_REMOVED_FLAG: Final = pa.scalar(value=True)
-"""Of the column `removed`."""
 _CHUNK: Final = 1 << 19
 """Most rows of a chunk."""
 _MAX_COLUMN_BYTES: Final = 1 << 30
@@ -106,7 +103,7 @@ def _present_rows(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.R
         pa.repeat("value", count),
         graph.ids_of(indices),
         pa.repeat(pa.scalar(commit, pa.int64()), count),
-        pa.repeat(_KEPT_FLAG, count),
+        np.zeros(count, np.bool_),
         _names(graph, columns.name.buffer[indices]),
         pc.if_else(is_without, "null", texts),
         _words_at(graph.func_ids, funcs),
@@ -144,7 +141,7 @@ def _func_rows(funcs: list[Func], commit: int) -> pa.RecordBatch:
 
 
 def _removed_rows(kind: str, ids: pa.Array, commit: int) -> pa.RecordBatch:
-    return _rows(kind, ids, commit, removed=pa.repeat(_REMOVED_FLAG, len(ids)))
+    return _rows(kind, ids, commit, removed=np.ones(len(ids), np.bool_))
 
 
 def _array(texts: Iterable[Any]) -> pa.Array:
@@ -157,7 +154,7 @@ def _rows(kind: str, ids: pa.Array, commit: int, **columns: pa.Array) -> pa.Reco
         "kind": pa.repeat(kind, count),
         "id": ids,
         "commit": pa.repeat(pa.scalar(commit, pa.int64()), count),
-        "removed": pa.repeat(_KEPT_FLAG, count),
+        "removed": np.zeros(count, np.bool_),
     } | columns
     arrays = [
         whole[field.name] if field.name in whole else pa.nulls(count, field.type)
