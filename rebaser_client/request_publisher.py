@@ -7,35 +7,29 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from blake3 import blake3
 from opentelemetry.trace import SpanKind
 
 from rebaser_client.errors import NotConfirmed, QueueFull, TooLarge
+from rebaser_client.retry import BACKOFF, retry
 from rebaser_core import trace_context
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import (
     Full,
     JetStream,
     JetStreamError,
-    NatsUnreachable,
     SubjectFull,
-    Unavailable,
     Unsendable,
 )
-from rebaser_core.jetstream.backoff import Backoff
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID, announced_id
 
 RETRY_FOR: Final = 60.0
 """Seconds in which an unanswered publish is tried again: the retry horizon H."""
 
-_BACKOFF: Final = Backoff(0.05, 2.0)
-
 _DIGEST_BYTES: Final = 16  # octets
-
-T = TypeVar("T")
 
 
 async def publish_request(
@@ -108,7 +102,7 @@ async def _publish_both(
         raise TooLarge(f"request {request_id}: {error}") from error
     except JetStreamError as error:
         # Stored or not, a task harms nothing and the request may need it (C2).
-        await ensure_task(js, subjects, change_set, retry_for=_BACKOFF.longest)
+        await ensure_task(js, subjects, change_set, retry_for=BACKOFF.longest)
         raise NotConfirmed(f"request {request_id}: {error}") from error
     if not await tasks.ensure(change_set):
         raise NotConfirmed(f"request {request_id} is stored, but its task is not confirmed")
@@ -205,21 +199,3 @@ class _SingleFlight:
     confirmed: bool = False
     done: asyncio.Event | None = None
     """Of the one under way."""
-
-
-async def retry(call: Callable[[], Awaitable[T]], retry_for: float) -> T:
-    """What `call`, which may be repeated, returns once the server is well.
-
-    Raises:
-        NatsUnreachable, Unavailable: still so, `retry_for` seconds after the start.
-        JetStreamError: any other, at once, since waiting cannot help.
-    """
-    clock = asyncio.get_running_loop().time
-    end, delays = clock() + retry_for, iter(_BACKOFF)
-    while True:
-        try:
-            return await call()
-        except (NatsUnreachable, Unavailable):
-            if clock() >= end:
-                raise
-        await asyncio.sleep(next(delays))

@@ -8,7 +8,7 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_client.request_publisher import retry
+from rebaser_client.retry import retry
 from rebaser_core.jetstream import Delivery, JetStream, JetStreamError, deadlines
 from rebaser_server.errors import Fenced, HistoryInconsistent, Interrupted, LeaseLost, RetryLater
 from rebaser_server.runtime.concurrency import background

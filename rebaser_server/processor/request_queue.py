@@ -7,7 +7,7 @@ from itertools import chain, repeat
 from types import TracebackType
 from typing import Any, Final, Self
 
-from rebaser_client.request_publisher import retry
+from rebaser_client.retry import retry
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import (
     Delivery,

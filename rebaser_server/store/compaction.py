@@ -1,10 +1,9 @@
-"""Compaction of a change set's table: few files, and no superseded rows; vacuum of old files.
+"""Compaction of a change set's table: few files, and no superseded rows.
 
 Each step is one Delta commit, refused if another one of ours came in between, and
 changes no state that can still be read. All calls block; run them in a thread.
 """
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.store.checkpoints import APP_ID, Checkpoints, translate_store_errors
+from rebaser_server.store.vacuum import vacuum
 from rebaser_server.values.graph.hash_index import HashIndex, hashes_of
 from rebaser_server.values.graph.ids import padded_ids
 
@@ -141,16 +141,3 @@ def _compress_live_rows(
             start, end = end, end + len(batch)
             writer.write_batch(batch.filter(pa.array(is_live[start:end])))
     return pa.ipc.open_stream(sink.getvalue())
-
-
-def vacuum(delta: DeltaTable, replaced_retention: float) -> list[str]:
-    """Delete files that no version refers to and that are old enough; return their names.
-
-    Those of writers that were killed are among them.
-    """
-    hours = math.ceil(replaced_retention / 3600)
-    deleted = delta.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
-    if deleted:
-        delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
-    delta.cleanup_metadata()
-    return deleted

@@ -21,9 +21,6 @@ TERMS = (
 INSIDE = {
     "heartbeat": "rebaser_server/cluster/membership.py",
     "fence": "rebaser_server/commit_log/log.py",
-    "vacuum": "rebaser_server/store/compaction.py",
-    "retry": "rebaser_server/processor/request_handler.py",
-    "backoff": "rebaser_server/runtime/transient_errors.py",
     "duplicate": "rebaser_server/processor/apply_request.py",
     "idle": "rebaser_server/processor/processor.py",
     "dependents": "rebaser_server/compute/plan/affected.py",

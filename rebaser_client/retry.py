@@ -1,0 +1,30 @@
+"""Repeat a request to NATS until the server answers, or the time is over."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from rebaser_core.jetstream import NatsUnreachable, Unavailable
+from rebaser_core.jetstream.backoff import Backoff
+
+BACKOFF: Final = Backoff(0.05, 2.0)
+
+T = TypeVar("T")
+
+
+async def retry(call: Callable[[], Awaitable[T]], retry_for: float) -> T:
+    """Repeat `call` until the server answers; return its result.
+
+    Raises:
+        NatsUnreachable, Unavailable: the server did not answer for `retry_for` seconds.
+        JetStreamError: any other error, at once, since a retry cannot help.
+    """
+    clock = asyncio.get_running_loop().time
+    end, delays = clock() + retry_for, iter(BACKOFF)
+    while True:
+        try:
+            return await call()
+        except (NatsUnreachable, Unavailable):
+            if clock() >= end:
+                raise
+        await asyncio.sleep(next(delays))
