@@ -28,9 +28,9 @@ class Built:
 
     def restless(self, state: State) -> str:
         if state.requests or state.published & ~(state.head.applied | state.dead):
-            return "S1: requests are left, and nobody will handle them"
+            return "S1: requests are left, and no run will handle them"
         if state.head.unsettled:
-            return "S5: dependent values are wrong, and nobody will recompute them"
+            return "S5: dependent values are wrong, and no run will recompute them"
         if state.task != "none" or any(run.doing != "idle" for run in state.runs):
             return "S6: it rests, but not everything was put away"
         return ""

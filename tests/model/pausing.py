@@ -60,7 +60,7 @@ class Pausing:
         if state.task:
             return "S6: a task is left"
         if state.requests and not state.paused:
-            return "S1: requests are left, and nobody will handle them"
+            return "S1: requests are left, and no run will handle them"
         return ""
 
     def steps(self, state: State) -> Iterator[Step]:

@@ -41,7 +41,7 @@ class Reference:
 
     def restless(self, state: State) -> str:
         if state.requests:
-            return "S1: requests are left, and nobody will handle them"
+            return "S1: requests are left, and no run will handle them"
         return "" if state.task == "none" else "S6: a task is left"
 
     def steps(self, state: State) -> Iterator[Step]:

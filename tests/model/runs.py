@@ -143,7 +143,7 @@ class OneRun:
         if self._tried(request)[1] >= DEATHS:
             state = self._now("buries" if rules.copy_first else "marks")
             if self._nobody_died(request):
-                state = state._replace(broken="L1: buried untried, but nobody died at it")
+                state = state._replace(broken="L1: dead-lettered untried, but no run died at it")
             yield self._step(f"finds that too many died at {name(request)}", state)
             return
         if kind == "k":

@@ -67,7 +67,7 @@ def test_the_command_shows_the_shortest_trace(capsys: pytest.CaptureFixture[str]
 
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].endswith(": holds")
-    assert shown[1].endswith("S1: requests are left, and nobody will handle them")
+    assert shown[1].endswith("S1: requests are left, and no run will handle them")
     assert shown[2:] == [
         "   1. client 1 stores request 1",
         "   2. client 1 dies before it publishes a task",
