@@ -145,7 +145,7 @@ class JetStreamApi(JetStreamRequests):
         except StreamNotFound:
             try:
                 info = await self.create_stream(config)
-            except AlreadyExists:  # somebody was faster
+            except AlreadyExists:  # another client was faster
                 info = await self.stream_info(config["name"])
         return diff_config(f"stream {config['name']}", config, info["config"])
 
@@ -182,6 +182,6 @@ class JetStreamApi(JetStreamRequests):
         except ConsumerNotFound:
             try:
                 info = await self.create_consumer(stream, config)
-            except AlreadyExists:  # somebody was faster
+            except AlreadyExists:  # another client was faster
                 info = await self.consumer_info(stream, name)
         return diff_config(f"consumer {stream}/{name}", config, info["config"])

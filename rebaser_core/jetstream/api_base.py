@@ -31,9 +31,9 @@ class JetStreamRequests:
         single_reply: whether each request gets one answer at most, as from an
             account that exports its API as a plain service (ADR-19 does). Then
             pulls ask for one message each: of a larger one the others would be
-            delivered to nobody. By default so with an `api_prefix`; with
+            lost. By default so with an `api_prefix`; with
             `response: stream` in the export it can be False.
-        timeout: seconds to wait for an answer, unless told otherwise.
+        timeout: seconds to wait for an answer, unless a call has its own.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ def _decode_reply(answer: bytes) -> dict[str, Any]:
 
 
 class _Reply(dict[str, Any]):
-    """What must be in an answer of JetStream is there, or somebody else gave it."""
+    """A JetStream reply: a missing field raises `NotJetStream`, since another program replied."""
 
     def __missing__(self, key: str) -> Any:
         raise NotJetStream(f"no {key} in an answer: {str(dict(self))[:100]}")

@@ -1,4 +1,4 @@
-"""The daemon: compose what it takes, take tasks, so many at once, until told to stop."""
+"""The daemon: compose its parts, and take tasks, a bounded number at once, until a shutdown."""
 
 import asyncio
 from collections.abc import Callable

@@ -24,9 +24,9 @@ Enqueue with rebaser_client; Ctrl-C stops it and keeps the data.
 async def run_dev_server(
     settings: Settings, data: Path, port: int, *, as_json: bool = False
 ) -> None:
-    """Run NATS, a Rebaser and Spark until told to stop; started again it goes on from there.
+    """Run NATS, a Rebaser and Spark until a signal; a later start continues with the same data.
 
-    Where they are it says on stderr for people, or in one line on stdout as JSON.
+    It prints their addresses on stderr for people, or in one line on stdout as JSON.
 
     Raises:
         DirectoryInUse: another `up` has `data`; two NATS servers would overwrite each other's.

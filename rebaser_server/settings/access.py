@@ -12,7 +12,7 @@ class NatsTlsSettings(SettingsGroup):
     """TLS to NATS. With any of these, nothing is said to a server that speaks no TLS."""
 
     ca: FilePath | None = None
-    """PEM: who signs the server's certificate, where that is nobody the machine trusts."""
+    """PEM: the authority of the server's certificate, if the machine does not trust it."""
     certificate: FilePath | None = None
     """PEM: ours, for a server that asks for one (mutual TLS)."""
     key: FilePath | None = None

@@ -175,7 +175,7 @@ class Settings(BaseSettings):
     quiet_period: Duration = timedelta(minutes=5)
     """Silence on a change set after which its task is done."""
     ack_wait: Duration = timedelta(seconds=120)
-    """A task not heard of for this long is redelivered. Stored at the server: all must agree."""
+    """A task is redelivered after so long without a progress report. All daemons must agree."""
     progress_interval: Duration = timedelta(seconds=30)
     """How often a task in hand is reported to be in progress."""
     reconcile_interval: Duration = timedelta(seconds=60)

@@ -63,7 +63,7 @@ def _provider(environment: Mapping[str, str], instance: str) -> "TracerProvider 
         lines.complain("rebaser: no traces: pip install 'rebaser[tracing]'")
         return None
     own = Resource.create({"service.name": SERVICE, "service.instance.id": instance})
-    # Ends by hand: at exit it would wait for half a minute if nobody answers.
+    # Ends by hand: at exit it would wait for half a minute for a collector that is away.
     provider = TracerProvider(
         resource=own.merge(OTELResourceDetector().detect()), shutdown_on_exit=False
     )

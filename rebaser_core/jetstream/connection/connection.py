@@ -28,7 +28,7 @@ log: Final = logging.getLogger(__name__)
 
 POLL_INTERVAL: Final = 0.25  # seconds between looks at a connection whose callbacks are not ours
 _TOKEN_BYTES: Final = 8
-"""Octets that nobody can guess, behind an inbox of nats-py's."""
+"""Random octets after an inbox of nats-py's: they cannot be guessed."""
 
 _ATTRIBUTE: Final = "_jetstream_link"
 
@@ -135,7 +135,7 @@ class Connection:
         It is sent on a live connection or not at all, never minutes later.
 
         Raises:
-            NatsUnreachable: nobody listens, `timeout` seconds passed, or the connection went down.
+            NatsUnreachable: no one listens, `timeout` seconds passed, or the connection went down.
             Unsendable: as of `publish`.
         """
         loop = asyncio.get_running_loop()
@@ -183,7 +183,7 @@ class Connection:
         return answer
 
     def new_inbox(self) -> str:
-        """A subject that nobody can guess, below what this user may subscribe to."""
+        """Return a subject that cannot be guessed, below what this user may subscribe to."""
         inbox: str = self.nc.new_inbox()  # a counter, of which another inbox tells much
         return inbox if isinstance(self.nc, FastClient) else inbox + secrets.token_hex(_TOKEN_BYTES)
 

@@ -126,11 +126,11 @@ class FastClient(Client):
             raise nats.errors.OutboundBufferLimitError
 
     def new_inbox(self) -> str:
-        """A subject that nobody can guess: who knows it can send there what we would believe."""
+        """Return a subject that cannot be guessed: a client that knows it could forge a reply."""
         return f"{self._inbox_prefix.decode()}.{secrets.token_hex(_TOKEN_BYTES)}"
 
     def flush_now(self) -> None:
-        """Write what was published now: for a question that somebody waits for.
+        """Write at once what was published: for a request whose caller waits.
 
         Once in a turn of the loop, and not while there is much to write: one call for all costs
         less than it saves to be a turn earlier.
@@ -200,7 +200,7 @@ class FastClient(Client):
         return Msg(self, _text(subject), _text(reply), data, headers, _sid=sid)
 
     async def _process_pong(self) -> None:
-        """As nats-py's, which ends the reading if nobody waits for the answer any more."""
+        """As nats-py's, which ends the reading if the caller of the request is gone."""
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()

@@ -71,7 +71,7 @@ class FastParser(Parser):
     def reset(self) -> None:
         super().reset()
         self._expected_size = 0
-        self._reader = None  # what still comes of that connection is for nobody
+        self._reader = None  # late data of that connection is dropped
 
     def feed(self, data: bytes) -> bytes:
         """Hand over the messages that come first; the rest, from the first that has to wait.
@@ -111,7 +111,7 @@ class FastParser(Parser):
         """Hand over all that is whole of what came by now, and keep the rest.
 
         Raises:
-            ProtocolError: it cannot be told where the next message begins.
+            ProtocolError: the begin of the next message is unknown.
         """
         rest, self._parsing = self.buf, True
         try:

@@ -16,17 +16,17 @@ _CREDENTIALS_MARKS: Final = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
 
 
 class NotEncrypted(nats.errors.Error):
-    """The server speaks no TLS, or somebody between us took its offer out; nothing was sent."""
+    """The server offers no TLS, or an attacker removed its offer; nothing was sent."""
 
     def __str__(self) -> str:
         return "TLS is configured, and the server does not offer it"
 
 
 class TlsClient(FastClient):
-    """With TLS wanted it says nothing without, and with it only to a server it can verify.
+    """If TLS is configured, it sends nothing without TLS, nor to a server it cannot verify.
 
     nats-py itself goes on in plain text, password and all, if the server's greeting
-    does not ask for TLS; and whoever sits between can take that out of the greeting.
+    does not ask for TLS; and an attacker in between can remove that from the greeting.
     """
 
     tls_required = False

@@ -41,9 +41,9 @@ class EphemeralConsumer:
         )
 
     async def delete(self) -> None:
-        """Delete those that were ours.
+        """Delete the consumers that this object created.
 
-        What cannot be told now is told next time: the server takes a client whose
+        What cannot be deleted now is deleted next time: the server takes a client whose
         connection went deaf for a listener, and would keep its consumer for minutes.
         """
         if self.name:

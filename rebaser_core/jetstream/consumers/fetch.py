@@ -58,7 +58,7 @@ class Fetcher:
         """Return up to `batch` messages; none if none came.
 
         Those that are there are returned at once. Otherwise it waits `timeout`
-        seconds for the batch, unless told not to, and returns what came of it.
+        seconds for the batch, unless `no_wait` is set, and returns what came of it.
 
         If cancelled, what came is given back.
 
@@ -66,7 +66,7 @@ class Fetcher:
             ConsumerGone: there is no such consumer.
             StatusError: the server refuses such a pull.
             HeartbeatsMissed: the server was silent for two of the `heartbeat` asked for.
-            NatsUnreachable: there was no connection, or nobody answered, to the end.
+            NatsUnreachable: there was no connection, or no answer, to the end.
         """
         pull = {"batch": batch} | ({"max_bytes": max_bytes} if max_bytes else {})
         clock = asyncio.get_running_loop().time

@@ -1,4 +1,4 @@
-"""A subscription that feeds a queue from which nothing is lost by cancelling whoever waits."""
+"""A subscription that feeds a queue; a cancelled reader of the queue loses nothing."""
 
 import asyncio
 from collections import deque
@@ -46,7 +46,7 @@ class Inbox:
     async def open(
         self, subject: str | None = None, *, group: str = "", keep: bool = False
     ) -> None:
-        """Subscribe anew, to a new subject unless told which.
+        """Subscribe again, to `subject` or to a new one.
 
         Starts with nothing queued, or with the deliveries queued by now.
         May be cancelled and rerun.
@@ -96,7 +96,7 @@ class Inbox:
         self._changed.clear()  # only after the wait: an earlier clear would lose a wake-up
 
     def notify(self) -> None:
-        """Have whoever waits look again."""
+        """Wake the waiting task to check again."""
         self._changed.set()
 
     async def drain(self) -> None:

@@ -32,7 +32,7 @@ class ReaderOptions(TypedDict, total=False):
     """The first stream sequence of interest (default: 1)."""
     deliver_policy: str
     """Instead of it `all`, `new`, `last`, `last_per_subject` or `by_start_time`; in force until
-    the first message, or until the server has told which sequence it means."""
+    the first message, or until the server has said which sequence it means."""
     start_time: str
     """For `by_start_time` (RFC 3339)."""
     headers_only: bool
@@ -81,7 +81,7 @@ class OrderedReader(MessageReader):
         self._sequence = 0
         self._name: str | None = None
         self.pending = 0
-        """How many messages lay behind the last one handed out, as the server told with it."""
+        """How many messages lay behind the last one handed out, as the server said with it."""
         self.resets = 0
         """How often the server's consumer was made anew."""
 

@@ -185,7 +185,7 @@ class PullEngine:
         return min(until, self._request_after) if self._request_after > now else until
 
     async def _confirm_consumer(self) -> None:
-        """Nobody answered for the consumer: it is gone, or just moving or starting."""
+        """Check the consumer after a pull without responders: raise if it is gone."""
         try:
             await self._js.consumer_info(self._stream, self._consumer)
         except NotFound as error:
@@ -196,7 +196,7 @@ class PullEngine:
     async def _reopen(self) -> None:
         """Leave all pulls behind, with what came of them kept, and start counting anew.
 
-        A new inbox, since the server drops pulls to which nobody listens; with the
+        A new inbox, since the server drops pulls without a listener; with the
         old one they could bring more than was asked for.
         """
         again = self._inbox.subject != ""

@@ -38,8 +38,8 @@ class PushSubscription(MessageReader):
     """Messages that a push consumer sends; made by `subscribe`.
 
     Heartbeats and flow control are seen to inside `next`, in the order they came,
-    so that a slow caller slows the server down. Nobody makes the consumer anew:
-    for that there are ordered and pull consumers. One task at a time may call `next`.
+    so that a slow caller slows the server down. It never recreates the consumer:
+    ordered and pull consumers do that. One task at a time may call `next`.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class PushSubscription(MessageReader):
 
         Raises:
             StatusError: the server said something that is no message; it may be called again.
-            NotJetStream: somebody else sent something; it may be called again.
+            NotJetStream: another program sent a message; it may be called again.
             NatsUnreachable: the connection is closed.
         """
         clock = asyncio.get_running_loop().time

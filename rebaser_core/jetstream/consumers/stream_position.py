@@ -10,7 +10,7 @@ _NOT_A_POSITION: Final = "last_per_subject"  # the one policy that is not a plac
 
 
 class StreamPosition:
-    """A cursor; or a deliver policy, until the server has told which place that is."""
+    """A cursor; or a deliver policy, until the server has said which position that is."""
 
     def __init__(
         self,

@@ -124,7 +124,7 @@ async def _look_up(js: JetStreamApi, stream: str, spec: ConsumerSpec) -> Mapping
 async def _create(
     js: JetStreamApi, stream: str, spec: ConsumerSpec, where: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], bool]:
-    """Create the consumer; or, if somebody was faster, see whether theirs will do."""
+    """Create the consumer; if another client was faster, check whether its consumer fits."""
     try:
         return await js.create_consumer(stream, {**spec.to_config(), **where}), True
     except AlreadyExists:

@@ -27,13 +27,13 @@ _NO_HEADERS: Final = MappingProxyType[str, str]({})
 
 
 class Delivery:
-    """One delivery of one message. Whoever holds it settles it: `ack`, `nak` or `term`.
+    """One delivery of one message. Its holder settles it: `ack`, `nak` or `term`.
 
     The first of these counts; whatever is said after it is ignored, and so is
     everything if the consumer wants no acks. An unconfirmed word says only that
     it was handed to the connection: it may come too late, be sent after a
     reconnect, or be lost. A confirmed one was processed by the server, which
-    does not look at whether the message has meanwhile gone to somebody else.
+    does not look at whether the message has meanwhile gone to another client.
     """
 
     __slots__ = ("_connection", "_settled", "_subject", "headers", "payload", "reply", "subject")
@@ -54,7 +54,7 @@ class Delivery:
         )
 
     async def ack(self, *, confirm: bool = False, timeout: float = CONFIRM_TIMEOUT) -> None:
-        """Done with it. Confirmed: the server will not deliver it again.
+        """Ack the message. Confirmed: the server will not deliver it again.
 
         Raises:
             NatsUnreachable: not handed over, or not confirmed; may be said again.
@@ -81,7 +81,7 @@ class Delivery:
         confirm: bool = False,
         timeout: float = CONFIRM_TIMEOUT,
     ) -> None:
-        """Never deliver it again, to anybody. The `reason` is in the server's advisory."""
+        """Never deliver it again, to any client. The `reason` is in the server's advisory."""
         await self._settle(
             TERM + (b" " + reason.encode() if reason else b""), confirm=confirm, timeout=timeout
         )

@@ -41,7 +41,7 @@ class StatusMessage(NamedTuple):
         """Read what is not a delivery.
 
         Raises:
-            NotJetStream: it is no status either; somebody else sent it.
+            NotJetStream: it is no status either; another program sent it.
         """
         headers = message.headers or {}
         code = headers.get("Status", "")
@@ -51,7 +51,7 @@ class StatusMessage(NamedTuple):
 
     @property
     def pending(self) -> tuple[int, int] | None:
-        """The messages and bytes that the ended pull had still to give, if it told so.
+        """The messages and bytes that the ended pull had still to give, if it says so.
 
         Raises:
             NotJetStream: no numbers.

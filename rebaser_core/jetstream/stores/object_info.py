@@ -26,10 +26,10 @@ class ObjectInfo:
 
     @classmethod
     def parse(cls, payload: bytes, subject: str) -> "ObjectInfo":
-        """What the message on `subject` tells of an object. Anybody may have written it.
+        """Read the message on `subject`, which describes an object. Any client may have written it.
 
         Raises:
-            ObjectDamaged: it tells of none, or of another than its subject.
+            ObjectDamaged: it describes none, or another than its subject.
         """
         try:
             meta = json.loads(payload)

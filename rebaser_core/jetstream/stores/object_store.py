@@ -57,7 +57,7 @@ class ObjectStore:
         """Store the object, in the place of any of that name. Readers see the old or the new one.
 
         Cancelled or failed, the chunks sent so far are deleted, or lie there unused
-        if the server cannot be told. If it was the last word that got no answer
+        if the server cannot be reached. If it was the last request that got no answer
         (`NatsUnreachable`), either object may be there; put it again.
         """
         info, chunks = await self._chunk(name, payload)
@@ -80,7 +80,7 @@ class ObjectStore:
 
         It takes no more than the right to write: nothing is read and nothing deleted, so
         that put again, failed or cancelled it leaves chunks that no object refers to. The
-        bucket may be one that refuses rollups, in which nobody wipes what others put.
+        bucket may be one that refuses rollups, in which no client wipes what others put.
         """
         info, chunks = await self._chunk(name, payload)
         for chunk in chunks:
@@ -149,8 +149,8 @@ class ObjectStore:
     async def delete(self, name: str) -> None:
         """Have no such object; that there is none is success.
 
-        First nobody finds it any more, then its chunks go: in whichever moment it
-        is interrupted, no object without chunks is left.
+        First its metadata goes, then its chunks: whenever it is interrupted, no object without
+        chunks is left.
         """
         try:
             info = await self._meta(name)

@@ -17,7 +17,7 @@ _LISTED: Final = 5
 
 
 class FailuresUnknown(RebaserError):
-    """The request is committed and computed, but no Rebaser told whether values failed."""
+    """The request is committed and computed, but no Rebaser replied whether values failed."""
 
 
 @dataclass(frozen=True, slots=True)

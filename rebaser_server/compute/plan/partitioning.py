@@ -53,7 +53,7 @@ def balance(costs: NDArray[Any], count: int) -> NDArray[np.int32]:
         heapq.heapreplace(totals, (total + cost, number))
     rest = order[_BALANCED_ONE_BY_ONE:]
     if len(rest):
-        # Where in the line of all the rest each group has its share.
+        # Give each group its share of the rest, in order.
         sums = np.cumsum(costs[rest])
         level = (sums[-1] + sum(total for total, _ in totals)) / count
         room = np.array([max(level - total, 0.0) for total, _ in totals])

@@ -33,7 +33,7 @@ class ConnectSession:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self._is_doubtful = False
-        """Whether a run has failed since the server was last heard of."""
+        """Whether a run has failed since the server last answered."""
         self._is_lost = False
 
     def is_usable(self) -> bool:
@@ -79,7 +79,7 @@ class ConnectSession:
 def start(options: SparkOptions) -> ConnectSession:
     """Raises `SessionFailed`: no server there, or none that we can use."""
     try:
-        # Without its builder, which would ask the server before it can be told how patiently.
+        # Without its builder, which would call the server before its patience can be set.
         spark = SparkSession(connection=options.remote or "")
         spark.client.set_retry_policies([DefaultPolicy(MAX_ATTEMPTS, max_backoff=_MAX_BACKOFF)])
         SparkSession._set_default_and_active_session(spark)  # noqa: SLF001 - as its builder does
