@@ -45,12 +45,12 @@ async def examine(settings: "Settings", arguments: argparse.Namespace) -> int:
     from rebaser_core.jetstream import connected
     from rebaser_server.commands.render.output import show
     from rebaser_server.doctor.checks import Examination, repair
-    from rebaser_server.service.composition import assets_of
+    from rebaser_server.service.composition import provisioner_of
     from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 
     async with connected(connect_options(settings)) as nc:
         examination = Examination(
-            assets_of(open_jetstream(nc, settings.nats), settings),
+            provisioner_of(open_jetstream(nc, settings.nats), settings),
             settings,
             sample=None if arguments.all else SAMPLE,
             deep=arguments.deep,

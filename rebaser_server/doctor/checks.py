@@ -22,7 +22,7 @@ from rebaser_server.store.orphan_files import OrphanFiles
 class Examination:
     """A run of all checks."""
 
-    assets: Provisioner
+    provisioner: Provisioner
     settings: Settings
     sample: int | None
     """Number of change sets to check; None for all."""
@@ -30,7 +30,7 @@ class Examination:
 
     async def findings(self) -> AsyncIterator[Finding]:
         """All findings, check by check. Changes nothing."""
-        async for finding in queue_checks.configuration(self.assets):
+        async for finding in queue_checks.configuration(self.provisioner):
             yield finding
         for check in (
             queue_checks.missing_tasks,
@@ -39,7 +39,7 @@ class Examination:
             self._garbage,
         ):
             try:
-                async for finding in check(self.assets):
+                async for finding in check(self.provisioner):
                     yield finding
             except (RebaserError, JetStreamError, OSError) as error:
                 yield _not_done(check.__name__.strip("_").replace("_", " "), error)
@@ -48,34 +48,34 @@ class Examination:
         except StreamNotFound as error:
             yield _not_done("history", error)
             return
-        archives = [open_state_loader(self.assets.js, self.settings, c) for c in change_sets]
+        archives = [open_state_loader(self.provisioner.js, self.settings, c) for c in change_sets]
         async for finding in check_histories(archives, self.sample, deep=self.deep):
             yield finding
 
     async def _change_sets(self) -> list[ChangeSet]:
         """The change sets that have a commit log."""
         change_sets = []
-        stream = self.assets.subjects.commits_stream
-        for subject in await self.assets.js.stream_subjects(stream):
+        stream = self.provisioner.subjects.commits_stream
+        for subject in await self.provisioner.js.stream_subjects(stream):
             try:
-                change_sets.append(self.assets.subjects.parse_change_set(subject))
+                change_sets.append(self.provisioner.subjects.parse_change_set(subject))
             except UnknownSubject:
                 continue  # `strays` reports it
         return sorted(change_sets)
 
-    async def _garbage(self, assets: Provisioner) -> AsyncIterator[Finding]:
+    async def _garbage(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
         store = self.settings.store
         collector = GarbageCollector(
-            assets.js,
-            assets.subjects,
+            provisioner.js,
+            provisioner.subjects,
             OrphanFiles(SharedFiles(store.root, store.options)),
             store.orphan_retention.total_seconds(),
         )
         garbage = await collector.find()
         for part, where in (
-            (Garbage(objects=garbage.objects), assets.subjects.batches_bucket),
-            (Garbage(chunks=garbage.chunks), assets.subjects.batches_bucket),
-            (Garbage(tombstones=garbage.tombstones), assets.subjects.batches_bucket),
+            (Garbage(objects=garbage.objects), provisioner.subjects.batches_bucket),
+            (Garbage(chunks=garbage.chunks), provisioner.subjects.batches_bucket),
+            (Garbage(tombstones=garbage.tombstones), provisioner.subjects.batches_bucket),
             (Garbage(files=garbage.files), store.root),
         ):
             for kind, count in part.counts().items():

@@ -15,9 +15,9 @@ from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.doctor.findings import Finding, Severity
 
 
-async def configuration(assets: Provisioner) -> AsyncIterator[Finding]:
+async def configuration(provisioner: Provisioner) -> AsyncIterator[Finding]:
     """Streams, consumer and bucket that are missing or configured differently."""
-    for drift in await assets.diff():
+    for drift in await provisioner.diff():
         missing = drift.field == "existence"
         yield Finding(
             "configuration",
@@ -30,18 +30,18 @@ async def configuration(assets: Provisioner) -> AsyncIterator[Finding]:
         )
 
 
-async def missing_tasks(assets: Provisioner) -> AsyncIterator[Finding]:
+async def missing_tasks(provisioner: Provisioner) -> AsyncIterator[Finding]:
     """Change sets with requests or due updates but without a task, and tasks without work."""
-    names = assets.subjects
-    tasks = await _named(assets, names.tasks_stream)
-    requests = await _named(assets, names.requests_stream)
-    due = await _due(assets)
-    paused = await PauseStore(assets.js, names).all()
+    names = provisioner.subjects
+    tasks = await _named(provisioner, names.tasks_stream)
+    requests = await _named(provisioner, names.requests_stream)
+    due = await _due(provisioner)
+    paused = await PauseStore(provisioner.js, names).all()
     for change_set in sorted((requests | due) - tasks):
         if paused_since(paused, change_set) is not None:
             continue
         what = "requests" if change_set in requests else "a dependent values update due"
-        repair = partial(_make_task, assets, change_set)
+        repair = partial(_make_task, provisioner, change_set)
         yield Finding("tasks", str(change_set), f"has {what} and no task", repair=repair)
     if paused:
         what = f"paused: {', '.join(scope.key for scope in sorted(paused, key=str))}"
@@ -53,17 +53,17 @@ async def missing_tasks(assets: Provisioner) -> AsyncIterator[Finding]:
         yield Finding("tasks", names.tasks_stream, what, Severity.NOTE)
 
 
-async def _named(assets: Provisioner, stream: str) -> set[ChangeSet]:
+async def _named(provisioner: Provisioner, stream: str) -> set[ChangeSet]:
     """Change sets that have a message in the stream."""
-    return _change_sets(assets, await assets.js.stream_subjects(stream))
+    return _change_sets(provisioner, await provisioner.js.stream_subjects(stream))
 
 
-async def _due(assets: Provisioner) -> set[ChangeSet]:
+async def _due(provisioner: Provisioner) -> set[ChangeSet]:
     """Change sets whose last commit has the header of an unfinished update."""
     subjects = []
     reader = ordered_reader(
-        assets.js,
-        assets.subjects.commits_stream,
+        provisioner.js,
+        provisioner.subjects.commits_stream,
         deliver_policy="last_per_subject",
         headers_only=True,
     )
@@ -71,25 +71,25 @@ async def _due(assets: Provisioner) -> set[ChangeSet]:
         while (commit := await reader.next(idle_timeout=0)) is not None:
             if UNFINISHED in commit.headers:
                 subjects.append(commit.subject)
-    return _change_sets(assets, subjects)
+    return _change_sets(provisioner, subjects)
 
 
-def _change_sets(assets: Provisioner, subjects: Iterable[str]) -> set[ChangeSet]:
+def _change_sets(provisioner: Provisioner, subjects: Iterable[str]) -> set[ChangeSet]:
     found = set()
     for subject in subjects:
         with suppress(UnknownSubject):  # `strays` reports it
-            found.add(assets.subjects.parse_change_set(subject))
+            found.add(provisioner.subjects.parse_change_set(subject))
     return found
 
 
-async def _make_task(assets: Provisioner, change_set: ChangeSet) -> None:
-    if not await ensure_task(assets.js, assets.subjects, change_set):
+async def _make_task(provisioner: Provisioner, change_set: ChangeSet) -> None:
+    if not await ensure_task(provisioner.js, provisioner.subjects, change_set):
         raise NatsUnreachable("NATS did not confirm the task")
 
 
-async def strays(assets: Provisioner) -> AsyncIterator[Finding]:
+async def strays(provisioner: Provisioner) -> AsyncIterator[Finding]:
     """Messages whose subject does not name a change set: no Rebaser takes them."""
-    names = assets.subjects
+    names = provisioner.subjects
     streams = (
         names.requests_stream,
         names.tasks_stream,
@@ -97,7 +97,7 @@ async def strays(assets: Provisioner) -> AsyncIterator[Finding]:
         names.dead_letters_stream,
     )
     for stream in streams:
-        for subject, count in (await assets.js.stream_subjects(stream)).items():
+        for subject, count in (await provisioner.js.stream_subjects(stream)).items():
             if subject == stray_letters_subject(names):
                 continue
             try:
@@ -113,9 +113,9 @@ async def strays(assets: Provisioner) -> AsyncIterator[Finding]:
                 )
 
 
-async def dead_letters(assets: Provisioner) -> AsyncIterator[Finding]:
+async def dead_letters(provisioner: Provisioner) -> AsyncIterator[Finding]:
     """The number of dead letters."""
-    stream = assets.subjects.dead_letters_stream
-    count = (await assets.js.stream_info(stream))["state"]["messages"]
+    stream = provisioner.subjects.dead_letters_stream
+    count = (await provisioner.js.stream_info(stream))["state"]["messages"]
     if count:
         yield Finding("dead letters", stream, f"{count} dead letters", Severity.NOTE)

@@ -22,7 +22,7 @@ class OpsContext:
     nc: Client
     subjects: Subjects
     shutdown: Shutdown
-    board: WorkStats
+    stats: WorkStats
     slots: SlotPool
     members: Membership
     queues: QueueWatch

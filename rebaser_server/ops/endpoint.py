@@ -98,7 +98,7 @@ class Endpoint:
             queues = await context.queues.look()
         except JetStreamError:
             queues = None
-        body = exposition(context.board, context.slots, queues, context.members.alive())
+        body = exposition(context.stats, context.slots, queues, context.members.alive())
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _config(self, _: web.Request) -> web.Response:

@@ -19,9 +19,9 @@ class _Now(Collector):
     """Gauges, as of the scrape."""
 
     def __init__(
-        self, board: WorkStats, slots: SlotPool, queues: Queues | None, instances: int
+        self, stats: WorkStats, slots: SlotPool, queues: Queues | None, instances: int
     ) -> None:
-        self._board = board
+        self._stats = stats
         self._slots = slots
         self._queues = queues
         self._instances = instances
@@ -31,7 +31,7 @@ class _Now(Collector):
         slots.add_metric(["busy"], self._slots.busy)
         slots.add_metric(["free"], self._slots.free)
         yield slots
-        held = self._board.held
+        held = self._stats.held
         yield _gauge("change_sets", "Change sets in slots of this process", len(held))
         running = [holding.update for holding in held.values() if holding.update]
         yield _gauge("dvus_running", "Running dependent values updates", len(running))
@@ -55,10 +55,10 @@ class _Now(Collector):
             yield _gauge("dead_letters", "Requests in the dead letters", queues.dead_letters)
 
 
-def exposition(board: WorkStats, slots: SlotPool, queues: Queues | None, instances: int) -> bytes:
+def exposition(stats: WorkStats, slots: SlotPool, queues: Queues | None, instances: int) -> bytes:
     """All metrics in Prometheus's text format; `queues` is None while NATS does not answer."""
     now = CollectorRegistry()
-    now.register(_Now(board, slots, queues, instances))
+    now.register(_Now(stats, slots, queues, instances))
     return generate_latest(REGISTRY) + generate_latest(now)
 
 

@@ -23,7 +23,7 @@ log: Final = structlog.get_logger()
 
 @asynccontextmanager
 async def ops_endpoint(
-    shop: Services, settings: Settings, slots: SlotPool, members: Membership, shutdown: Shutdown
+    services: Services, settings: Settings, slots: SlotPool, members: Membership, shutdown: Shutdown
 ) -> AsyncIterator[str | None]:
     """Serve the endpoint for the time of the body; yields its URL, or None if it is disabled.
 
@@ -33,12 +33,21 @@ async def ops_endpoint(
     if not settings.ops.enabled:
         yield None
         return
-    nc, board = shop.js.nc, shop.notifier.stats
+    nc, stats = services.js.nc, services.notifier.stats
     health = HealthMonitor(nc, shutdown)
-    queues = QueueWatch(shop.js, shop.subjects)
-    names = NameCache(Registry(shop.js, shop.subjects))
+    queues = QueueWatch(services.js, services.subjects)
+    names = NameCache(Registry(services.js, services.subjects))
     context = OpsContext(
-        shop.instance, nc, shop.subjects, shutdown, board, slots, members, queues, health, names
+        services.instance,
+        nc,
+        services.subjects,
+        shutdown,
+        stats,
+        slots,
+        members,
+        queues,
+        health,
+        names,
     )
     async with background(health.measure_lag()), Endpoint(settings, context).serving() as url:
         log.info("ops endpoint started", url=url)

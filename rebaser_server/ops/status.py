@@ -37,17 +37,17 @@ class DeploymentStatus:
         return {
             "instance": self._context.instance,
             "version": _VERSION,
-            "started": self._context.board.started.isoformat(timespec="seconds"),
+            "started": self._context.stats.started.isoformat(timespec="seconds"),
             "slots": {"busy": self._context.slots.busy, "free": self._context.slots.free},
             "lagSeconds": round(self._context.health.lag, 4),
-            "holdings": self._context.board.held_change_sets(HOLDINGS),
-            "rates": self._context.board.rates(),
-            "failures": list(self._context.board.failures),
+            "holdings": self._context.stats.held_change_sets(HOLDINGS),
+            "rates": self._context.stats.rates(),
+            "failures": list(self._context.stats.failures),
         }
 
     def sketch(self, change_set: ChangeSet) -> Report | None:
         """The sketch of the change set's latest update in this Rebaser."""
-        return self._context.board.sketch(change_set)
+        return self._context.stats.sketch(change_set)
 
     async def of_all(self, peers: Peers) -> dict[str, Any]:
         """The status of the deployment; without what NATS does not deliver, with the `problem`."""
@@ -62,7 +62,7 @@ class DeploymentStatus:
             "now": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "answering": self._context.instance,
             "connected": self._context.nc.is_connected,
-            "paused": self._context.board.pauses(),
+            "paused": self._context.stats.pauses(),
         }
         try:
             queues, rebasers = await asyncio.gather(

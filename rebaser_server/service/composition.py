@@ -87,75 +87,79 @@ async def serve(
     options = connect_options(settings)
     async with connected(options) as nc:
         log.info("connected", nats=options.redacted_servers)
-        assets = assets_of(open_jetstream(nc, settings.nats), settings)
+        provisioner = provisioner_of(open_jetstream(nc, settings.nats), settings)
         try:
             async with shutdown.interrupts():
-                report(await assets.ensure_when_up())
+                report(await provisioner.ensure_when_up())
         except Interrupted:
             log.info("stopped")
             return
-        shop = _build_services(nc, assets, settings, executor, slots, costs or CostModel())
+        services = _build_services(nc, provisioner, settings, executor, slots, costs or CostModel())
         period = settings.reconcile_interval.total_seconds()
-        pauses = PauseMonitor(shop.js, shop.subjects)
+        pauses = PauseMonitor(services.js, services.subjects)
         with survived("pauses"):  # seen late is fine
             await pauses.refresh()
-        shop.notifier.stats.pauses = pauses.to_json
-        reconciler = Reconciler(shop.js, shop.subjects, period, pauses.is_paused)
-        inspection = Monitor(assets, settings.alert_after, period, pauses.is_paused)
+        services.notifier.stats.pauses = pauses.to_json
+        reconciler = Reconciler(services.js, services.subjects, period, pauses.is_paused)
+        monitor = Monitor(provisioner, settings.alert_after, period, pauses.is_paused)
         lease = LeaseSettings(
             settings.ack_wait.total_seconds(), settings.progress_interval.total_seconds()
         )
         log.info("ready", concurrency=settings.concurrency)
-        members = Membership(nc, shop.subjects, shop.instance, lambda: work.busy)
-        takeover = Takeover(shop.js, shop.subjects, members, shop.notifier.stats.held.__contains__)
-        forgetting = DeletedDataJob(
-            shop.js,
-            shop.subjects,
+        members = Membership(nc, services.subjects, services.instance, lambda: work.busy)
+        takeover = Takeover(
+            services.js, services.subjects, members, services.notifier.stats.held.__contains__
+        )
+        deleted_data_job = DeletedDataJob(
+            services.js,
+            services.subjects,
             SharedFiles(settings.store.root, settings.store.options),
             members,
             keep=settings.change_sets.deleted_retention.total_seconds(),
         )
         work = SlotPool(
-            shop.js,
-            shop.subjects.tasks_stream,
+            services.js,
+            services.subjects.tasks_stream,
             settings.concurrency,
             _fairness(settings.fairness),
             members.busy_elsewhere,
             members.in_handover,
         )
         async with (
-            ops_endpoint(shop, settings, work, members, shutdown) as page,
+            ops_endpoint(services, settings, work, members, shutdown) as page,
             background(pauses.run(period)),
-            serve_cancellations(nc, shop.subjects, pauses),
+            serve_cancellations(nc, services.subjects, pauses),
             background(reconciler.run()),
-            background(StrayRequests(shop.js, shop.subjects, members).run(period)),
-            background(forgetting.run(FORGET_EVERY * period)),
-            background(inspection.run()),
+            background(StrayRequests(services.js, services.subjects, members).run(period)),
+            background(deleted_data_job.run(FORGET_EVERY * period)),
+            background(monitor.run()),
             background(members.heartbeat()),
             background(takeover.run()),
             background(
                 CapacityCheck(
-                    shop.js, shop.subjects.tasks_stream, members, settings.concurrency
+                    services.js, services.subjects.tasks_stream, members, settings.concurrency
                 ).run()
             ),
-            background(shop.table_maintenance.run()),
-            background(GarbageJob.of(shop.js, shop.subjects, members, settings.store).run()),
-            _query_service(shop, settings).serve(nc),
+            background(services.table_maintenance.run()),
+            background(
+                GarbageJob.of(services.js, services.subjects, members, settings.store).run()
+            ),
+            _query_service(services, settings).serve(nc),
         ):
             ready(page)
-            await _take_tasks(shop, assets, lease, settings, shutdown, work, pauses)
+            await _take_tasks(services, provisioner, lease, settings, shutdown, work, pauses)
         log.info("stopped")
 
 
 def _build_services(
     nc: Client,
-    assets: Provisioner,
+    provisioner: Provisioner,
     settings: Settings,
     executor: Executor,
     slots: int,
     costs: CostModel,
 ) -> Services:
-    js, subjects = assets.js, assets.subjects
+    js, subjects = provisioner.js, provisioner.subjects
     bucket = ObjectStore(js, subjects.batches_bucket)
     checkpoints = Checkpoints(settings.store.root, settings.store.options)
     return Services(
@@ -188,8 +192,8 @@ def _build_services(
     )
 
 
-def _query_service(shop: Services, settings: Settings) -> QueryService:
-    outcomes = OutcomeLookup(shop.js, shop.subjects, shop.checkpoints)
+def _query_service(services: Services, settings: Settings) -> QueryService:
+    outcomes = OutcomeLookup(services.js, services.subjects, services.checkpoints)
     queries = settings.queries
     bounds = QueryBounds(
         queries.max_waiting,
@@ -197,7 +201,7 @@ def _query_service(shop: Services, settings: Settings) -> QueryService:
         queries.max_reply_bytes,
         queries.cache_bytes,
     )
-    return QueryService(shop.subjects, shop.loader, outcomes, bounds)
+    return QueryService(services.subjects, services.loader, outcomes, bounds)
 
 
 def call_limits(settings: Settings) -> CallLimits:
@@ -214,7 +218,7 @@ def _fairness(settings: FairnessSettings) -> Fairness:
     return Fairness(settings.share, weights, settings.max_hold.total_seconds())
 
 
-def assets_of(js: JetStream, settings: Settings) -> Provisioner:
+def provisioner_of(js: JetStream, settings: Settings) -> Provisioner:
     queue = settings.queue
     options = StreamOptions(
         settings.nats.replicas,
@@ -228,12 +232,12 @@ def assets_of(js: JetStream, settings: Settings) -> Provisioner:
 
 async def prepare(js: JetStream, settings: Settings) -> list[Drift]:
     """Create streams, consumer and bucket that are missing; how those that are there differ."""
-    return await assets_of(js, settings).ensure()
+    return await provisioner_of(js, settings).ensure()
 
 
 async def _take_tasks(
-    shop: Services,
-    assets: Provisioner,
+    services: Services,
+    provisioner: Provisioner,
     lease: LeaseSettings,
     settings: Settings,
     shutdown: Shutdown,
@@ -241,25 +245,25 @@ async def _take_tasks(
     pauses: PauseMonitor,
 ) -> None:
     """Work on up to `settings.concurrency` change sets; return once each is settled."""
-    stream = shop.subjects.tasks_stream
-    crew = TaskRunner(shop, lease, shutdown, slots, pauses)
+    stream = services.subjects.tasks_stream
+    runner = TaskRunner(services, lease, shutdown, slots, pauses)
     grace = settings.shutdown_grace.total_seconds()
     async with (
-        PullConsumer(shop.js, stream, TASKS_CONSUMER) as tasks,
+        PullConsumer(services.js, stream, TASKS_CONSUMER) as tasks,
         background(_enforce_grace(shutdown, grace)),
         background(slots.preempt()),
         asyncio.TaskGroup() as group,
     ):
         with suppress(Interrupted):
             while True:
-                task = await _next_task(tasks, assets, slots, shutdown)
-                group.create_task(crew.dispatch(task))
+                task = await _next_task(tasks, provisioner, slots, shutdown)
+                group.create_task(runner.dispatch(task))
         log.info("stopping", change_sets=slots.busy)
         await tasks.close()
 
 
 async def _next_task(
-    tasks: PullConsumer, assets: Provisioner, slots: SlotPool, shutdown: Shutdown
+    tasks: PullConsumer, provisioner: Provisioner, slots: SlotPool, shutdown: Shutdown
 ) -> Delivery:
     task = None
     try:
@@ -269,7 +273,7 @@ async def _next_task(
                 try:
                     task = await tasks.take(slots.free)
                 except ConsumerGone as error:
-                    await assets.recreate_tasks(error)
+                    await provisioner.recreate_tasks(error)
     except Interrupted:
         if task is not None:  # both came at once
             await task.nak()

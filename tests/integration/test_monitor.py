@@ -13,7 +13,7 @@ from rebaser_core.jetstream import StreamNotFound
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioning import MESSAGE_VERSION
 from rebaser_server.cluster.monitor import Monitor
-from rebaser_server.service.composition import assets_of
+from rebaser_server.service.composition import provisioner_of
 from tests.chaos.processes import three_servers
 from tests.helpers.batches import Sum
 from tests.helpers.deployment import REBASER, SCALED, Daemon, Deployment, new_change_sets
@@ -109,14 +109,14 @@ async def test_of_many_requests_only_those_that_wait_too_long_are_reported(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, young = new_change_sets(2)
-    assets = assets_of(deployment.js, deployment.settings)
+    provisioner = provisioner_of(deployment.js, deployment.settings)
     limit = timedelta(seconds=1)
     for _ in range(3):
         await deployment.js.publish(deployment.subjects.requests(old), b"x")
     await asyncio.sleep(limit.total_seconds() + 0.1)
     await deployment.js.publish(deployment.subjects.requests(young), b"x")
 
-    await Monitor(assets, limit, 1.0).report_old_requests()
+    await Monitor(provisioner, limit, 1.0).report_old_requests()
     told = capsys.readouterr().out
 
     assert told.count("requests wait too long") == 1

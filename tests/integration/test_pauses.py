@@ -17,7 +17,7 @@ from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.runtime.concurrency import Shutdown
-from rebaser_server.service.composition import _build_services, assets_of
+from rebaser_server.service.composition import _build_services, provisioner_of
 from tests.helpers.batches import Sum, new_id, put, set_to
 from tests.helpers.blocking_function import Gate
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets, recording
@@ -158,10 +158,15 @@ async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
     js, subjects, settings = deployment.js, deployment.subjects, deployment.settings
     slots = SlotPool(js, subjects.tasks_stream, 1, Fairness())
     late = PauseMonitor(js, subjects)
-    shop = _build_services(
-        deployment.nc, assets_of(js, settings), settings, ChildProcessExecutor(), 1, CostModel()
+    services = _build_services(
+        deployment.nc,
+        provisioner_of(js, settings),
+        settings,
+        ChildProcessExecutor(),
+        1,
+        CostModel(),
     )
-    crew = TaskRunner(shop, LeaseSettings(2, 0.4), Shutdown(), slots, late)
+    runner = TaskRunner(services, LeaseSettings(2, 0.4), Shutdown(), slots, late)
     await book.pause(PauseScope(*change_set))
     await late.refresh()
     await deployment.client.enqueue_updates(*change_set, [put(new_id(), 1)])
@@ -170,7 +175,7 @@ async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
         assert task is not None
         await book.resume(PauseScope(*change_set))
 
-        await crew.dispatch(task)
+        await runner.dispatch(task)
 
         made = await js.get_message(
             subjects.tasks_stream, last_by_subject=subjects.task(change_set)
