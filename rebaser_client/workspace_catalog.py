@@ -148,7 +148,7 @@ class WorkspaceCatalog:
     async def rename(
         self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, name: str
     ) -> ChangeSetRecordV1:
-        """The record, which now has the name. Names need not be unique."""
+        """Rename the change set; return its record. Several may have the same name."""
         change_set = ChangeSet(workspace_id, change_set_id)
         return await self.registry.update(
             change_set, lambda record: record.model_copy(update={"name": validated_name(name)})

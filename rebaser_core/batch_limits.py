@@ -55,7 +55,7 @@ class BatchLimits:
 
     def _fits(self, value: object) -> bool:
         if isinstance(value, str):
-            # A character takes at most six bytes, as an escape; most need not be written to know.
+            # A character takes at most six bytes, as an escape: most texts need not be encoded.
             return 6 * len(value) < self.value_bytes or len(to_json(value)) <= self.value_bytes
         if isinstance(value, list | dict):
             return len(to_json(value)) <= self.value_bytes

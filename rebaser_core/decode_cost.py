@@ -39,7 +39,7 @@ _RUN: Final = re.compile(rb'(?:[^"]++|' + _STRING + rb"){1,10000}", re.DOTALL)
 def require_affordable(content_type: str, payload: bytes) -> None:
     """Raise `CostlyMessage` for what takes more than `FREE`, and than `FACTOR` times its size.
 
-    It need not be well-formed: what is not costs no more before that is found out.
+    The payload may be malformed: it costs no more until the decoder finds that out.
     """
     if len(payload) <= SMALL:
         return

@@ -19,7 +19,7 @@ from rebaser_core.wire_model import ParseFromJson, WireModel
 RecordName = Annotated[
     str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")
 ]
-"""For people; need not be unique."""
+"""For people; several may have the same."""
 
 
 Timestamp = Annotated[

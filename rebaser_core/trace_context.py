@@ -57,8 +57,8 @@ def start_span(
     **attributes: Any,
 ) -> Span:
     """A span that the caller ends, current nowhere; `since` is in nanoseconds of the epoch."""
-    told = _attributes(change_set, attributes)
-    return _TRACER.start_span(name, parent, kind, told, start_time=since)
+    described = _attributes(change_set, attributes)
+    return _TRACER.start_span(name, parent, kind, described, start_time=since)
 
 
 def child_context(parent: Span | SpanContext) -> Context:

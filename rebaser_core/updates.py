@@ -137,4 +137,4 @@ Update = Annotated[
 ]
 
 UpdateList = Annotated[list[Update], FailFast()]
-"""One mistake is enough: of a million there need not be a report."""
+"""One mistake is enough: a batch may have a million."""

@@ -47,7 +47,7 @@ class WireModel(BaseModel):
         return cls.model_validate(data, by_alias=True, by_name=False)
 
     def to_wire(self) -> dict[str, Any]:
-        """As plain data: what is None and need not be said is left out.
+        """Return plain data, without fields that are None by default.
 
         By hand, since a large batch is most of what is ever written; shares what is
         plain already.

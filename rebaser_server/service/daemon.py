@@ -92,4 +92,4 @@ async def _warm_up(executor: Executor, begins: asyncio.Event) -> Never:
 
 async def _wait_forever() -> Never:
     await asyncio.Event().wait()
-    raise AssertionError("nobody sets it")
+    raise AssertionError("the event is never set")

@@ -83,7 +83,7 @@ RECONCILER_SECONDS: Final = Histogram(
     "rebaser_reconciler_seconds", "Time of a look of the reconciler", buckets=_WAITS
 )
 RECONCILED: Final = Counter(
-    "rebaser_reconciled_tasks", "Tasks made by the reconciler for work that nobody had one for"
+    "rebaser_reconciled_tasks", "Tasks made by the reconciler for work without a task"
 )
 TAKEN_OVER: Final = Counter(
     "rebaser_taken_over_tasks", "Tasks made anew because their Rebaser was presumed dead"

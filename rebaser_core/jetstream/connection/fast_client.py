@@ -225,8 +225,8 @@ class FastClient(Client):
         await super()._process_info(info, initial_connection)
 
     def _report_callback_error(self, subject: bytes, error: Exception) -> None:
-        told = {"message": f"message on {subject[:100]!r} not received", "exception": error}
-        asyncio.get_running_loop().call_exception_handler(told)
+        context = {"message": f"message on {subject[:100]!r} not received", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
 
 
 def _socket_has_room(transport: TcpTransport) -> bool:

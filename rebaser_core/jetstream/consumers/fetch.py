@@ -132,7 +132,7 @@ class Fetcher:
             await self._js.consumer_info(self._stream, self._consumer)
         except NotFound as error:
             raise ConsumerGone(error.description) from error
-        raise NatsUnreachable(f"nobody answers for {self._stream}/{self._consumer}")
+        raise NatsUnreachable(f"no answer for {self._stream}/{self._consumer}")
 
     async def close(self) -> None:
         await self._shared_inbox.close()

@@ -131,7 +131,7 @@ async def _create(
         info = await js.consumer_info(stream, spec.name or "")
         spec.check_compatible(info)
         if not spec.pull and not spec.queue:
-            raise Misconfigured(f"{info['name']} was created by somebody else") from None
+            raise Misconfigured(f"{info['name']} was created by another client") from None
         return info, False
 
 

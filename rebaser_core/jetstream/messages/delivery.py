@@ -93,7 +93,7 @@ class Delivery:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing more will be said about it, be it only because no acks are wanted."""
+        """Whether it is settled, or needs no ack."""
         return self._settled
 
     async def _settle(self, word: bytes, *, confirm: bool, timeout: float) -> None:
