@@ -152,10 +152,8 @@ class RebaserClient:
     async def corrections(self, corrections: Sequence[Correction]) -> Sequence[Correction]:
         """Return all corrections, if a response or a log entry has only the first of many.
 
-        The user needs permission to read the bucket of batches.
-
         Raises:
-            ReadRefused: the corrections were removed with their commit.
+            ReadRefused: they were removed with their commit.
         """
         return await read_all(self._batches, corrections)
 

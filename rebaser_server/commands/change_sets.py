@@ -181,5 +181,5 @@ async def _compare(
     from rebaser_server.queries.diff import diff
 
     change_set = ChangeSet(record.workspace_id, record.change_set_id)
-    archive = open_state_loader(deployment.js, deployment.settings, change_set)
-    return await diff(archive, computed=computed)
+    loader = open_state_loader(deployment.js, deployment.settings, change_set)
+    return await diff(loader, computed=computed)

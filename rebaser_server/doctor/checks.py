@@ -48,8 +48,8 @@ class Examination:
         except StreamNotFound as error:
             yield _not_done("history", error)
             return
-        archives = [open_state_loader(self.provisioner.js, self.settings, c) for c in change_sets]
-        async for finding in check_histories(archives, self.sample, deep=self.deep):
+        loaders = [open_state_loader(self.provisioner.js, self.settings, c) for c in change_sets]
+        async for finding in check_histories(loaders, self.sample, deep=self.deep):
             yield finding
 
     async def _change_sets(self) -> list[ChangeSet]:

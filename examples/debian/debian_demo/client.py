@@ -32,12 +32,12 @@ class DemoClient:
         client: RebaserClient,
         change_set: ChangeSet,
         activities: ActivityFeed,
-        archive: StateLoader,
+        loader: StateLoader,
     ) -> None:
         self._client = client
         self._change_set = change_set
         self._activities = activities
-        self._reader = CachedState(archive)
+        self._reader = CachedState(loader)
 
     async def enqueue(self, updates: list[dict[str, Any]]) -> Awaitable[None]:
         """Enqueue a batch; the returned awaitable ends once it is applied."""
@@ -77,5 +77,5 @@ async def demo_client(settings: Settings) -> AsyncIterator[DemoClient]:
             RebaserClient.on(nc, js, prefix=settings.nats.prefix) as client,
             watching(js, subjects, change_set) as activities,
         ):
-            archive = open_state_loader(js, settings, change_set)
-            yield DemoClient(client, change_set, activities, archive)
+            loader = open_state_loader(js, settings, change_set)
+            yield DemoClient(client, change_set, activities, loader)

@@ -113,8 +113,8 @@ async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet
 
 async def failed_in(deployment: Deployment, change_set: ChangeSet) -> Row:
     """How many values failed, how many are blocked by them, and the failed ones."""
-    archive = open_state_loader(deployment.js, deployment.settings, change_set)
-    graph = (await archive.load(None)).state.graph
+    loader = open_state_loader(deployment.js, deployment.settings, change_set)
+    graph = (await loader.load(None)).state.graph
     values = [
         v for v in graph.values.values() if v.status in (ValueStatus.FAILED, ValueStatus.BLOCKED)
     ]

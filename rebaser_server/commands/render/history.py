@@ -71,8 +71,8 @@ async def show_revert(
     Raises:
         NotRetained, NotRevertible: the commit cannot be undone; nothing was enqueued.
     """
-    archive = open_state_loader(deployment.js, deployment.settings, change_set)
-    plan = await plan_revert(archive, commit, force=force)
+    loader = open_state_loader(deployment.js, deployment.settings, change_set)
+    plan = await plan_revert(loader, commit, force=force)
     response = None
     if plan.updates and not dry_run:
         _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, plan.updates)

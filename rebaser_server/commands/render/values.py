@@ -31,8 +31,8 @@ async def load_state(
     Raises:
         NotRetained: that commit is older than the history that is kept.
     """
-    archive = open_state_loader(deployment.js, deployment.settings, change_set)
-    return (await archive.load(commit)).state
+    loader = open_state_loader(deployment.js, deployment.settings, change_set)
+    return (await loader.load(commit)).state
 
 
 def find_value(graph: Graph, name: str) -> Value:

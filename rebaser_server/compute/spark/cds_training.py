@@ -1,4 +1,4 @@
-"""Makes the archive that Spark's JVM starts from, see `archive`."""
+"""Makes the archive that Spark's JVM starts from, see `cds_archive`."""
 
 import os
 from dataclasses import replace
