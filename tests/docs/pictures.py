@@ -14,7 +14,7 @@ from playwright.async_api import Browser, Page, expect
 from rebaser_core.ids import ChangeSet
 from tests.chaos.functions import install
 from tests.docs.conftest import ROOT
-from tests.helpers.batches import Batch, Sum, new_id, set_to
+from tests.helpers.batches import Batch, ExampleGraph, new_id, set_to
 from tests.helpers.browser import browsing
 from tests.helpers.deployment import Daemon, Deployment, deployed
 from tests.helpers.nats_process import NatsServer, running
@@ -93,7 +93,7 @@ async def workspaces(deployment: Deployment) -> list[ChangeSet]:
 
 async def asking(deployment: Deployment, change_sets: list[ChangeSet]) -> None:
     """Requests at changing rates."""
-    values = {each: Sum() for each in change_sets}
+    values = {each: ExampleGraph() for each in change_sets}
     for each, its in values.items():
         await deployment.client.enqueue_updates(*each, its.define())
     end = asyncio.get_running_loop().time() + LOAD
@@ -101,7 +101,7 @@ async def asking(deployment: Deployment, change_sets: list[ChangeSet]) -> None:
         if asyncio.get_running_loop().time() > end:
             return
         each = random.choice(change_sets)
-        await deployment.client.enqueue_updates(*each, [set_to(values[each].one, number)])
+        await deployment.client.enqueue_updates(*each, [set_to(values[each].net, number)])
         await asyncio.sleep(random.uniform(0, 0.1))
 
 

@@ -19,17 +19,17 @@ def set_to(value_id: str, value: Any) -> dict[str, Any]:
     return {"setValue": {"valueId": value_id, "value": value}}
 
 
-class Sum:
-    """Two sources and their sum."""
+class ExampleGraph:
+    """The graph of the README: `gross` is the sum of `net` and `tax`."""
 
     def __init__(self) -> None:
-        self.one, self.two, self.total, self.func = (new_id() for _ in range(4))
+        self.net, self.tax, self.gross, self.add = (new_id() for _ in range(4))
 
-    def define(self, one: Any = 1, two: Any = 2) -> Batch:
-        inputs = {"values": [self.one, self.two]}
+    def define(self, net: Any = 1, tax: Any = 2) -> Batch:
+        inputs = {"values": [self.net, self.tax]}
         return [
-            {"putFunc": {"funcId": self.func, "name": "sum", "runtime": "builtin", "code": "sum"}},
-            put(self.one, one),
-            put(self.two, two),
-            {"putValue": {"valueId": self.total, "funcId": self.func, "inputs": inputs}},
+            {"putFunc": {"funcId": self.add, "name": "sum", "runtime": "builtin", "code": "sum"}},
+            put(self.net, net),
+            put(self.tax, tax),
+            {"putValue": {"valueId": self.gross, "funcId": self.add, "inputs": inputs}},
         ]

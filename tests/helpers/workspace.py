@@ -3,7 +3,7 @@
 import asyncio
 
 from rebaser_core.ids import ChangeSet
-from tests.helpers.batches import Sum
+from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
 
@@ -15,7 +15,7 @@ class Team:
         self.deployment = deployment
         self.client = deployment.client
         self.workspaces = deployment.client.workspaces
-        self.sum = Sum()
+        self.sum = ExampleGraph()
 
     async def begin(self) -> "Team":
         workspace = await self.workspaces.create("prices")

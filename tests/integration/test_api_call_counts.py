@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from nats.aio.msg import Msg
 
 from rebaser_core.ids import ChangeSet
-from tests.helpers.batches import Sum, set_to
+from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 
 MOST = 18
@@ -31,11 +31,11 @@ async def counted(deployment: Deployment) -> AsyncIterator[Counter[str]]:
     await subscription.unsubscribe()
 
 
-async def life(deployment: Deployment, change_set: ChangeSet, values: Sum) -> Counter[str]:
+async def life(deployment: Deployment, change_set: ChangeSet, values: ExampleGraph) -> Counter[str]:
     """The calls of one request for a change set that nobody has in hand."""
     async with counted(deployment) as calls:
         _, reply = await deployment.client.enqueue_updates_with_reply(
-            *change_set, [set_to(values.one, 1)]
+            *change_set, [set_to(values.net, 1)]
         )
         await reply
         await deployment.at_rest()
@@ -46,7 +46,7 @@ async def life(deployment: Deployment, change_set: ChangeSet, values: Sum) -> Co
 async def test_a_life_takes_a_bounded_number_of_calls_however_many_lived_before(
     deployment: Deployment,
 ) -> None:
-    change_sets, values = new_change_sets(8), Sum()
+    change_sets, values = new_change_sets(8), ExampleGraph()
     await deployment.start(RECONCILE_INTERVAL="3600", HISTORY__RETENTION="1")
     for change_set in change_sets:
         await deployment.client.enqueue_updates(*change_set, values.define())

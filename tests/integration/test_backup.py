@@ -17,7 +17,7 @@ from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.store.checkpoints import APP_ID
 from tests.helpers import stream_backup
-from tests.helpers.batches import Sum, set_to
+from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, deployed, new_change_sets, recording
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, running
@@ -32,7 +32,7 @@ class Asked:
     def __init__(self, deployment: Deployment, like: "Asked | None" = None) -> None:
         self._deployment = deployment
         self.change_set = like.change_set if like else new_change_sets(1)[0]
-        self.values = like.values if like else Sum()
+        self.values = like.values if like else ExampleGraph()
         self.sent: list[str] = []
         self.answered = 0
 
@@ -40,7 +40,7 @@ class Asked:
         client = self._deployment.client
         for _ in range(count):
             number = len(self.sent)
-            batch = [set_to(self.values.one, number)] if number else self.values.define(0, 0)
+            batch = [set_to(self.values.net, number)] if number else self.values.define(0, 0)
             request, reply = await client.enqueue_updates_with_reply(*self.change_set, batch)
             self.sent.append(str(request))
             if wait:
@@ -116,7 +116,7 @@ async def test_a_copy_of_what_was_stopped_is_all_of_it(
 
     async with fresh(tmp_path / "nats", tmp_path / "store", tmp_path / "other") as other:
         assert await doctor(other) == WELL
-        await everything_is_there(other, asked.change_set, asked.sent, asked.values.total)
+        await everything_is_there(other, asked.change_set, asked.sent, asked.values.gross)
 
 
 async def test_streams_are_backed_up_while_clients_go_on_and_rebasers_stand_still(
@@ -145,7 +145,7 @@ async def test_streams_are_backed_up_while_clients_go_on_and_rebasers_stand_stil
                 await stream_backup.restore(nc, snapshot)
         async with deployed(server, tmp_path / "other") as other:
             assert await doctor(other) == (Exit.REPAIRABLE, ["has requests and no task"])
-            await everything_is_there(other, asked.change_set, expected, asked.values.total)
+            await everything_is_there(other, asked.change_set, expected, asked.values.gross)
 
 
 async def test_a_disk_snapshot_under_load_goes_with_a_later_copy_of_the_store(
@@ -196,4 +196,4 @@ async def test_a_disk_snapshot_under_load_goes_with_a_later_copy_of_the_store(
             again.sent = done
             await again.ask(WAITING)
             await stop_daemons(other)
-        await everything_is_there(other, asked.change_set, again.sent, asked.values.total)
+        await everything_is_there(other, asked.change_set, again.sent, asked.values.gross)

@@ -18,7 +18,7 @@ async def test_head_that_comes_with_the_end_of_a_branch_has_nothing_computed_the
     await deployment.start()
     team = await Team(deployment).begin()
     branch = await team.fork()
-    await team.send(team.head, [set_to(team.sum.two, 60)])
+    await team.send(team.head, [set_to(team.sum.tax, 60)])
 
     await team.workspaces.apply(*branch)
     await deployment.at_rest()
@@ -44,11 +44,11 @@ async def test_a_fork_of_a_closed_branch_has_computed_what_that_had_not(
     """Closing gives up what was to be computed there, but not in what is forked from it."""
     daemon = await deployment.start()
     team = await Team(deployment).begin()
-    await team.becomes(team.head, team.sum.total, 3)
+    await team.becomes(team.head, team.sum.gross, 3)
     closed = await team.fork()
     await deployment.at_rest()
     daemon.kill()
-    await team.client.enqueue_updates(*closed, [set_to(team.sum.one, 40)])
+    await team.client.enqueue_updates(*closed, [set_to(team.sum.net, 40)])
     await ask(deployment, closed, "abandon")
     owner = await Mortal.of(deployment, closed)
     await owner.handle()  # and nobody computes anything
@@ -58,9 +58,9 @@ async def test_a_fork_of_a_closed_branch_has_computed_what_that_had_not(
     await deployment.start()
     await team.workspaces.refresh(*fork)
 
-    await team.becomes(fork, team.sum.total, 42)
+    await team.becomes(fork, team.sum.gross, 42)
     await deployment.at_rest()
-    assert await team.value(closed, team.sum.total) == 3
+    assert await team.value(closed, team.sum.gross) == 3
 
 
 async def test_a_branch_that_waits_for_head_ensures_a_task_for_head(deployment: Deployment) -> None:
@@ -68,7 +68,7 @@ async def test_a_branch_that_waits_for_head_ensures_a_task_for_head(deployment: 
     daemon = await deployment.start()
     team = await Team(deployment).begin()
     branch = await team.fork()
-    await team.send(branch, [set_to(team.sum.one, 40)])
+    await team.send(branch, [set_to(team.sum.net, 40)])
     await deployment.at_rest()
     daemon.kill()
     await ask(deployment, branch, "apply")

@@ -7,7 +7,7 @@ import subprocess
 from rebaser_client.errors import NoSuchChangeSet
 from rebaser_server.commands.support.hints import hint_for
 from tests.helpers import fork_server
-from tests.helpers.batches import Sum
+from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment
 
 
@@ -31,7 +31,7 @@ async def run(
 
 async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> None:
     await deployment.start()
-    values = Sum()
+    values = ExampleGraph()
 
     async def done(*arguments: str, says: str = "") -> str:
         ended = await run(deployment, *arguments, says=says)
@@ -45,7 +45,7 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
     await asyncio.to_thread(batch.write_text, json.dumps(values.define(1, 2)))
     await done("enqueue", workspace, head, str(batch), "--wait")
     forked = json.loads(await done("change-sets", "fork", workspace, "what if", "--json"))
-    edit = [{"setValue": {"valueId": values.one, "value": 40}}]
+    edit = [{"setValue": {"valueId": values.net, "value": 40}}]
     await asyncio.to_thread(batch.write_text, json.dumps(edit))
     await done("enqueue", workspace, forked["changeSetId"], str(batch), "--wait")
 
@@ -67,7 +67,7 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
         [forked["createdAt"], "ada"],
     ]
     assert "what if" in listed
-    assert f"{values.one}" in diff
+    assert f"{values.net}" in diff
     assert as_batch == edit
     assert refused.returncode == 1
     assert refused.stderr == "Apply this to head? [y/N] not applied\n"

@@ -35,34 +35,34 @@ async def team(deployment: Deployment) -> Team:
 async def test_a_branch_begins_as_head_is_and_its_edits_are_its_own(team: Team) -> None:
     branch = await team.fork()
 
-    await team.send(branch, [set_to(team.sum.one, 40)])
+    await team.send(branch, [set_to(team.sum.net, 40)])
 
-    await team.becomes(branch, team.sum.total, 42)
-    assert await team.value(team.head, team.sum.one) == 1
-    await team.becomes(team.head, team.sum.total, 3)
+    await team.becomes(branch, team.sum.gross, 42)
+    assert await team.value(team.head, team.sum.net) == 1
+    await team.becomes(team.head, team.sum.gross, 3)
 
 
 async def test_heads_changes_reach_an_owned_branch(team: Team) -> None:
     branch = await team.fork()
-    await team.send(branch, [set_to(team.sum.one, 40)])
+    await team.send(branch, [set_to(team.sum.net, 40)])
 
-    await team.send(team.head, [set_to(team.sum.two, 60)])
+    await team.send(team.head, [set_to(team.sum.tax, 60)])
 
-    await team.becomes(branch, team.sum.total, 100)
+    await team.becomes(branch, team.sum.gross, 100)
 
 
 async def test_heads_changes_reach_an_idle_branch_at_its_next_run(team: Team) -> None:
     branch = await team.fork()
-    await team.send(branch, [set_to(team.sum.one, 40)])
+    await team.send(branch, [set_to(team.sum.net, 40)])
     await team.deployment.at_rest()
     for number in range(5):
-        await team.send(team.head, [set_to(team.sum.two, number)])
+        await team.send(team.head, [set_to(team.sum.tax, number)])
     await team.deployment.at_rest()
-    assert await team.value(branch, team.sum.two) == 2
+    assert await team.value(branch, team.sum.tax) == 2
 
     await team.workspaces.refresh(*branch)
 
-    await team.becomes(branch, team.sum.total, 44)
+    await team.becomes(branch, team.sum.gross, 44)
 
 
 async def test_heads_changes_reach_a_branch_although_heads_log_was_purged(
@@ -71,11 +71,11 @@ async def test_heads_changes_reach_a_branch_although_heads_log_was_purged(
     await deployment.start(CHECKPOINT_EVERY="2", HISTORY__RETENTION="0.001")
     team = await Team(deployment).begin()
     branch = await team.fork()
-    await team.send(branch, [set_to(team.sum.one, 40)])
+    await team.send(branch, [set_to(team.sum.net, 40)])
     await deployment.at_rest()
     more = new_id()
     for number in range(12):
-        await team.send(team.head, [set_to(team.sum.two, number), put(more, number)])
+        await team.send(team.head, [set_to(team.sum.tax, number), put(more, number)])
         await asyncio.sleep(0.05)
     await deployment.at_rest()
     log = deployment.archive(team.head).log
@@ -86,21 +86,21 @@ async def test_heads_changes_reach_a_branch_although_heads_log_was_purged(
 
     await team.workspaces.refresh(*branch)
 
-    await team.becomes(branch, team.sum.total, 51)
+    await team.becomes(branch, team.sum.gross, 51)
     assert await team.value(branch, more) == 11
 
 
 async def test_applied_head_is_what_the_branch_was(team: Team) -> None:
     branch, added = await team.fork(), new_id()
-    await team.send(branch, [set_to(team.sum.one, 40), put(added, "new")])
-    await team.send(team.head, [set_to(team.sum.two, 60)])
+    await team.send(branch, [set_to(team.sum.net, 40), put(added, "new")])
+    await team.send(team.head, [set_to(team.sum.tax, 60)])
 
     record = await team.workspaces.apply(*branch)
 
     assert record.standing == "applied"
     assert record.application is not None
     assert record.application.commit > 0
-    await team.becomes(team.head, team.sum.total, 100)
+    await team.becomes(team.head, team.sum.gross, 100)
     assert await team.value(team.head, added) == "new"
     outcome = await team.client.outcome(*team.head, record.application.at_head)
     assert outcome.state == "handled"
@@ -114,11 +114,11 @@ async def authors(client: RebaserClient, change_set: ChangeSet) -> list[tuple[in
 async def test_the_log_names_who_asked(team: Team) -> None:
     branch, deployment = await team.fork(), team.deployment
     async with RebaserClient.on(deployment.nc, deployment.js, author="Žofie Nováková") as client:
-        _, reply = await client.enqueue_updates_with_reply(*branch, [set_to(team.sum.one, 7)])
+        _, reply = await client.enqueue_updates_with_reply(*branch, [set_to(team.sum.net, 7)])
         await reply
         record = await client.workspaces.apply(*branch)
         fork = await client.workspaces.fork(team.id, "another")
-    await team.send(team.head, [set_to(team.sum.one, 8)])
+    await team.send(team.head, [set_to(team.sum.net, 8)])
 
     [(_, edited), (_, applied)] = await authors(team.client, branch)
     *_, (_, by_branch), (_, unknown) = await authors(team.client, team.head)
@@ -142,10 +142,10 @@ async def test_a_closed_branch_refuses_what_comes_after_and_says_why(
     team: Team, how: str, what: str
 ) -> None:
     branch = await team.fork()
-    await team.send(branch, [set_to(team.sum.one, 40)])
+    await team.send(branch, [set_to(team.sum.net, 40)])
 
     await getattr(team.workspaces, how)(*branch)
-    status = await team.send(branch, [set_to(team.sum.one, 50)])
+    status = await team.send(branch, [set_to(team.sum.net, 50)])
 
     assert status.error.message == f"refused: change set is {what}"
     assert await team.deployment.dead_letters(branch) == []
@@ -155,7 +155,7 @@ async def test_a_closed_branch_refuses_what_comes_after_and_says_why(
 
     await eventually(registered)
     await team.deployment.at_rest()
-    assert await team.value(team.head, team.sum.one) == (40 if how == "apply" else 1)
+    assert await team.value(team.head, team.sum.net) == (40 if how == "apply" else 1)
 
 
 async def test_requests_stored_before_it_was_applied_are_in_and_those_after_are_refused(
@@ -164,7 +164,7 @@ async def test_requests_stored_before_it_was_applied_are_in_and_those_after_are_
     """Sent without waiting: what counts is the order in which they were stored."""
     branch = await team.fork()
     before = [
-        await team.client.enqueue_updates(*branch, [set_to(team.sum.one, n)]) for n in range(5)
+        await team.client.enqueue_updates(*branch, [set_to(team.sum.net, n)]) for n in range(5)
     ]
     applying = asyncio.create_task(team.workspaces.apply(*branch))
 
@@ -173,10 +173,10 @@ async def test_requests_stored_before_it_was_applied_are_in_and_those_after_are_
 
     await eventually(waiting, within=60)
     await applying
-    after = await team.send(branch, [set_to(team.sum.one, 99)])
+    after = await team.send(branch, [set_to(team.sum.net, 99)])
 
     assert "refused" in after.error.message
-    assert await team.value(team.head, team.sum.one) == 4
+    assert await team.value(team.head, team.sum.net) == 4
     for request in before:
         known = await team.client.outcome(*branch, request)
         assert known.response.status.success.commit > 0
@@ -184,41 +184,41 @@ async def test_requests_stored_before_it_was_applied_are_in_and_those_after_are_
 
 async def test_another_difference_than_the_reviewed_one_is_not_applied(team: Team) -> None:
     branch = await team.fork()
-    await team.send(branch, [set_to(team.sum.one, 40)])
+    await team.send(branch, [set_to(team.sum.net, 40)])
 
     with pytest.raises(RequestRefused, match="not the one that was reviewed"):
         await team.workspaces.apply(*branch, reviewed="0" * 64)
 
-    status = await team.send(branch, [set_to(team.sum.one, 41)])
+    status = await team.send(branch, [set_to(team.sum.net, 41)])
     assert status.success.commit > 0
     await team.workspaces.apply(*branch)
-    assert await team.value(team.head, team.sum.one) == 41
+    assert await team.value(team.head, team.sum.net) == 41
 
 
 async def test_a_branch_of_a_branch_begins_with_its_edits(team: Team) -> None:
     one = await team.fork("one")
-    await team.send(one, [set_to(team.sum.one, 40)])
+    await team.send(one, [set_to(team.sum.net, 40)])
     two = await team.fork("two", base=one.change_set_id)
-    await team.send(two, [set_to(team.sum.two, 60)])
+    await team.send(two, [set_to(team.sum.tax, 60)])
 
-    await team.becomes(two, team.sum.total, 100)
+    await team.becomes(two, team.sum.gross, 100)
     await team.workspaces.apply(*two)
 
-    assert await team.value(team.head, team.sum.one) == 40
+    assert await team.value(team.head, team.sum.net) == 40
     await team.workspaces.refresh(*one)  # it may be asleep by now
-    await team.becomes(one, team.sum.two, 60)
+    await team.becomes(one, team.sum.tax, 60)
 
 
 async def test_a_branch_can_begin_at_an_earlier_commit(team: Team) -> None:
-    status = await team.send(team.head, [set_to(team.sum.one, 10)])
-    await team.send(team.head, [set_to(team.sum.one, 20)])
+    status = await team.send(team.head, [set_to(team.sum.net, 10)])
+    await team.send(team.head, [set_to(team.sum.net, 20)])
     branch = await team.fork(commit=status.success.commit)
     await team.workspaces.refresh(*branch)
 
     restored = await team.deployment.archive(branch).load(at=None)
 
     assert restored.state.control.branch.base.commit == status.success.commit
-    await team.becomes(branch, team.sum.one, 20)  # and then it catches up
+    await team.becomes(branch, team.sum.net, 20)  # and then it catches up
 
 
 async def test_a_commit_that_is_not_kept_cannot_be_forked_and_the_branch_says_so(
@@ -262,7 +262,7 @@ async def test_the_data_of_a_deleted_branch_is_gone_after_the_retention_time(
     await deployment.start(RECONCILE_INTERVAL="0.05", CHANGE_SETS__DELETED_RETENTION="0.1")
     team = await Team(deployment).begin()
     branch = await team.fork()
-    await team.send(branch, [set_to(team.sum.one, 40)])
+    await team.send(branch, [set_to(team.sum.net, 40)])
     await deployment.at_rest()
     directory = Path(deployment.archive(branch).checkpoints.uri(branch))
     assert await asyncio.to_thread(directory.exists)
@@ -279,7 +279,7 @@ async def test_the_data_of_a_deleted_branch_is_gone_after_the_retention_time(
     await eventually(gone, within=60)
     lines = await deployment.js.stream_subjects(deployment.subjects.commits_stream)
     assert lines[deployment.subjects.commits(branch)] == 1
-    status = await team.send(branch, [set_to(team.sum.one, 41)])
+    status = await team.send(branch, [set_to(team.sum.net, 41)])
     assert status.error.message == "refused: change set is deleted"
 
 
@@ -328,19 +328,19 @@ async def test_branches_work_behind_a_prefix(nats_server: NatsServer, tmp_path: 
         await deployment.start()
         team = await Team(deployment).begin()
         branch = await team.fork()
-        await team.send(branch, [set_to(team.sum.one, 40)])
+        await team.send(branch, [set_to(team.sum.net, 40)])
         await team.workspaces.apply(*branch)
 
-        assert await team.value(team.head, team.sum.one) == 40
+        assert await team.value(team.head, team.sum.net) == 40
         assert "KV_P_REBASER_CHANGE_SETS" in await deployment.js.stream_names()
 
 
 async def test_the_difference_shows_both_sides_where_both_changed(team: Team) -> None:
     branch = await team.fork()
-    await team.send(branch, [set_to(team.sum.one, 40)])
-    await team.becomes(branch, team.sum.total, 42)
-    await team.send(team.head, [set_to(team.sum.one, 7)])
-    await team.becomes(team.head, team.sum.total, 9)
+    await team.send(branch, [set_to(team.sum.net, 40)])
+    await team.becomes(branch, team.sum.gross, 42)
+    await team.send(team.head, [set_to(team.sum.net, 7)])
+    await team.becomes(team.head, team.sum.gross, 9)
     await team.deployment.at_rest()
 
     found = await diff(team.deployment.archive(branch), computed=True)
@@ -360,12 +360,12 @@ async def test_with_a_single_slot_a_branch_gives_way_to_the_head_it_waits_for(
     await deployment.start(CONCURRENCY="1")
     team = await Team(deployment).begin()
     branch = await team.fork()
-    await team.send(branch, [set_to(team.sum.one, 40)])
+    await team.send(branch, [set_to(team.sum.net, 40)])
 
     record = await team.workspaces.apply(*branch)
 
     assert record.standing == "applied"
-    assert await team.value(team.head, team.sum.one) == 40
+    assert await team.value(team.head, team.sum.net) == 40
 
 
 async def test_a_branch_that_lost_its_base_and_its_checkpoint_is_not_taken_for_empty(

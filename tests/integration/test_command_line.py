@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import fork_server
-from tests.helpers.batches import Sum
+from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.nats_process import NatsServer
 
@@ -108,7 +108,7 @@ async def test_a_stream_that_is_configured_otherwise_is_reported_at_the_start(
 async def test_the_values_of_a_change_set_are_shown(
     nats_server: NatsServer, deployment: Deployment
 ) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.start()
     await deployment.client.enqueue_updates(*change_set, values.define(20, 22))
     await deployment.at_rest()
@@ -117,7 +117,7 @@ async def test_the_values_of_a_change_set_are_shown(
         rebaser,
         "values",
         *map(str, change_set),
-        values.total,
+        values.gross,
         "--json",
         REBASER_NATS__URL=nats_server.url,
         REBASER_STORE__ROOT=str(deployment.directory / "store"),

@@ -17,7 +17,7 @@ from rebaser_client.errors import ClientError
 from rebaser_server.commands.completion import SHELLS
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.hints import hint_for
-from tests.helpers.batches import Sum
+from tests.helpers.batches import ExampleGraph
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import SCALED, Deployment, new_change_sets
 from tests.helpers.nats_process import NatsServer
@@ -68,7 +68,7 @@ async def test_an_error_says_what_to_do(deployment: Deployment) -> None:
     unknown = "01JZ8M3Q7V0000000000000003"
     await deployment.start()
     [change_set] = new_change_sets(1)
-    await deployment.client.enqueue_updates(*change_set, Sum().define())
+    await deployment.client.enqueue_updates(*change_set, ExampleGraph().define())
     await deployment.at_rest()
 
     nothing = await given.tell("change-sets", "fork", unknown, "x", code=1)

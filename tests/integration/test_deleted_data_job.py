@@ -30,14 +30,14 @@ async def test_a_workspace_is_deleted_with_its_branches_and_then_forgotten(
 ) -> None:
     team = await begun(deployment)
     open_one, applied = await team.fork("open"), await team.fork("applied")
-    await team.send(open_one, [set_to(team.sum.one, 40)])
+    await team.send(open_one, [set_to(team.sum.net, 40)])
     await team.workspaces.apply(*applied)
 
     await team.workspaces.delete_workspace(team.id)
     await team.workspaces.delete_workspace(team.id)  # asked again it is as it was
 
     for change_set in (team.head, open_one, applied):
-        status = await team.send(change_set, [set_to(team.sum.one, 50)])
+        status = await team.send(change_set, [set_to(team.sum.net, 50)])
         assert status.error.message == "refused: change set is deleted"
     await deployment.at_rest()
     await forget(deployment)
@@ -53,7 +53,7 @@ async def test_a_head_is_not_deleted_by_itself(deployment: Deployment) -> None:
     with pytest.raises(RequestRefused, match="with its workspace only"):
         await team.workspaces.delete(*team.head)
 
-    assert await team.value(team.head, team.sum.one) == 1
+    assert await team.value(team.head, team.sum.net) == 1
 
 
 async def test_a_branch_of_a_deleted_head_goes_on_by_itself_and_can_be_deleted(
@@ -63,16 +63,16 @@ async def test_a_branch_of_a_deleted_head_goes_on_by_itself_and_can_be_deleted(
     team = await begun(deployment)
     branch = await team.fork()
     await team.workspaces.refresh(*branch)
-    await team.send(team.head, [set_to(team.sum.one, 7)])
+    await team.send(team.head, [set_to(team.sum.net, 7)])
     await team.workspaces._command(*team.head, "delete")
     await deployment.at_rest()
     await forget(deployment)
 
-    await team.send(branch, [set_to(team.sum.two, 30)])
+    await team.send(branch, [set_to(team.sum.tax, 30)])
     await team.workspaces.refresh(*branch)
     with pytest.raises(RequestRefused, match="deleted"):
         await team.workspaces.apply(*branch)
-    await team.becomes(branch, team.sum.total, await team.value(branch, team.sum.one) + 30)
+    await team.becomes(branch, team.sum.gross, await team.value(branch, team.sum.net) + 30)
 
     await team.workspaces.delete(*branch)
     assert (await team.workspaces.describe(*branch)).standing == "deleted"

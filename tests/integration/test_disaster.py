@@ -50,7 +50,7 @@ async def test_an_older_copy_of_the_store_and_the_log_as_it_is_make_everything(
     (tmp_path / "copy").rename(tmp_path / "store")
 
     assert await doctor(deployment) == WELL
-    await everything_is_there(deployment, asked.change_set, asked.sent, asked.values.total)
+    await everything_is_there(deployment, asked.change_set, asked.sent, asked.values.gross)
 
 
 async def test_without_a_store_the_log_is_everything_while_it_goes_back_to_the_beginning(
@@ -61,7 +61,7 @@ async def test_without_a_store_the_log_is_everything_while_it_goes_back_to_the_b
     shutil.rmtree(tmp_path / "store")
 
     assert await doctor(deployment) == WELL
-    await everything_is_there(deployment, asked.change_set, asked.sent, asked.values.total)
+    await everything_is_there(deployment, asked.change_set, asked.sent, asked.values.gross)
 
 
 async def test_without_a_store_a_log_that_was_purged_is_refused_and_requests_wait(
@@ -98,7 +98,7 @@ async def test_with_another_nats_a_table_is_neither_gone_on_with_nor_emptied(
             assert any("was the stream restored from an older backup" in what for what in found)
     checkpoint = deployment.archive(asked.change_set).checkpoints.load(asked.change_set)
     assert checkpoint is not None
-    assert 0 < checkpoint.graph.values[asked.values.one].value < COMMITTED
+    assert 0 < checkpoint.graph.values[asked.values.net].value < COMMITTED
 
 
 async def requests(deployment: Deployment) -> int:

@@ -14,7 +14,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.commands.support.exit_codes import Exit
-from tests.helpers.batches import Sum, new_id, put
+from tests.helpers.batches import ExampleGraph, new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.scripted_owner import NOTHING, Owner
@@ -56,7 +56,7 @@ async def test_work_without_a_task_gets_one(deployment: Deployment, capsys: Any)
     asked, due = new_change_sets(2)
     subjects = deployment.subjects
     await deployment.js.publish(subjects.requests(asked), b"")
-    await (await Owner.of(deployment, due)).commit(Sum().define())
+    await (await Owner.of(deployment, due)).commit(ExampleGraph().define())
 
     code, found = await doctor(deployment, capsys)
     again, repaired = await doctor(deployment, capsys, repair=True)

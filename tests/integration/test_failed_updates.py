@@ -8,7 +8,7 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.values.graph import ValueStatus
-from tests.helpers.batches import Sum, new_id, put, set_to
+from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.deployment import SCALED, Daemon, Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.failing_dvu import DYING, GATHERING, PLANNING, failing
@@ -36,17 +36,17 @@ async def test_a_dvu_whose_step_fails_is_given_up_after_its_attempts(
     deployment: Deployment, step: str, reason: str
 ) -> None:
     daemon = await deployment.start(command=failing(step), DVU_MAX_ATTEMPTS="2")
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.client.enqueue_updates(*change_set, values.define())
     await eventually(lambda: is_there(daemon.said("dvu failed")), within=60)
 
     _, reply = await deployment.client.enqueue_updates_with_reply(
-        *change_set, [set_to(values.one, 5)]
+        *change_set, [set_to(values.net, 5)]
     )
     await asyncio.wait_for(reply, 30)
     await deployment.at_rest()
 
-    status, message = await outcome_of(deployment, change_set, values.total)
+    status, message = await outcome_of(deployment, change_set, values.gross)
     assert status is ValueStatus.FAILED
     assert message == f"not computed, 2 updates failed: {reason}"
     assert not daemon.said("work failed")
@@ -56,7 +56,7 @@ async def test_a_dvu_that_kills_each_process_is_given_up(
     deployment: Deployment,
 ) -> None:
     """As one whose plan takes more memory than there is: twice as often as another would be."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.client.enqueue_updates(*change_set, values.define())
     deaths = 0
 
@@ -66,14 +66,14 @@ async def test_a_dvu_that_kills_each_process_is_given_up(
             deaths += 1
             daemon = start(deployment, f"deadly-{deaths}")
         graph = await deployment.graph(change_set)
-        value = graph.values.get(values.total)
+        value = graph.values.get(values.gross)
         return value is not None and value.status is ValueStatus.FAILED
 
     daemon = start(deployment, "deadly")
     await eventually(given_up, within=120)
     await deployment.at_rest()
 
-    _, message = await outcome_of(deployment, change_set, values.total)
+    _, message = await outcome_of(deployment, change_set, values.gross)
     assert "the processes ended that computed it" in message
     assert deaths == 2
 
@@ -127,7 +127,7 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_dvu_that_makes_progress_may_exceed_its_deadline(deployment: Deployment) -> None:
     daemon = await deployment.start(DVU_DEADLINE="8")
     [change_set], [another], chain = new_change_sets(1), new_change_sets(1), Chain([0.2] * 60)
-    await deployment.client.enqueue_updates(*another, Sum().define())
+    await deployment.client.enqueue_updates(*another, ExampleGraph().define())
     await deployment.at_rest()  # the evaluator has started
     await deployment.client.enqueue_updates(*change_set, chain.batch)
     await deployment.at_rest()

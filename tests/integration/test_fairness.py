@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from rebaser_core.ids import ChangeSet
-from tests.helpers.batches import Sum, set_to
+from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, Recorder, new_change_sets, recording
 from tests.helpers.eventually import eventually
 
@@ -14,7 +14,7 @@ AT_ONCE = 10
 
 async def test_a_small_workspace_does_not_wait_for_a_flooding_one(deployment: Deployment) -> None:
     """100 change sets are in line for four slots before the small one's only request comes."""
-    crowd, [small], values = new_change_sets(100), new_change_sets(1), Sum()
+    crowd, [small], values = new_change_sets(100), new_change_sets(1), ExampleGraph()
     await asyncio.gather(*(_send(deployment, each, [values.define()]) for each in crowd))
     async with recording(deployment) as recorder:
         await deployment.start(CONCURRENCY="4")
@@ -33,11 +33,11 @@ async def test_a_change_set_that_never_rests_gives_its_slot_up_after_a_turn(
     deployment: Deployment,
 ) -> None:
     """W10c: without turns the other one would wait for as long as the first is fed. One slot."""
-    [busy, other], values = new_change_sets(2), Sum()
+    [busy, other], values = new_change_sets(2), ExampleGraph()
     sent = await _send(deployment, busy, [values.define()])
 
     async def one(number: int) -> str:
-        [request] = await _send(deployment, busy, [[set_to(values.one, number)]])
+        [request] = await _send(deployment, busy, [[set_to(values.net, number)]])
         return request
 
     async with recording(deployment) as recorder:

@@ -19,7 +19,7 @@ from rebaser_core.messages import (
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.processor.dead_letters import ATTEMPTS, REASON
-from tests.helpers.batches import Sum, set_to
+from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually
 
@@ -77,7 +77,7 @@ async def test_200_requests_on_5_change_sets_are_applied_once_and_in_order(
     deployment: Deployment, fault: Fault
 ) -> None:
     """Break something in the middle; the log must show each request once, in the order sent."""
-    change_sets, values = new_change_sets(5), Sum()
+    change_sets, values = new_change_sets(5), ExampleGraph()
     async with recording(deployment) as recorder:
         await deployment.start("first")
         sent = await _enqueue(deployment, change_sets, values, range(20), first=True)
@@ -95,15 +95,15 @@ async def test_200_requests_on_5_change_sets_are_applied_once_and_in_order(
         for change_set in change_sets:
             assert recorder.handled(change_set) == sent[change_set]
             graph = await deployment.graph(change_set)
-            assert graph.values[values.one].value == 39
-            assert graph.values[values.total].value == 39 + 2
+            assert graph.values[values.net].value == 39
+            assert graph.values[values.gross].value == 39 + 2
             assert graph.roots == {}
 
 
 async def _enqueue(
     deployment: Deployment,
     change_sets: Sequence[ChangeSet],
-    values: Sum,
+    values: ExampleGraph,
     numbers: Sequence[int],
     *,
     first: bool = False,
@@ -115,7 +115,7 @@ async def _enqueue(
             define = values.define(0, 2) if first and number == numbers[0] else []
             request_id = RequestId()
             await deployment.client.enqueue_updates(
-                *change_set, [*define, set_to(values.one, number)], request_id=request_id
+                *change_set, [*define, set_to(values.net, number)], request_id=request_id
             )
             sent[change_set].append(str(request_id))
     return sent
@@ -124,7 +124,7 @@ async def _enqueue(
 async def test_two_daemons_share_20_change_sets_and_none_is_worked_on_by_both(
     deployment: Deployment,
 ) -> None:
-    change_sets, values = new_change_sets(20), Sum()
+    change_sets, values = new_change_sets(20), ExampleGraph()
     async with recording(deployment) as recorder:
         await deployment.start("one", CONCURRENCY="10")
         await deployment.start("other", CONCURRENCY="10")
@@ -139,7 +139,7 @@ async def test_two_daemons_share_20_change_sets_and_none_is_worked_on_by_both(
 
 async def test_a_request_whose_client_died_before_its_task_is_found(deployment: Deployment) -> None:
     """The client's two publishes are not atomic; the reconciler closes the gap (X1)."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.start()
     await deployment.client.enqueue_updates(*change_set, values.define(1, 1))
     await deployment.at_rest()
@@ -148,11 +148,13 @@ async def test_a_request_whose_client_died_before_its_task_is_found(deployment: 
     await deployment.at_rest()
 
     graph = await deployment.graph(change_set)
-    assert graph.values[values.total].value == message + 1
+    assert graph.values[values.gross].value == message + 1
 
 
-async def _only_the_request(deployment: Deployment, change_set: ChangeSet, values: Sum) -> int:
-    updates = InlineBatch.model_validate({"updates": [set_to(values.one, 7)]})
+async def _only_the_request(
+    deployment: Deployment, change_set: ChangeSet, values: ExampleGraph
+) -> int:
+    updates = InlineBatch.model_validate({"updates": [set_to(values.net, 7)]})
     request = EnqueueUpdatesRequestV1(
         id=RequestId(),
         workspace_id=change_set.workspace_id,
@@ -166,13 +168,13 @@ async def _only_the_request(deployment: Deployment, change_set: ChangeSet, value
 
 async def test_a_request_sent_twice_takes_effect_once(deployment: Deployment) -> None:
     """Also when the server has forgotten its id, as it does of deleted messages when restarted."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     async with recording(deployment) as recorder:
         await deployment.start(QUIET_PERIOD="30")
         request_id = RequestId()
         batch = values.define(1, 1)
         await deployment.client.enqueue_updates(*change_set, batch, request_id=request_id)
-        await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 5)])
+        await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 5)])
 
         async def both_handled() -> bool:
             return len(recorder.handled(change_set)) == 2
@@ -185,7 +187,7 @@ async def test_a_request_sent_twice_takes_effect_once(deployment: Deployment) ->
         response = await reply
 
     assert response.status.success.updates_performed
-    assert (await deployment.graph(change_set)).values[values.one].value == 5
+    assert (await deployment.graph(change_set)).values[values.net].value == 5
 
 
 async def test_an_unreadable_request_is_dead_lettered_once_however_often_it_is_sent(
@@ -213,7 +215,7 @@ async def is_equal(found: Callable[[], Awaitable[object]], expected: object) -> 
 
 
 async def test_a_stopped_daemon_hands_its_change_sets_over_at_once(deployment: Deployment) -> None:
-    change_sets, values = new_change_sets(3), Sum()
+    change_sets, values = new_change_sets(3), ExampleGraph()
     async with recording(deployment) as recorder:
         first = await deployment.start("first", QUIET_PERIOD="60", ACK_WAIT="2")
         await _enqueue(deployment, change_sets, values, range(2), first=True)
@@ -236,7 +238,7 @@ async def test_a_stopped_daemon_hands_its_change_sets_over_at_once(deployment: D
 
 async def test_commits_before_the_checkpoint_are_not_replayed(deployment: Deployment) -> None:
     """The log is purged behind the checkpoint before the last, and what is left suffices."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.start(CHECKPOINT_EVERY="5", HISTORY__MAX_COMMITS="0")
 
     await _enqueue(deployment, [change_set], values, range(40), first=True)
@@ -245,14 +247,14 @@ async def test_commits_before_the_checkpoint_are_not_replayed(deployment: Deploy
     left = await deployment.js.stream_subjects(deployment.subjects.commits_stream)
     graph = await deployment.graph(change_set)
     assert left[deployment.subjects.commits(change_set)] < 30
-    assert graph.values[values.total].value == 41
+    assert graph.values[values.gross].value == 41
 
 
 async def test_a_quiet_change_set_gives_its_slot_up_when_another_one_waits(
     deployment: Deployment,
 ) -> None:
     """One slot, an hour of quiet period, three change sets: each has its turn at once."""
-    change_sets, values = new_change_sets(3), Sum()
+    change_sets, values = new_change_sets(3), ExampleGraph()
     await deployment.start(CONCURRENCY="1", QUIET_PERIOD="PT1H")
 
     async with recording(deployment) as recorder:
@@ -268,7 +270,7 @@ async def test_a_request_at_which_processes_die_is_buried_in_the_end(
     deployment: Deployment,
 ) -> None:
     """Nobody is left to count a failure, so the next owner counts the one that did not release."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.client.enqueue_updates(*change_set, values.define())
     died = FailedAttempts(sequence=1, deaths=1)
     line = CommitV1(
@@ -286,7 +288,7 @@ async def test_a_request_at_which_processes_die_is_buried_in_the_end(
 async def test_a_request_whose_batch_is_missing_is_tried_again_and_then_buried(
     deployment: Deployment,
 ) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     request = EnqueueUpdatesRequestV1(
         id=RequestId(),
         workspace_id=change_set.workspace_id,
@@ -304,13 +306,13 @@ async def test_a_request_whose_batch_is_missing_is_tried_again_and_then_buried(
     [letter] = await deployment.dead_letters(change_set)
     assert letter.headers[ATTEMPTS] == "3"
     assert "no batch" in letter.headers[REASON]
-    assert (await deployment.graph(change_set)).values[values.total].value == 7
+    assert (await deployment.graph(change_set)).values[values.gross].value == 7
 
 
 async def test_the_tasks_of_a_killed_daemon_are_taken_over_long_before_the_lease_ends(
     deployment: Deployment,
 ) -> None:
-    change_sets, values = new_change_sets(3), Sum()
+    change_sets, values = new_change_sets(3), ExampleGraph()
     lease = {"ACK_WAIT": "120", "PROGRESS_INTERVAL": "10", "QUIET_PERIOD": "60"}
     await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
     async with recording(deployment) as recorder:
@@ -335,7 +337,7 @@ async def test_a_dvu_that_is_due_without_request_or_task_is_found_at_the_next_st
     deployment: Deployment,
 ) -> None:
     """What a zombie and two deaths can leave behind: only the log remembers (X2)."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     first = await deployment.start(SPARK__MIN_AFFECTED="0", SPARK__MASTER="nonsense")
     await deployment.client.enqueue_updates(*change_set, values.define(20, 22))
 
@@ -350,5 +352,7 @@ async def test_a_dvu_that_is_due_without_request_or_task_is_found_at_the_next_st
     await eventually(lambda: _total(deployment, change_set, values, 42), within=20)
 
 
-async def _total(deployment: Deployment, change_set: ChangeSet, values: Sum, total: int) -> bool:
-    return (await deployment.graph(change_set)).values[values.total].value == total
+async def _total(
+    deployment: Deployment, change_set: ChangeSet, values: ExampleGraph, total: int
+) -> bool:
+    return (await deployment.graph(change_set)).values[values.gross].value == total

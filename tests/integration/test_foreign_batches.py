@@ -23,7 +23,7 @@ from rebaser_core.messages import (
 )
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.processor.dead_letters import REASON
-from tests.helpers.batches import Sum, new_id, set_to
+from tests.helpers.batches import ExampleGraph, new_id, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.poison_data import meta_subject
 
@@ -60,10 +60,10 @@ async def test_a_request_that_names_anothers_batch_is_buried_and_the_other_one_i
     deployment: Deployment,
 ) -> None:
     """Who is done with a batch throws it away; it would be gone when its own request comes (W7)."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     owner, thief = RequestId(), RequestId()
     # A correction has what was sent replaced, and thrown away.
-    misfit = set_to(Sum().one, 1)
+    misfit = set_to(ExampleGraph().net, 1)
     address = await place(deployment, owner, [*values.define(3, 4), misfit])
     await request(deployment, change_set, thief, address)
     await request(deployment, change_set, owner, address)
@@ -74,13 +74,13 @@ async def test_a_request_that_names_anothers_batch_is_buried_and_the_other_one_i
     [letter] = await deployment.dead_letters(change_set)
     assert "is of request" in letter.headers[REASON]
     graph = await deployment.graph(change_set)
-    assert graph.values[values.total].value == 7
+    assert graph.values[values.gross].value == 7
 
 
 async def test_a_committed_batch_cannot_be_overwritten_by_a_client(
     deployment: Deployment,
 ) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     applied = RequestId()
     address = await place(deployment, applied, values.define(3, 4))
     await request(deployment, change_set, applied, address)
@@ -90,13 +90,13 @@ async def test_a_committed_batch_cannot_be_overwritten_by_a_client(
 
     for name in (address.object, f"{address.object}-other"):
         await deployment.js.publish(meta_subject(name), b"this is no JSON")
-    await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 5)])
+    await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 5)])
     await deployment.start()
     await deployment.at_rest()
 
-    assert (await deployment.graph(change_set)).values[values.total].value == 9
+    assert (await deployment.graph(change_set)).values[values.gross].value == 9
     past = await deployment.archive(change_set).load(await first_commit(deployment, change_set))
-    assert past.state.graph.values[values.one].value == 3
+    assert past.state.graph.values[values.net].value == 3
 
 
 async def first_commit(deployment: Deployment, change_set: ChangeSet) -> int:
@@ -129,7 +129,7 @@ async def test_a_request_cannot_throw_away_what_another_change_sets_line_refers_
 async def test_a_batch_whose_description_cannot_be_read_is_buried(deployment: Deployment) -> None:
     """Its request becomes a dead letter, whatever lies where the description should be."""
     descriptions = b"this is no JSON", b"{}", b"[]", b'{"nuid": ">"}'
-    change_sets, values = new_change_sets(len(descriptions)), Sum()
+    change_sets, values = new_change_sets(len(descriptions)), ExampleGraph()
     for change_set, description in zip(change_sets, descriptions, strict=True):
         damaged = RequestId()
         address = await place(deployment, damaged, values.define(3, 4))
@@ -148,7 +148,7 @@ async def test_a_batch_whose_description_cannot_be_read_is_buried(deployment: De
 async def test_a_batch_of_which_a_part_is_lost_is_buried_and_the_change_set_goes_on(
     deployment: Deployment,
 ) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     damaged = RequestId()
     address = await place(deployment, damaged, values.define(3, 4))
     await deployment.js.purge(f"OBJ_{deployment.subjects.batches_bucket}", subject="$O.*.C.>")
@@ -160,13 +160,13 @@ async def test_a_batch_of_which_a_part_is_lost_is_buried_and_the_change_set_goes
 
     [letter] = await deployment.dead_letters(change_set)
     assert "DamagedBatch" in letter.headers[REASON]
-    assert (await deployment.graph(change_set)).values[values.total].value == 3
+    assert (await deployment.graph(change_set)).values[values.gross].value == 3
 
 
 async def test_a_batch_beyond_the_limit_is_refused_unread(deployment: Deployment) -> None:
     """Of a client with limits of its own."""
-    [change_set], values = new_change_sets(1), Sum()
-    large = [*values.define(1, 2), *[set_to(values.one, "x" * 1000) for _ in range(600)]]
+    [change_set], values = new_change_sets(1), ExampleGraph()
+    large = [*values.define(1, 2), *[set_to(values.net, "x" * 1000) for _ in range(600)]]
 
     await deployment.start(LIMITS__BATCH_BYTES="100000")
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, large)
@@ -184,7 +184,7 @@ async def test_a_batch_of_another_change_set_names_it_in_its_request(
     deployment: Deployment,
 ) -> None:
     """The request tells its readers where the batch was taken from; it is applied as any other."""
-    [change_set, origin], values = new_change_sets(2), Sum()
+    [change_set, origin], values = new_change_sets(2), ExampleGraph()
     batch = (*change_set, origin.change_set_id, values.define(1, 2))
 
     await deployment.client.enqueue_updates_from_change_set(*batch)
@@ -198,4 +198,4 @@ async def test_a_batch_of_another_change_set_names_it_in_its_request(
         assert sent.from_change_set_id == origin.change_set_id
     await deployment.start()
     assert isinstance((await reply).status, SuccessStatusV2)
-    assert (await deployment.graph(change_set)).values[values.one].value == 1
+    assert (await deployment.graph(change_set)).values[values.net].value == 1

@@ -10,7 +10,7 @@ import pytest
 from rebaser_core.ids import ChangeSet
 from rebaser_server.errors import NotRetained
 from rebaser_server.queries.revert import NotRevertible, plan_revert
-from tests.helpers.batches import Sum, new_id, put, set_to
+from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.scripted_owner import NOTHING, Owner
 from tests.integration.test_command_line import rebaser
@@ -39,9 +39,9 @@ async def test_a_commit_is_found_in_the_log_looked_at_and_taken_back(
     deployment: Deployment,
 ) -> None:
     """What a user does who finds a value wrong."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.start()
-    for batch in (values.define(1, 2), [set_to(values.one, 40)], [set_to(values.two, 3)]):
+    for batch in (values.define(1, 2), [set_to(values.net, 40)], [set_to(values.tax, 3)]):
         _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, batch)
         await reply
     await deployment.at_rest()
@@ -52,16 +52,16 @@ async def test_a_commit_is_found_in_the_log_looked_at_and_taken_back(
     assert asked[0]["by"] == "daemon-0"
     wrong = asked[1]["commit"]
     [before] = await said(
-        deployment, "values", change_set, values.one, "--at", str(asked[0]["commit"])
+        deployment, "values", change_set, values.net, "--at", str(asked[0]["commit"])
     )
     assert before["value"] == 1
 
     dry = await said(deployment, "revert", change_set, str(wrong), "--dry-run")
-    assert (dry["updates"], dry["response"]) == ([set_to(values.one, 1)], None)
+    assert (dry["updates"], dry["response"]) == ([set_to(values.net, 1)], None)
     done = await said(deployment, "revert", change_set, str(wrong))
     assert "success" in done["response"]["status"]
     await deployment.at_rest()
-    assert (await deployment.graph(change_set)).values[values.total].value == 4
+    assert (await deployment.graph(change_set)).values[values.gross].value == 4
 
     again = await said(deployment, "revert", change_set, str(wrong))
     assert (again["updates"], again["left"], again["response"]) == ([], [], None)

@@ -2,7 +2,7 @@
 
 from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
-from tests.helpers.batches import Sum
+from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 
@@ -12,7 +12,7 @@ POKES = 20
 async def test_pokes_write_no_lines_and_find_a_request_all_the_same(
     deployment: Deployment,
 ) -> None:
-    [used, stray], values = new_change_sets(2), Sum()
+    [used, stray], values = new_change_sets(2), ExampleGraph()
     daemon = await deployment.start(QUIET_PERIOD="0.05")
     await deployment.client.enqueue_updates(*used, values.define(3, 4))
     await deployment.at_rest()
@@ -28,7 +28,7 @@ async def test_pokes_write_no_lines_and_find_a_request_all_the_same(
     assert stray not in [deployment.subjects.parse_change_set(subject) for subject in before]
     await deployment.client.enqueue_updates(*stray, values.define(5, 6))
     await deployment.at_rest()
-    assert (await deployment.graph(stray)).values[values.total].value == 11
+    assert (await deployment.graph(stray)).values[values.gross].value == 11
 
 
 async def lines(deployment: Deployment) -> dict[str, int]:
@@ -39,7 +39,7 @@ async def lines(deployment: Deployment) -> dict[str, int]:
 
 async def test_a_history_that_stays_broken_grows_by_no_lines(deployment: Deployment) -> None:
     """Here the requests' stream was lost, and ends before what was handled (S-5)."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     first = await deployment.start("first")
     await deployment.client.enqueue_updates(*change_set, values.define(3, 4))
     await deployment.at_rest()

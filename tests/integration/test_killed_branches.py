@@ -120,14 +120,14 @@ async def test_a_branch_is_what_it_was_forked_from_wherever_who_began_it_died(
 
     await deployment.start()
     for number, branch in enumerate(branches):
-        await team.send(branch, [set_to(team.sum.one, 10 * number)])
+        await team.send(branch, [set_to(team.sum.net, 10 * number)])
 
     for number, branch in enumerate(branches):
-        await team.becomes(branch, team.sum.total, 10 * number + 2)
-    await team.send(team.head, [set_to(team.sum.two, 5)])
+        await team.becomes(branch, team.sum.gross, 10 * number + 2)
+    await team.send(team.head, [set_to(team.sum.tax, 5)])
     for number, branch in enumerate(branches):
         await team.workspaces.refresh(*branch)
-        await team.becomes(branch, team.sum.total, 10 * number + 5)
+        await team.becomes(branch, team.sum.gross, 10 * number + 5)
 
 
 async def test_a_branch_is_applied_once_wherever_who_applied_it_died(

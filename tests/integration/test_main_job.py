@@ -14,7 +14,7 @@ from rebaser_core.messages import (
 )
 from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_VERSION, REPLY_INBOX
 from rebaser_server.processor.dead_letters import REASON
-from tests.helpers.batches import Sum, new_id, put, set_to
+from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.deployment import Deployment, deployed, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
@@ -23,20 +23,20 @@ from tests.helpers.nats_process import NatsServer
 async def test_a_batch_is_applied_answered_and_what_depends_on_it_recomputed(
     deployment: Deployment,
 ) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.start()
 
     request_id, reply = await deployment.client.enqueue_updates_with_reply(
         *change_set, values.define(1, 2)
     )
     response = await reply
-    await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 40)])
+    await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 40)])
     await deployment.at_rest()
 
     graph = await deployment.graph(change_set)
     assert response.id == request_id
     assert response.status.success.corrections == ()
-    assert graph.values[values.total].value == 42
+    assert graph.values[values.gross].value == 42
     assert graph.roots == {}
 
 
@@ -75,14 +75,14 @@ async def test_a_json_client_is_answered(nats_server: NatsServer, deployment: De
 
 
 async def test_everything_works_behind_a_prefix(nats_server: NatsServer, tmp_path) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     async with deployed(nats_server, tmp_path, prefix="P") as deployment:
         await deployment.start()
 
         await deployment.client.enqueue_updates(*change_set, values.define(2, 3))
         await deployment.at_rest()
 
-        assert (await deployment.graph(change_set)).values[values.total].value == 5
+        assert (await deployment.graph(change_set)).values[values.gross].value == 5
         assert "P_REBASER_REQUESTS" in await deployment.js.stream_names()
         assert "REBASER_REQUESTS" not in await deployment.js.stream_names()
 
@@ -154,30 +154,30 @@ async def test_a_request_of_a_newer_version_waits_first_in_line_without_spinning
 async def test_a_function_that_fails_fails_its_value_and_blocks_what_depends_on_it(
     deployment: Deployment,
 ) -> None:
-    [change_set], values, after = new_change_sets(1), Sum(), new_id()
+    [change_set], values, after = new_change_sets(1), ExampleGraph(), new_id()
     await deployment.start()
 
-    inputs = {"values": [values.total]}
+    inputs = {"values": [values.gross]}
     await deployment.client.enqueue_updates(
         *change_set,
         [
             *values.define(1, "no number"),
-            {"putValue": {"valueId": after, "funcId": values.func, "inputs": inputs}},
+            {"putValue": {"valueId": after, "funcId": values.add, "inputs": inputs}},
         ],
     )
     await deployment.at_rest()
 
     graph = await deployment.graph(change_set)
-    assert graph.values[values.total].status == "failed"
-    assert graph.values[values.total].message
+    assert graph.values[values.gross].status == "failed"
+    assert graph.values[values.gross].message
     assert graph.values[after].status == "blocked"
-    assert graph.values[after].message == values.total
+    assert graph.values[after].message == values.gross
 
 
 async def test_a_caller_that_missed_the_reply_can_ask_for_the_outcome(
     deployment: Deployment,
 ) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     first = await deployment.client.enqueue_updates(*change_set, values.define())
     daemon = await deployment.start()
     await deployment.at_rest()
@@ -195,7 +195,7 @@ async def test_asked_again_with_the_same_id_a_handled_request_is_answered_again(
     deployment: Deployment,
 ) -> None:
     """The server stores no second copy while it remembers the id, so nobody would reply."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.start()
     request_id, first = await deployment.client.enqueue_updates_with_reply(
         *change_set, values.define()
@@ -210,12 +210,12 @@ async def test_asked_again_with_the_same_id_a_handled_request_is_answered_again(
 
 
 async def test_the_outcome_is_known_after_its_line_was_purged(deployment: Deployment) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.start(HISTORY__MAX_COMMITS="0")
     first = await deployment.client.enqueue_updates(*change_set, values.define())
     await deployment.at_rest()
     for number in range(2):  # checkpoints beyond the one that covers it
-        await deployment.client.enqueue_updates(*change_set, [set_to(values.one, number)])
+        await deployment.client.enqueue_updates(*change_set, [set_to(values.net, number)])
         await deployment.at_rest()
     lines = await deployment.js.stream_subjects(deployment.subjects.commits_stream)
     assert lines[deployment.subjects.commits(change_set)] < 10

@@ -15,7 +15,7 @@ from rebaser_core.versioning import MESSAGE_VERSION
 from rebaser_server.cluster.monitor import Monitor
 from rebaser_server.service.composition import provisioner_of
 from tests.chaos.processes import three_servers
-from tests.helpers.batches import Sum
+from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import REBASER, SCALED, Daemon, Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 
@@ -33,7 +33,7 @@ async def test_a_deleted_consumer_or_task_stream_is_created_again(
     deployment: Deployment, delete: Any
 ) -> None:
     """Nobody need start a daemon again: an operator's slip is not an outage."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     daemon = await deployment.start(QUIET_PERIOD="30")
     await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
     await eventually(lambda: bool(daemon.said("taken")))
@@ -42,7 +42,7 @@ async def test_a_deleted_consumer_or_task_stream_is_created_again(
     await deployment.client.enqueue_updates(*change_set, values.define(3, 4))
 
     async def total() -> bool:
-        found = (await deployment.graph(change_set)).values.get(values.total)
+        found = (await deployment.graph(change_set)).values.get(values.gross)
         return found is not None and found.value == 7
 
     await eventually(total, within=30)

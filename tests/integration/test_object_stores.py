@@ -14,7 +14,7 @@ from rebaser_server.store.batch_files import BatchFiles
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.orphan_files import OrphanFiles
 from rebaser_server.values.rebase.rebase import rebase
-from tests.helpers.batches import Sum, new_id, put, set_to
+from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved, ulid
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.random_batches import contents
@@ -107,7 +107,7 @@ async def test_a_daemon_works_on_it(
     deployment: Deployment, root: str, options: dict[str, str]
 ) -> None:
     """From a batch too large for a message to the values, across a change of owner."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     store = {"STORE__ROOT": root, "STORE__OPTIONS": str(options).replace("'", '"')}
     daemon = await deployment.start(CHECKPOINT_EVERY="2", **store)
     many = [put(new_id(), number) for number in range(600)]
@@ -116,9 +116,9 @@ async def test_a_daemon_works_on_it(
     await deployment.at_rest()
     daemon.kill()
     await deployment.start(CHECKPOINT_EVERY="2", **store)
-    await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 40)])
+    await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 40)])
     await deployment.at_rest()
 
     checkpoint = await asyncio.to_thread(Checkpoints(root, options).load, change_set)
-    assert checkpoint.graph.values[values.total].value == 42
+    assert checkpoint.graph.values[values.gross].value == 42
     assert len(checkpoint.graph.values) == 603

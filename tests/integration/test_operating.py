@@ -12,7 +12,7 @@ import nats.errors
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from tests.helpers.batches import Sum, new_id, set_to
+from tests.helpers.batches import ExampleGraph, new_id, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.integration.test_command_line import REBASER, rebaser
@@ -63,7 +63,7 @@ async def test_a_file_of_updates_is_enqueued_and_seen_through(
     deployment: Deployment, operator: Operator, tmp_path
 ) -> None:
     await deployment.start()
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     file = tmp_path / "updates.json"
     file.write_text(json.dumps([*values.define(20, 22), set_to(new_id(), 1)]))
 
@@ -71,7 +71,7 @@ async def test_a_file_of_updates_is_enqueued_and_seen_through(
 
     assert "its values are up to date" in said
     assert "update 4: missing-value" in said
-    [shown] = await operator.read("values", *change_set, values.total)
+    [shown] = await operator.read("values", *change_set, values.gross)
     assert shown["value"] == 42
 
 
@@ -126,7 +126,7 @@ async def buried(
 async def test_a_dead_letter_is_listed_shown_replayed_once_and_gone(
     deployment: Deployment, operator: Operator
 ) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await buried(deployment, change_set, values.define(1, 2))
     await deployment.start()
     await deployment.at_rest()
@@ -140,7 +140,7 @@ async def test_a_dead_letter_is_listed_shown_replayed_once_and_gone(
     assert "enqueued again as request" in said
     await deployment.at_rest()
     assert await operator.read("dead-letters", "list") == []
-    [total] = await operator.read("values", *change_set, values.total)
+    [total] = await operator.read("values", *change_set, values.gross)
     assert total["value"] == 3
     assert "no dead letter" in await operator.tell(
         "dead-letters", "replay", letter["sequence"], code=1
@@ -177,7 +177,7 @@ async def test_watch_prints_activities_until_it_is_ended(
     subject = deployment.subjects.activities(change_set)
     await eventually(lambda: heard_by_anyone(deployment, subject), within=30)
     await deployment.start()
-    await deployment.client.enqueue_updates(*change_set, Sum().define())
+    await deployment.client.enqueue_updates(*change_set, ExampleGraph().define())
 
     told: list[str] = []
     assert process.stdout is not None
@@ -206,7 +206,7 @@ async def test_a_request_with_many_headers_is_replayed_with_all_of_them(
     deployment: Deployment, operator: Operator
 ) -> None:
     """A letter has no room for more than 32 KiB of them: the request is kept beside it."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     many = {f"X-Any-{number}": "a" * 900 for number in range(45)}
     await buried(deployment, change_set, values.define(1, 2), many)
     await deployment.start()
@@ -220,5 +220,5 @@ async def test_a_request_with_many_headers_is_replayed_with_all_of_them(
     assert many.items() <= shown["headers"].items()
     assert "enqueued again as request" in said
     await deployment.at_rest()
-    [total] = await operator.read("values", *change_set, values.total)
+    [total] = await operator.read("values", *change_set, values.gross)
     assert total["value"] == 3

@@ -9,7 +9,7 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.store.checkpoints import Checkpoints
-from tests.helpers.batches import Sum, new_id, put
+from tests.helpers.batches import ExampleGraph, new_id, put
 from tests.helpers.blocking_function import Gate
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -195,7 +195,7 @@ async def test_a_checkpoint_is_in_the_store_when_the_command_says_so(
     deployment: Deployment, operator: Commands, change_set: ChangeSet
 ) -> None:
     daemon = await deployment.start(QUIET_PERIOD="600", CHECKPOINT_EVERY="1000000")
-    values = Sum()
+    values = ExampleGraph()
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define(1, 2))
     await asyncio.wait_for(reply, 30)
 
@@ -205,7 +205,7 @@ async def test_a_checkpoint_is_in_the_store_when_the_command_says_so(
     assert checkpoint is not None
     assert checkpoint.commit >= stored["commit"] > 0
     assert stored["stored"] == checkpoint.commit
-    assert values.one in checkpoint.graph.values
+    assert values.net in checkpoint.graph.values
 
     await operator.tell("pause", "--all")
     await eventually(lambda: bool(daemon.said("paused")))
@@ -218,7 +218,7 @@ async def test_a_value_is_set_by_name_and_shown_in_the_tree_with_what_depends_on
     deployment: Deployment, operator: Commands, change_set: ChangeSet
 ) -> None:
     await deployment.start()
-    values = Sum()
+    values = ExampleGraph()
     *first, total = values.define(1, 2)
     first[1]["putValue"]["name"] = "prices/net"
     total["putValue"]["name"] = "prices/gross"
@@ -233,15 +233,15 @@ async def test_a_value_is_set_by_name_and_shown_in_the_tree_with_what_depends_on
     nonsense = await operator.tell("values", "set", *change_set, "prices/net", "{", code=1)
 
     assert "its values are up to date" in said
-    assert f"gross = 42  from prices/net, {values.two}" in tree
+    assert f"gross = 42  from prices/net, {values.tax}" in tree
     assert plain["below"]["prices"]["below"]["net"]["value"]["value"] == 40
     assert listed["value"] == 42
     assert "is computed; set its inputs instead: " in computed
     assert "--text" in nonsense
     workspace, this = change_set
     for words in (
-        ("values", "--json", workspace, this, values.one),
-        ("values", "get", workspace, "--json", this, values.one),
+        ("values", "--json", workspace, this, values.net),
+        ("values", "get", workspace, "--json", this, values.net),
     ):
         [shown] = json.loads(await operator.tell(*words))  # options stand anywhere
         assert shown["value"] == 40

@@ -15,7 +15,7 @@ import pytest
 
 from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
-from tests.helpers.batches import Sum
+from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 
@@ -74,7 +74,7 @@ async def test_health_follows_nats(deployment: Deployment) -> None:
 async def test_what_was_done_is_counted_and_what_is_the_case_looked_up(
     deployment: Deployment,
 ) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     daemon = await started(deployment)
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define())
     await reply
@@ -99,7 +99,7 @@ async def test_what_was_done_is_counted_and_what_is_the_case_looked_up(
 async def test_the_sketch_of_an_update_outlives_the_work_on_its_change_set(
     deployment: Deployment,
 ) -> None:
-    [change_set, stranger], values = new_change_sets(2), Sum()
+    [change_set, stranger], values = new_change_sets(2), ExampleGraph()
     await started(deployment)
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define())
     await reply
@@ -124,7 +124,7 @@ async def test_the_sketch_of_an_update_outlives_the_work_on_its_change_set(
 
 
 async def test_each_rebaser_shows_what_all_of_them_hold(deployment: Deployment) -> None:
-    change_sets, values = new_change_sets(4), Sum()
+    change_sets, values = new_change_sets(4), ExampleGraph()
     daemons = [await started(deployment, n, QUIET_PERIOD="30") for n in ("one", "two")]
     for change_set in change_sets:
         _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define())

@@ -18,7 +18,7 @@ from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.service.composition import _build_services, provisioner_of
-from tests.helpers.batches import Sum, new_id, put, set_to
+from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.blocking_function import Gate
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually
@@ -95,7 +95,7 @@ async def test_requests_of_what_is_paused_queue_in_order_and_are_applied_once_it
 async def test_a_pause_survives_the_death_of_all_rebasers(
     deployment: Deployment, book: PauseStore
 ) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     first = await deployment.start()
     await book.pause(PauseScope())
     await seen(first, PauseScope())
@@ -104,21 +104,21 @@ async def test_a_pause_survives_the_death_of_all_rebasers(
 
     second = await deployment.start()
     await seen(second, PauseScope())
-    await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 5)])
+    await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 5)])
     second.kill()
     assert await waiting(deployment) == 2
     await book.resume(PauseScope())  # nobody is there to hear of it
     await deployment.start()
     await deployment.at_rest()
 
-    assert await value_of(deployment, change_set, values.total) == 7
+    assert await value_of(deployment, change_set, values.gross) == 7
 
 
 async def test_the_reconcilers_make_the_tasks_that_a_resume_did_not(
     deployment: Deployment, book: PauseStore
 ) -> None:
     """Whoever resumed it died after the pause was taken away (P5): X1 finds the request."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     daemon = await deployment.start()
     await book.pause(PauseScope(*change_set))
     await seen(daemon, PauseScope(*change_set))
@@ -128,7 +128,7 @@ async def test_the_reconcilers_make_the_tasks_that_a_resume_did_not(
     await bucket.purge(PauseScope(*change_set).key)
     await deployment.at_rest()
 
-    assert await value_of(deployment, change_set, values.total) == 3
+    assert await value_of(deployment, change_set, values.gross) == 3
 
 
 async def test_a_rebaser_that_has_not_heard_of_a_resume_asks_before_it_leaves_work_alone(

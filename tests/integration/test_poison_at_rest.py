@@ -8,7 +8,7 @@ import pytest
 
 from rebaser_core.jetstream import JetStreamError, KeyValue
 from rebaser_core.messages import SuccessStatusV2
-from tests.helpers.batches import Sum
+from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.poison_data import (
@@ -58,7 +58,9 @@ async def store_poison(deployment: Deployment, rng: random.Random, *, octets: bo
 
 async def is_served(deployment: Deployment) -> bool:
     [change_set] = new_change_sets(1)
-    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, Sum().define())
+    _, reply = await deployment.client.enqueue_updates_with_reply(
+        *change_set, ExampleGraph().define()
+    )
     async with asyncio.timeout(30):
         return isinstance((await reply).status, SuccessStatusV2)
 

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.helpers.batches import Sum
+from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.machine_requirements import program
@@ -125,7 +125,7 @@ async def prometheus(directory: Path, target: str) -> AsyncIterator[Prometheus]:
 
 
 async def test_a_real_prometheus_reads_all_of_it(deployment: Deployment, tmp_path: Path) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     daemon = await started(deployment)
     target = url_of(daemon).removeprefix("http://").rstrip("/")
     async with prometheus(tmp_path, target) as server:

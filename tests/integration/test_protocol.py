@@ -12,7 +12,7 @@ from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.errors import Fenced
 from rebaser_server.processor.ownership import Ownership
-from tests.helpers.batches import Sum, set_to
+from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
 from tests.helpers.eventually import eventually
 
@@ -43,7 +43,7 @@ async def overheard(deployment: Deployment, *subjects: str) -> AsyncIterator[lis
 
 async def test_decisive_reads_go_to_the_stream_leader(deployment: Deployment) -> None:
     """S-4: a replica may not have yet what was stored a moment ago."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     async with overheard(deployment, "$JS.API.DIRECT.>", "$JS.API.STREAM.MSG.GET.>") as heard:
         await deployment.start()
         await deployment.client.enqueue_updates(*change_set, values.define())
@@ -56,7 +56,7 @@ async def test_decisive_reads_go_to_the_stream_leader(deployment: Deployment) ->
 
 async def test_a_daemon_takes_no_task_for_which_it_has_no_slot(deployment: Deployment) -> None:
     """W1: one that waits here unheard would be redelivered. W13: a slot is free once it is done."""
-    change_sets, values = new_change_sets(3), Sum()
+    change_sets, values = new_change_sets(3), ExampleGraph()
     daemon = await start(deployment, lease=60, CONCURRENCY="1", QUIET_PERIOD="1")
     held = []
 
@@ -77,7 +77,7 @@ async def test_a_task_in_hand_is_not_redelivered_however_long_it_takes(
     deployment: Deployment,
 ) -> None:
     """W1: progress is reported from the start; else it would be redelivered twice."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     daemon = await start(deployment, lease=4, QUIET_PERIOD="9")
 
     await deployment.client.enqueue_updates(*change_set, values.define())
@@ -106,12 +106,12 @@ async def test_an_update_begins_when_the_one_before_has_been_handled(
     deployment: Deployment,
 ) -> None:
     """D3: requests that come meanwhile share the next one."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     async with recording(deployment) as recorder:
         await deployment.start()
         await deployment.client.enqueue_updates(*change_set, values.define(0, 2))
         for number in range(1, 30):
-            await deployment.client.enqueue_updates(*change_set, [set_to(values.one, number)])
+            await deployment.client.enqueue_updates(*change_set, [set_to(values.net, number)])
         await deployment.at_rest()
 
         claims = [
@@ -126,13 +126,13 @@ async def test_an_update_that_changes_nothing_is_one_line_and_no_request(
     deployment: Deployment,
 ) -> None:
     """D5b: there is nothing to put in line with the others."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     async with recording(deployment) as recorder:
         await deployment.start()
         await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
         await deployment.at_rest()
         before = await last_request(deployment)
-        swapped = [set_to(values.one, 2), set_to(values.two, 1)]
+        swapped = [set_to(values.net, 2), set_to(values.tax, 1)]
         await deployment.client.enqueue_updates(*change_set, swapped)
         await deployment.at_rest()
 
@@ -149,7 +149,7 @@ async def last_request(deployment: Deployment) -> int:
 
 async def test_the_reconciler_deletes_nothing(deployment: Deployment) -> None:
     """X4: neither what it cannot read, nor what was done meanwhile."""
-    change_sets, values = new_change_sets(2), Sum()
+    change_sets, values = new_change_sets(2), ExampleGraph()
     js, subjects = deployment.js, deployment.subjects
     for change_set in change_sets:
         await deployment.client.enqueue_updates(*change_set, values.define())
@@ -170,13 +170,13 @@ async def test_the_first_newcomer_takes_over_what_dead_rebasers_owned(
     deployment: Deployment,
 ) -> None:
     """F3: nobody was left to hear them fall silent, and the lease is two minutes."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     async with recording(deployment) as recorder:
         first = await start(deployment, lease=120, name="first", QUIET_PERIOD="60")
         await deployment.client.enqueue_updates(*change_set, values.define())
         await handled(recorder, change_set, 1)
         first.kill()
-        await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 5)])
+        await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 5)])
 
         second = await start(deployment, lease=120, name="second", QUIET_PERIOD="60")
 

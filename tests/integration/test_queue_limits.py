@@ -6,7 +6,7 @@ from rebaser_client.errors import QueueFull
 from rebaser_core.ids import RequestId
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
-from tests.helpers.batches import Sum, set_to
+from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 
 
@@ -31,13 +31,13 @@ async def test_a_request_beyond_the_limit_is_refused_at_once(
     deployment: Deployment, queue: dict[str, int], sent: int
 ) -> None:
     await limit(deployment, **queue)
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.client.enqueue_updates(*change_set, values.define())
     for number in range(sent - 1):
-        await deployment.client.enqueue_updates(*change_set, [set_to(values.one, number)])
+        await deployment.client.enqueue_updates(*change_set, [set_to(values.net, number)])
 
     with pytest.raises(QueueFull, match="not stored"):
-        await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 99)])
+        await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 99)])
 
     info = await deployment.js.stream_info(deployment.subjects.requests_stream)
     assert info["state"]["messages"] == sent
@@ -48,12 +48,12 @@ async def test_a_refused_request_is_applied_on_retry_and_a_stored_one_stays(
 ) -> None:
     """The same id throughout: a full queue never makes a stored request look refused."""
     await limit(deployment, change_set_requests=10)
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     stored = await deployment.client.enqueue_updates(*change_set, values.define())
     for number in range(9):
-        await deployment.client.enqueue_updates(*change_set, [set_to(values.one, number)])
+        await deployment.client.enqueue_updates(*change_set, [set_to(values.net, number)])
     refused = RequestId()
-    last = [set_to(values.one, 41)]
+    last = [set_to(values.net, 41)]
     with pytest.raises(QueueFull):
         await deployment.client.enqueue_updates(*change_set, last, request_id=refused)
 
@@ -63,33 +63,33 @@ async def test_a_refused_request_is_applied_on_retry_and_a_stored_one_stays(
     await deployment.client.enqueue_updates(*change_set, last, request_id=refused)
     await deployment.at_rest()
 
-    assert (await deployment.graph(change_set)).values[values.one].value == 41
+    assert (await deployment.graph(change_set)).values[values.net].value == 41
 
 
 async def test_another_change_set_is_not_refused(deployment: Deployment) -> None:
     await limit(deployment, change_set_requests=10)
-    [full, other], values = new_change_sets(2), Sum()
+    [full, other], values = new_change_sets(2), ExampleGraph()
     for _ in range(10):
-        await deployment.client.enqueue_updates(*full, [set_to(values.one, 1)])
+        await deployment.client.enqueue_updates(*full, [set_to(values.net, 1)])
 
-    await deployment.client.enqueue_updates(*other, [set_to(values.one, 1)])
+    await deployment.client.enqueue_updates(*other, [set_to(values.net, 1)])
 
     with pytest.raises(QueueFull, match=str(full.change_set_id)):
-        await deployment.client.enqueue_updates(*full, [set_to(values.one, 1)])
+        await deployment.client.enqueue_updates(*full, [set_to(values.net, 1)])
 
 
 async def test_results_find_room_in_a_full_queue(deployment: Deployment) -> None:
     """The result of a DVU waits in the same line; its own change set's requests make the room."""
     await limit(deployment, change_set_requests=10)
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
     for number in range(9):
-        await deployment.client.enqueue_updates(*change_set, [set_to(values.one, number)])
+        await deployment.client.enqueue_updates(*change_set, [set_to(values.net, number)])
 
     await deployment.start(QUEUE__CHANGE_SET_REQUESTS="10")
     await deployment.at_rest()
 
-    assert (await deployment.graph(change_set)).values[values.total].value == 8 + 2
+    assert (await deployment.graph(change_set)).values[values.gross].value == 8 + 2
 
 
 async def test_limits_that_differ_from_the_streams_are_reported(deployment: Deployment) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import RequestId
-from tests.helpers.batches import Sum, set_to
+from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, new_change_sets, recording
 
 LARGEST_LINE = 5 * 1024
@@ -19,14 +19,14 @@ AHEAD = "Nats-Expected-Last-Msg-Id"
 async def test_of_lines_sent_ahead_only_the_refused_one_is_not_applied(
     deployment: Deployment,
 ) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await limit_lines(deployment)
     unknown = [{"removeValue": {"valueId": str(RequestId())}} for _ in range(100)]
     batches = [
         values.define(0, 0),
-        *([set_to(values.one, number)] for number in range(BEFORE)),
+        *([set_to(values.net, number)] for number in range(BEFORE)),
         unknown,  # a line with 100 corrections
-        *([set_to(values.two, number)] for number in range(BEHIND)),
+        *([set_to(values.tax, number)] for number in range(BEHIND)),
     ]
     ids = [str(await deployment.client.enqueue_updates(*change_set, batch)) for batch in batches]
     culprit = ids[BEFORE + 1]
@@ -48,7 +48,7 @@ async def test_of_lines_sent_ahead_only_the_refused_one_is_not_applied(
     assert len(await deployment.dead_letters(change_set)) == 1
     assert len(daemon.said("request failed")) == 2
     assert daemon.said("NATS failed") == []  # which would be waited for without an end
-    total = (await deployment.graph(change_set)).values[values.total].value
+    total = (await deployment.graph(change_set)).values[values.gross].value
     assert total == BEFORE - 1 + BEHIND - 1
 
 

@@ -4,14 +4,14 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import SuccessStatusV2
 from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
-from tests.helpers.batches import Sum
+from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets
 
 
 async def test_requests_of_one_id_to_two_change_sets_are_both_applied(
     deployment: Deployment,
 ) -> None:
-    request, change_sets, values = RequestId(), new_change_sets(2), Sum()
+    request, change_sets, values = RequestId(), new_change_sets(2), ExampleGraph()
     for change_set in change_sets:
         await deployment.client.enqueue_updates(
             *change_set, values.define(1, 2), request_id=request
@@ -20,7 +20,7 @@ async def test_requests_of_one_id_to_two_change_sets_are_both_applied(
     await deployment.at_rest()
 
     for change_set in change_sets:
-        assert (await deployment.graph(change_set)).values[values.total].value == 3
+        assert (await deployment.graph(change_set)).values[values.gross].value == 3
         outcome = await deployment.client.outcome(*change_set, request)
         assert outcome.state is RequestState.HANDLED
 
@@ -28,7 +28,7 @@ async def test_requests_of_one_id_to_two_change_sets_are_both_applied(
 async def test_a_request_id_used_elsewhere_does_not_suppress_a_request(
     deployment: Deployment,
 ) -> None:
-    request, values = RequestId(), Sum()
+    request, values = RequestId(), ExampleGraph()
     own, victim = new_change_sets(2)
     await deployment.js.publish(deployment.subjects.requests(own), b"", message_id=str(request))
 
@@ -38,11 +38,11 @@ async def test_a_request_id_used_elsewhere_does_not_suppress_a_request(
     await deployment.start()
 
     assert isinstance((await reply).status, SuccessStatusV2)
-    assert (await deployment.graph(victim)).values[values.one].value == 1
+    assert (await deployment.graph(victim)).values[values.net].value == 1
 
 
 async def test_a_request_that_is_sent_again_is_stored_once(deployment: Deployment) -> None:
-    [change_set], request, values = new_change_sets(1), RequestId(), Sum()
+    [change_set], request, values = new_change_sets(1), RequestId(), ExampleGraph()
     for _ in range(2):
         await deployment.client.enqueue_updates(
             *change_set, values.define(1, 2), request_id=request
@@ -54,7 +54,7 @@ async def test_a_request_that_is_sent_again_is_stored_once(deployment: Deploymen
 
 async def test_a_waiting_request_is_found_by_its_id(deployment: Deployment) -> None:
     [change_set] = new_change_sets(1)
-    request = await deployment.client.enqueue_updates(*change_set, Sum().define(1, 2))
+    request = await deployment.client.enqueue_updates(*change_set, ExampleGraph().define(1, 2))
     archive = deployment.archive(change_set)
     outcomes = OutcomeLookup(deployment.js, deployment.subjects, archive.checkpoints)
 

@@ -13,7 +13,7 @@ from rebaser_client.request_sender import Reply
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import SuccessStatusV2
 from rebaser_server.doctor.history_checks import check_history
-from tests.helpers.batches import Sum, set_to
+from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
 from tests.helpers.eventually import eventually
 from tests.helpers.next_release import NEXT, THIS, NextClient, next_lines
@@ -35,7 +35,7 @@ class Asking:
     client: RebaserClient
     change_set: ChangeSet
     pause: float
-    values: Sum = field(default_factory=Sum)
+    values: ExampleGraph = field(default_factory=ExampleGraph)
     sent: list[str] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     last: int = 0
@@ -46,7 +46,7 @@ class Asking:
             if over.is_set():
                 return
             self.last = number
-            await self._send([set_to(self.values.one, number)])
+            await self._send([set_to(self.values.net, number)])
             await asyncio.wait([asyncio.ensure_future(over.wait())], timeout=self.pause)
 
     async def _send(self, batch: list) -> None:
@@ -98,7 +98,7 @@ async def test_daemons_are_replaced_by_newer_ones_under_load_and_nothing_is_lost
     for each in asking:
         assert recorder.handled(each.change_set) == each.sent, "lost, repeated or overtaken"
         graph = await deployment.graph(each.change_set)
-        assert graph.values[each.values.total].value == each.last
+        assert graph.values[each.values.gross].value == each.last
         assert await check_history(deployment.archive(each.change_set), deep=True) is None
     for daemon in (*old, first, second):
         assert "Traceback" not in daemon.said_in_all()

@@ -9,7 +9,7 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.dvu_scanner import UnfinishedScanner
 from rebaser_server.cluster.reconciler import Reconciler
-from tests.helpers.batches import Sum
+from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
 from tests.helpers.idle_change_sets import load
@@ -63,7 +63,7 @@ async def _readers(deployment: Deployment, count: int) -> bool:
 
 
 async def _apply(deployment: Deployment, change_sets: Sequence[ChangeSet]) -> None:
-    todo, values = iter(change_sets), Sum()
+    todo, values = iter(change_sets), ExampleGraph()
 
     async def send() -> None:
         for change_set in todo:

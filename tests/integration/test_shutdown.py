@@ -4,7 +4,7 @@ import signal
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.subjects import TASKS_CONSUMER
-from tests.helpers.batches import Sum, set_to
+from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
 from tests.helpers.eventually import eventually
 
@@ -16,7 +16,7 @@ async def test_a_task_given_back_before_nats_stopped_is_taken_up_afterwards(
     deployment: Deployment,
 ) -> None:
     """F5: a server forgets over its own stop that a task was given back."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
     async with recording(deployment) as recorder:
         first = await deployment.start(**LEASE)
@@ -26,7 +26,7 @@ async def test_a_task_given_back_before_nats_stopped_is_taken_up_afterwards(
         await first.ended()
         deployment.nats.stop()
         deployment.nats.start()
-        await deployment.client.enqueue_updates(*change_set, [set_to(values.one, 5)])
+        await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 5)])
 
         second = await deployment.start(**LEASE)
 
@@ -38,14 +38,14 @@ async def test_a_leaving_rebasers_task_gets_a_slot_at_a_full_one(
     deployment: Deployment,
 ) -> None:
     """The server counts a task that was given back among those in hand."""
-    [one, other], values = new_change_sets(2), Sum()
+    [one, other], values = new_change_sets(2), ExampleGraph()
     await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
     async with recording(deployment) as recorder:
         first = await deployment.start("first", CONCURRENCY="1", **LEASE)
         await deployment.client.enqueue_updates(*one, values.define())
         await handled(recorder, one, 1)
         second = await deployment.start("second", CONCURRENCY="1", **LEASE)
-        await deployment.client.enqueue_updates(*other, Sum().define())
+        await deployment.client.enqueue_updates(*other, ExampleGraph().define())
         await handled(recorder, other, 1)
 
         first.send(signal.SIGTERM)

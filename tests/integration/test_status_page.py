@@ -12,7 +12,7 @@ from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 from tests.chaos.functions import install
-from tests.helpers.batches import Sum, new_id, put, set_to
+from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.browser import CONTRASTS, Watched, browsing
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -82,7 +82,7 @@ async def given_up(deployment: Deployment, change_set: ChangeSet) -> None:
 
 
 async def test_the_page_updates_without_a_reload(deployment: Deployment, browser: Browser) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     daemon = await started(deployment, QUIET_PERIOD="30")
     page = await browser.new_page()
     watched = Watched(page)
@@ -138,14 +138,14 @@ async def test_the_last_update_of_a_change_set_can_be_looked_at_later_and_elsewh
     deployment: Deployment, browser: Browser
 ) -> None:
     """By keyboard, on the page of another Rebaser; the focus stays while the page refreshes."""
-    change_sets, values = new_change_sets(2), Sum()
+    change_sets, values = new_change_sets(2), ExampleGraph()
     daemon = await started(deployment, "one", QUIET_PERIOD="30")
     for change_set in change_sets:
         _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define())
         await reply
 
         async def computed(change_set: ChangeSet = change_set) -> bool:
-            return bool((await deployment.graph(change_set)).values[values.total].value == 3)
+            return bool((await deployment.graph(change_set)).values[values.gross].value == 3)
 
         await eventually(computed, within=60)
     other = await started(deployment, "two", QUIET_PERIOD="30")
@@ -175,7 +175,7 @@ async def test_change_sets_go_by_their_names_beside_their_ids(
     daemon = await started(deployment, QUIET_PERIOD="30")
     workspace, head = await client.workspaces.create("prices")
     where = ChangeSet(workspace.workspace_id, head.change_set_id)
-    _, reply = await client.enqueue_updates_with_reply(*where, Sum().define())
+    _, reply = await client.enqueue_updates_with_reply(*where, ExampleGraph().define())
     await reply
     page = await opened(browser, daemon)
 
@@ -197,7 +197,7 @@ async def test_names_and_reasons_are_text_and_what_cannot_be_seen_is_written_out
     where = ChangeSet(workspace.workspace_id, head.change_set_id)
     reason = {REASON: "<b>why</b>\x1b[31m\u2066", DIED_AT: "2026-11-22T00:00:00+00:00"}
     await deployment.js.publish(deployment.subjects.dead_letters(where), b"", headers=reason)
-    values = Sum()
+    values = ExampleGraph()
     batch = values.define()
     batch[3]["putValue"]["name"] = "<i>sum</i>\n\u202e"
     _, reply = await client.enqueue_updates_with_reply(*where, batch)
@@ -222,7 +222,7 @@ async def test_names_and_reasons_are_text_and_what_cannot_be_seen_is_written_out
 async def test_everybody_can_read_it(deployment: Deployment, browser: Browser) -> None:
     """Failures and all: contrast by day and night, names, and nothing cut off if it is narrow."""
     good, bad = new_change_sets(2)
-    values = Sum()
+    values = ExampleGraph()
     daemon = await started(deployment, QUIET_PERIOD="30")
     await deployment.client.enqueue_updates(*good, values.define())
     await given_up(deployment, bad)

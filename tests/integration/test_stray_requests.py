@@ -4,7 +4,7 @@ from rebaser_core.ids import RequestId
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.stray_requests import StrayRequests, stray_letters_subject
 from rebaser_server.processor.dead_letters import REASON
-from tests.helpers.batches import Sum
+from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.poison_data import publish_raw
 
@@ -14,7 +14,7 @@ async def test_a_stray_request_is_moved_to_the_dead_letters_and_a_sound_one_stay
 ) -> None:
     js, subjects = deployment.js, deployment.subjects
     [change_set] = new_change_sets(1)
-    await deployment.client.enqueue_updates(*change_set, Sum().define(1, 2))
+    await deployment.client.enqueue_updates(*change_set, ExampleGraph().define(1, 2))
     lower = f"rebaser.requests.{str(RequestId()).lower()}.{change_set.change_set_id}"
     strays = [lower.encode(), b"rebaser.requests.\xff.x", b"rebaser.requests.x"]
     await publish_raw(deployment.nats.port, [(subject, b"body") for subject in strays])

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
-from tests.helpers.batches import Batch, Sum, new_id, put
+from tests.helpers.batches import Batch, ExampleGraph, new_id, put
 from tests.helpers.crash_points import AFTER_COMMIT, BEFORE_COMMIT, BEFORE_RESULT, doomed
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -121,7 +121,7 @@ async def test_one_trace_spans_enqueue_handle_commit_update_and_reply(
     deployment: Deployment, collector: Collector, tmp_path: Path
 ) -> None:
     [change_set], file = new_change_sets(1), tmp_path / "batch.json"
-    file.write_text(json.dumps(Sum().define()))
+    file.write_text(json.dumps(ExampleGraph().define()))
     await deployment.start()
 
     await enqueue(deployment, change_set, file)
@@ -160,7 +160,7 @@ async def test_an_update_for_several_requests_is_linked_to_all_of_them(
     deployment: Deployment, collector: Collector
 ) -> None:
     """Traced by their callers, whose headers may have any case: clients of other languages do."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     traces = [f"{number:032x}" for number in (1, 2, 3)]
     for trace, header in zip(traces, ("traceparent", "Traceparent", "TRACEPARENT"), strict=True):
         await ask(deployment, change_set, values.define(), trace, header)
@@ -192,7 +192,7 @@ async def test_a_takeover_continues_the_trace_of_the_request(
     """Killed at that step, the first one left nothing but what is stored."""
     [change_set], trace = new_change_sets(1), f"{5:032x}"
     first = await deployment.start("doomed", doomed(step))
-    await ask(deployment, change_set, Sum().define(), trace)
+    await ask(deployment, change_set, ExampleGraph().define(), trace)
     assert await first.ended() == -signal.SIGKILL
 
     await deployment.start("successor")
@@ -231,7 +231,9 @@ async def test_without_being_asked_for_nothing_is_traced_and_no_header_sent(
 
     await deployment.nc.subscribe(">", cb=hear)
     await deployment.start()
-    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, Sum().define())
+    _, reply = await deployment.client.enqueue_updates_with_reply(
+        *change_set, ExampleGraph().define()
+    )
     await reply
     await deployment.at_rest()
 

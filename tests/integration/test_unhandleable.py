@@ -15,7 +15,7 @@ from rebaser_core.messages import (
     InlineBatch,
 )
 from rebaser_server.commands.support.dead_letters import DeadLetter, load
-from tests.helpers.batches import Sum, set_to
+from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 
@@ -51,7 +51,7 @@ SENDERS: Sequence[Send] = (
 
 async def test_a_request_is_buried_whatever_its_headers_are(deployment: Deployment) -> None:
     """An unreadable request becomes a dead letter; the request behind it is applied."""
-    change_sets, values = new_change_sets(len(SENDERS)), Sum()
+    change_sets, values = new_change_sets(len(SENDERS)), ExampleGraph()
     daemon = await deployment.start()
 
     for send, change_set in zip(SENDERS, change_sets, strict=True):
@@ -62,7 +62,7 @@ async def test_a_request_is_buried_whatever_its_headers_are(deployment: Deployme
     for send, change_set in zip(SENDERS, change_sets, strict=True):
         [dead] = await deployment.dead_letters(change_set)
         assert dead.payload == b"?", send
-        assert (await deployment.graph(change_set)).values[values.total].value == 7, send
+        assert (await deployment.graph(change_set)).values[values.gross].value == 7, send
     assert not daemon.said("retry scheduled")
 
 
@@ -88,7 +88,7 @@ async def test_headers_that_a_letter_cannot_have_come_back_with_it(deployment: D
 async def test_sizes_at_the_edge_hold_nothing_up(deployment: Deployment) -> None:
     """Many corrections, JSON that is larger as CBOR, and a letter larger than its request."""
     change_sets = corrected, floats, unreadable = new_change_sets(3)
-    values = Sum()
+    values = ExampleGraph()
     daemon = await deployment.start()
     unknown = [{"removeValue": {"valueId": str(RequestId())}} for _ in range(20_000)]
     _, reply = await deployment.client.enqueue_updates_with_reply(*corrected, unknown)
@@ -106,7 +106,7 @@ async def test_sizes_at_the_edge_hold_nothing_up(deployment: Deployment) -> None
     everything = await deployment.client.corrections(told)
     assert [correction.index for correction in everything] == list(range(20_000))
     for change_set in change_sets:
-        assert (await deployment.graph(change_set)).values[values.total].value == 7
+        assert (await deployment.graph(change_set)).values[values.gross].value == 7
     [dead] = await deployment.dead_letters(unreadable)
     assert len(dead.payload) < 1_000
     found = await shown(deployment, unreadable, dead.stream_sequence)
@@ -116,9 +116,11 @@ async def test_sizes_at_the_edge_hold_nothing_up(deployment: Deployment) -> None
     assert not daemon.said("retry scheduled")
 
 
-async def short_floats_in_json(deployment: Deployment, change_set: ChangeSet, values: Sum) -> None:
+async def short_floats_in_json(
+    deployment: Deployment, change_set: ChangeSet, values: ExampleGraph
+) -> None:
     """An inline batch of 700 kB, of another make than our client's, which would store it."""
-    update = {"putValue": {"valueId": values.one, "value": [0.5] * 175_000}}
+    update = {"putValue": {"valueId": values.net, "value": [0.5] * 175_000}}
     request = EnqueueUpdatesRequestV1(
         id=RequestId(),
         workspace_id=change_set.workspace_id,
@@ -135,7 +137,7 @@ async def test_a_store_that_fails_for_longer_than_all_attempts_buries_nothing(
 ) -> None:
     """A file where there should be a directory: nothing can be stored, as on a full disk."""
     [change_set] = new_change_sets(1)
-    values = Sum()
+    values = ExampleGraph()
     wall = Path(deployment.settings.store.root) / "results"
     wall.parent.mkdir(parents=True, exist_ok=True)
     wall.write_text("")
@@ -149,7 +151,7 @@ async def test_a_store_that_fails_for_longer_than_all_attempts_buries_nothing(
     await deployment.at_rest()
 
     assert not await deployment.dead_letters(change_set)
-    assert (await deployment.graph(change_set)).values[values.total].value == 600 + 4
+    assert (await deployment.graph(change_set)).values[values.gross].value == 600 + 4
 
 
 async def shown(deployment: Deployment, change_set: ChangeSet, sequence: int) -> DeadLetter:
@@ -157,7 +159,7 @@ async def shown(deployment: Deployment, change_set: ChangeSet, sequence: int) ->
     return await load(deployment.js, deployment.subjects, batches, sequence)
 
 
-def a_correction_and_600_more(values: Sum) -> list[dict[str, Any]]:
+def a_correction_and_600_more(values: ExampleGraph) -> list[dict[str, Any]]:
     """A batch that is corrected, and large without what is corrected: it is stored anew."""
     unknown = {"removeValue": {"valueId": str(RequestId())}}
-    return [unknown, *(set_to(values.one, number) for number in range(601))]
+    return [unknown, *(set_to(values.net, number) for number in range(601))]

@@ -18,7 +18,7 @@ from rebaser_core.messages import (
     InlineBatch,
 )
 from rebaser_core.updates import SetComputed
-from tests.helpers.batches import Sum, set_to
+from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.blocking_function import Gate
 from tests.helpers.deployment import Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually
@@ -57,18 +57,18 @@ async def test_an_update_ends_although_no_request_has_room(
 ) -> None:
     """The stream is full of requests of a change set that waits for the only slot."""
     await limit(deployment, requests=100)
-    [first, second], values = new_change_sets(2), Sum()
+    [first, second], values = new_change_sets(2), ExampleGraph()
     await claimed(deployment, first, gate)
     await deployment.client.enqueue_updates(*second, values.define())
     with suppress(QueueFull):
         while True:
-            await deployment.client.enqueue_updates(*second, [set_to(values.one, 1)])
+            await deployment.client.enqueue_updates(*second, [set_to(values.net, 1)])
 
     gate.open()
     await deployment.at_rest()
 
     assert (await deployment.graph(first)).values[gate.value].value == 41
-    assert (await deployment.graph(second)).values[values.total].value == 3
+    assert (await deployment.graph(second)).values[values.gross].value == 3
 
 
 async def test_a_client_that_knows_the_claim_cannot_say_what_was_computed(
@@ -114,7 +114,7 @@ async def test_a_request_of_the_claims_id_elsewhere_does_not_suppress_the_result
     deployment: Deployment, gate: Gate
 ) -> None:
     """NATS knows a message by its id in the whole stream, whatever its subject."""
-    [change_set, own], values = new_change_sets(2), Sum()
+    [change_set, own], values = new_change_sets(2), ExampleGraph()
     claim = await claimed(deployment, change_set, gate)
     await deployment.client.enqueue_updates(*own, values.define(), request_id=claim)
 
@@ -122,4 +122,4 @@ async def test_a_request_of_the_claims_id_elsewhere_does_not_suppress_the_result
     await deployment.at_rest()
 
     assert (await deployment.graph(change_set)).values[gate.value].value == 41
-    assert (await deployment.graph(own)).values[values.total].value == 3
+    assert (await deployment.graph(own)).values[values.gross].value == 3

@@ -16,7 +16,7 @@ from rebaser_core.versioning import MESSAGE_VERSION
 from rebaser_server.queries import selection
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.intake import QUEUE
-from tests.helpers.batches import Batch, Sum, new_id, put, set_to
+from tests.helpers.batches import Batch, ExampleGraph, new_id, put, set_to
 from tests.helpers.blocking_function import Gate
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -32,19 +32,19 @@ def plain(values: ValueSet) -> dict[str, object]:
 
 
 async def test_a_read_after_the_reply_sees_the_requests_values(deployment: Deployment) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.start()
     reader = deployment.client.reader(*change_set)
 
     for number in range(5):
-        batch = values.define() if not number else [set_to(values.one, number)]
+        batch = values.define() if not number else [set_to(values.net, number)]
         commit = await commit_of(deployment, change_set, batch)
-        found = await reader.values(values.one)
+        found = await reader.values(values.net)
         assert found.commit >= commit
-        assert found[values.one].value == (number or 1)
+        assert found[values.net].value == (number or 1)
 
     await deployment.at_rest()
-    assert (await reader.values(values.total))[values.total].value == 6
+    assert (await reader.values(values.gross))[values.gross].value == 6
 
 
 async def test_a_reader_learns_whether_computed_values_are_up_to_date(

@@ -8,7 +8,7 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.exit_codes import Exit
-from tests.helpers.batches import Sum, new_id, put, set_to
+from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.command_line import Commands, Done
 from tests.helpers.deployment import Deployment
 
@@ -34,7 +34,7 @@ async def waiting(deployment: Deployment, tmp_path: Path) -> Waiting:
     return Waiting(Commands(deployment), change_set, tmp_path / "batch.json")
 
 
-def summed(values: Sum, name: str) -> list[dict[str, Any]]:
+def summed(values: ExampleGraph, name: str) -> list[dict[str, Any]]:
     batch = values.define()
     batch[3]["putValue"]["name"] = name
     return batch
@@ -43,17 +43,17 @@ def summed(values: Sum, name: str) -> list[dict[str, Any]]:
 async def test_values_that_a_request_makes_fail_are_named_and_are_no_success(
     waiting: Waiting,
 ) -> None:
-    pays, other, commands = Sum(), Sum(), waiting.commands
+    pays, other, commands = ExampleGraph(), ExampleGraph(), waiting.commands
     good = await waiting.enqueue(summed(pays, "pays") + summed(other, "other"))
 
-    failed = await waiting.enqueue([set_to(pays.one, "text")])
-    as_json = await waiting.enqueue([set_to(pays.one, "more")], "--json")
-    unrelated = await waiting.enqueue([set_to(other.one, 5)])
+    failed = await waiting.enqueue([set_to(pays.net, "text")])
+    as_json = await waiting.enqueue([set_to(pays.net, "more")], "--json")
+    unrelated = await waiting.enqueue([set_to(other.net, 5)])
     by_set = await commands.give(
-        "values", "set", *waiting.change_set, pays.one, "7.x", "--text", "--wait"
+        "values", "set", *waiting.change_set, pays.net, "7.x", "--text", "--wait"
     )
     again = await commands.give("dvu", "run", *waiting.change_set, "--failed", "--wait")
-    mended = await waiting.enqueue([set_to(pays.one, 1)])
+    mended = await waiting.enqueue([set_to(pays.net, 1)])
 
     assert (good.code, good.out.count("\n")) == (Exit.OK, 1)
     assert "its values are up to date" in good.out

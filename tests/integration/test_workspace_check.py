@@ -13,7 +13,7 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.messages import ErrorStatus
 from rebaser_core.registry_records import ChangeSetStatus
-from tests.helpers.batches import Sum, new_id, put
+from tests.helpers.batches import ExampleGraph, new_id, put
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment, new_change_sets
 
@@ -159,7 +159,7 @@ async def test_a_change_set_that_never_was_is_no_empty_one(
 ) -> None:
     [change_set] = new_change_sets(1)
     batch = tmp_path / "batch.json"
-    batch.write_text(json.dumps(Sum().define()))
+    batch.write_text(json.dumps(ExampleGraph().define()))
 
     for words in (("values",), ("values", "tree"), ("log",), ("dvu", "status"), ("checkpoint",)):
         said = await commands.tell(*words, *change_set, code=1)

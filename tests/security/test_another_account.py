@@ -8,7 +8,7 @@ import pytest
 from rebaser_client.client import connect
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.messages import SuccessStatusV2
-from tests.helpers.batches import Sum, new_id, put
+from tests.helpers.batches import ExampleGraph, new_id, put
 from tests.helpers.deployment import SCALED, Daemon, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, running
@@ -63,7 +63,7 @@ def nats_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Nats
 async def test_a_rebaser_works_on_streams_of_another_account(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     daemon = Daemon(
         "far",
         tmp_path,
@@ -93,12 +93,12 @@ async def test_a_rebaser_works_on_streams_of_another_account(
             large = [put(new_id(), number) for number in range(600)]
             await client.enqueue_updates(*change_set, large)
             await client.enqueue_updates(
-                *change_set, [{"setValue": {"valueId": values.one, "value": 5}}]
+                *change_set, [{"setValue": {"valueId": values.net, "value": 5}}]
             )
 
             async def computed() -> bool:
                 read = await client.reader(*change_set).values()
-                return len(read) == 603 and read[values.total].value == 9
+                return len(read) == 603 and read[values.gross].value == 9
 
             await eventually(computed, within=30)
             streams = JetStream(nc)

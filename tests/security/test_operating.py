@@ -14,7 +14,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.commands.cli import main
 from rebaser_server.commands.support.exit_codes import Exit
-from tests.helpers.batches import Sum, new_id, put
+from tests.helpers.batches import ExampleGraph, new_id, put
 from tests.helpers.deployment import new_change_sets
 from tests.helpers.nats_process import NatsServer
 from tests.security.roles import (
@@ -74,7 +74,7 @@ def given(words: tuple[str, ...], change_set: ChangeSet) -> list[str]:
 
 
 async def test_an_operator_may_operate(nats_server: NatsServer, tmp_path: Path, run: Run) -> None:
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     batch = values.define()
     batch[-1]["putValue"]["name"] = "total"
     async with serving(nats_server, tmp_path, "one"), client_of(nats_server) as client:
@@ -113,12 +113,12 @@ async def test_a_client_has_its_values_computed_again_and_saved(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """They are requests in line like any other, of which it may make as many as it likes."""
-    [change_set], values = new_change_sets(1), Sum()
+    [change_set], values = new_change_sets(1), ExampleGraph()
     async with serving(nats_server, tmp_path, "one"), client_of(nats_server) as client:
         _, reply = await client.enqueue_updates_with_reply(*change_set, values.define())
         first = (await reply).status.success.commit
 
-        assert await client.operations.recompute(*change_set, [values.total]) > first
+        assert await client.operations.recompute(*change_set, [values.gross]) > first
         assert await client.operations.checkpoint(*change_set) > first
 
     assert violations(nats_server) == []

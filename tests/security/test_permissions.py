@@ -28,7 +28,7 @@ from rebaser_server.commands.cli import main
 from rebaser_server.processor.request_queue import RequestQueue
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
-from tests.helpers.batches import Batch, Sum, new_id, put
+from tests.helpers.batches import Batch, ExampleGraph, new_id, put
 from tests.helpers.deployment import SCALED, Daemon, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
@@ -73,7 +73,9 @@ async def test_a_client_and_a_rebaser_work_without_a_single_violation(
         client_of(nats_server) as client,
         watching(client._js, SUBJECTS, change_set) as activities,
     ):
-        request, reply = await client.enqueue_updates_with_reply(*change_set, Sum().define())
+        request, reply = await client.enqueue_updates_with_reply(
+            *change_set, ExampleGraph().define()
+        )
         assert isinstance((await reply).status, SuccessStatusV2)
         _, reply = await client.enqueue_updates_with_reply(*change_set, many(2_000))
         assert isinstance((await reply).status, SuccessStatusV2), "too large for a message"
@@ -100,7 +102,7 @@ async def test_background_work_of_rebasers_is_allowed(
             branch = await trusted.workspaces.fork(workspace.workspace_id, "branch")
         await client.enqueue_updates(*head, many(600))
         on_branch = ChangeSet(workspace.workspace_id, branch.change_set_id)
-        _, reply = await client.enqueue_updates_with_reply(*on_branch, Sum().define())
+        _, reply = await client.enqueue_updates_with_reply(*on_branch, ExampleGraph().define())
         await reply
         await client.workspaces.apply(*on_branch)
         await client._js.publish(SUBJECTS.requests(head), b"\xff")  # will be a dead letter
@@ -168,7 +170,7 @@ async def test_operators_do_their_work_without_a_single_violation(
 ) -> None:
     [change_set] = new_change_sets(1)
     ids = [str(each) for each in change_set]
-    (tmp_path / "batch.json").write_text(json.dumps(Sum().define()))
+    (tmp_path / "batch.json").write_text(json.dumps(ExampleGraph().define()))
     told = SCALED | variables(nats_server, "operator") | {"STORE__ROOT": str(tmp_path / "store")}
     for name, value in told.items():
         monkeypatch.setenv(f"REBASER_{name}", value)
