@@ -13,18 +13,13 @@ from typing import Any, Final, NoReturn
 import cbor2
 
 from rebaser_core.errors import MalformedMessage
+from rebaser_core.plain_json import INT_MAX, INT_MIN, MAX_DEPTH
 
 CBOR: Final = "application/cbor"
 JSON: Final = "application/json"
 
-MAX_DEPTH: Final = 64
-"""Arrays and objects within one another: of a value, wherever it travels."""
-
 MAX_MESSAGE_DEPTH: Final = MAX_DEPTH + 16
 """The same of a whole message. What fits into one kind of message fits into every other."""
-
-INT_MIN: Final = -(2**63)
-INT_MAX: Final = 2**63 - 1
 
 
 def dumps(content_type: str, data: Any) -> bytes:
@@ -119,15 +114,6 @@ _REQUIRE: Final[dict[type, Callable[[Any], None]]] = {
     bool: _accept,
     type(None): _accept,
 }
-
-
-def json_equal(one: Any, other: Any) -> bool:
-    """Whether two plain values are the same JSON: 1, 1.0 and true are three values."""
-    return one is other or _canonical(one) == _canonical(other)
-
-
-def _canonical(data: Any) -> bytes:
-    return cbor2.dumps(data, canonical=True)
 
 
 def _load_json(payload: bytes) -> Any:

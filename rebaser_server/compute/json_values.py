@@ -1,12 +1,10 @@
-"""What a value may be: JSON, read-only while functions see it, compared without conversion."""
+"""What a value may be: JSON, read-only while functions see it."""
 
 from collections.abc import Callable, Collection
-from math import copysign, isfinite
+from math import isfinite
 from typing import Any, Final, Never
 
-MAX_DEPTH: Final = 64
-"""Lists and objects within each other."""
-_INTEGERS: Final = range(-(2**63), 2**63)
+from rebaser_core.plain_json import INT_MAX, INT_MIN, MAX_DEPTH
 
 
 class NotJson(ValueError):
@@ -130,7 +128,7 @@ def _text(text: str) -> str:
 
 
 def _integer(number: int) -> int:
-    if number not in _INTEGERS:
+    if not INT_MIN <= number <= INT_MAX:
         raise NotJson("an integer of more than 64 bits")
     return number
 
@@ -148,23 +146,3 @@ def _itself(data: Any) -> Any:
 _SCALARS: Final[dict[type, Callable[[Any], Any]]] = {
     str: _text, int: _integer, float: _float, bool: _itself, type(None): _itself,
 }  # fmt: skip
-
-
-def json_equal(one: Any, other: Any) -> bool:
-    """Whether both are the same JSON: 1, 1.0 and true are three, 0.0 and -0.0 two different values.
-
-    The order of an object's keys does not matter.
-    """
-    if isinstance(one, dict):
-        return (
-            isinstance(other, dict)
-            and one.keys() == other.keys()
-            and all(json_equal(item, other[key]) for key, item in one.items())
-        )
-    if isinstance(one, list):
-        return (
-            isinstance(other, list) and len(one) == len(other) and all(map(json_equal, one, other))
-        )
-    if type(one) is not type(other) or one != other:
-        return False
-    return type(one) is not float or copysign(1.0, one) == copysign(1.0, other)

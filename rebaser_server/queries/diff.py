@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from rebaser_core.codecs import json_equal
 from rebaser_core.errors import RebaserError
+from rebaser_core.plain_json import json_equal
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue
 from rebaser_server.commit_log.apply_batch import apply_batch
 from rebaser_server.commit_log.batch_store import Batch

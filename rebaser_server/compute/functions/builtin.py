@@ -9,6 +9,7 @@ from itertools import chain
 from math import fsum, prod
 from typing import Any, Final
 
+from rebaser_core.plain_json import json_equal
 from rebaser_server.compute.functions.argument_checks import (
     non_null,
     require_comparable,
@@ -16,7 +17,6 @@ from rebaser_server.compute.functions.argument_checks import (
     require_numbers,
 )
 from rebaser_server.compute.functions.json_rfcs import merge_patch, resolve_pointer
-from rebaser_server.compute.json_values import json_equal
 
 BUILTINS: Final[dict[str, Callable[..., Any]]] = {}
 """By name."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rebaser_core.codecs import json_equal
+from rebaser_core.plain_json import json_equal
 from rebaser_core.updates import (
     AnyUpdate,
     PutFunc,

@@ -1,4 +1,4 @@
-"""Bytes ⇄ plain data, and when two pieces of data are the same."""
+"""Bytes ⇄ plain data."""
 
 import math
 
@@ -6,6 +6,7 @@ import pytest
 
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
+from rebaser_core.plain_json import json_equal
 
 BOTH = pytest.mark.parametrize("content_type", sorted(codecs.CONTENT_TYPES))
 
@@ -16,51 +17,13 @@ def nested(depth, leaf):
     return leaf
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
-        ([{"x": {"p": 1, "q": [None]}}], [{"x": {"q": [None], "p": 1}}]),
-        (0.1 + 0.2, 0.30000000000000004),
-        ("é", "\u00e9"),
-        ({}, {}),
-    ],
-)
-def test_the_order_of_keys_does_not_matter(one, other):
-    assert codecs.json_equal(one, other)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (1, 1.0),
-        (1, True),
-        (1.0, True),
-        (0, False),
-        (0.0, -0.0),
-        (None, False),
-        ([], {}),
-        ("1", 1),
-        ("é", "e\u0301"),
-        ([1, 2], [2, 1]),
-        ({"a": None}, {}),
-        ([[1]], [[1.0]]),
-        (2**53, float(2**53)),
-    ],
-)
-def test_values_that_python_takes_for_equal_are_told_apart(one, other):
-    """Else a change from 1 to true would be none, and what depends on it stay wrong."""
-    assert not codecs.json_equal(one, other)
-    assert not codecs.json_equal(other, one)
-
-
 @BOTH
 def test_text_stays_text_and_integers_stay_integers(content_type):
     data = {"": ["1", 1, 1.0, True, None, codecs.INT_MIN, codecs.INT_MAX, "\x00🌍"]}
 
     read = codecs.loads(content_type, codecs.dumps(content_type, data))
 
-    assert codecs.json_equal(read, data)
+    assert json_equal(read, data)
 
 
 @BOTH

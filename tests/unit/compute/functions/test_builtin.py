@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from rebaser_core.plain_json import json_equal
 from rebaser_server.compute.functions.builtin import BUILTINS
-from rebaser_server.compute.json_values import json_equal
 from tests.helpers.paths import ROOT
 
 MANUAL = ROOT / "docs" / "functions.md"

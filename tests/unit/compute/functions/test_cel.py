@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rebaser_core.plain_json import MAX_DEPTH
 from rebaser_server.compute.errors import FunctionMissing
 from rebaser_server.compute.functions import cel
 from rebaser_server.compute.functions.cel import MAX_ARGUMENTS, MAX_CODE, CelError
-from rebaser_server.compute.json_values import MAX_DEPTH, NotJson, read_only
+from rebaser_server.compute.json_values import NotJson, read_only
 from rebaser_server.values.canonical_json import dumps
 from tests.helpers.graph_builder import UNHURRIED, Builder
 
