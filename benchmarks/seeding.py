@@ -3,6 +3,7 @@
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
 from rebaser_server.commit_log.retention import Retention
+from rebaser_server.graph_application.content import GraphContent
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.settings.settings import Settings
@@ -13,6 +14,6 @@ from tests.helpers.scripted_owner import Owner
 async def seed(js: JetStream, settings: Settings, change_set: ChangeSet, graph: Graph) -> None:
     """Save `graph` as what the change set is, which nobody has asked anything of yet."""
     own = await Ownership.acquire(open_state_loader(js, settings, change_set), "benchmark")
-    own.state.graph = graph
+    own.state.content = GraphContent(graph)
     await Owner(own, Retention.of(settings.history)).checkpoint()
     await own.release()

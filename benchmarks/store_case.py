@@ -17,6 +17,8 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.updates import AnyUpdate, PutValue, SetValue
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.retention import Retention
+from rebaser_server.graph_application.content import graph_of
+from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.service.composition import prepare
@@ -59,7 +61,7 @@ class Case:
             PutValue(value_id=value_id, name=f"value {n}", value=n)
             for n, value_id in enumerate(self.ids)
         ]
-        rebase(self.owner.own.state.graph, 1, values)
+        rebase(graph_of(self.owner.own.state), 1, values)
         await self.owner.own.write()
 
     async def commit(self) -> float:
@@ -96,13 +98,13 @@ class Case:
         start = own.checkpoints[0].commit if own.checkpoints else 0
         archive = self.owner.archive
         await asyncio.to_thread(
-            compact, archive.checkpoints, archive.change_set, start, KEEP_REPLACED
+            compact, checkpoints_of(archive), archive.change_set, start, KEEP_REPLACED
         )
 
     async def commits_while_tidying(self) -> Busy:
         """Commit one by one for as long as all rows are looked through and written anew."""
         archive = self.owner.archive
-        table = archive.checkpoints.open(archive.change_set)
+        table = checkpoints_of(archive).open(archive.change_set)
         assert table is not None  # noqa: S101 - there is a checkpoint
         started = time.perf_counter()
         work = asyncio.create_task(

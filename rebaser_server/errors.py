@@ -1,23 +1,23 @@
 """Why the run of a change set ended before it was idle, and what happens to its task then.
 
 RebaserError
-├── OpsNotStarted            the ops endpoint cannot listen on its address
-├── NotRetained              the state of that commit is purged, or does not exist yet
-├── BackgroundEnded          a background task ended before its body: a bug; the body ends
+├── OpsNotStarted       the ops endpoint cannot listen where the settings want it
+├── NotRetained         the past that was asked for is not kept, or not there yet
+├── BackgroundEnded     work beside a body ended before it: a fault of ours; what it served ends
 └── RunEnded
-    ├── LeaseLost            another run may hold the task: settle nothing (W15)
-    ├── Fenced               another run owns the change set: settle nothing (W15)
-    ├── Interrupted          a stop was requested; all stored data is sound: nak the task
-    ├── Preempted            the run is idle, and tasks wait for its slot: end it early
-    ├── Resumed              the change set was resumed: go on
-    ├── DvuCancelled         an operator cancelled the current update: it stays due
-    ├── GraceExceeded        the run outlasted the grace period: its task is redelivered
-    ├── RetryLater           the request at the head of the queue cannot be handled yet
-    │   └── NeedsNewerVersion  only a newer Rebaser can read a message
-    └── HistoryInconsistent  log and checkpoint contradict each other: an operator must act
+    ├── LeaseLost       the task may be another's by now: settle nothing (W15)
+    ├── Fenced          another run owns the change set: settle nothing (W15)
+    ├── Interrupted     a stop was asked for; everything stored is sound: give the task back
+    ├── Preempted       idle, and tasks are waiting: end early
+    ├── Resumed         a pause is over: go on
+    ├── DvuCancelled    the update in hand is not wanted now: it stays due
+    ├── GraceExceeded   work in hand took longer than the grace period
+    ├── RetryLater      the first request in line could not be handled yet
+    │   └── NeedsNewerVersion  only a newer Rebaser can read what is there
+    └── HistoryInconsistent    log and checkpoint do not fit together: a person must look
 
 JetStreamError
-└── AppendRefused            the server refused a commit
+└── AppendRefused       the commit log refused a commit
 """
 
 from collections.abc import Sequence

@@ -8,10 +8,10 @@ from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.commit_log.garbage_collection import GarbageCollector
+from rebaser_server.files.orphan_files import OrphanFiles
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.runtime.periodic import repeat_every
 from rebaser_server.settings.settings import StoreSettings
-from rebaser_server.store.orphan_files import OrphanFiles
 
 log: Final = structlog.get_logger()
 

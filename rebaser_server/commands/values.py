@@ -90,6 +90,7 @@ async def _tree(deployment: "Deployment", arguments: argparse.Namespace) -> None
 async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.progress import follow
     from rebaser_server.commands.render.values import find_value, load_state
+    from rebaser_server.graph_application.content import graph_of
 
     text = sys.stdin.read() if arguments.value == "-" else arguments.value
     try:
@@ -98,7 +99,7 @@ async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
         complain(f"rebaser: {text[:80]!r} is not JSON: {error}; --text takes it as text")
         return Exit.FAILED
     change_set = await deployment.require_change_set(arguments)
-    value = find_value((await load_state(deployment, change_set)).graph, arguments.name)
+    value = find_value(graph_of(await load_state(deployment, change_set)), arguments.name)
     if value.func_id is not None:
         complain(
             f"rebaser: {arguments.name!r} is computed; set its inputs instead: "

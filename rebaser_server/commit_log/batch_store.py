@@ -4,10 +4,8 @@ import asyncio
 import re
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Final
 
-import pyarrow as pa
 from blake3 import blake3
 
 from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES
@@ -29,9 +27,10 @@ from rebaser_core.messages import (
     UpdatesBatchV2,
 )
 from rebaser_core.updates import AnyUpdate
-from rebaser_server.compute.units.run_store import RunStore
+from rebaser_server.commit_log.content import Batch, ResultFiles
+from rebaser_server.files.batch_files import BatchFiles
 from rebaser_server.files.paths import run_of_key
-from rebaser_server.store.batch_files import BatchFiles
+from rebaser_server.files.shared_files import SharedFiles
 
 _is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
 
@@ -51,37 +50,6 @@ class OversizedBatch(RebaserError):
     """A client's batch exceeds the size limit; it was not read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The content of an address."""
-
-    updates: Sequence[AnyUpdate]
-    computed: DvuResultInfo | None = None
-    head_side: Sequence[AnyUpdate] | None = None
-    run_store: RunStore | None = None
-    result_files: Sequence[str] = ()
-    """Names of the result files in the run store."""
-    payload: bytes | None = field(default=None, repr=False)
-    """The bytes as read; only of a client's batch."""
-
-    def results(self) -> pa.Table:
-        """Read the results: columns `id`, `status` and `text`, see `compute.units.unit_result`.
-
-        Blocks.
-
-        Raises:
-            MissingBatch: a file is missing.
-        """
-        tables = []
-        try:
-            for name in self.result_files if self.run_store else ():
-                table = self.run_store.get_part(name).table  # type: ignore[union-attr]  # see above
-                tables.append(table.select(["id", "status", "text"]).replace_schema_metadata())
-        except FileNotFoundError as error:
-            raise MissingBatch(f"no results at {error}") from error
-        return pa.concat_tables(tables)
-
-
 class BatchStore:
     """The batches by address. Writing is idempotent, and so is deleting."""
 
@@ -93,6 +61,11 @@ class BatchStore:
         self._bucket = bucket
         self._results = results
         self._large = asyncio.Lock()
+
+    @property
+    def files(self) -> SharedFiles:
+        """The store that all Rebasers share."""
+        return self._results.files
 
     async def fetch(
         self, address: UpdatesAddress, request_id: RequestId, *, from_client: bool = False
@@ -121,19 +94,17 @@ class BatchStore:
         batch = await self._decode(payload, from_client=from_client)
         if batch.id != request_id:
             raise MalformedMessage(f"the batch at {address} is of request {batch.id}")
-        run_store, result_files = None, [file.name for file in batch.results or ()]
-        if result_files:
-            run_store = self._run_store_at(address)
-            if run_store is None:
-                raise MalformedMessage(f"the batch at {address} names results, but is on no shelf")
-        return Batch(
-            batch.updates,
-            batch.computed,
-            batch.under,
-            run_store,
-            result_files,
-            client_payload,
-        )
+        results = None
+        if batch.results:
+            run = _run_at(address)
+            if run is None:
+                raise MalformedMessage(f"the batch at {address} names results of no run")
+            results = self.result_files(run, batch.results)
+        return Batch(batch.updates, batch.computed, batch.under, results, client_payload)
+
+    def result_files(self, run: str, files: Sequence[ResultFile]) -> ResultFiles:
+        """Files in the directory of a run."""
+        return ResultFiles(self.files, run, [file.name for file in files])
 
     async def adopt(self, address: UpdatesAddress, batch: Batch) -> UpdatesAddress:
         """Return the address by which a commit may refer to the batch at `address`.
@@ -215,21 +186,17 @@ class BatchStore:
             raise MissingBatch(f"what is kept as {key} is not what its name says")
         return payload
 
-    def run_store(self, update: str) -> RunStore:
-        """Return the store that all attempts at one dependent values update share."""
-        return RunStore(self._results.files, blake3(update.encode()).hexdigest())
-
     async def put_results(
         self,
         request_id: RequestId,
         computed: DvuResultInfo,
-        run_store: RunStore,
+        run: str,
         files: Sequence[ResultFile],
     ) -> UpdatesAddress:
-        """Store the batch of results that are in a run store, in that run store, too."""
+        """Store a batch of results that are in a run's directory, in that directory, too."""
         batch = UpdatesBatchV2(id=request_id, updates=[], computed=computed, results=tuple(files))
         _, payload = UpdatesBatch.encode(batch)
-        key = f"{run_store.key}.{blake3(payload).hexdigest()}"
+        key = f"{run}.{blake3(payload).hexdigest()}"
         await asyncio.to_thread(self._results.put, key, payload)
         return StoreRef(store=key)
 
@@ -243,17 +210,13 @@ class BatchStore:
 
     async def delete_with_results(self, address: UpdatesAddress) -> None:
         """Delete the batch that a purged commit referred to, and the result files it names."""
-        run_store = self._run_store_at(address)
-        if run_store is not None:
-            await asyncio.to_thread(run_store.clear)
+        run = _run_at(address)
+        if run is not None:
+            await asyncio.to_thread(self._results.delete_run, run)
         elif isinstance(address, StoreRef):
             await asyncio.to_thread(self._results.delete, address.store)
         else:
             await self.delete(address)
-
-    def _run_store_at(self, address: UpdatesAddress) -> RunStore | None:
-        key = run_of_key(address.store) if isinstance(address, StoreRef) else None
-        return None if key is None else RunStore(self._results.files, key)
 
     async def _payload(self, address: ObjectRef | StoreRef, max_bytes: int | None) -> bytes:
         try:
@@ -275,6 +238,11 @@ class BatchStore:
             if not _is_digest(name):
                 raise
             return await asyncio.to_thread(self._results.get, name)
+
+
+def _run_at(address: UpdatesAddress) -> str | None:
+    """The key of the run whose results a batch names; None if it names none."""
+    return run_of_key(address.store) if isinstance(address, StoreRef) else None
 
 
 async def _digest(payload: bytes) -> str:

@@ -1,4 +1,4 @@
-"""All that a change set's state can be restored from: checkpoint, log, batches, and its base."""
+"""All that a change set's state can be loaded from: checkpoint, commit log, and batches."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -7,14 +7,13 @@ from typing import Final
 
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet, ChangeSetId
-from rebaser_server.commit_log.apply_batch import apply_batch_async
 from rebaser_server.commit_log.batch_store import BatchStore, MissingBatch
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.retention import CheckpointRef
-from rebaser_server.commit_log.state import BranchOrigin, State
+from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.state_machine import StateMachine
 from rebaser_server.errors import HistoryInconsistent, NotRetained
-from rebaser_server.store.checkpoints import Checkpoints, StoreDamaged
-from rebaser_server.values.rebase.edits import Edits
+from rebaser_server.runtime.failures import StoreDamaged
 
 NumberedEntry = tuple[int, CommitV1]
 """With its sequence."""
@@ -37,12 +36,6 @@ class LoadedState:
     checkpoints: list[CheckpointRef] = field(default_factory=list)
     """Checkpoints that the past can be restored from, oldest first, the last one included."""
 
-    def require_base(self) -> None:
-        """Raise `HistoryInconsistent` if a branch has commits of its own and its base is lost."""
-        head, lost = self.state.control, self.state.origin and self.state.origin.lost
-        if lost and head.branch and head.branch.cursor is not None and head.closing is None:
-            raise HistoryInconsistent(f"a branch without a checkpoint has lost its base: {lost}")
-
 
 @dataclass(frozen=True, slots=True)
 class StateLoader:
@@ -51,7 +44,7 @@ class StateLoader:
     change_set: ChangeSet
     log: CommitLog
     batches: BatchStore
-    checkpoints: Checkpoints
+    machine: StateMachine
 
     async def load(self, at: int | None = None) -> LoadedState:
         """Return the state as of the last commit, or of the last one up to sequence `at`.
@@ -109,15 +102,16 @@ class StateLoader:
         """
         at = until if past else None
         try:
-            checkpoint = await asyncio.to_thread(self.checkpoints.load, self.change_set, at)
+            checkpoint = await asyncio.to_thread(self.machine.load, self.change_set, at)
         except StoreDamaged as error:
             raise HistoryInconsistent(
                 f"{self.change_set}: the store is damaged: {error}"
             ) from error
         if checkpoint is None:
-            loaded = await self._initial_state()
+            first = await self.log.oldest()
+            loaded = LoadedState(State(await self.machine.initial(first, self._load_sibling)), 0)
         else:
-            state = State.from_checkpoint(checkpoint.graph, checkpoint.commit, checkpoint.metadata)
+            state = State.from_checkpoint(checkpoint)
             kept = CheckpointRef.read_all(checkpoint.metadata)
             loaded = LoadedState(state, checkpoint.commit, checkpoints=kept)
         if loaded.checkpoint > until:
@@ -126,33 +120,16 @@ class StateLoader:
                 f"log ends at {until}; was the stream restored from an older backup than the store?"
             )
         await self.catch_up(loaded, until, known)
-        loaded.require_base()
+        self.machine.require_sound(loaded.state)
         return loaded
 
-    async def _initial_state(self) -> LoadedState:
-        """Return the state before the first commit: empty, or what a branch was forked from."""
-        first = await self.log.oldest()
-        if first is None or first.previous or first.control.branch is None:
-            return LoadedState(State(), 0)
-        branch = first.control.branch
-        base = branch.base
-        try:
-            parent = await self.sibling(base.change_set_id).load(base.commit)
-        except NotRetained as error:
-            return LoadedState(State(edits=Edits(), origin=BranchOrigin(0, str(error))), 0)
-        closing = parent.state.control.closing
-        if closing is not None and closing.reason is not None:  # the parent lost its own base
-            return LoadedState(State(edits=Edits(), origin=BranchOrigin(0, closing.reason)), 0)
-        cursor = base.commit
-        if base.change_set_id != branch.head:  # a branch's branch has its edits and its cursor
-            cursor = parent.state.cursor
-        edits = parent.state.edits or Edits()
-        return LoadedState(State(parent.state.graph, edits=edits, origin=BranchOrigin(cursor)), 0)
+    async def _load_sibling(self, change_set_id: ChangeSetId, at: int) -> State:
+        return (await self.sibling(change_set_id).load(at)).state
 
     def sibling(self, change_set_id: ChangeSetId) -> "StateLoader":
         """Return the loader of another change set of the workspace."""
         other = ChangeSet(self.change_set.workspace_id, change_set_id)
-        return StateLoader(other, self.log.sibling(other), self.batches, self.checkpoints)
+        return StateLoader(other, self.log.sibling(other), self.batches, self.machine)
 
     async def catch_up(
         self, loaded: LoadedState, until: int, known: Sequence[NumberedEntry] = ()
@@ -183,7 +160,7 @@ class StateLoader:
             return
         try:
             batch = await self.batches.fetch(handled.updates, handled.id)
-            await apply_batch_async(state, handled.sequence, batch, handled.covers)
+            await state.content.apply(handled.sequence, batch, handled.covers)
         except MissingBatch as error:
             raise HistoryInconsistent(
                 f"{self.change_set}: {error}, which the log refers to"

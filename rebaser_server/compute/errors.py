@@ -10,8 +10,10 @@ DvuError
 A function that raises is none of these: its value fails, the run succeeds.
 """
 
+from rebaser_server.runtime.failures import JobFailed
 
-class DvuError(Exception):
+
+class DvuError(JobFailed):
     """Any failure of this package."""
 
 
@@ -29,6 +31,8 @@ class JavaMissing(SessionFailed):
 
 class RunFailed(DvuError):
     """The run ended without results, and has left none behind."""
+
+    crashed = True
 
 
 class Stalled(DvuError):

@@ -12,10 +12,10 @@ from rebaser_server.commit_log.garbage_collection import Garbage, GarbageCollect
 from rebaser_server.doctor import queue_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories
+from rebaser_server.files.orphan_files import OrphanFiles
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.settings.settings import Settings
-from rebaser_server.store.orphan_files import OrphanFiles
 
 
 @dataclass(frozen=True, slots=True)

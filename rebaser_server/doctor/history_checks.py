@@ -11,6 +11,8 @@ from rebaser_core.errors import RebaserError
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.errors import NotRetained
+from rebaser_server.graph_application.content import graph_of
+from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.store.rollback import roll_back_to_sound
 from rebaser_server.store.table_schema import rows_of
 from rebaser_server.values.graph import Graph
@@ -58,7 +60,7 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
         with suppress(OSError):
             found = await asyncio.to_thread(
                 roll_back_to_sound,
-                loader.checkpoints,
+                checkpoints_of(loader),
                 loader.change_set,
                 begins,
                 last,
@@ -80,7 +82,9 @@ def _broken(loader: StateLoader, error: Exception) -> Finding:
 
 
 async def _roll_back(loader: StateLoader, begins: int, last: int) -> None:
-    await asyncio.to_thread(roll_back_to_sound, loader.checkpoints, loader.change_set, begins, last)
+    await asyncio.to_thread(
+        roll_back_to_sound, checkpoints_of(loader), loader.change_set, begins, last
+    )
     await loader.load()
 
 
@@ -92,7 +96,7 @@ async def _compared(loader: StateLoader, older: int, checkpoint: int) -> Finding
         return None
     await loader.catch_up(made, checkpoint)
     saved = await loader.load(checkpoint)
-    if _same(made.state.graph, saved.state.graph):
+    if _same(graph_of(made.state), graph_of(saved.state)):
         return None
     return Finding(
         "history",

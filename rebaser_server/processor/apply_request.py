@@ -16,10 +16,12 @@ from rebaser_core.messages import (
 )
 from rebaser_core.registry_records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.versioning import AUTHOR, MESSAGE_TYPE
-from rebaser_server.commit_log.apply_batch import IN_THREAD, apply_batch_async
-from rebaser_server.commit_log.batch_store import Batch, OversizedBatch
+from rebaser_server.commit_log.batch_store import OversizedBatch
+from rebaser_server.commit_log.content import SMALL_BATCH, Batch
 from rebaser_server.commit_log.state import State
+from rebaser_server.processor.application import Changes
 from rebaser_server.processor.change_set_commands import closed_reason, execute
+from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.rejection import reject
 from rebaser_server.processor.replies import CommittedRequest, lookup_result
@@ -29,21 +31,20 @@ class Unprocessable(RebaserError):
     """The request can never take effect."""
 
 
-async def apply_request(
-    ownership: Ownership, request: Delivery, limits: BatchLimits
-) -> CommittedRequest:
-    """Stage or commit `request`, whatever its outcome; the caller holds `ownership.lock`.
+async def apply_request(run: RunContext, request: Delivery) -> CommittedRequest:
+    """Stage or commit `request`, whatever its outcome; the caller holds the ownership's lock.
 
-    The next `ownership.flush` commits a staged request; until then it has no commit.
+    A staged one is committed with the next `ownership.flush`, and has no commit before.
 
     Raises:
         MalformedMessage, UnsupportedMessage, MissingBatch, Unprocessable: nothing was
-            staged, and the graph is as before.
+            staged, and the content is as before.
         Fenced: another run owns the change set; the state is worthless.
-        AppendRefused: the server refused this request's commit, or one staged before.
-        Exception: the graph may hold half a batch; the state is worthless.
+        AppendRefused: a commit was refused, this one or one staged before.
+        Exception: the content may hold half a batch; the state is worthless.
     """
-    loader, sequence = ownership.loader, request.stream_sequence
+    ownership, sequence = run.ownership, request.stream_sequence
+    loader = ownership.loader
     message = _read(request)
     addressed = ChangeSet(message.workspace_id, message.change_set_id)
     if addressed != loader.change_set:
@@ -54,11 +55,11 @@ async def apply_request(
     if message.id in ownership.state.recent:
         return await answer_duplicate(ownership, request, message.id)
     if isinstance(message, ChangeSetRequestV2):
-        handled, changes = await execute(ownership, message, sequence)
+        handled, changes = await execute(run, message, sequence)
         stage_request(ownership, request, handled, **changes)
         await ownership.flush()
         return CommittedRequest(handled, ownership.state.commit)
-    handled, changes = await _apply_batch(ownership, message, request, limits)
+    handled, changes = await _apply_batch(run, message, request)
     stage_request(ownership, request, handled, **changes)
     if not alone:
         return CommittedRequest(handled)
@@ -109,7 +110,7 @@ def _is_batchable(message: EnqueueUpdatesRequestV1 | ChangeSetRequestV2) -> bool
     return (
         isinstance(address, Inline)
         and address.inline.computed is None
-        and len(address.inline.updates) < IN_THREAD
+        and len(address.inline.updates) < SMALL_BATCH
     )
 
 
@@ -127,11 +128,11 @@ def _rejection(state: State, batch: Batch, limits: BatchLimits) -> str | None:
 
 
 async def _apply_batch(
-    ownership: Ownership, message: EnqueueUpdatesRequestV1, request: Delivery, limits: BatchLimits
-) -> tuple[SettledRequest, dict[str, Any]]:
-    """Rebase the batch; return the settled request and the new control fields."""
-    batches, state, sequence = ownership.loader.batches, ownership.state, request.stream_sequence
-    changes: dict[str, Any] = {}
+    run: RunContext, message: EnqueueUpdatesRequestV1, request: Delivery
+) -> tuple[SettledRequest, Changes]:
+    """Apply the batch; return the settled request and the new control fields."""
+    batches, state, sequence = run.services.batches, run.ownership.state, request.stream_sequence
+    changes: Changes = {}
     try:
         batch = await batches.fetch(message.updates_address, message.id, from_client=True)
     except OversizedBatch as error:
@@ -141,26 +142,26 @@ async def _apply_batch(
         return SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.STALE), {}
     if batch.head_side is not None:
         raise Unprocessable("only a branch's own log says what head has under it")
-    if batch.result_files:
+    if batch.results is not None:
         raise Unprocessable("only an update's own result lies in files")
-    rejection = _rejection(state, batch, limits)
+    rejection = _rejection(state, batch, run.services.settings.batch_limits)
     if rejection is not None:
         handled = SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.REFUSED)
         return reject(handled, rejection), {}
-    rebased = await apply_batch_async(state, sequence, batch)
+    applied = await state.content.apply(sequence, batch)
     address = message.updates_address
     inline = isinstance(address, Inline) and len(request.payload) > INLINE_BYTES
-    if inline or rebased.corrections:  # a commit has room for small ones alone
-        address = await batches.put(message.id, rebased.updates)
+    if inline or applied.corrections:  # a commit has room for small ones alone
+        address = await batches.put(message.id, applied.updates)
     else:
         address = await batches.adopt(address, batch)
-    if rebased.dirty:
+    if applied.dirty:
         changes = {"dirty_sequence": sequence}
     handled = SettledRequest(
         id=message.id,
         sequence=sequence,
         outcome=RequestOutcome.APPLIED,
         updates=address,
-        corrections=await batches.put_corrections(message.id, rebased.corrections),
+        corrections=await batches.put_corrections(message.id, applied.corrections),
     )
     return handled, changes

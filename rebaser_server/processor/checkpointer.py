@@ -8,22 +8,14 @@ import structlog
 
 from rebaser_core.jetstream import JetStreamError
 from rebaser_server.commit_log.retention import CHECKPOINTS_KEY, CheckpointRef, Retention
-from rebaser_server.commit_log.table_maintenance import TableMaintenance
+from rebaser_server.commit_log.state_machine import Snapshot
 from rebaser_server.errors import RetryLater
 from rebaser_server.processor.ownership import Ownership
-from rebaser_server.store.checkpoints import CheckpointChanges, restore_touched, take_changes
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
 
 STORE_DELAY: Final = 5.0  # seconds until a checkpoint that the run needs is tried again
-
-MIN_CHANGED_VALUES: Final = 50_000
-"""A checkpoint is due after so many values changed, if they are also `CHANGED_PART` of all: to
-replay a value from the log takes some fifty times as long as to load it."""
-
-CHANGED_PART: Final = 16
-"""The part of all values that has to be changed: one sixteenth."""
 
 
 class Checkpointer:
@@ -32,18 +24,11 @@ class Checkpointer:
     A store that fails is logged: the log still has everything.
     """
 
-    def __init__(
-        self,
-        ownership: Ownership,
-        every: int,
-        retention: Retention,
-        table_maintenance: TableMaintenance,
-    ) -> None:
+    def __init__(self, ownership: Ownership, every: int, retention: Retention) -> None:
         """`every`: commits between two checkpoints while requests come."""
         self._ownership = ownership
         self._every = every
         self._retention = retention
-        self._table_maintenance = table_maintenance
         self._requested = asyncio.Event()
         self._lock = asyncio.Lock()
         self._uncovered_entries = 0
@@ -60,17 +45,13 @@ class Checkpointer:
             await self.write()
 
     def if_due(self) -> None:
-        """Request a checkpoint if enough commits, or changed values, came after the last one.
+        """Request a checkpoint if enough commits, or enough changes, came after the last one.
 
         So the time to replay the log at a load is bounded.
         """
         ownership = self._ownership
-        graph = ownership.state.graph
-        threshold = max(MIN_CHANGED_VALUES, len(graph.values) // CHANGED_PART)
-        if (
-            self._ownership.entries_since_checkpoint >= self._every
-            or len(graph.touched) >= threshold
-        ):
+        is_long = ownership.entries_since_checkpoint >= self._every
+        if is_long or ownership.loader.machine.is_checkpoint_due(ownership.state):
             self._requested.set()
 
     def request(self) -> None:
@@ -96,6 +77,7 @@ class Checkpointer:
 
     async def _write(self) -> None:
         ownership, loader = self._ownership, self._ownership.loader
+        machine = loader.machine
         async with ownership.lock:
             if ownership.state.commit == ownership.checkpoint_commit:
                 return  # already written; counted twice it would be the one before itself
@@ -112,26 +94,21 @@ class Checkpointer:
                 CheckpointRef(state.commit, time.time(), self._uncovered_entries + entries),
             ]
             metadata = {**state.metadata(), CHECKPOINTS_KEY: checkpoints}
-            changes = await asyncio.to_thread(
-                take_changes,
-                state.graph,
-                state.commit,
-                metadata,
-                whole=ownership.checkpoint_commit == 0,
-            )
+            is_first = ownership.checkpoint_commit == 0
+            snapshot = await asyncio.to_thread(machine.take, state, metadata, whole=is_first)
             ownership.entries_since_checkpoint = ownership.requests_since_checkpoint = 0
         try:
             with metrics.CHECKPOINT_SECONDS.time():
-                await asyncio.to_thread(loader.checkpoints.save, loader.change_set, changes)
+                await asyncio.to_thread(machine.save, loader.change_set, snapshot)
         except OSError as error:
             metrics.CHECKPOINTS.labels("failed").inc()
             log.warning("checkpoint failed", change_set=str(loader.change_set), error=str(error))
-            await self._on_failure(changes, entries, requests)
+            await self._on_failure(snapshot, entries, requests)
             return
         metrics.CHECKPOINTS.labels("written").inc()
-        metrics.CHECKPOINT_ROWS.inc(changes.rows.num_rows)
+        metrics.CHECKPOINT_ROWS.inc(len(snapshot))
         ownership.checkpoint_commit, ownership.checkpoints, self._uncovered_entries = (
-            changes.commit,
+            snapshot.commit,
             checkpoints,
             0,
         )
@@ -140,11 +117,11 @@ class Checkpointer:
         except (OSError, JetStreamError) as error:
             log.warning("log purge failed", change_set=str(loader.change_set), error=str(error))
 
-    async def _on_failure(self, changes: CheckpointChanges, entries: int, requests: int) -> None:
+    async def _on_failure(self, snapshot: Snapshot, entries: int, requests: int) -> None:
         """Leave the changes to the next checkpoint."""
         ownership = self._ownership
         async with ownership.lock:
-            restore_touched(ownership.state.graph, changes)
+            ownership.loader.machine.put_back(ownership.state, snapshot)
             ownership.requests_since_checkpoint += requests
             self._uncovered_entries += entries  # the next attempt is due after `every` more
 
@@ -169,4 +146,4 @@ class Checkpointer:
                 if commit <= purge_point:
                     await loader.batches.delete_with_results(address)
                     external.remove((commit, address))
-        self._table_maintenance.schedule(loader.change_set, purge_point)
+        loader.machine.on_purge(loader.change_set, purge_point)

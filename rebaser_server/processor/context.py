@@ -1,8 +1,7 @@
-"""The services that the runs of a process share, and the settings of a run."""
+"""The services that the runs of a process share, and what one run has."""
 
 import asyncio
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Final
 
 from rebaser_core.batch_limits import BatchLimits
@@ -13,12 +12,11 @@ from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.commit_log.table_maintenance import TableMaintenance
-from rebaser_server.compute.plan.admission import UnitLimits
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.runs.executor import Executor
+from rebaser_server.processor.application import Application
 from rebaser_server.processor.notifier import Notifier
-from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.slot_lease import SlotLease
+from rebaser_server.runtime.concurrency import Shutdown
 
 MAX_STARTUPS: Final = 64
 """Runs that a process starts at once: if thousands start together, as after a restart, each call
@@ -36,11 +34,8 @@ class ProcessorSettings:
     attempts: int
     checkpoint_every: int
     retention: Retention
-    dvu_deadline: timedelta
     dvu_attempts: int
-    parallelism: int
     batch_limits: BatchLimits = field(default_factory=BatchLimits)
-    unit_limits: UnitLimits = UnitLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +46,9 @@ class Services:
     js: JetStream
     subjects: Subjects
     batches: BatchStore
-    checkpoints: Checkpoints
-    executor: Executor
+    application: Application
     notifier: Notifier
-    table_maintenance: TableMaintenance
     settings: ProcessorSettings
-    costs: CostModel = field(default_factory=CostModel)
     failed_to_load: set[ChangeSet] = field(default_factory=set)
     """Change sets whose state could not be loaded when a run last started."""
     startup_permits: asyncio.Semaphore = field(
@@ -64,5 +56,20 @@ class Services:
     )
 
     def loader(self, change_set: ChangeSet) -> StateLoader:
+        """All that the change set's state can be loaded from."""
         log_of = CommitLog(self.js, self.subjects, change_set)
-        return StateLoader(change_set, log_of, self.batches, self.checkpoints)
+        return StateLoader(change_set, log_of, self.batches, self.application)
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What one run has: the services, a change set that it owns, and its slot."""
+
+    services: Services
+    ownership: Ownership
+    shutdown: Shutdown
+    slot: SlotLease
+
+    @property
+    def change_set(self) -> ChangeSet:
+        return self.ownership.loader.change_set

@@ -14,8 +14,8 @@ from rebaser_core.versioning import announced_id
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.retention import CheckpointRef
 from rebaser_server.commit_log.state import RecentRequest, recent_requests_in
+from rebaser_server.commit_log.state_machine import StateMachine
 from rebaser_server.processor.replies import CommittedRequest, build_response
-from rebaser_server.store.checkpoints import Checkpoints
 
 log: Final = structlog.get_logger()
 
@@ -27,10 +27,10 @@ class OutcomeLookup:
     whose commit was purged it only knows whether it was applied.
     """
 
-    def __init__(self, js: JetStream, subjects: Subjects, checkpoints: Checkpoints) -> None:
+    def __init__(self, js: JetStream, subjects: Subjects, machine: StateMachine) -> None:
         self._js = js
         self._subjects = subjects
-        self._checkpoints = checkpoints
+        self._machine = machine
 
     async def find(self, query: OutcomeQueryV1) -> OutcomeReplyV2:
         """Return the request's outcome. A request stored or settled meanwhile may be missed."""
@@ -65,7 +65,7 @@ class OutcomeLookup:
         The log may go back much further, since it keeps the past.
         """
         try:
-            metadata = await asyncio.to_thread(self._checkpoints.metadata, change_set) or {}
+            metadata = await asyncio.to_thread(self._machine.metadata, change_set) or {}
         except OSError as error:
             log.warning("checkpoint unreadable", change_set=str(change_set), error=str(error))
             metadata = {}

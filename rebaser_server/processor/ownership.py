@@ -78,7 +78,7 @@ class Ownership:
                 continue
             try:
                 if own_control.deleted:
-                    loaded = LoadedState(State(control=own_control, commit=sequence), 0)
+                    loaded = LoadedState(State(loader.machine.empty(), own_control, sequence), 0)
                 else:
                     known = (
                         [(sequence, entry)]

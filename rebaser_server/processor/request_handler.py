@@ -2,19 +2,17 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
 from rebaser_core.activities import ActivityKind
-from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.commits import FailedAttempts, RequestOutcome, SettledRequest
 from rebaser_core.corrections import total_count
 from rebaser_core.errors import MessageError, NewerVersion
-from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import Delivery, JetStream, JetStreamError
-from rebaser_core.subjects import Subjects
+from rebaser_core.ids import RequestId
+from rebaser_core.jetstream import Delivery, JetStreamError
 from rebaser_core.versioning import CONTENT_TYPE, REPLY_INBOX, announced_id
 from rebaser_server.errors import AppendRefused, NeedsNewerVersion, RetryLater, RunEnded
 from rebaser_server.processor.apply_request import (
@@ -23,8 +21,8 @@ from rebaser_server.processor.apply_request import (
     apply_request,
     stage_request,
 )
+from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.dead_letters import store_dead_letter
-from rebaser_server.processor.notifier import Notifier
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.rejection import REASON_LENGTH
 from rebaser_server.processor.replies import CommittedRequest, build_response, lookup_result
@@ -49,16 +47,18 @@ _ACTIVITIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RequestHandler:
-    """Handles the requests of one change set, in one run."""
+    """Handles the requests of one run."""
 
-    js: JetStream
-    subjects: Subjects
-    change_set: ChangeSet
-    ownership: Ownership
+    run: RunContext
     queue: RequestQueue
-    notifier: Notifier
-    attempts: int
-    limits: BatchLimits = field(default_factory=BatchLimits)
+
+    @property
+    def ownership(self) -> Ownership:
+        return self.run.ownership
+
+    @property
+    def _attempts(self) -> int:
+        return self.run.services.settings.attempts
 
     @property
     def batch_size(self) -> int:
@@ -164,10 +164,10 @@ class RequestHandler:
     async def _attempt(self, request: Delivery) -> CommittedRequest:
         """Apply the request; dead-letter it if it fails and a repetition cannot help."""
         before = self._attempts_at(request.stream_sequence)
-        if before.deaths >= DEATHS_PER_ATTEMPT * self.attempts:
-            return await self._dead_letter(request, "the runs that tried it died", before.deaths)
+        if before.deaths >= DEATHS_PER_ATTEMPT * self._attempts:
+            return await self._dead_letter(request, "whoever tried it died", before.deaths)
         try:
-            return await apply_request(self.ownership, request, self.limits)
+            return await apply_request(self.run, request)
         except (RunEnded, AppendRefused):
             raise
         except NewerVersion as error:
@@ -198,7 +198,7 @@ class RequestHandler:
             "request failed", request=str(request_id_of(request)), sequence=sequence, exc_info=error
         )
         failed = before.model_copy(update={"count": before.count + 1})
-        if failed.count >= self.attempts:
+        if failed.count >= self._attempts:
             await self._dead_letter(request, reason, failed.count)
             return RetryLater(reason, 0)
         await self.ownership.write(attempts=failed)
@@ -210,8 +210,8 @@ class RequestHandler:
             return await answer_duplicate(self.ownership, request, request_id_of(request))
         try:
             await store_dead_letter(
-                self.js,
-                self.subjects,
+                self.run.services.js,
+                self.run.services.subjects,
                 self.ownership.loader,
                 request,
                 reason=reason,
@@ -238,12 +238,13 @@ class RequestHandler:
         outcome = result.handled.outcome
         waited = time.time() - request.stored
         corrected = total_count(result.handled.corrections)
-        is_result = outcome is RequestOutcome.STALE  # an older Rebaser's DVU result
-        self.notifier.stats.request(
-            self.change_set, outcome.value, max(0.0, waited), corrected, is_result=is_result
+        is_result = outcome is RequestOutcome.STALE  # of an older Rebaser
+        change_set, notifier = self.run.change_set, self.run.services.notifier
+        notifier.stats.request(
+            change_set, outcome.value, max(0.0, waited), corrected, is_result=is_result
         )
-        await self.notifier.activity(
-            self.change_set,
+        await notifier.activity(
+            change_set,
             _ACTIVITIES.get(outcome, ActivityKind.REQUEST_APPLIED),
             result.handled.id,
             commit=result.commit,
@@ -254,9 +255,7 @@ class RequestHandler:
         if inbox:
             content_type = request.headers.get(CONTENT_TYPE)
             with self.ownership.spans.reply_span(request_id):
-                await self.notifier.reply(
-                    inbox, build_response(self.change_set, result), content_type
-                )
+                await notifier.reply(inbox, build_response(change_set, result), content_type)
         self.ownership.spans.end(request_id, outcome=outcome.value, commit=result.commit)
 
 

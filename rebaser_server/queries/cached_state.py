@@ -10,8 +10,10 @@ from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import LoadedState, StateLoader
 from rebaser_server.errors import HistoryInconsistent
+from rebaser_server.files.batch_files import BatchFiles
+from rebaser_server.graph_application.content import graph_of
+from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.settings.settings import Settings
-from rebaser_server.store.batch_files import BatchFiles
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.graph import Graph
 
@@ -26,7 +28,7 @@ def open_state_loader(js: JetStream, settings: Settings, change_set: ChangeSet) 
             ObjectStore(js, subjects.batches_bucket),
             BatchFiles(settings.store.root, settings.store.options),
         ),
-        Checkpoints(settings.store.root, settings.store.options),
+        GraphStateMachine(Checkpoints(settings.store.root, settings.store.options)),
     )
 
 
@@ -40,8 +42,8 @@ class CachedState:
         """Tasks that share the state hold it from before a read until they are done with it."""
 
     async def graph(self) -> Graph:
-        """Return the graph as of the last commit."""
-        return (await self.state()).graph
+        """The values as of the last line that the log has now."""
+        return graph_of(await self.state())
 
     async def state(self) -> State:
         """Return the state as of the last commit; the next read changes it.

@@ -7,10 +7,10 @@ from typing import Any
 from rebaser_core.errors import RebaserError
 from rebaser_core.plain_json import json_equal
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue
-from rebaser_server.commit_log.apply_batch import apply_batch
-from rebaser_server.commit_log.batch_store import Batch
+from rebaser_server.commit_log.content import Batch
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.processor.change_set_commands import digest, head_changes_since
+from rebaser_server.graph_application.commands import digest, head_changes_since
+from rebaser_server.graph_application.content import content_of, graph_of
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.definitions import func_definition, same_value, value_definition
 from rebaser_server.values.rebase.edits import Edits
@@ -69,27 +69,27 @@ async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
     With `computed`, also compare the results that the two have so far: that reads both whole.
 
     Raises:
-        NotABranch: the change set is no branch, or an unstarted one.
+        NotABranch: it is no branch, or no Rebaser has taken it up yet.
         NotRetained, HistoryInconsistent: as `StateLoader.load`.
     """
     loaded = await loader.load()
     state = loaded.state
-    branch, edits = state.control.branch, state.edits
+    branch, content = state.control.branch, content_of(state)
+    graph, edits = content.graph, content.edits
     if branch is None or edits is None:
         raise NotABranch(f"{loader.change_set} is no branch, or not taken up yet")
-    before = {v.id: v.value for v in state.graph.values.values() if v.func_id} if computed else {}
-    placed_branch = branch.model_copy(update={"cursor": loaded.state.cursor})
+    before = {v.id: v.value for v in graph.values.values() if v.func_id} if computed else {}
+    placed_branch = branch.model_copy(update={"cursor": content.cursor(state.control)})
     changes = (await head_changes_since(loader, state, placed_branch)).changes
-    merge_result = await asyncio.to_thread(merge, state.graph, edits, changes)
-    await asyncio.to_thread(
-        apply_batch, state, 0, Batch(merge_result.updates, head_side=merge_result.theirs)
-    )
-    difference = await asyncio.to_thread(edits.difference, state.graph)
+    merge_result = await asyncio.to_thread(merge, graph, edits, changes)
+    merged = Batch(merge_result.updates, head_side=merge_result.theirs)
+    await asyncio.to_thread(content.apply_now, 0, merged)
+    difference = await asyncio.to_thread(edits.difference, graph)
     results = None
     if computed:
-        head = (await loader.sibling(branch.head).load()).state.graph
+        head = graph_of((await loader.sibling(branch.head).load()).state)
         results = _computed(before, head)
-    return Diff(difference, changes_in(state.graph, edits), results)
+    return Diff(difference, changes_in(graph, edits), results)
 
 
 def changes_in(graph: Graph, edits: Edits) -> list[ChangedDefinition]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rebaser_core.updates import PutValue
 from rebaser_server.commit_log.state import State
+from rebaser_server.graph_application.content import content_of, graph_of
 from rebaser_server.values.graph import Graph
 
 _ITEM: Final = 100
@@ -19,8 +20,8 @@ _LEVELS: Final = 3
 
 def footprint(state: State) -> int:
     """Bytes: exact for what is large, arrays and texts, and a guess for the rest."""
-    size = _graph(state.graph) + _ITEM * (len(state.recent) + len(state.external_batches))
-    edits = state.edits
+    size = _graph(graph_of(state)) + _ITEM * (len(state.recent) + len(state.external_batches))
+    edits = content_of(state).edits
     if edits is not None:
         size += _EDIT * (len(edits.values) + len(edits.funcs))
         size += sum(map(_value, edits.theirs.values()))

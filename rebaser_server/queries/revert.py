@@ -9,6 +9,7 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.plain_json import json_equal
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
 from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.graph_application.content import graph_of
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.definitions import (
     Definition,
@@ -70,7 +71,7 @@ async def plan_revert(loader: StateLoader, commit: int, *, force: bool = False) 
         await loader.load(commit)  # raises if the log does not go back so far
         raise NotRevertible(f"{loader.change_set}: {commit} is no commit of this change set")
     performed = await _updates_of(loader, entry, commit)
-    graph = loaded.state.graph
+    graph = graph_of(loaded.state)
     ids = touched_ids(graph, performed)
     before = DefinitionSnapshot.of(graph, *ids)
     await loader.catch_up(loaded, commit)

@@ -9,6 +9,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.updates import Inputs
 from rebaser_core.value_query import ValueSnapshot, ValuesQueryV1, ValuesReplyV2
 from rebaser_server.commit_log.state import State
+from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.selection import TooManyValues, select
 from rebaser_server.queries.state_cache import OpenLoader, StateCache
@@ -122,10 +123,10 @@ def refusal(query_id: RequestId, why: str) -> ValuesReplyV2:
 
 def _find_values(query: ValuesQueryV1, state: State, max_bytes: int) -> ValuesFound:
     """Raise `TooManyValues` if the rows have more octets than a reply may have."""
-    selection = select(state.graph, query)
+    selection = select(graph_of(state), query)
     rows, octets = [], 0
     for value_id in selection.ids:
-        row = ValueRow.of(state.graph, value_id)
+        row = ValueRow.of(graph_of(state), value_id)
         octets += row.octets
         if octets > max_bytes:
             raise TooManyValues(

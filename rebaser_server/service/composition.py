@@ -38,14 +38,11 @@ from rebaser_server.cluster.task_lease import LeaseSettings
 from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.retention import Retention
-from rebaser_server.commit_log.table_maintenance import TableMaintenance
-from rebaser_server.compute.plan.admission import UnitLimits
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.runs.executor import Executor
-from rebaser_server.compute.units.work_unit import CallLimits
 from rebaser_server.errors import GraceExceeded, Interrupted
+from rebaser_server.files.batch_files import BatchFiles
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.ops.serve import ops_endpoint
+from rebaser_server.processor.application import Application
 from rebaser_server.processor.context import ProcessorSettings, Services
 from rebaser_server.processor.notifier import Notifier
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
@@ -55,10 +52,12 @@ from rebaser_server.runtime.concurrency import Shutdown, background
 from rebaser_server.runtime.periodic import survived
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import FairnessSettings, Settings
-from rebaser_server.store.batch_files import BatchFiles
-from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.telemetry.work_stats import WorkStats
 
 log: Final = structlog.get_logger()
+
+MakeApplication = Callable[[JetStream, Subjects, BatchStore, WorkStats], Application]
+"""Makes the application of a process."""
 
 FORGET_EVERY: Final = 10
 """Times the reconciler's period between two looks for deleted change sets."""
@@ -66,19 +65,20 @@ FORGET_EVERY: Final = 10
 
 async def serve(
     settings: Settings,
-    executor: Executor,
+    make_application: MakeApplication,
     shutdown: Shutdown,
     *,
-    slots: int,
-    costs: CostModel | None = None,
     ready: Callable[[str | None], None] = lambda _: None,
 ) -> None:
     """Run a Rebaser until `shutdown`, then finish the requests in hand and nak the tasks.
 
-    `ready` is called with the URL of the ops endpoint, or None, before any task is taken.
-    `costs`: the executor's estimates of functions' costs (default: none are known).
-
     A cancellation drops the work in hand; nothing that was committed is lost.
+
+    Args:
+        settings: of the process.
+        make_application: makes what the requests are for, once NATS is connected.
+        shutdown: ends it.
+        ready: called with the URL of the ops endpoint, or None, before any task is taken.
 
     Raises:
         NatsUnreachable: no first connection to NATS in time, or no JetStream behind it.
@@ -94,7 +94,7 @@ async def serve(
         except Interrupted:
             log.info("stopped")
             return
-        services = _build_services(nc, provisioner, settings, executor, slots, costs or CostModel())
+        services = build_services(nc, provisioner, settings, make_application)
         period = settings.reconcile_interval.total_seconds()
         pauses = PauseMonitor(services.js, services.subjects)
         with survived("pauses"):  # seen late is fine
@@ -140,7 +140,7 @@ async def serve(
                     services.js, services.subjects.tasks_stream, members, settings.concurrency
                 ).run()
             ),
-            background(services.table_maintenance.run()),
+            background(services.application.run()),
             background(
                 GarbageJob.of(services.js, services.subjects, members, settings.store).run()
             ),
@@ -151,49 +151,39 @@ async def serve(
         log.info("stopped")
 
 
-def _build_services(
-    nc: Client,
-    provisioner: Provisioner,
-    settings: Settings,
-    executor: Executor,
-    slots: int,
-    costs: CostModel,
+def build_services(
+    nc: Client, provisioner: Provisioner, settings: Settings, make_application: MakeApplication
 ) -> Services:
+    """What all runs of a process share."""
     js, subjects = provisioner.js, provisioner.subjects
-    bucket = ObjectStore(js, subjects.batches_bucket)
-    checkpoints = Checkpoints(settings.store.root, settings.store.options)
+    batches = BatchStore(
+        ObjectStore(js, subjects.batches_bucket),
+        BatchFiles(settings.store.root, settings.store.options),
+        settings.limits.batch_bytes,
+    )
+    notifier = Notifier(nc, subjects)
     return Services(
         # Started again under the same name, a process is not who owned its change sets before.
         f"{settings.instance_id}/{ULID()}",
         js,
         subjects,
-        BatchStore(
-            bucket,
-            BatchFiles(settings.store.root, settings.store.options),
-            settings.limits.batch_bytes,
-        ),
-        checkpoints,
-        executor,
-        Notifier(nc, subjects),
-        TableMaintenance(checkpoints, settings.store.replaced_file_retention.total_seconds()),
+        batches,
+        make_application(js, subjects, batches, notifier.stats),
+        notifier,
         ProcessorSettings(
             quiet_period=settings.quiet_period.total_seconds(),
             confirm_every=settings.ack_wait.total_seconds() / 2,
             attempts=settings.max_attempts,
             checkpoint_every=settings.checkpoint_every,
             retention=Retention.of(settings.history),
-            dvu_deadline=settings.dvu_deadline,
             dvu_attempts=settings.dvu_max_attempts,
-            parallelism=slots,
             batch_limits=BatchLimits(**settings.limits.model_dump()),
-            unit_limits=UnitLimits(call_limits(settings), settings.dvu_work_unit_bytes),
         ),
-        costs,
     )
 
 
 def _query_service(services: Services, settings: Settings) -> QueryService:
-    outcomes = OutcomeLookup(services.js, services.subjects, services.checkpoints)
+    outcomes = OutcomeLookup(services.js, services.subjects, services.application)
     queries = settings.queries
     bounds = QueryBounds(
         queries.max_waiting,
@@ -202,15 +192,6 @@ def _query_service(services: Services, settings: Settings) -> QueryService:
         queries.cache_bytes,
     )
     return QueryService(services.subjects, services.loader, outcomes, bounds)
-
-
-def call_limits(settings: Settings) -> CallLimits:
-    """What a call of a function may take and return."""
-    return CallLimits(
-        settings.functions.timeout.total_seconds(),
-        settings.functions.memory,
-        value_bytes=settings.limits.value_bytes,
-    )
 
 
 def _fairness(settings: FairnessSettings) -> Fairness:

@@ -18,6 +18,7 @@ from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.runtime.concurrency import Shutdown, background
 from rebaser_server.service import composition
+from rebaser_server.service.value_graph import ValueGraph
 from rebaser_server.settings.settings import Settings
 
 log: Final = structlog.get_logger()
@@ -56,9 +57,8 @@ async def run(
         async with background(
             _warm_up(executor, begins) if settings.spark.warm else _wait_forever()
         ):
-            await composition.serve(
-                settings, executor, shutdown, slots=spark.slots, costs=costs, ready=is_ready
-            )
+            value_graph = ValueGraph(settings, executor, spark.slots, costs)
+            await composition.serve(settings, value_graph, shutdown, ready=is_ready)
     finally:
         await executor.close()
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.files.paths import change_set_directory
+from rebaser_server.runtime.failures import StoreDamaged, StoreFailed
 from rebaser_server.store.graph_loader import InputsNeeded
 from rebaser_server.store.table_schema import (
     LOADED,
@@ -43,21 +44,13 @@ _MAX_TRIES: Final = 10
 """Attempts at a save; each loses to another process's save, and two are already rare."""
 
 
-class StoreFailed(OSError):
-    """An operation of the store failed. The store holds what it held before."""
-
-
-class StoreDamaged(StoreFailed):
-    """The store does not hold what was written. Waiting does not help."""
-
-
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A change set as of one commit."""
+class GraphCheckpoint:
+    """A graph as of one commit."""
 
     commit: int
     metadata: dict[str, Any]
-    """Everything but the graph, as `State` gives it."""
+    """Everything but the graph."""
     graph: Graph
 
 
@@ -72,6 +65,9 @@ class CheckpointChanges:
     values: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     """The touched values, as indices into the graph."""
     funcs: frozenset[str] = frozenset()
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
 
 
 def take_changes(
@@ -105,7 +101,7 @@ class Checkpoints:
         """Where the change set's Delta table is, for any engine to read."""
         return f"{self._root}/{change_set_directory(change_set)}"
 
-    def load(self, change_set: ChangeSet, at: int | None = None) -> Checkpoint | None:
+    def load(self, change_set: ChangeSet, at: int | None = None) -> GraphCheckpoint | None:
         """The last checkpoint, or the last at or before commit `at`; None if there is none.
 
         Raises:
@@ -213,12 +209,12 @@ def _add_missing_columns(delta: DeltaTable) -> None:
         delta.alter.add_columns([field for field in wanted if field.name not in existing])
 
 
-def _load(delta: DeltaTable, columns: list[str], at: int | None) -> Checkpoint | None:
+def _load(delta: DeltaTable, columns: list[str], at: int | None) -> GraphCheckpoint | None:
     values, others = scan(delta, columns, at)
     if not pc.any(pc.equal(others["kind"], "head")).as_py():
         return None
     commit, metadata = checkpoint_record(others)
-    return Checkpoint(commit, metadata, graph_from_batches(values, others))
+    return GraphCheckpoint(commit, metadata, graph_from_batches(values, others))
 
 
 def scan(

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from rebaser_core.ids import RequestId
-from rebaser_server.processor.change_set_commands import head_request_id
+from rebaser_server.graph_application.commands import head_request_id
 from tests.chaos.evaluator import ChangeSetModel
 
 FINAL = ("applied", "abandoned", "deleted")

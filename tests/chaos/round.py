@@ -18,6 +18,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import PRESUMED_DEAD
+from rebaser_server.graph_application.content import graph_of
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from tests.chaos.access import WITNESS, Access
@@ -210,7 +211,7 @@ class _Round:
             state = (await self.deployment.archive(change_set).load()).state
             if state.control.closing is not None:
                 continue
-            graph = state.graph
+            graph = graph_of(state)
             found = {v.id: [v.status.value, v.value] for v in graph.values.values()}
             self.history.add(Kind.VALUES, change_set=str(change_set), values=found)
         for branch in self.leading.branches:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.ids import RequestId
-from rebaser_server.processor.change_set_commands import head_request_id
+from rebaser_server.graph_application.commands import head_request_id
 from tests.chaos.checker import judge
 from tests.chaos.history import History, Kind
 

@@ -14,6 +14,7 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.retention import Retention
+from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store import checkpoints, compaction
@@ -76,7 +77,7 @@ async def one_round(owner: Owner, number: int) -> None:
     archive = owner.archive
     await asyncio.to_thread(
         compaction.compact,
-        archive.checkpoints,
+        checkpoints_of(archive),
         archive.change_set,
         owner.own.checkpoints[0].commit,
         7200,

@@ -24,6 +24,8 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.graph_application.content import graph_of
+from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.cached_state import open_state_loader
@@ -155,7 +157,7 @@ class Deployment:
     def answering(self, bounds: QueryBounds = DEFAULT) -> QueryService:
         """Answers questions in this process, as a daemon does."""
         checkpoints = Checkpoints(self.settings.store.root, self.settings.store.options)
-        outcomes = OutcomeLookup(self.js, self.subjects, checkpoints)
+        outcomes = OutcomeLookup(self.js, self.subjects, GraphStateMachine(checkpoints))
         return QueryService(self.subjects, self.archive, outcomes, bounds)
 
     def archive(self, change_set: ChangeSet) -> StateLoader:
@@ -163,7 +165,7 @@ class Deployment:
 
     async def graph(self, change_set: ChangeSet) -> Graph:
         """The change set as store and log say it is."""
-        return (await self.archive(change_set).load()).state.graph
+        return graph_of((await self.archive(change_set).load()).state)
 
     async def at_rest(self, within: float = 60) -> None:
         """Return once no request, no task and no consumer of a change set is left (S6)."""

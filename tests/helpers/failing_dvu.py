@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rebaser_server.commands import cli
 from rebaser_server.compute.plan import update_planner
-from rebaser_server.processor.dvu import scheduler
+from rebaser_server.graph_application.dvu import planner
 
 PLANNING, DYING, GATHERING = STEPS = ("planning", "dying", "gathering")
 
@@ -43,7 +43,7 @@ def arm(step: str) -> None:
     elif step == DYING:
         update_planner.plan = _die
     elif step == GATHERING:
-        scheduler.collect = _raising(pa.ArrowInvalid("too large"))
+        planner.collect = _raising(pa.ArrowInvalid("too large"))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,14 @@ from rebaser_core.commits import CommitV1, ControlState, DvuClaim, RequestOutcom
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, InlineBatch
 from rebaser_core.updates import AnyUpdate, SetComputed
+from rebaser_server.commit_log.content import Checkpoint
 from rebaser_server.commit_log.state import State
 from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.functions.builtin import BUILTINS
 from rebaser_server.compute.json_values import read_only
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.unit_result import decode_result
+from rebaser_server.graph_application.content import GraphContent, graph_of
 from rebaser_server.store.checkpoints import take_changes
 from rebaser_server.store.table_schema import checkpoint_record, graph_from_table
 from rebaser_server.values.graph import Graph
@@ -30,7 +32,7 @@ class ChangeSet:
     """What a Rebaser, its log and its store know of one change set."""
 
     def __init__(self) -> None:
-        self.state = State()
+        self.state = State(GraphContent())
         self.result: tuple[DvuClaim, list[SetComputed]] | None = None
         """Of the last update of dependents, on its way."""
         self._lines: list[CommitV1] = []
@@ -39,7 +41,7 @@ class ChangeSet:
 
     @property
     def graph(self) -> Graph:
-        return self.state.graph
+        return graph_of(self.state)
 
     def request(self, updates: list[AnyUpdate]) -> RebaseResult:
         sequence = self.state.control.last_sequence + 1
@@ -79,10 +81,12 @@ class ChangeSet:
         """Lose what is in memory, and any result on its way."""
         self.result = None
         if self._table is None:
-            self.state = State()
+            self.state = State(GraphContent())
         else:
             commit, small = checkpoint_record(self._table)
-            self.state = State.from_checkpoint(graph_from_table(self._table), commit, small)
+            self.state = State.from_checkpoint(
+                Checkpoint(commit, small, GraphContent(graph_from_table(self._table)))
+            )
         for line in self._lines:
             handled = line.handled
             if handled is not None and isinstance(handled.updates, Inline):

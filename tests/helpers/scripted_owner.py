@@ -10,7 +10,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.updates import AnyUpdate, UpdateList
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.commit_log.table_maintenance import TableMaintenance
+from rebaser_server.graph_application.content import graph_of
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.values.rebase.rebase import rebase
@@ -28,8 +28,7 @@ class Owner:
     def __init__(self, own: Ownership, retention: Retention) -> None:
         self.own = own
         self.archive = own.loader
-        self.table_maintenance = TableMaintenance(own.loader.checkpoints, 0)
-        self.checkpointing = Checkpointer(own, 10**9, retention, self.table_maintenance)
+        self.checkpointing = Checkpointer(own, 10**9, retention)
 
     @classmethod
     async def of(
@@ -49,7 +48,7 @@ class Owner:
         """Apply a batch to the state, which then waits for its commit; what commits it."""
         state = self.own.state
         sequence = state.control.last_sequence + 1
-        done = rebase(state.graph, sequence, updates)
+        done = rebase(graph_of(state), sequence, updates)
         request = RequestId()
         handled = SettledRequest(
             id=request,

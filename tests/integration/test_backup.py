@@ -15,6 +15,7 @@ from rebaser_core.jetstream import ConnectOptions, connected
 from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.store.checkpoints import APP_ID
 from tests.helpers import stream_backup
 from tests.helpers.batches import ExampleGraph, set_to
@@ -83,7 +84,7 @@ async def everything_is_there(
 
 async def saved(deployment: Deployment, change_set: ChangeSet) -> None:
     """Return once it has a checkpoint: those are written beside the requests."""
-    checkpoints = deployment.archive(change_set).checkpoints
+    checkpoints = checkpoints_of(deployment.archive(change_set))
     await eventually(lambda: checkpoints.metadata(change_set) is not None, within=30)
 
 
@@ -91,7 +92,7 @@ async def newer_than(archive: StateLoader, commit: int) -> None:
     """Return once there is a checkpoint of a later commit."""
 
     def is_newer() -> bool:
-        last = archive.checkpoints.load(archive.change_set)
+        last = checkpoints_of(archive).load(archive.change_set)
         return last is not None and last.commit > commit
 
     await eventually(is_newer, within=30)
@@ -180,7 +181,7 @@ async def test_a_disk_snapshot_under_load_goes_with_a_later_copy_of_the_store(
         code, [what] = await doctor(other)
         assert (code, "the checkpoint is of commit" in what) == (Exit.REPAIRABLE, True)
         assert (await doctor(other, repair=True))[0] == Exit.OK
-        checkpoints = other.archive(asked.change_set).checkpoints
+        checkpoints = checkpoints_of(other.archive(asked.change_set))
         turned_back = checkpoints.load(asked.change_set)
         assert turned_back is not None
         # What comes behind it counts, though the store had checkpoints of later commits.

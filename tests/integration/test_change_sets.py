@@ -11,9 +11,9 @@ from rebaser_client.errors import NoSuchChangeSet, QuotaExceeded, RequestRefused
 from rebaser_client.registry import Registry
 from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import ChangeSet, ChangeSetId
-from rebaser_server.commit_log.table_maintenance import TableMaintenance
 from rebaser_server.errors import HistoryInconsistent
-from rebaser_server.processor.branches.branch_runner import BranchRunner
+from rebaser_server.graph_application.branches.branch_runner import BranchRunner
+from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.pending_work import initial_control
@@ -264,7 +264,7 @@ async def test_the_data_of_a_deleted_branch_is_gone_after_the_retention_time(
     branch = await team.fork()
     await team.send(branch, [set_to(team.sum.net, 40)])
     await deployment.at_rest()
-    directory = Path(deployment.archive(branch).checkpoints.uri(branch))
+    directory = Path(checkpoints_of(deployment.archive(branch)).uri(branch))
     assert await asyncio.to_thread(directory.exists)
 
     await team.workspaces.delete(*branch)
@@ -378,9 +378,9 @@ async def test_a_branch_that_lost_its_base_and_its_checkpoint_is_not_taken_for_e
     daemon.kill()
     archive, registry = deployment.archive(branch), Registry(deployment.js, deployment.subjects)
     own = await Ownership.acquire(archive, "mortal", lambda: initial_control(registry, branch))
-    checkpointing = Checkpointer(own, 10**9, NOTHING, TableMaintenance(archive.checkpoints, 0))
+    checkpointing = Checkpointer(own, 10**9, NOTHING)
     await BranchRunner(deployment.js, deployment.subjects, own, None, checkpointing, 60).start()
-    await asyncio.to_thread(shutil.rmtree, archive.checkpoints.uri(branch))
+    await asyncio.to_thread(shutil.rmtree, checkpoints_of(archive).uri(branch))
     head = deployment.archive(team.head).log
     last, _ = await head.last()
 

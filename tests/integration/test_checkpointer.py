@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from rebaser_server.commit_log.retention import Retention
-from rebaser_server.processor import checkpointer
+from rebaser_server.graph_application import state_machine
+from rebaser_server.graph_application.content import graph_of
+from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.runtime.concurrency import background
 from rebaser_server.store.checkpoints import CheckpointChanges, Checkpoints
 from tests.helpers.batches import new_id, put, set_to
@@ -46,7 +48,7 @@ async def test_commits_go_on_while_a_checkpoint_is_written(
     assert await checkpoint < meanwhile
     restored = await owner.archive.load()
     assert restored.entries == 1
-    assert contents(restored.state.graph) == contents(owner.own.state.graph)
+    assert contents(graph_of(restored.state)) == contents(graph_of(owner.own.state))
     assert await owner.checkpoint() == meanwhile
     assert (await owner.archive.load()).entries == 0
 
@@ -75,10 +77,10 @@ async def test_the_next_checkpoint_holds_the_changes_of_a_failed_one(
     commits.append(await owner.commit([set_to(value, 3)]))
     await owner.checkpoint()
 
-    graph = (await owner.archive.load()).state.graph
-    assert contents(graph) == contents(owner.own.state.graph)
+    graph = graph_of((await owner.archive.load()).state)
+    assert contents(graph) == contents(graph_of(owner.own.state))
     seen = [
-        (await owner.archive.load(commit)).state.graph.values[value].value for commit in commits
+        graph_of((await owner.archive.load(commit)).state).values[value].value for commit in commits
     ]
     assert seen == [0, 1, 1, 3]
     assert [kept.entries for kept in owner.own.checkpoints] == [2, 3]
@@ -108,7 +110,7 @@ async def test_few_large_batches_are_reason_for_a_checkpoint_as_are_many_small_o
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a change set filled by a few requests takes as long to load as it took to fill."""
-    monkeypatch.setattr(checkpointer, "MIN_CHANGED_VALUES", 100)
+    monkeypatch.setattr(state_machine, "MIN_CHANGED_VALUES", 100)
     [change_set] = new_change_sets(1)
     owner = await Owner.of(deployment, change_set)
     async with background(owner.checkpointing.run()):
@@ -153,6 +155,8 @@ async def test_a_checkpoint_asked_for_twice_is_not_the_one_before_itself(
     await owner.checkpoint()
 
     assert await owner.archive.earliest_commit() == 0
-    table = Path(owner.archive.checkpoints.uri(change_set))
+    table = Path(checkpoints_of(owner.archive).uri(change_set))
     await asyncio.to_thread(shutil.rmtree, table)
-    assert contents((await owner.archive.load()).state.graph) == contents(owner.own.state.graph)
+    assert contents(graph_of((await owner.archive.load()).state)) == contents(
+        graph_of(owner.own.state)
+    )

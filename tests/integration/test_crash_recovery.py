@@ -15,8 +15,10 @@ import pytest
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.doctor.history_checks import check_history
+from rebaser_server.files.orphan_files import OrphanFiles
 from rebaser_server.files.shared_files import SharedFiles
-from rebaser_server.store.orphan_files import OrphanFiles
+from rebaser_server.graph_application.content import graph_of
+from rebaser_server.graph_application.state_machine import checkpoints_of
 from tests.helpers.crashing_owner import KEPT, STEPS, VALUE, one_round
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.paths import ROOT
@@ -55,7 +57,7 @@ def killed(
 
 def lose_last_write(deployment: Deployment, change_set: ChangeSet) -> None:
     """As if its rename had never reached the disk."""
-    uri = deployment.archive(change_set).checkpoints.uri(change_set)
+    uri = checkpoints_of(deployment.archive(change_set)).uri(change_set)
     max((Path(uri) / "_delta_log").glob("*.json")).unlink()
 
 
@@ -78,7 +80,7 @@ async def test_the_next_owner_finds_every_commit(
         lose_last_write(deployment, change_set)
 
     owner = await Owner.of(deployment, change_set, KEPT)
-    graph = owner.own.state.graph
+    graph = graph_of(owner.own.state)
     assert graph.values[VALUE].value in (committed, committed + 1)
     others = {value.value for value in graph.values.values() if value.id != VALUE}
     assert len(others) == 1  # of a batch all or nothing
@@ -94,9 +96,9 @@ async def test_the_next_owner_finds_every_commit(
     )
     await collector.remove(await collector.find())
 
-    known = contents(owner.own.state.graph)
+    known = contents(graph_of(owner.own.state))
     for at in (None, *(checkpoint.commit for checkpoint in owner.own.checkpoints)):
         restored = await owner.archive.load(at)
-    assert contents((await owner.archive.load()).state.graph) == known
+    assert contents(graph_of((await owner.archive.load()).state)) == known
     assert restored.state.commit == owner.own.checkpoints[-1].commit
     assert (await collector.find()).counts() == {}

@@ -13,13 +13,13 @@ from tests.helpers.paths import ROOT
 
 DEADLY = """
 import os, signal, sys
-from rebaser_server.commit_log import apply_batch
-real = apply_batch.apply_batch
-def deadly(state, sequence, batch, *rest):
+from rebaser_server.graph_application.content import GraphContent
+real = GraphContent.apply_now
+def deadly(content, sequence, batch, *rest):
     if "deadly" in repr(batch.updates):
         os.kill(os.getpid(), signal.SIGKILL)
-    return real(state, sequence, batch, *rest)
-apply_batch.apply_batch = deadly
+    return real(content, sequence, batch, *rest)
+GraphContent.apply_now = deadly
 sys.argv = ["rebaser", "serve"]
 from rebaser_server.__main__ import run
 run()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from rebaser_core.ids import ChangeSet, WorkspaceId
+from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.diff import diff
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
@@ -20,7 +21,7 @@ async def exposed(deployment: Deployment, change_set: ChangeSet) -> int:
     async def right() -> bool:
         nonlocal count
         state = (await deployment.archive(change_set).load()).state
-        named = [v for v in state.graph.values.values() if v.func_id is not None]
+        named = [v for v in graph_of(state).values.values() if v.func_id is not None]
         count = sum(v.value is True for v in named if (v.name or "").endswith("/exposed"))
         return not state.control.dvu_due
 

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.graph_application.state_machine import checkpoints_of
 from tests.helpers.deployment import Deployment, deployed
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, running
@@ -96,7 +97,7 @@ async def test_with_another_nats_a_table_is_neither_gone_on_with_nor_emptied(
 
             assert code == Exit.DAMAGED
             assert any("was the stream restored from an older backup" in what for what in found)
-    checkpoint = deployment.archive(asked.change_set).checkpoints.load(asked.change_set)
+    checkpoint = checkpoints_of(deployment.archive(asked.change_set)).load(asked.change_set)
     assert checkpoint is not None
     assert 0 < checkpoint.graph.values[asked.values.net].value < COMMITTED
 

@@ -14,6 +14,8 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.graph_application.content import graph_of
+from rebaser_server.graph_application.state_machine import checkpoints_of
 from tests.helpers.batches import ExampleGraph, new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -39,7 +41,7 @@ async def doctor(deployment: Deployment, capsys: Any, **said: bool) -> Report:
 
 
 def table_of(owner: Owner) -> DeltaTable:
-    return DeltaTable(owner.archive.checkpoints.uri(owner.archive.change_set))
+    return DeltaTable(checkpoints_of(owner.archive).uri(owner.archive.change_set))
 
 
 async def test_a_deployment_that_is_well_has_nothing(deployment: Deployment, capsys: Any) -> None:
@@ -120,11 +122,11 @@ async def test_a_damaged_checkpoint_is_replaced_by_the_one_before_and_the_log(
     assert (code, again) == (Exit.REPAIRABLE, Exit.OK)
     assert [row["check"] for row in found] == ["history"]
     assert repaired[0]["repaired"]
-    assert len((await owner.archive.load()).state.graph.values) == 4
+    assert len(graph_of((await owner.archive.load()).state).values) == 4
     later = await Owner.of(deployment, change_set)  # and it goes on from there
     await later.commit([put(new_id(), 5)])
     await later.checkpoint()
-    assert len((await owner.archive.load()).state.graph.values) == 5
+    assert len(graph_of((await owner.archive.load()).state).values) == 5
 
 
 async def test_a_store_that_lost_more_than_its_last_write_is_for_a_person(
@@ -150,7 +152,7 @@ async def test_a_checkpoint_that_says_other_than_the_log_is_found(
     await owner.commit([put(value, 1)])
     await owner.checkpoint()
     await owner.commit([put(new_id(), 2)])
-    owner.own.state.graph.rename(owner.own.state.graph.values[value], "not in the log")
+    graph_of(owner.own.state).rename(graph_of(owner.own.state).values[value], "not in the log")
     await owner.checkpoint()
 
     code, found = await doctor(deployment, capsys)

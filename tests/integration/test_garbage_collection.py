@@ -15,8 +15,9 @@ from rebaser_core.updates import PutValue
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.batch_store import MissingBatch
 from rebaser_server.commit_log.garbage_collection import GarbageCollector
+from rebaser_server.files.orphan_files import OrphanFiles
 from rebaser_server.files.shared_files import TEMP_DIR, SharedFiles
-from rebaser_server.store.orphan_files import OrphanFiles
+from rebaser_server.graph_application.content import graph_of
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -86,7 +87,7 @@ async def test_batches_of_requests_dead_letters_and_commits_stay(
         await bucket.get(lost.object)
     with pytest.raises(MissingBatch):
         await owner.archive.batches.fetch(nobodys, RequestId())
-    assert len((await owner.archive.load(commit)).state.graph.values) == 600
+    assert len(graph_of((await owner.archive.load(commit)).state).values) == 600
     assert (await collecting.find()).counts() == {}
 
 
@@ -148,7 +149,7 @@ async def test_a_batch_that_is_placed_again_long_after_its_request_was_handled_s
     garbage = await collector(deployment, grace=-(2**31)).find()
 
     assert garbage.files == []
-    assert (await owner.archive.load(commit)).state.graph.values
+    assert graph_of((await owner.archive.load(commit)).state).values
 
 
 async def test_daemons_collect_by_themselves(deployment: Deployment) -> None:

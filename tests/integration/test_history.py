@@ -9,6 +9,7 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.errors import NotRetained
+from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.revert import NotRevertible, plan_revert
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -107,7 +108,7 @@ async def test_a_large_commit_is_taken_back_and_a_later_edit_stays(deployment: D
     found = await plan_revert(owner.archive, wrong)
     await owner.commit([update.to_wire() for update in found.updates])
 
-    values = owner.own.state.graph.values
+    values = graph_of(owner.own.state).values
     assert found.skipped == [ids[0]]
     assert values[ids[0]].value == "later"
     assert {values[i].value for i in ids[1:]} == {"first"}

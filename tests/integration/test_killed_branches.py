@@ -7,17 +7,22 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import OrderedPushConsumer
 from rebaser_core.outcome_query import OutcomeQueryV1
 from rebaser_core.registry_records import ChangeSetRequest, ChangeSetRequestV2
-from rebaser_server.commit_log.table_maintenance import TableMaintenance
-from rebaser_server.processor.branches.branch_closer import BranchCloser
-from rebaser_server.processor.branches.branch_runner import BranchRunner
-from rebaser_server.processor.change_set_commands import head_request_id
+from rebaser_server.compute.plan.cost_model import CostModel
+from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
+from rebaser_server.graph_application.branches.branch_closer import BranchCloser
+from rebaser_server.graph_application.branches.branch_runner import BranchRunner
+from rebaser_server.graph_application.commands import head_request_id
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.notifier import Notifier
+from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.pending_work import initial_control
 from rebaser_server.processor.request_handler import RequestHandler
 from rebaser_server.processor.request_queue import RequestQueue
+from rebaser_server.processor.slot_lease import SlotLease
+from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.service.composition import build_services, provisioner_of
+from rebaser_server.service.value_graph import ValueGraph
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
@@ -33,9 +38,8 @@ class Mortal:
         self.change_set = change_set
         self.own = own
         js, subjects = deployment.js, deployment.subjects
-        outcomes = OutcomeLookup(js, subjects, own.loader.checkpoints)
-        upkeep = TableMaintenance(own.loader.checkpoints, 0)
-        self.checkpointing = Checkpointer(own, 10**9, NOTHING, upkeep)
+        outcomes = OutcomeLookup(js, subjects, own.loader.machine)
+        self.checkpointing = Checkpointer(own, 10**9, NOTHING)
         self.branching = BranchRunner(js, subjects, own, outcomes, self.checkpointing, 60)
         self.closer = BranchCloser(js, subjects, own, outcomes)
 
@@ -51,10 +55,14 @@ class Mortal:
     async def handle(self) -> None:
         """Begin, if that is to be done, and handle all requests that are there."""
         await self.branching.start()
-        js, subjects = self.deployment.js, self.deployment.subjects
-        announcer = Notifier(self.deployment.nc, subjects)
-        queue = RequestQueue(js, subjects, self.change_set)
-        handler = RequestHandler(js, subjects, self.change_set, self.own, queue, announcer, 5)
+        js, settings = self.deployment.js, self.deployment.settings
+        value_graph = ValueGraph(settings, ChildProcessExecutor(), 1, CostModel())
+        services = build_services(
+            self.deployment.nc, provisioner_of(js, settings), settings, value_graph
+        )
+        slot = SlotLease(self.change_set.workspace_id)
+        queue = RequestQueue(js, self.deployment.subjects, self.change_set)
+        handler = RequestHandler(RunContext(services, self.own, Shutdown(), slot), queue)
         async with queue:
             while (request := await queue.next(0)) is not None:
                 await handler.handle([request])

@@ -77,8 +77,8 @@ async def test_many_results_are_folded_from_files(deployment: Deployment) -> Non
     [handled] = [line.handled for line in log.lines[change_set] if _is_result(line)]
     batch = await deployment.archive(change_set).batches.fetch(handled.updates, handled.id)
     left = {path.name for path in shelf.iterdir()}
-    assert {name for name in left if not name.endswith(".batch")} == set(batch.result_files)
-    assert len(left) == len(batch.result_files) + 1
+    assert {name for name in left if not name.endswith(".batch")} == set(batch.results.names)
+    assert len(left) == len(batch.results.names) + 1
 
 
 def _is_result(line: CommitV1) -> bool:

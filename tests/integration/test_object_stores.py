@@ -8,11 +8,11 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from rebaser_core.updates import PutValue, RemoveValue, SetValue
+from rebaser_server.files.batch_files import BatchFiles
+from rebaser_server.files.orphan_files import OrphanFiles
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.store import compaction
-from rebaser_server.store.batch_files import BatchFiles
 from rebaser_server.store.checkpoints import Checkpoints
-from rebaser_server.store.orphan_files import OrphanFiles
 from rebaser_server.values.rebase.rebase import rebase
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved, ulid

@@ -4,6 +4,8 @@ from rebaser_core.commits import CommitV1, ControlState, RequestOutcome, Settled
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
 from rebaser_server.commit_log.state import State
+from rebaser_server.graph_application.content import GraphContent, graph_of
+from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.store.checkpoints import take_changes
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -27,18 +29,18 @@ async def test_the_line_of_a_duplicate_is_not_taken_for_the_one_that_settled_the
     C3: whoever asks learns in which commit the request took effect, each time the same.
     """
     [change_set], request_id = new_change_sets(1), RequestId()
-    archive, state = deployment.archive(change_set), State()
+    archive, state = deployment.archive(change_set), State(GraphContent())
     applied = SettledRequest(id=request_id, sequence=1, outcome=RequestOutcome.APPLIED)
     commit, settled = await line(deployment, change_set, 0, applied)
     state.advance(commit, settled)
-    archive.checkpoints.save(
-        change_set, take_changes(state.graph, settled, state.metadata(), whole=True)
+    checkpoints_of(archive).save(
+        change_set, take_changes(graph_of(state), settled, state.metadata(), whole=True)
     )
     again = SettledRequest(id=request_id, sequence=2, outcome=RequestOutcome.DUPLICATE)
     await line(deployment, change_set, settled, again)
     await archive.log.purge(settled)
 
-    outcomes = OutcomeLookup(deployment.js, deployment.subjects, archive.checkpoints)
+    outcomes = OutcomeLookup(deployment.js, deployment.subjects, archive.machine)
     reply = await outcomes.find(
         OutcomeQueryV1(
             id=request_id,

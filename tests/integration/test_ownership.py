@@ -10,11 +10,11 @@ import pytest
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.commit_log.table_maintenance import TableMaintenance
 from rebaser_server.errors import Fenced
+from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.ownership import Ownership
-from rebaser_server.store.checkpoints import Checkpoint, Checkpoints
+from rebaser_server.store.checkpoints import Checkpoints, GraphCheckpoint
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 
@@ -27,7 +27,7 @@ class Slow(Checkpoints):
         self._meanwhile = meanwhile
         self._loop = asyncio.get_running_loop()
 
-    def load(self, *which: Any) -> Checkpoint | None:
+    def load(self, *which: Any) -> GraphCheckpoint | None:
         found = super().load(*which)
         asyncio.run_coroutine_threadsafe(self._meanwhile(), self._loop).result()
         return found
@@ -37,7 +37,7 @@ async def work_of_a_successor(archive: StateLoader) -> None:
     """As much as it takes until the log begins behind what was there before it came."""
     own = await Ownership.acquire(archive, "successor")
     nothing_kept = Retention(seconds=0, entries=0, batches=0)
-    checkpointing = Checkpointer(own, 1, nothing_kept, TableMaintenance(archive.checkpoints, 0))
+    checkpointing = Checkpointer(own, 1, nothing_kept)
     for _ in range(2):
         await own.write()
         await checkpointing.write()
@@ -57,7 +57,7 @@ async def test_a_newcomer_that_is_overtaken_while_it_restores_does_not_call_hist
     slow = Slow(deployment.settings.store.root, lambda: work_of_a_successor(archive))
 
     with pytest.raises(Fenced):
-        await Ownership.acquire(replace(archive, checkpoints=slow), "newcomer")
+        await Ownership.acquire(replace(archive, machine=GraphStateMachine(slow)), "newcomer")
 
     assert await owner_of(deployment, change_set) == "successor"
 

@@ -17,7 +17,8 @@ from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.runtime.concurrency import Shutdown
-from rebaser_server.service.composition import _build_services, provisioner_of
+from rebaser_server.service.composition import build_services, provisioner_of
+from rebaser_server.service.value_graph import ValueGraph
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.blocking_function import Gate
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets, recording
@@ -158,13 +159,11 @@ async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
     js, subjects, settings = deployment.js, deployment.subjects, deployment.settings
     slots = SlotPool(js, subjects.tasks_stream, 1, Fairness())
     late = PauseMonitor(js, subjects)
-    services = _build_services(
+    services = build_services(
         deployment.nc,
         provisioner_of(js, settings),
         settings,
-        ChildProcessExecutor(),
-        1,
-        CostModel(),
+        ValueGraph(settings, ChildProcessExecutor(), 1, CostModel()),
     )
     runner = TaskRunner(services, LeaseSettings(2, 0.4), Shutdown(), slots, late)
     await book.pause(PauseScope(*change_set))

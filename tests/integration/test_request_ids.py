@@ -56,7 +56,7 @@ async def test_a_waiting_request_is_found_by_its_id(deployment: Deployment) -> N
     [change_set] = new_change_sets(1)
     request = await deployment.client.enqueue_updates(*change_set, ExampleGraph().define(1, 2))
     archive = deployment.archive(change_set)
-    outcomes = OutcomeLookup(deployment.js, deployment.subjects, archive.checkpoints)
+    outcomes = OutcomeLookup(deployment.js, deployment.subjects, archive.machine)
 
     query = OutcomeQueryV1(
         id=request,

@@ -12,6 +12,8 @@ from rebaser_core.ids import RequestId
 from rebaser_core.registry_records import ChangeSetStatus
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import NotRetained
+from rebaser_server.graph_application.content import graph_of
+from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.store.compaction import compact, drop_superseded
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -23,20 +25,20 @@ async def test_every_commit_is_restored_as_it_was(deployment: Deployment) -> Non
     """Between checkpoints, at them, and at sequences that another change set's lines have."""
     (change_set, other), value = new_change_sets(2), new_id()
     owner, stranger = [await Owner.of(deployment, c) for c in (change_set, other)]
-    known = {owner.own.state.commit: contents(owner.own.state.graph)}
+    known = {owner.own.state.commit: contents(graph_of(owner.own.state))}
     for number in range(1, 13):
-        known[await stranger.commit([put(value, 0)])] = contents(owner.own.state.graph)
+        known[await stranger.commit([put(value, 0)])] = contents(graph_of(owner.own.state))
         commit = await owner.commit([put(new_id(), number), put(value, number)])
-        known[commit] = contents(owner.own.state.graph)
+        known[commit] = contents(graph_of(owner.own.state))
         if number % 3 == 0:
             await owner.checkpoint()
 
     for at, graph in known.items():
         restored = await owner.archive.load(at)
-        assert contents(restored.state.graph) == graph, at
+        assert contents(graph_of(restored.state)) == graph, at
         assert restored.state.commit <= at
     last = (await owner.archive.load()).state
-    assert (last.commit, contents(last.graph)) == (commit, known[commit])
+    assert (last.commit, contents(graph_of(last))) == (commit, known[commit])
 
 
 async def test_a_purged_commit_is_refused_with_the_oldest_kept(
@@ -66,10 +68,10 @@ async def test_a_tidied_table_still_has_the_past_that_is_kept(deployment: Deploy
         there = [put(i, number) for i in ids[:-number] or ids]
         commits.append(await owner.commit([*there, {"removeValue": {"valueId": ids[-number]}}]))
         await owner.checkpoint()
-    checkpoints, known = owner.archive.checkpoints, contents(owner.own.state.graph)
+    checkpoints, known = checkpoints_of(owner.archive), contents(graph_of(owner.own.state))
 
     async def require_past(first: int) -> None:
-        assert contents((await owner.archive.load()).state.graph) == known
+        assert contents(graph_of((await owner.archive.load()).state)) == known
         for number in (first, first + 1, 45, 59):
             assert await value_at(owner, ids[0], commits[number]) == number
 
@@ -81,7 +83,7 @@ async def test_a_tidied_table_still_has_the_past_that_is_kept(deployment: Deploy
     for number in range(60, 63):
         commits.append(await owner.commit([put(ids[0], number)]))
         await owner.checkpoint()
-    known = contents(owner.own.state.graph)
+    known = contents(graph_of(owner.own.state))
     drop_superseded(checkpoints.open(change_set), commits[40])
     await require_past(40)
     rows = checkpoints.open(change_set).to_pyarrow_table()
@@ -96,7 +98,7 @@ async def test_rows_are_dropped_when_that_is_worth_it(deployment: Deployment) ->
     for number in range(12):
         commit = await owner.commit([put(i, number) for i in ids])
         await owner.checkpoint()
-        done.append(compact(owner.archive.checkpoints, change_set, commit, 0))
+        done.append(compact(checkpoints_of(owner.archive), change_set, commit, 0))
 
     assert done.count("superseded rows dropped") == 3
     assert await value_at(owner, ids[5], commit) == 11
@@ -108,7 +110,7 @@ async def test_a_checkpoint_that_comes_while_rows_are_dropped_stays(deployment: 
     for number in range(3):
         commit = await owner.commit([put(value, number)])
         await owner.checkpoint()
-    seen = owner.archive.checkpoints.open(change_set)
+    seen = checkpoints_of(owner.archive).open(change_set)
     later = await owner.commit([set_to(value, "later")])
     await owner.checkpoint()
 
@@ -132,7 +134,7 @@ async def test_a_deleted_change_set_has_no_past_and_is_not_broken(
         closing=ClosedState(standing=ChangeSetStatus.DELETED, request=RequestId())
     )
 
-    shutil.rmtree(owner.archive.checkpoints.uri(change_set))
+    shutil.rmtree(checkpoints_of(owner.archive).uri(change_set))
 
     with pytest.raises(NotRetained, match="was deleted"):
         await owner.archive.load(commit)
@@ -157,8 +159,8 @@ async def test_a_concurrent_reader_sees_a_consistent_state(
     log = MeanwhileOverhauled(deployment.js, deployment.subjects, change_set)
     restored = await replace(owner.archive, log=log).load()
 
-    assert restored.state.graph.values[value].value == 2
+    assert graph_of(restored.state).values[value].value == 2
 
 
 async def value_at(owner: Owner, value_id: str, commit: int) -> object:
-    return (await owner.archive.load(commit)).state.graph.values[value_id].value
+    return graph_of((await owner.archive.load(commit)).state).values[value_id].value

@@ -55,26 +55,26 @@ class Figures:
         )
 
 
-def series(seeds: Iterable[int], reports: Path | None = None) -> Figures:
+def series(seeds: Iterable[int], reports: Path | None = None, *, counting: bool = False) -> Figures:
     """Run these schedules; the trace of each that fails goes to `reports`."""
     figures = Figures()
     gc.collect()
     gc.freeze()  # what is there now need not be looked at after each schedule
     try:
         for seed in seeds:
-            _add(figures, seed, reports)
+            _add(figures, seed, reports, counting=counting)
     finally:
         gc.unfreeze()
     return figures
 
 
-def _add(figures: Figures, seed: int, reports: Path | None) -> None:
-    if seed % REAL_STORE_EVERY == REAL_STORE_EVERY - 1:
+def _add(figures: Figures, seed: int, reports: Path | None, *, counting: bool) -> None:
+    if seed % REAL_STORE_EVERY == REAL_STORE_EVERY - 1 and not counting:
         with tempfile.TemporaryDirectory() as directory:
             verdict = run(seed, Path(directory))
         figures.real_stores += 1
     else:
-        verdict = run(seed)
+        verdict = run(seed, counting=counting)
     figures.schedules += 1
     figures.requests += verdict.requests
     figures.ownerships += verdict.ownerships
@@ -88,7 +88,7 @@ def _add(figures: Figures, seed: int, reports: Path | None) -> None:
             (reports / f"seed-{seed}.txt").write_text(verdict.report() + "\n")
 
 
-def main(first: int = 0, count: int = 10_000, jobs: int = 2) -> int:
+def main(first: int = 0, count: int = 10_000, jobs: int = 2, *, counting: bool = False) -> int:
     began = time.monotonic()
     reports = Path(tempfile.mkdtemp(prefix="schedules-"))
     chunks = [
@@ -97,7 +97,7 @@ def main(first: int = 0, count: int = 10_000, jobs: int = 2) -> int:
     ]
     figures = Figures()
     with ProcessPoolExecutor(jobs) as pool:
-        for part in pool.map(partial(series, reports=reports), chunks):
+        for part in pool.map(partial(series, reports=reports, counting=counting), chunks):
             figures.add(part)
             for seed, violations in part.failed.items():
                 sys.stdout.write(f"seed {seed}: {violations[0][:300]}\n")
@@ -118,6 +118,9 @@ def _arguments() -> argparse.Namespace:
         "count", **number, default=10_000, help="number of schedules (default: %(default)s)"
     )
     parser.add_argument("jobs", **number, default=2, help="processes (default: %(default)s)")
+    parser.add_argument(
+        "--counting", action="store_true", help="counters instead of graphs of values"
+    )
     return parser.parse_args()
 
 

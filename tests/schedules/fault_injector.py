@@ -7,8 +7,8 @@ from typing import Any
 
 from rebaser_core.jetstream import JetStreamError
 from rebaser_server.errors import GraceExceeded
+from tests.schedules.applications import Kin
 from tests.schedules.broker import Broker, Session
-from tests.schedules.fake_delta import Lake
 from tests.schedules.loop import Loop
 from tests.schedules.processes import Asker, Evaluator, Rebaser
 from tests.schedules.record import Record
@@ -22,6 +22,10 @@ RESTART_AFTER = 1.0
 """Virtual seconds until a supervisor starts another Rebaser."""
 
 
+NOWHERE = "/nowhere"
+"""The root of a store that is simulated."""
+
+
 class Fates:
     """The Rebasers and clients of a schedule, and the faults that wait for them."""
 
@@ -31,7 +35,7 @@ class Fates:
         loop: Loop,
         broker: Broker,
         record: Record,
-        lake: Lake,
+        kin: Kin,
         rng: random.Random,
         store: Path | None,
     ) -> None:
@@ -39,11 +43,11 @@ class Fates:
         self._loop = loop
         self._broker = broker
         self._record = record
-        self._lake = lake
+        self._kin = kin
         self._random = rng
         self._settings = {
             **plan.settings,
-            "store": {"root": str(store or "/nowhere")},
+            "store": {"root": str(store or NOWHERE)},
             "nats": {"connect_timeout": 600.0},
             "ops": {"enabled": False},  # a page needs real sockets
         }
@@ -71,7 +75,7 @@ class Fates:
         self._starts += 1
         name = f"rebaser-{self._starts}"
         self._record.note("start", name)
-        rebaser = Rebaser(self._loop, self._broker, name, self._settings, self.evaluator)
+        rebaser = Rebaser(self._loop, self._broker, name, self._settings, self._kin, self.evaluator)
         self.rebasers.append(rebaser)
         rebaser.task.add_done_callback(
             lambda _: self._ended(rebaser), context=self._loop.outside.context
@@ -142,7 +146,7 @@ class Fates:
     def _power(self, fault: Fault, target: Rebaser) -> None:
         """Its machine goes down with it, and what was not written to disk."""
         self._kill(fault, target)
-        self._record.note("fault", "checkpoints lost", self._lake.lose(target.name))
+        self._record.note("fault", "checkpoints lost", self._kin.lose(target.name))
 
     def _kill_client(self, fault: Fault, _: Rebaser) -> None:
         if self.clients:

@@ -16,8 +16,9 @@ from rebaser_server.cluster import task_lease, task_runner
 from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.processor import apply_request, change_set_commands
-from rebaser_server.processor.branches import branch_closer
+from rebaser_server.graph_application import commands
+from rebaser_server.graph_application.branches import branch_closer
+from rebaser_server.processor import apply_request
 from rebaser_server.processor.dvu.committer import DvuCommitter
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.request_handler import RequestHandler
@@ -104,10 +105,10 @@ def deleting_before_committing() -> AbstractContextManager[Any]:
 def with_results_of_any_claim() -> AbstractContextManager[Any]:
     """D4: the result of an update is taken whether or not its claim stands."""
 
-    async def commit(self: DvuCommitter, claim: DvuClaim, *result: Any) -> bool:
-        address = await self._store_result(claim, *result) if len(result[1]) else None
+    async def commit(self: DvuCommitter, claim: DvuClaim, base: int, result: Any) -> bool:
+        address = await _stored(self, claim, base, result)
         async with self._ownership.lock:
-            await self._fold_and_append(claim, address, *result[1:])
+            await self._apply_and_append(claim, address, result)
         return True
 
     return mock.patch.object(DvuCommitter, "commit", commit)
@@ -116,15 +117,20 @@ def with_results_of_any_claim() -> AbstractContextManager[Any]:
 def looking_at_the_claim_too_early() -> AbstractContextManager[Any]:
     """D4: whether the claim stands is looked at as results are placed, and not again."""
 
-    async def commit(self: DvuCommitter, claim: DvuClaim, *result: Any) -> bool:
+    async def commit(self: DvuCommitter, claim: DvuClaim, base: int, result: Any) -> bool:
         if self._ownership.state.control.claim != claim:
             return False
-        address = await self._store_result(claim, *result) if len(result[1]) else None
+        address = await _stored(self, claim, base, result)
         async with self._ownership.lock:
-            await self._fold_and_append(claim, address, *result[1:])
+            await self._apply_and_append(claim, address, result)
         return True
 
     return mock.patch.object(DvuCommitter, "commit", commit)
+
+
+async def _stored(committer: DvuCommitter, claim: DvuClaim, base: int, result: Any) -> Any:
+    log = committer._ownership.loader.log
+    return await result.store(claim, base, log.max_batch_bytes) if len(result) else None
 
 
 def with_results_of_whoever_was_overtaken() -> AbstractContextManager[Any]:
@@ -172,12 +178,12 @@ def believing_that_it_is_still_paused() -> AbstractContextManager[Any]:
 
 def passing_over_what_head_did() -> AbstractContextManager[Any]:
     """A branch moves its place in head's log, and takes over nothing."""
-    real = change_set_commands.head_changes_since
+    real = commands.head_changes_since
 
     async def head_changes_since(*args: Any) -> Any:
         return (await real(*args))._replace(changes=[])
 
-    return mock.patch.object(change_set_commands, "head_changes_since", head_changes_since)
+    return mock.patch.object(commands, "head_changes_since", head_changes_since)
 
 
 def going_to_head_under_a_new_id() -> AbstractContextManager[Any]:

@@ -20,6 +20,7 @@ from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.service.composition import serve
 from rebaser_server.settings.settings import Settings
 from tests.chaos.history import History, Kind
+from tests.schedules.applications import Kin
 from tests.schedules.broker import Broker
 from tests.schedules.example_batches import Sheet
 from tests.schedules.loop import Loop, Process
@@ -107,19 +108,21 @@ class Rebaser(Person):
         broker: Broker,
         name: str,
         settings: dict[str, Any],
+        kin: Kin,
         executor: Evaluator,
     ) -> None:
         super().__init__(loop, broker, name)
         self.shutdown: Shutdown | None = None
         self._leaving = False
         self._settings = settings
+        self._kin = kin
         self._executor = executor
         self.task = self.process.start(self._serve())
 
     async def _serve(self) -> None:
         self.shutdown = Shutdown()
         settings = Settings.model_validate({"instance_id": self.name, **self._settings})
-        await serve(settings, self._executor, self.shutdown, slots=1)
+        await serve(settings, self._kin.maker(settings, self._executor), self.shutdown)
 
     @property
     def alive(self) -> bool:

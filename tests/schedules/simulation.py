@@ -18,16 +18,16 @@ from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.store.batch_files import BatchFiles
-from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.files.batch_files import BatchFiles
 from tests.chaos.checker import judge
 from tests.chaos.history import Kind
+from tests.schedules.applications import Counters, Kin, ValueGraphs
 from tests.schedules.branch_client import Lead
 from tests.schedules.broker import Broker
 from tests.schedules.connection import Client
 from tests.schedules.example_batches import Sheet
 from tests.schedules.fake_delta import Lake
-from tests.schedules.fault_injector import Fates
+from tests.schedules.fault_injector import NOWHERE, Fates
 from tests.schedules.loop import Loop, Stuck
 from tests.schedules.network import Weather
 from tests.schedules.operators import Operator, resume
@@ -52,8 +52,11 @@ CONSUMERS_GONE = 10.0
 class World:
     """Composes a schedule from its seed and runs it, once."""
 
-    def __init__(self, seed: object, store: Path | None = None) -> None:
-        """`store` is where Delta tables are really written; else they are simulated."""
+    def __init__(self, seed: object, store: Path | None = None, *, counting: bool = False) -> None:
+        """`store`: where Delta tables are really written (default: they are simulated).
+
+        `counting`: change sets are counters (default: graphs of values).
+        """
         self._seed = seed
         self._store = store
         self._plan = plan = plan_of(seed)
@@ -68,8 +71,13 @@ class World:
         self._broker.on_word = self.record.settled
         self._lake = Lake()
         self._lake.fails = lambda: self._random.random() < plan.store_fails
+        self._kin: Kin = (
+            Counters(self._lake.fails)
+            if counting
+            else ValueGraphs(str(store or NOWHERE), self._lake)
+        )
         self._fates = Fates(
-            plan, self._loop, self._broker, self.record, self._lake, self._random, store
+            plan, self._loop, self._broker, self.record, self._kin, self._random, store
         )
         self.record.moment, self.record.asked = self._fates.moment, self._fates.asked
         self._sheets: dict[ChangeSet, Sheet] = {}
@@ -147,7 +155,7 @@ class World:
             self._fates.askers.append(
                 Asker(self._loop, self._broker, name, asks, self._sheets, history, chance)
             )
-        if self._plan.acts:
+        if self._plan.acts and self._kin.has_branches:
             chance, acts = random.Random(f"lead {self._seed}"), self._plan.acts
             self._lead = Lead(self._loop, self._broker, "lead", acts, self._sheets, history, chance)
             self._fates.askers.append(self._lead)
@@ -203,22 +211,17 @@ class World:
             record = await Registry(js, self._subjects).change_set(branch)
             history.add(Kind.RECORD, change_set=str(branch), record=record.to_wire())
         for change_set in (*self._sheets, *self._branches):
-            state = await self._state(js, change_set)
-            if state.control.closing is None:
-                graph = state.graph
-                found = {v.id: [v.status.value, v.value] for v in graph.values.values()}
-                history.add(Kind.VALUES, change_set=str(change_set), values=found)
-                if graph.roots:
-                    self.record.violation(f"S5 {change_set}: roots left at rest: {graph.roots}")
+            self._kin.audit(change_set, await self._state(js, change_set), self.record)
 
     async def _state(self, js: JetStream, change_set: ChangeSet) -> State:
-        root = str(self._store or "/nowhere")
+        root = str(self._store or NOWHERE)
         batches = BatchStore(ObjectStore(js, self._subjects.batches_bucket), BatchFiles(root))
         log = CommitLog(js, self._subjects, change_set)
         until, last = await log.last()
+        machine = self._kin.machine()
         if last is None:
-            return State()
-        archive = StateLoader(change_set, log, batches, Checkpoints(root))
+            return State(machine.empty())
+        archive = StateLoader(change_set, log, batches, machine)
         return (await archive.replay_to(until)).state
 
     async def _stop(self) -> None:
@@ -270,6 +273,6 @@ async def _ended(tasks: Iterable[asyncio.Task]) -> None:
                 task.exception()
 
 
-def run(seed: object, store: Path | None = None) -> Verdict:
+def run(seed: object, store: Path | None = None, *, counting: bool = False) -> Verdict:
     """The verdict on one schedule: the same, to the last line of its trace, for the same seed."""
-    return World(seed, store).run()
+    return World(seed, store, counting=counting).run()

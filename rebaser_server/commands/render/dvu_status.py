@@ -17,6 +17,7 @@ from rebaser_core.pause_record import enclosing_scopes
 from rebaser_server.cluster.pauses import Paused, PauseStore
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commit_log.log import UNFINISHED
+from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.values.graph import ValueStatus
 
@@ -114,7 +115,7 @@ async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet
 async def failed_in(deployment: Deployment, change_set: ChangeSet) -> Row:
     """How many values failed, how many are blocked by them, and the failed ones."""
     loader = open_state_loader(deployment.js, deployment.settings, change_set)
-    graph = (await loader.load(None)).state.graph
+    graph = graph_of((await loader.load(None)).state)
     values = [
         v for v in graph.values.values() if v.status in (ValueStatus.FAILED, ValueStatus.BLOCKED)
     ]

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from rebaser_server.commands.render.values import NoSuchValue, plain, say_if_due, similar_names
 from rebaser_server.commit_log.state import State
+from rebaser_server.graph_application.content import graph_of
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Part, Tree
 from rebaser_server.values.graph import Graph, Value
@@ -26,7 +27,7 @@ def show_tree(state: State, name: str, *, depth: int | None, as_json: bool) -> N
     Raises:
         NoSuchValue: no value has that name, or is below it.
     """
-    graph, root, count = state.graph, _Node(), 0
+    graph, root, count = graph_of(state), _Node(), 0
     for value in graph.values.values():
         if value.name is None or not _is_below(value.name, name):
             continue

@@ -8,6 +8,7 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commit_log.state import State
+from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
@@ -60,7 +61,7 @@ def similar_names(graph: Graph, name: str) -> str:
 
 def show_values(state: State, names: list[str], *, as_json: bool) -> None:
     """Print the values of these names or ids, or all of them, in their order."""
-    graph = state.graph
+    graph = graph_of(state)
     for name in names:
         find_value(graph, name)
     chosen = [v for v in graph.values.values() if not names or {v.id, v.name} & {*names}]

@@ -13,9 +13,9 @@ from rebaser_core.jetstream import JetStream, ObjectStore, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.commands.support.permissions import PermissionWatch
 from rebaser_server.commit_log.batch_store import BatchStore
+from rebaser_server.files.batch_files import BatchFiles
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import Settings
-from rebaser_server.store.batch_files import BatchFiles
 
 
 @dataclass(frozen=True, slots=True)

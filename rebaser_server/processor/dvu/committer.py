@@ -1,18 +1,16 @@
 """Commit the result of a dependent values update: in one commit, under the update's claim."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 import structlog
 
 from rebaser_core.commits import NO_REQUEST, DvuClaim, RequestOutcome, SettledRequest
-from rebaser_core.messages import Correction, DvuResultInfo, UpdatesAddress
-from rebaser_server.commit_log.apply_batch import apply_batch_async
-from rebaser_server.commit_log.batch_store import Batch
-from rebaser_server.compute.units.run_store import RunStore
+from rebaser_core.messages import Correction, UpdatesAddress
 from rebaser_server.errors import AppendRefused, RetryLater, RunEnded
-from rebaser_server.processor.dvu.results import DvuResult
+from rebaser_server.processor.job import JobResult
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.runtime.transient_errors import is_transient
 from rebaser_server.telemetry import metrics
@@ -40,47 +38,42 @@ class DvuCommitter:
         self._ownership = ownership
         self._attempts = attempts
 
-    async def commit(
-        self, claim: DvuClaim, base: int, findings: DvuResult, shelf: RunStore
-    ) -> bool:
-        """Commit the results under their claim; return False if the claim is not current (D4).
+    async def commit(self, claim: DvuClaim, base: int, result: JobResult) -> bool:
+        """Commit the result under its claim; return False if the claim is not current (D4).
 
-        They are stored first, without the lock. After a cancellation the log has the commit, or
-        the update is still due.
+        The result is stored first, without the lock. Cancelled, the commit is in the log or not;
+        the update is then done, or still due.
+
+        Args:
+            claim: under which it was computed.
+            base: the commit that made the claim.
+            result: what the job found.
 
         Raises:
             Fenced: another run owns the change set; the state is worthless.
-            ResultNotCommitted: the commit failed, and not for a transient reason; the state is
-                worthless.
-            RetryLater: NATS or the store failed after the results were applied to the graph.
-                The update is still due; the state is worthless.
+            ResultNotCommitted: this failed, and not because NATS or the store were away; the
+                state is worthless.
+            RetryLater: NATS or the store did not take it after it was applied. The update
+                is still due; the state is worthless.
             Exception: the results could not be stored, and nothing was changed.
         """
-        address = await self._store_result(claim, base, findings, shelf) if len(findings) else None
+        max_bytes = self._ownership.loader.log.max_batch_bytes
+        address = await result.store(claim, base, max_bytes) if len(result) else None
         async with self._ownership.lock:
             if self._ownership.state.control.claim != claim:
                 return False
-            await self._fold_and_append(claim, address, findings, shelf)
+            await self._apply_and_append(claim, address, result)
         with suppress(OSError):  # if it stays, it becomes garbage, which is collected
-            await asyncio.to_thread(shelf.clear, [file.name for file in findings.files])
+            await asyncio.to_thread(result.clear)
         return True
 
-    async def _store_result(
-        self, claim: DvuClaim, base: int, result: DvuResult, shelf: RunStore
-    ) -> UpdatesAddress:
-        computed = DvuResultInfo(claim=claim.id, covers=claim.covers, commit=base)
-        loader = self._ownership.loader
-        return await result.store(
-            loader.batches, claim.id, computed, shelf, loader.log.max_batch_bytes
-        )
-
-    async def _fold_and_append(
-        self, claim: DvuClaim, address: UpdatesAddress | None, result: DvuResult, shelf: RunStore
+    async def _apply_and_append(
+        self, claim: DvuClaim, address: UpdatesAddress | None, result: JobResult
     ) -> None:
-        """Apply the results to the graph and append their commit; the caller holds the lock."""
+        """Apply the result and append its commit; the caller holds the lock."""
         covered = {"claim": None, "clean_sequence": claim.covers, "dvu_failures": 0}
         try:
-            handled = await self._fold(claim, address, result, shelf) if address else None
+            handled = await self._apply(claim, address, result) if address else None
             with self._ownership.spans.result_span():
                 await self._append(handled, **covered)
         except (RunEnded, asyncio.CancelledError):
@@ -94,22 +87,19 @@ class DvuCommitter:
                 raise RetryLater(reason) from error
             raise await self._count_failure(error, covered) from error
 
-    async def _fold(
-        self, claim: DvuClaim, address: UpdatesAddress, result: DvuResult, shelf: RunStore
+    async def _apply(
+        self, claim: DvuClaim, address: UpdatesAddress, result: JobResult
     ) -> SettledRequest:
-        file_names = [file.name for file in result.files]
-        batch = Batch(
-            result.updates, run_store=shelf if file_names else None, result_files=file_names
-        )
-        rebased = await apply_batch_async(self._ownership.state, NO_REQUEST, batch, claim.covers)
-        if rebased.failed:
-            metrics.DVU_VALUES.labels("failed").inc(rebased.failed)
+        content = self._ownership.state.content
+        applied = await content.apply(NO_REQUEST, result.batch, claim.covers)
+        if applied.failed:
+            metrics.DVU_VALUES.labels("failed").inc(applied.failed)
         return SettledRequest(
             id=claim.id,
             sequence=NO_REQUEST,
             outcome=RequestOutcome.APPLIED,
             updates=address,
-            corrections=_corrections_for_log(rebased.corrections),
+            corrections=_corrections_for_log(applied.corrections),
             covers=claim.covers,
         )
 
@@ -139,7 +129,7 @@ class DvuCommitter:
         return ResultNotCommitted(reason, failures)
 
 
-def _corrections_for_log(corrections: list[Correction]) -> tuple[Correction, ...]:
+def _corrections_for_log(corrections: Sequence[Correction]) -> tuple[Correction, ...]:
     """Return what the commit holds of the rejected results: so little that it surely fits."""
     if len(corrections) <= _MAX_CORRECTIONS:
         return tuple(corrections)

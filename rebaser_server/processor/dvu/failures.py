@@ -3,9 +3,8 @@
 from typing import Final
 
 from rebaser_core.jetstream.backoff import Backoff
-from rebaser_server.compute.errors import DvuError
-from rebaser_server.compute.failure_text import MAX_MESSAGE, describe
 from rebaser_server.errors import RunEnded
+from rebaser_server.runtime.failures import JobFailed
 from rebaser_server.runtime.transient_errors import is_transient
 
 FIRST_DELAY: Final = 1.0  # seconds until a failed update is tried again, doubled up to
@@ -13,6 +12,8 @@ MAX_DELAY: Final = 60.0
 NOT_COMPUTED: Final = "not computed"
 """First words of the message of a value that was not computed although no function failed."""
 STORE_DELAY: Final = 15.0  # seconds until an update is tried again after the store failed
+MAX_REASON: Final = 1_000
+"""Characters of the text of a failure."""
 
 
 def ends_the_run(error: Exception) -> bool:
@@ -23,12 +24,13 @@ def ends_the_run(error: Exception) -> bool:
 
 def failure_reason(error: Exception) -> str:
     """Return the reason that users see."""
-    return str(error) if isinstance(error, DvuError) else describe(error)
+    name = "" if isinstance(error, JobFailed) else type(error).__name__
+    return ": ".join(filter(None, (name, str(error))))[:MAX_REASON]
 
 
 def give_up_message(reason: str, failures: int) -> str:
     """Return the message of a value that was given up after so many failures."""
-    return f"{NOT_COMPUTED}, {failures} updates failed: {reason}"[:MAX_MESSAGE]
+    return f"{NOT_COMPUTED}, {failures} updates failed: {reason}"[:MAX_REASON]
 
 
 def retry_delay(failures: int) -> float:

@@ -6,23 +6,18 @@ Rules D1 to D6. The control record says whether an update is due; `notify` is on
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from functools import cached_property
 from typing import Final, Never
 
 import structlog
 
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import DvuClaim
-from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import deadlines
-from rebaser_server.compute.errors import DvuError, RunFailed
-from rebaser_server.compute.plan.plan import Plan
-from rebaser_server.compute.plan.update_planner import UpdatePlanner
-from rebaser_server.compute.runs.executor import Executor
-from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.errors import DvuCancelled
+from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.dvu.committer import DvuCommitter, ResultNotCommitted
-from rebaser_server.processor.dvu.evaluation import DvuEvaluation
 from rebaser_server.processor.dvu.failures import (
     STORE_DELAY,
     ends_the_run,
@@ -30,17 +25,17 @@ from rebaser_server.processor.dvu.failures import (
     give_up_message,
     retry_delay,
 )
-from rebaser_server.processor.dvu.results import collect, fail_affected, fail_uncomputed
-from rebaser_server.processor.notifier import Notifier
-from rebaser_server.processor.ownership import Ownership
-from rebaser_server.runtime.concurrency import Interrupt
+from rebaser_server.processor.job import Job, JobPlanner, JobResult
+from rebaser_server.runtime.concurrency import background
+from rebaser_server.runtime.failures import JobFailed
 from rebaser_server.runtime.transient_errors import is_transient
 
 log: Final = structlog.get_logger()
 
 DEATHS_PER_ATTEMPT: Final = 2
-"""An update is given up, untried, after this many times `attempts` failures in a row, with owners'
-deaths: a process is killed for other reasons more often than for an update's."""
+"""Times `attempts` that failures, deaths of owners among them, may be in a row before an update is
+given up untried: a process is more often killed for other reasons than for an update's."""
+REPORT_EVERY: Final = 1.0  # seconds between two words of how far an update is
 CANCELLED_DELAY: Final = 60.0  # seconds until an update that was cancelled is tried again
 
 
@@ -48,48 +43,43 @@ CANCELLED_DELAY: Final = 60.0  # seconds until an update that was cancelled is t
 class _ClaimedUpdate:
     claim: DvuClaim
     base: int
-    """The commit that claims it."""
-    shelf: RunStore
-    planned: Plan
+    """The commit that makes the claim."""
+    after: int
+    """The sequence up to which updates are committed."""
+    job: Job | None
     error: Exception | None = None
     """Why it could not be planned."""
+
+    @property
+    def affected(self) -> int:
+        return self.job.affected if self.job else 0
 
 
 class DvuScheduler:
     """Runs the updates beside the request loop of one run, and shares its ownership."""
 
-    def __init__(
-        self,
-        change_set: ChangeSet,
-        ownership: Ownership,
-        executor: Executor,
-        notifier: Notifier,
-        *,
-        planner: UpdatePlanner,
-        deadline: timedelta,
-        attempts: int,
-        cancels: Interrupt,
-    ) -> None:
-        """`cancels` raises `DvuCancelled` while an update is evaluated; the update stays due.
-
-        `deadline`: how long an update may go on without another computed value.
-        """
-        self._change_set = change_set
+    def __init__(self, run: RunContext) -> None:
+        """An update in hand stays due if `run.slot.cancel_dvu` is set."""
+        ownership, services = run.ownership, run.services
+        self._change_set = run.change_set
         self._ownership = ownership
-        self._committer = DvuCommitter(ownership, DEATHS_PER_ATTEMPT * attempts)
-        self._evaluation = DvuEvaluation(change_set, executor, notifier, deadline.total_seconds())
-        self._notifier = notifier
-        self._planner = planner
-        self._attempts = attempts
+        self._application = services.application
+        self._attempts = services.settings.dvu_attempts
+        self._committer = DvuCommitter(ownership, DEATHS_PER_ATTEMPT * self._attempts)
+        self._notifier = services.notifier
+        self._cancels = run.slot.cancel_dvu
         self._may_crash = ownership.state.control.dvu_failures > 0
-        """Whether an evaluator crashed in the last attempt, or that failed for unknown reasons."""
-        self._cancels = cancels
+        """Whether an evaluator ended in the last attempt, or it is not known why that failed."""
         self._wakeup = asyncio.Event()
         self._backoff_skipped = asyncio.Event()
         self._is_draining = False
         self._idle = asyncio.Event()
         """Set while no update is under way and the last one's result is committed."""
         self._idle.set()
+
+    @cached_property
+    def _planner(self) -> JobPlanner:
+        return self._application.planner(self._change_set)
 
     def notify(self) -> None:
         """Check the control record soon: something was committed."""
@@ -114,7 +104,7 @@ class DvuScheduler:
         await self._idle.wait()
 
     def resume(self) -> None:
-        """Begin updates again after `drain`."""
+        """Take `drain` back."""
         self._is_draining = False
         self.notify()
 
@@ -140,8 +130,10 @@ class DvuScheduler:
         update = await self._claim()
         if update is None:
             return
-        claim, affected = update.claim, update.planned.affected
-        with self._ownership.pending_dvu.span(self._change_set, claim.id, affected) as pending:
+        claim = update.claim
+        with self._ownership.pending_dvu.span(
+            self._change_set, claim.id, update.affected
+        ) as pending:
             try:
                 await self._execute(update)
             except Exception as error:
@@ -155,70 +147,75 @@ class DvuScheduler:
                 pending.covered()
 
     async def _execute(self, update: _ClaimedUpdate) -> None:
-        if update.error is not None:
-            raise update.error
-        claim, planned, shelf = update.claim, update.planned, update.shelf
-        self._notifier.stats.set_sketch(self._change_set, planned.preview)
-        await self._publish(ActivityKind.DVU_STARTED, claim, affected=planned.affected)
+        claim, job, affected = update.claim, update.job, update.affected
+        if job is None:
+            raise update.error or JobFailed("the update was not planned")
+        await self._publish(ActivityKind.DVU_STARTED, claim, affected=affected)
         started = asyncio.get_running_loop().time()
         self._cancels.clear()
         try:
             async with self._cancels.interrupts():
-                is_suspect = self._may_crash and self._ownership.state.control.dvu_failures > 0
-                outcomes = await self._evaluation.evaluate(
-                    planned, claim, shelf, is_suspect=is_suspect
-                )
+                result = await self._run(job, claim)
         except DvuCancelled:
-            log.warning("dvu cancelled", affected=planned.affected)
-            await self._publish(ActivityKind.DVU_CANCELLED, claim, affected=planned.affected)
+            log.warning("dvu cancelled", affected=affected)
+            await self._publish(ActivityKind.DVU_CANCELLED, claim, affected=affected)
             await self._backoff(CANCELLED_DELAY)
             return
-        result = await asyncio.to_thread(collect, outcomes, shelf)
-        self._planner.costs.learn(result.costs)
-        if not await self._committer.commit(claim, update.base, result, shelf):
-            await self._publish(ActivityKind.DVU_CANCELLED, claim, affected=planned.affected)
+        if not await self._committer.commit(claim, update.base, result):
+            await self._publish(ActivityKind.DVU_CANCELLED, claim, affected=affected)
             return
         await self._publish(
             ActivityKind.DVU_FINISHED,
             claim,
-            affected=planned.affected,
+            affected=affected,
             recomputed=result.recomputed,
             changed=len(result),
             seconds=round(asyncio.get_running_loop().time() - started, 3),
         )
 
-    async def _claim(self) -> _ClaimedUpdate | None:
-        """Claim all roots, and plan from the very state that was claimed (D2).
+    async def _run(self, job: Job, claim: DvuClaim) -> JobResult:
+        """Run the job, and tell watchers how far it is."""
+        progress: list[tuple[int, int]] = []
+        is_suspect = self._may_crash and self._ownership.state.control.dvu_failures > 0
+        async with background(self._report(progress, claim)):
+            return await job.run(
+                is_suspect=is_suspect,
+                on_progress=lambda done, in_all: progress.append((done, in_all)),
+            )
 
-        It overwrites a claim of an earlier run, whose result cannot be committed then. Results
-        that the earlier run stored are in the run store, which all attempts share.
+    async def _report(self, progress: list[tuple[int, int]], claim: DvuClaim) -> Never:
+        while True:
+            await asyncio.sleep(REPORT_EVERY)
+            if progress:
+                done, in_all = progress[-1]
+                progress.clear()
+                await self._publish(ActivityKind.DVU_PROGRESS, claim, done=done, of=in_all)
+
+    async def _claim(self) -> _ClaimedUpdate | None:
+        """Claim what is left to do, and plan from the very state that was claimed (D2).
+
+        A claim of an earlier run is overwritten: its result cannot be committed.
         """
         async with self._ownership.lock:
-            head = self._ownership.state.control
-            if not head.dvu_due:  # it is committed, or the change set is closed
+            state = self._ownership.state
+            control = state.control
+            if not control.dvu_due:  # what was, is settled, or the change set is closed by now
                 return None
-            workspace, change_set = self._change_set
-            shelf = self._ownership.loader.batches.run_store(
-                f"{workspace}.{change_set}.{head.clean_sequence}"
-            )
-            is_repeated = head.claim is not None or head.dvu_failures > 0
-            claim = DvuClaim(id=RequestId(), covers=head.dirty_sequence)
+            after = control.clean_sequence
+            is_repeated = control.claim is not None or control.dvu_failures > 0
+            claim = DvuClaim(id=RequestId(), covers=control.dirty_sequence)
             base = await self._ownership.write(claim=claim)
             try:
-                if head.dvu_failures >= DEATHS_PER_ATTEMPT * self._attempts:
-                    raise DvuError(
+                if control.dvu_failures >= DEATHS_PER_ATTEMPT * self._attempts:
+                    raise JobFailed(
                         "the processes ended that computed it, or its results cannot be stored"
                     )
-                planned = await asyncio.to_thread(
-                    self._planner.plan,
-                    self._ownership.state.graph,
-                    head.clean_sequence,
-                    shelf,
-                    is_repeated=is_repeated,
+                job = await asyncio.to_thread(
+                    self._planner.plan, state.content, after, is_repeated=is_repeated
                 )
-            except Exception as error:  # noqa: BLE001 - memory, sizes, storage: a failed update
-                return _ClaimedUpdate(claim, base, shelf, Plan(0, []), error)
-        return _ClaimedUpdate(claim, base, shelf, planned)
+            except Exception as error:  # noqa: BLE001 - memory, sizes, storage: reported as a failed update
+                return _ClaimedUpdate(claim, base, after, None, error)
+        return _ClaimedUpdate(claim, base, after, job)
 
     async def _on_failure(self, update: _ClaimedUpdate, error: Exception) -> None:
         """Count the failure and wait; after too many failures give the update up (D6)."""
@@ -228,12 +225,12 @@ class DvuScheduler:
             await self._backoff(STORE_DELAY)
             return
         failures = self._ownership.state.control.dvu_failures + 1
-        is_known = isinstance(error, DvuError)
+        is_known = isinstance(error, JobFailed)
         log.error(
             "dvu failed", reason=reason, failures=failures, exc_info=None if is_known else error
         )
         await self._publish(ActivityKind.DVU_FAILED, update.claim, reason=reason, failures=failures)
-        self._may_crash = isinstance(error, RunFailed)
+        self._may_crash = isinstance(error, JobFailed) and error.crashed
         if failures >= self._attempts and await self._give_up(update, reason):
             return
         async with self._ownership.lock:
@@ -243,17 +240,16 @@ class DvuScheduler:
     async def _give_up(self, update: _ClaimedUpdate, reason: str) -> bool:
         """Fail the values that were not computed; if not even that works, the update stays due."""
         message = give_up_message(reason, self._ownership.state.control.dvu_failures + 1)
-        shelf = update.shelf
         try:
-            if update.error is None:
-                result = await fail_uncomputed(
-                    update.planned.units, message, shelf, self._planner.slots
-                )
+            if update.job is not None:
+                result = await update.job.give_up(message)
             else:
                 async with self._ownership.lock:
-                    graph = self._ownership.state.graph
-                    result = await asyncio.to_thread(fail_affected, graph, message, shelf)
-            await self._committer.commit(update.claim, update.base, result, shelf)
+                    content = self._ownership.state.content
+                    result = await asyncio.to_thread(
+                        self._planner.fail_all, content, update.after, message
+                    )
+            await self._committer.commit(update.claim, update.base, result)
         except Exception as error:
             if ends_the_run(error):
                 raise

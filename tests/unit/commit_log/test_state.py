@@ -12,8 +12,9 @@ from rebaser_core.commits import (
 )
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, InlineBatch, StoreRef
+from rebaser_server.commit_log.content import Checkpoint
 from rebaser_server.commit_log.state import MAX_RECENT, RecentRequest, State
-from rebaser_server.values.graph import Graph
+from rebaser_server.graph_application.content import GraphContent, graph_of
 
 IDS = [RequestId.from_int(number) for number in range(MAX_RECENT + 5)]
 
@@ -27,7 +28,7 @@ def handled(request_id, outcome=RequestOutcome.APPLIED, updates=None):
 
 
 def test_a_line_brings_its_head_and_its_request():
-    state = State()
+    state = State(GraphContent())
 
     state.advance(line(handled(IDS[0]), last_sequence=7, epoch=2), 3)
 
@@ -36,7 +37,7 @@ def test_a_line_brings_its_head_and_its_request():
 
 
 def test_a_line_that_settles_no_request_is_remembered_by_its_head_alone():
-    state = State()
+    state = State(GraphContent())
 
     state.advance(line(epoch=1), 1)
 
@@ -46,18 +47,18 @@ def test_a_line_that_settles_no_request_is_remembered_by_its_head_alone():
 
 def test_a_commit_clears_the_roots_that_it_covers():
     """Also where the line has no results: nothing came out changed, and the roots are done with."""
-    state = State()
-    state.graph.mark_root(state.graph.add("early"), 4)
-    state.graph.mark_root(state.graph.add("late"), 5)
+    state = State(GraphContent())
+    graph_of(state).mark_root(graph_of(state).add("early"), 4)
+    graph_of(state).mark_root(graph_of(state).add("late"), 5)
 
     state.advance(line(clean_sequence=4, dirty_sequence=5), 1)
 
-    assert state.graph.roots == {"late": 5}
-    assert "early" in state.graph.touched
+    assert graph_of(state).roots == {"late": 5}
+    assert "early" in graph_of(state).touched
 
 
 def test_the_latest_requests_are_remembered_and_the_oldest_forgotten():
-    state = State()
+    state = State(GraphContent())
 
     for sequence, request_id in enumerate(IDS, 1):
         state.advance(line(handled(request_id)), sequence)
@@ -68,7 +69,7 @@ def test_the_latest_requests_are_remembered_and_the_oldest_forgotten():
 
 def test_a_duplicate_does_not_replace_what_it_repeats():
     """Whoever asks again is told what became of the first one."""
-    state = State()
+    state = State(GraphContent())
     state.advance(line(handled(IDS[0])), 1)
 
     state.advance(line(handled(IDS[0], RequestOutcome.DUPLICATE)), 2)
@@ -77,7 +78,7 @@ def test_a_duplicate_does_not_replace_what_it_repeats():
 
 
 def test_batches_that_lie_elsewhere_are_known_until_their_lines_are_gone():
-    state = State()
+    state = State(GraphContent())
     inline = Inline(inline=InlineBatch(updates=[]))
 
     state.advance(line(handled(IDS[0], updates=inline)), 1)
@@ -88,7 +89,7 @@ def test_batches_that_lie_elsewhere_are_known_until_their_lines_are_gone():
 
 def test_all_but_the_graph_survives_as_plain_data():
     """A run that starts from a checkpoint answers, claims and cleans up as the last one would."""
-    state = State()
+    state = State(GraphContent())
     state.advance(line(handled(IDS[0], updates=StoreRef(store="key"))), 1)
     state.advance(line(handled(IDS[1], RequestOutcome.DEAD), epoch=3), 2)
     state.advance(
@@ -102,7 +103,9 @@ def test_all_but_the_graph_survives_as_plain_data():
         3,
     )
 
-    again = State.from_checkpoint(Graph(), 3, json.loads(json.dumps(state.metadata())))
+    again = State.from_checkpoint(
+        Checkpoint(3, json.loads(json.dumps(state.metadata())), GraphContent())
+    )
 
     assert (again.control, again.commit, again.external_batches) == (
         state.control,

@@ -4,7 +4,7 @@ import pytest
 
 from rebaser_core.ids import RequestId
 from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetInputs, SetValue
-from rebaser_server.processor.change_set_commands import digest, head_request_id
+from rebaser_server.graph_application.commands import digest, head_request_id
 from rebaser_server.queries.diff import changes_in
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.in_memory_branch import Branch, Head

@@ -5,16 +5,16 @@ import tracemalloc
 import pytest
 
 from rebaser_server.commit_log.state import State
+from rebaser_server.graph_application.content import GraphContent, graph_of
 from rebaser_server.queries.memory_footprint import footprint
-from rebaser_server.values.graph import Graph
 
 
 def filled(count, text):
-    state = State()
+    state = State(GraphContent())
     for number in range(count):
-        value = state.graph.add(f"{number:026}")
-        state.graph.assign(value, text + str(number))
-        state.graph.rename(value, f"name {number}")
+        value = graph_of(state).add(f"{number:026}")
+        graph_of(state).assign(value, text + str(number))
+        graph_of(state).rename(value, f"name {number}")
     return state
 
 
@@ -32,4 +32,4 @@ def test_the_estimate_is_close_to_the_allocation(count, text):
 
 
 def test_an_empty_change_set_takes_little():
-    assert footprint(State(Graph())) < 16_000
+    assert footprint(State(GraphContent())) < 16_000

@@ -8,9 +8,11 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import DvuResultInfo, ResultFile
 from rebaser_core.updates import PutValue, RemoveValue, SetComputed
 from rebaser_server.commit_log.batch_store import BatchStore, MissingBatch
+from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult
 from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK
-from rebaser_server.store.batch_files import BatchFiles
+from rebaser_server.files.batch_files import BatchFiles
+from rebaser_server.graph_application.content import read_results
 from rebaser_server.values.canonical_json import dumps
 from rebaser_server.values.rebase.apply_results import apply_result_table
 from rebaser_server.values.rebase.rebase import rebase
@@ -72,11 +74,11 @@ def store(tmp_path):
 
 
 async def placed(store, request_id):
-    shelf = store.run_store("ws.cs.0")
+    shelf = RunStore(store.files, "0" * 64)
     table = table_of([SetComputed(value_id=FIRST, value=5)])
     name = shelf.put_part("0", 0, 1, UnitResult(1, table))
     files = [ResultFile(name=name, values=1)]
-    return shelf, await store.put_results(request_id, COMPUTED, shelf, files)
+    return shelf, await store.put_results(request_id, COMPUTED, shelf.key, files)
 
 
 async def test_a_batch_leads_to_its_results_until_it_is_forgotten(store):
@@ -85,7 +87,7 @@ async def test_a_batch_leads_to_its_results_until_it_is_forgotten(store):
 
     batch = await store.fetch(address, request_id)
     assert batch.computed == COMPUTED
-    assert batch.results().to_pylist() == [{"id": FIRST, "status": 0, "text": "5"}]
+    assert read_results(batch.results).to_pylist() == [{"id": FIRST, "status": 0, "text": "5"}]
 
     await store.delete_with_results(address)
 
@@ -105,7 +107,7 @@ async def test_results_that_are_gone_are_missed_only_when_they_are_read(store):
     batch = await store.fetch(address, request_id)
 
     with pytest.raises(MissingBatch):
-        batch.results()
+        read_results(batch.results)
 
 
 async def test_two_claims_lie_beside_each_other(store):
@@ -114,6 +116,4 @@ async def test_two_claims_lie_beside_each_other(store):
     _, other = await placed(store, second)
 
     assert one != other
-    assert (await store.fetch(one, first)).result_files != (
-        await store.fetch(other, second)
-    ).result_files
+    assert (await store.fetch(one, first)).results != (await store.fetch(other, second)).results

@@ -17,7 +17,8 @@ from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
 from rebaser_core.registry_records import ApplyAttempt, ChangeSetRecordV1, ChangeSetStatus, now
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import AUTHOR
-from rebaser_server.processor.change_set_commands import head_request_id, without_dvu
+from rebaser_server.graph_application.commands import head_request_id
+from rebaser_server.processor.change_set_commands import without_dvu
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.processor.ownership import Ownership
 

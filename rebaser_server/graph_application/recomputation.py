@@ -1,12 +1,12 @@
 """Recompute values on request: their definitions are set again, as they are."""
 
 import asyncio
-from typing import Any
 
 from rebaser_core.commits import SettledRequest
 from rebaser_core.registry_records import ChangeSetRequestV2
-from rebaser_server.commit_log.apply_batch import apply_batch
-from rebaser_server.commit_log.batch_store import Batch
+from rebaser_server.commit_log.content import Batch
+from rebaser_server.graph_application.content import content_of
+from rebaser_server.processor.application import Changes
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.rejection import reject
 from rebaser_server.values.graph import Graph, ValueStatus
@@ -15,25 +15,22 @@ from rebaser_server.values.rebase.definitions import value_definition
 
 async def recompute(
     ownership: Ownership, message: ChangeSetRequestV2, handled: SettledRequest
-) -> tuple[SettledRequest, dict[str, Any]]:
+) -> tuple[SettledRequest, Changes]:
     """Make the values that `message` names, or all failed ones, roots of the next update.
 
     The commit expresses it in updates that every version reads. For a branch they are no
     edit: its difference to head stays the same.
     """
-    state = ownership.state
-    value_ids = await asyncio.to_thread(_requested_values, state.graph, message.values)
+    content = content_of(ownership.state)
+    graph = content.graph
+    value_ids = await asyncio.to_thread(_requested_values, graph, message.values)
     if isinstance(value_ids, str):
         return reject(handled, value_ids), {}
     if not value_ids:
         return handled, {}
-    puts = [
-        put
-        for value_id in value_ids
-        if (put := value_definition(state.graph, value_id)) is not None
-    ]
-    batch = Batch(puts, head_side=None if state.edits is None else [])
-    rebased = await asyncio.to_thread(apply_batch, state, handled.sequence, batch)
+    puts = [put for value_id in value_ids if (put := value_definition(graph, value_id)) is not None]
+    batch = Batch(puts, head_side=None if content.edits is None else [])
+    rebased = await asyncio.to_thread(content.apply_now, handled.sequence, batch)
     address = await ownership.loader.batches.put(
         message.id, rebased.updates, head_side=batch.head_side
     )

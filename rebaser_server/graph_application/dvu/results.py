@@ -1,4 +1,4 @@
-"""The results of a dependent values update: few travel in a message, many in files."""
+"""The result of a dependent values update: a few values in a commit, many in files."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,10 +9,11 @@ import pyarrow as pa
 import structlog
 
 from rebaser_client.batches import INLINE_UPDATES
-from rebaser_core.ids import RequestId
+from rebaser_core.commits import DvuClaim
 from rebaser_core.messages import DvuResultInfo, ResultFile, UpdatesAddress
 from rebaser_core.updates import SetComputed
 from rebaser_server.commit_log.batch_store import BatchStore
+from rebaser_server.commit_log.content import Batch
 from rebaser_server.compute.plan.affected import certain_dependents, closure
 from rebaser_server.compute.runs.salvage import failed_result, salvage
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
@@ -26,33 +27,47 @@ _INLINE_TEXT: Final = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class DvuResult:
-    """The results, as updates or in files."""
+class ResultTarget:
+    """Where the results of one update go."""
 
+    batches: BatchStore
+    run_store: RunStore
+    """What all attempts at the update share."""
+
+
+@dataclass(frozen=True, slots=True)
+class DvuResult:
+    """A `JobResult`: updates or files, not both."""
+
+    target: ResultTarget
     recomputed: int = 0
     costs: CallCosts = field(default_factory=dict)
     updates: Sequence[SetComputed] = ()
     files: Sequence[ResultFile] = ()
-    """The files in the update's run store."""
+    """In the run store."""
 
     def __len__(self) -> int:
         return len(self.updates) + sum(file.values for file in self.files)
 
-    async def store(
-        self,
-        batches: BatchStore,
-        claim: RequestId,
-        computed: DvuResultInfo,
-        shelf: RunStore,
-        room: int,
-    ) -> UpdatesAddress:
-        """Store a batch with these results; return its address, inline up to `room` octets."""
+    @property
+    def batch(self) -> Batch:
+        batches, run = self.target.batches, self.target.run_store.key
+        results = batches.result_files(run, self.files) if self.files else None
+        return Batch(self.updates, results=results)
+
+    async def store(self, claim: DvuClaim, base: int, max_bytes: int) -> UpdatesAddress:
+        batches = self.target.batches
+        computed = DvuResultInfo(claim=claim.id, covers=claim.covers, commit=base)
         if self.files:
-            return await batches.put_results(claim, computed, shelf, self.files)
-        return await batches.put(claim, self.updates, computed, room=room)
+            run = self.target.run_store.key
+            return await batches.put_results(claim.id, computed, run, self.files)
+        return await batches.put(claim.id, self.updates, computed, room=max_bytes)
+
+    def clear(self) -> None:
+        self.target.run_store.clear([file.name for file in self.files])
 
 
-def collect(outcomes: Sequence[UnitResult | StoredResult], shelf: RunStore) -> DvuResult:
+def collect(outcomes: Sequence[UnitResult | StoredResult], target: ResultTarget) -> DvuResult:
     """Collect the results of all units; large ones that are not in the run store are put there.
 
     Blocks.
@@ -71,23 +86,23 @@ def collect(outcomes: Sequence[UnitResult | StoredResult], shelf: RunStore) -> D
     ]
     if not files and _is_small(in_memory):
         updates = [_update_of(result) for outcome in in_memory for result in outcome.value_results]
-        return DvuResult(recomputed, costs, updates)
+        return DvuResult(target, recomputed, costs, updates)
     if in_memory:
         table = pa.concat_tables([outcome.table.replace_schema_metadata() for outcome in in_memory])
-        name = shelf.put_part("0", 0, 0, UnitResult(0, table))
+        name = target.run_store.put_part("0", 0, 0, UnitResult(0, table))
         files.append(ResultFile(name=name, values=len(table)))
-    return DvuResult(recomputed, costs, files=files)
+    return DvuResult(target, recomputed, costs, files=files)
 
 
 async def fail_uncomputed(
-    blobs: Sequence[bytes | memoryview], message: str, shelf: RunStore, slots: int
+    units: Sequence[bytes | memoryview], message: str, target: ResultTarget, slots: int
 ) -> DvuResult:
     """Collect the units' computed results; all their other values fail with this message."""
-    outcomes = await salvage(blobs, message, shelf, slots)
-    return await asyncio.to_thread(collect, outcomes, shelf)
+    outcomes = await salvage(units, message, target.run_store, slots)
+    return await asyncio.to_thread(collect, outcomes, target)
 
 
-def fail_affected(graph: Graph, message: str, shelf: RunStore) -> DvuResult:
+def fail_affected(graph: Graph, message: str, target: ResultTarget) -> DvuResult:
     """Fail all values that the graph's roots affect: the update cannot be planned.
 
     If not even these can be listed, fail those that the next update would always compute.
@@ -100,7 +115,7 @@ def fail_affected(graph: Graph, message: str, shelf: RunStore) -> DvuResult:
     except Exception:
         log.exception("affected values unknown")
         indices = certain_dependents(graph)
-    return collect([failed_result(graph.ids_of(indices), message)], shelf)
+    return collect([failed_result(graph.ids_of(indices), message)], target)
 
 
 def _is_small(outcomes: Sequence[UnitResult]) -> bool:

@@ -21,7 +21,7 @@ class TableMaintenance:
 
     def __init__(self, checkpoints: Checkpoints, keep_replaced: float) -> None:
         """`keep_replaced`: seconds for which replaced files stay, for readers that use them."""
-        self._checkpoints = checkpoints
+        self.checkpoints = checkpoints
         self._keep_replaced = keep_replaced
         self._scheduled: dict[ChangeSet, int] = {}
         self._wakeup = asyncio.Event()
@@ -45,7 +45,7 @@ class TableMaintenance:
     async def _compact(self, change_set: ChangeSet, start: int) -> None:
         try:
             done = await asyncio.to_thread(
-                compact, self._checkpoints, change_set, start, self._keep_replaced
+                compact, self.checkpoints, change_set, start, self._keep_replaced
             )
         except OSError as error:
             log.warning("table compaction failed", change_set=str(change_set), error=str(error))

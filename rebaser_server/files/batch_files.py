@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from rebaser_server.files.paths import batch_file
+from rebaser_server.files.paths import batch_file, run_directory
 from rebaser_server.files.shared_files import SharedFiles
 
 
@@ -23,3 +23,7 @@ class BatchFiles:
     def delete(self, key: str) -> None:
         """Delete it; a missing one is no error."""
         self.files.delete(batch_file(key))
+
+    def delete_run(self, run: str) -> None:
+        """Delete the directory of a run, with all that is in it."""
+        self.files.delete_directory(run_directory(run))

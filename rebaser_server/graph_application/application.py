@@ -1,0 +1,56 @@
+"""The value graph as the application that Rebaser's core drives."""
+
+from typing import Never
+
+from rebaser_core.commits import SettledRequest
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import JetStream
+from rebaser_core.registry_records import ChangeSetRequestV2
+from rebaser_core.subjects import Subjects
+from rebaser_server.graph_application.branches.branch_runner import BranchRunner
+from rebaser_server.graph_application.commands import execute
+from rebaser_server.graph_application.dvu.planner import DvuPlanner, DvuServices
+from rebaser_server.graph_application.state_machine import GraphStateMachine
+from rebaser_server.graph_application.table_maintenance import TableMaintenance
+from rebaser_server.processor.application import Changes
+from rebaser_server.processor.checkpointer import Checkpointer
+from rebaser_server.processor.outcome_lookup import OutcomeLookup
+from rebaser_server.processor.ownership import Ownership
+
+
+class GraphApplication(GraphStateMachine):
+    """An `Application`: batches are rebased onto a graph of values, dependents computed."""
+
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        maintenance: TableMaintenance,
+        dvu: DvuServices,
+        look_every: float,
+    ) -> None:
+        """`look_every`: seconds between two looks at head's log, of a branch."""
+        super().__init__(maintenance.checkpoints, maintenance)
+        self._compactions = maintenance
+        self._js = js
+        self._subjects = subjects
+        self._dvu = dvu
+        self._look_every = look_every
+
+    async def run(self) -> Never:
+        """Compact tables, until cancelled."""
+        await self._compactions.run()
+
+    async def execute(
+        self, ownership: Ownership, message: ChangeSetRequestV2, handled: SettledRequest
+    ) -> tuple[SettledRequest, Changes]:
+        return await execute(ownership, message, handled)
+
+    def companion(self, ownership: Ownership, checkpointer: Checkpointer) -> BranchRunner:
+        outcomes = OutcomeLookup(self._js, self._subjects, self)
+        return BranchRunner(
+            self._js, self._subjects, ownership, outcomes, checkpointer, self._look_every
+        )
+
+    def planner(self, change_set: ChangeSet) -> DvuPlanner:
+        return DvuPlanner(self._dvu, change_set)

@@ -1,0 +1,145 @@
+"""Actions of the value graph: refresh a branch, apply it to head, recompute values."""
+
+import asyncio
+from typing import NamedTuple
+
+from blake3 import blake3
+from pydantic_core import to_json
+
+from rebaser_core.commits import BranchState, ClosedState, SettledRequest
+from rebaser_core.ids import RequestId
+from rebaser_core.messages import UpdatesAddress
+from rebaser_core.registry_records import ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.updates import AnyUpdate
+from rebaser_server.commit_log.batch_store import MissingBatch
+from rebaser_server.commit_log.content import Batch
+from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.state_loader import LoadedState, StateLoader
+from rebaser_server.errors import HistoryInconsistent
+from rebaser_server.graph_application.content import content_of, graph_of
+from rebaser_server.graph_application.recomputation import recompute
+from rebaser_server.processor.application import Changes
+from rebaser_server.processor.change_set_commands import close
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.rejection import reject
+from rebaser_server.values.rebase.merge import MergeResult, changes_between, merge
+
+
+class HeadChanges(NamedTuple):
+    """What head committed since a branch last merged it."""
+
+    changes: list[AnyUpdate]
+    cursor: int
+
+
+async def head_changes_since(loader: StateLoader, state: State, branch: BranchState) -> HeadChanges:
+    """Head's batches behind the branch's cursor, as performed; its dependents' results apart.
+
+    Where head's log does not go back so far any more, what head is tells the same.
+    """
+    head_loader, cursor = loader.sibling(branch.head), branch.cursor or 0
+    until, last = await head_loader.log.last()
+    if (
+        until <= cursor or last is None or last.control.deleted
+    ):  # the head of a deleted workspace is deleted before the branch
+        return HeadChanges([], max(until, cursor))
+    changes: list[AnyUpdate] = []
+    try:
+        async for _, entry in head_loader.log.entries(cursor, until):
+            handled = entry.handled
+            if handled is None or handled.updates is None or handled.covers is not None:
+                continue
+            changes += (await head_loader.batches.fetch(handled.updates, handled.id)).updates
+    except (HistoryInconsistent, MissingBatch):
+        loaded = await head_loader.load()
+        return HeadChanges(
+            await asyncio.to_thread(_diff_states, state, loaded), loaded.state.commit
+        )
+    return HeadChanges(changes, until)
+
+
+def _diff_states(state: State, head: LoadedState) -> list[AnyUpdate]:
+    content = content_of(state)
+    graph, edits = content.graph, content.edits
+    assert edits is not None  # noqa: S101 - a branch has them
+    values = {*graph.values, *edits.theirs}
+    funcs = {*graph.funcs, *edits.their_funcs}
+    return changes_between(edits.head_view(graph), graph_of(head.state), values, funcs)
+
+
+async def merge_head(
+    ownership: Ownership, message_id: RequestId, sequence: int
+) -> tuple[UpdatesAddress | None, Changes]:
+    """Merge head's changes into the content; return their address and the new control fields."""
+    state, branch = ownership.state, ownership.state.control.branch
+    content = content_of(state)
+    if branch is None or content.edits is None:
+        return None, {}
+    changes, cursor = await head_changes_since(ownership.loader, state, branch)
+    control_changes: Changes = {"branch": branch.model_copy(update={"cursor": cursor})}
+    merge_result: MergeResult = await asyncio.to_thread(
+        merge, content.graph, content.edits, changes
+    )
+    if not merge_result.updates and not merge_result.theirs:
+        return None, control_changes
+    batch = Batch(merge_result.updates, head_side=merge_result.theirs)
+    rebased = await asyncio.to_thread(content.apply_now, sequence, batch)
+    if rebased.dirty:
+        control_changes["dirty_sequence"] = sequence
+    address = await ownership.loader.batches.put(
+        message_id, rebased.updates, head_side=merge_result.theirs
+    )
+    return address, control_changes
+
+
+async def execute(
+    ownership: Ownership, message: ChangeSetRequestV2, handled: SettledRequest
+) -> tuple[SettledRequest, Changes]:
+    """Recompute, refresh or apply; see `Application.execute`."""
+    if message.action == "recompute":
+        return await recompute(ownership, message, handled)
+    address, changes = await merge_head(ownership, message.id, handled.sequence)
+    handled = handled.model_copy(update={"updates": address})
+    if message.action == "refresh":
+        return handled, changes
+    return await _apply(ownership, message, handled, changes)
+
+
+async def _apply(
+    ownership: Ownership,
+    message: ChangeSetRequestV2,
+    handled: SettledRequest,
+    changes: Changes,
+) -> tuple[SettledRequest, Changes]:
+    state, content = ownership.state, content_of(ownership.state)
+    assert content.edits is not None  # noqa: S101 - the core refuses it for what is no branch
+    difference = await asyncio.to_thread(content.edits.difference, content.graph)
+    if message.reviewed is not None and message.reviewed != digest(difference):
+        reason = "the difference is not the one that was reviewed; look at it again"
+        return reject(handled, reason), changes
+    if not difference:
+        reached = changes.get("dirty_sequence", state.control.dirty_sequence)
+        changes |= close(state, message.id, ChangeSetStatus.APPLIED)
+        return handled, changes | {"clean_sequence": reached}
+    address = await ownership.loader.batches.put(head_request_id(message.id), difference)
+    closing = ClosedState(
+        standing=ChangeSetStatus.APPLYING,
+        request=message.id,
+        author=handled.author,
+        difference=address,
+    )
+    return handled, changes | {"closing": closing}
+
+
+def head_request_id(request: RequestId) -> RequestId:
+    """Id of the request that takes a difference to head, the same each time it is sent.
+
+    Another than that of the request to apply it, for the server remembers ids, whatever
+    their subject; of the same time, which is in its first six bytes.
+    """
+    return RequestId.from_bytes(request.bytes[:6] + blake3(request.bytes).digest(length=10))
+
+
+def digest(difference: list[AnyUpdate]) -> str:
+    """Return the digest of a difference: the same for the same updates."""
+    return blake3(to_json([update.to_wire() for update in difference])).hexdigest()

@@ -1,0 +1,130 @@
+"""The content of a change set: a graph of values and, of a branch, its own edits on head's."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from rebaser_core.commits import ControlState
+from rebaser_core.updates import AnyUpdate
+from rebaser_server.commit_log.batch_store import MissingBatch
+from rebaser_server.commit_log.content import SMALL_BATCH, Batch, ResultFiles
+from rebaser_server.commit_log.state import State
+from rebaser_server.compute.units.run_store import RunStore
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.apply_results import apply_result_table
+from rebaser_server.values.rebase.definitions import Preimage
+from rebaser_server.values.rebase.edits import Edits
+from rebaser_server.values.rebase.edits_json import edits_from_json, edits_to_json
+from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase.result import RebaseResult
+
+
+class BranchOrigin(NamedTuple):
+    """Where a branch began, while its own log does not say so."""
+
+    cursor: int
+    """Commit of head's log that its base included."""
+    lost: str | None = None
+    """Why the base cannot be loaded; the branch is empty then."""
+
+
+@dataclass(slots=True)
+class GraphContent:
+    """A `Content`: its values, and what makes it a branch."""
+
+    graph: Graph = field(default_factory=Graph)
+    edits: Edits | None = None
+    """A branch's own edits; None for a change set that is no branch."""
+    origin: BranchOrigin | None = None
+    """Set for a branch that was loaded from its base, or from a checkpoint that has an origin."""
+
+    async def apply(self, sequence: int, batch: Batch, covers: int | None = None) -> RebaseResult:
+        """Apply a batch, in a thread if that takes long."""
+        if len(batch.updates) < SMALL_BATCH and batch.results is None:
+            return self.apply_now(sequence, batch, covers)
+        return await asyncio.to_thread(self.apply_now, sequence, batch, covers)
+
+    def apply_now(self, sequence: int, batch: Batch, covers: int | None = None) -> RebaseResult:
+        """Rebase a batch onto the graph; a branch remembers which updates were its own edits.
+
+        A batch with a `head_side` brings head's changes to the branch, and is no edit.
+
+        Raises:
+            MissingBatch: results that it names are not there; nothing was changed.
+        """
+        if covers is not None and batch.results is not None:
+            return apply_result_table(self.graph, read_results(batch.results), covers)
+        if self.edits is None or covers is not None:
+            return rebase(self.graph, sequence, batch.updates, covers)
+        if batch.head_side is not None:
+            done = rebase(self.graph, sequence, batch.updates)
+            self.edits.update_theirs(batch.head_side)
+            return done
+        return self._apply_edit(self.edits, sequence, batch.updates)
+
+    def _apply_edit(
+        self, edits: Edits, sequence: int, updates: Sequence[AnyUpdate]
+    ) -> RebaseResult:
+        before = Preimage.of(self.graph, updates)
+        done = rebase(self.graph, sequence, updates)
+        edits.add(done.updates, before)
+        return done
+
+    def complete(self, covers: int) -> None:
+        """Forget the roots that a dependent values update has covered."""
+        self.graph.clear_roots(covers)
+
+    def cursor(self, control: ControlState) -> int:
+        """Return the last commit of head's log that a branch includes."""
+        known = None if control.branch is None else control.branch.cursor
+        return known if known is not None else self.origin.cursor if self.origin else 0
+
+    def is_unstarted_branch(self, control: ControlState) -> bool:
+        """Whether it is a branch whose own log does not yet say where it began."""
+        branch = control.branch
+        return self.origin is not None and branch is not None and branch.cursor is None
+
+    def metadata(self, control: ControlState) -> dict[str, Any]:
+        """Return all but the graph, as plain data for a checkpoint."""
+        edits = {} if self.edits is None else {"edits": edits_to_json(self.edits, self.graph)}
+        if self.origin is None or not self.is_unstarted_branch(control):
+            return edits
+        return {**edits, "origin": self.origin.cursor}
+
+    @classmethod
+    def from_checkpoint(cls, graph: Graph, metadata: dict[str, Any]) -> "GraphContent":
+        """Build the content that a checkpoint holds."""
+        edits = edits_from_json(metadata["edits"], graph) if "edits" in metadata else None
+        origin = BranchOrigin(metadata["origin"]) if "origin" in metadata else None
+        return cls(graph, edits, origin)
+
+
+def content_of(state: State) -> GraphContent:
+    """The content of a state of this application."""
+    if not isinstance(state.content, GraphContent):
+        raise TypeError(f"a state with {type(state.content).__name__}, not a graph")
+    return state.content
+
+
+def graph_of(state: State) -> Graph:
+    """The values of a state of this application."""
+    return content_of(state).graph
+
+
+def read_results(results: ResultFiles) -> pa.Table:
+    """Results in columns `id`, `status` and `text`, see `UnitResult`. Blocks.
+
+    Raises:
+        MissingBatch: a file is not there.
+    """
+    store = RunStore(results.files, results.run)
+    try:
+        tables = [store.get_part(name).table for name in results.names]
+    except FileNotFoundError as error:
+        raise MissingBatch(f"no results at {error}") from error
+    return pa.concat_tables(
+        [table.select(["id", "status", "text"]).replace_schema_metadata() for table in tables]
+    )

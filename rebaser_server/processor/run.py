@@ -1,0 +1,146 @@
+"""One run's loop: requests in order, the update beside them, until the change set is idle."""
+
+import random
+from asyncio import sleep
+from contextlib import suppress
+from typing import Never
+
+from rebaser_core.jetstream import Delivery, JetStreamError
+from rebaser_server.errors import Preempted, Resumed
+from rebaser_server.processor.checkpointer import Checkpointer
+from rebaser_server.processor.context import RunContext
+from rebaser_server.processor.dvu.scheduler import DvuScheduler
+from rebaser_server.processor.request_handler import RequestHandler
+from rebaser_server.processor.request_queue import RequestQueue
+from rebaser_server.runtime.concurrency import background
+
+
+class ChangeSetRun:
+    """The work on one delivery of a task, by the owner of the change set."""
+
+    def __init__(self, context: RunContext) -> None:
+        services, settings = context.services, context.services.settings
+        self._context = context
+        self._ownership = context.ownership
+        self._slot = context.slot
+        self._settings = settings
+        self._queue = RequestQueue(services.js, services.subjects, context.change_set)
+        self._handler = RequestHandler(context, self._queue)
+        self._dvu = DvuScheduler(context)
+        self._checkpointer = Checkpointer(
+            context.ownership, settings.checkpoint_every, settings.retention
+        )
+        self._companion = services.application.companion(context.ownership, self._checkpointer)
+
+    async def until_idle(self) -> bool:
+        """Work until the change set is idle; False if the run yields its slot before.
+
+        Then a checkpoint holds all that was committed, and no request is half handled.
+        """
+        await self._start()
+        async with (
+            self._queue,
+            background(self._dvu.run()),
+            background(self._companion.run()),
+            background(self._checkpointer.run()),
+            background(self._watch_ownership()),
+        ):
+            self._dvu.notify()
+            is_idle = await self._loop()
+            await self._queue.await_deletes()
+            if not self._ownership.state.control.deleted:
+                await self._checkpointer.on_idle()
+        return is_idle
+
+    async def _start(self) -> None:
+        ownership = self._ownership
+        if ownership.unreleased_owner:
+            await self._handler.count_death(ownership.unreleased_owner)
+            await self._dvu.count_death()
+        await self._companion.start()
+        in_vain = ownership.entries_since_checkpoint - ownership.requests_since_checkpoint
+        if in_vain >= self._settings.checkpoint_every:  # runs that came to nothing wrote them
+            await self._checkpointer.write()
+
+    async def _loop(self) -> bool:
+        while True:
+            requests = await self._next_requests()
+            if self._slot.paused and await self._drain():
+                return False  # P4
+            if requests:
+                await self._handle(requests)
+                if self._slot.expired and self._may_yield():
+                    return False  # W10c
+                self._start_followups()
+            elif self._must_yield():
+                return False  # what it waits for may need the slot
+            else:
+                self._checkpointer.if_due()  # by what an update found
+                if self._is_idle():
+                    return True  # W10
+
+    async def _next_requests(self) -> list[Delivery]:
+        """The next requests; none after the quiet period, or once another waits for the slot."""
+        ownership = self._ownership
+        wait = self._companion.idle_timeout(
+            self._settings.quiet_period, unfinished=ownership.state.control.dvu_due
+        )
+        async with self._context.shutdown.interrupts():
+            if requests := await self._queue.take_buffered(self._handler.batch_size):
+                return requests
+            try:
+                async with self._slot.wait_for_work(lambda: ownership.state.control.dvu_due):
+                    request = await self._queue.next(wait)
+            except Preempted:
+                request = await self._queue.next(0)
+        return [request] if request else []
+
+    async def _drain(self) -> bool:
+        """Of a paused change set: see the update in hand through; False: resumed meanwhile."""
+        try:
+            async with self._context.shutdown.interrupts(), self._slot.resume.interrupts():
+                await self._dvu.drain()
+        except Resumed:
+            self._dvu.resume()
+            return False
+        return True
+
+    async def _handle(self, requests: list[Delivery]) -> None:
+        await self._handler.handle(requests)
+        self._slot.on_request()
+        for request in requests:
+            self._companion.on_request(request.stream_sequence)
+
+    def _start_followups(self) -> None:
+        """See to what the requests just handled leave to be done beside them."""
+        followups, self._ownership.followups = self._ownership.followups, set()
+        if "recompute" in followups:
+            self._dvu.skip_backoff()
+        self._dvu.notify()
+        if "checkpoint" in followups:
+            self._checkpointer.request()
+        self._checkpointer.if_due()
+
+    def _may_yield(self) -> bool:
+        """Whether the run may end although the change set is not idle (W10c).
+
+        Not while an update is in hand, which would be lost; and only if a request tells
+        the reconciler of what is left, should this process die before it makes the new task.
+        """
+        control = self._ownership.state.control
+        return control.claim is None and (self._queue.backlog > 0 or not control.dvu_due)
+
+    def _must_yield(self) -> bool:
+        """Whether the run is in the way of what it waits for."""
+        is_waiting = self._ownership.state.control.unfinished and self._companion.busy
+        return is_waiting and (self._slot.is_set or self._companion.must_yield)
+
+    def _is_idle(self) -> bool:
+        return not self._ownership.state.control.dvu_due and not self._companion.busy
+
+    async def _watch_ownership(self) -> Never:
+        """A run that was overtaken while idle must not keep the task from redelivery (W10b)."""
+        while True:
+            await sleep(self._settings.confirm_every * random.uniform(0.75, 1.0))
+            with suppress(JetStreamError):  # an unanswered question shows nothing
+                await self._ownership.confirm()

@@ -1,0 +1,23 @@
+"""Failures that the core and its application both speak of.
+
+OSError
+└── StoreFailed         an operation of the store failed
+    └── StoreDamaged    the store does not hold what was written
+
+JobFailed               a background job came to nothing; the application says why
+"""
+
+
+class JobFailed(Exception):
+    """A background job came to nothing, for a reason that the message tells a user."""
+
+    crashed = False
+    """Whether a process may have ended because of what it computed."""
+
+
+class StoreFailed(OSError):
+    """An operation of the store failed. The store holds what it held before."""
+
+
+class StoreDamaged(StoreFailed):
+    """The store does not hold what was written. Waiting does not help."""
