@@ -3,14 +3,13 @@
 import asyncio
 
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, ObjectStore
+from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
-from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import LoadedState, StateLoader
+from rebaser_server.commit_log.stores import open_batch_store
 from rebaser_server.errors import HistoryInconsistent
-from rebaser_server.files.batch_files import BatchFiles
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.settings.settings import Settings
@@ -24,10 +23,7 @@ def open_state_loader(js: JetStream, settings: Settings, change_set: ChangeSet) 
     return StateLoader(
         change_set,
         CommitLog(js, subjects, change_set),
-        BatchStore(
-            ObjectStore(js, subjects.batches_bucket),
-            BatchFiles(settings.store.root, settings.store.options),
-        ),
+        open_batch_store(js, subjects, settings),
         GraphStateMachine(Checkpoints(settings.store.root, settings.store.options)),
     )
 

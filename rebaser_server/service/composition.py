@@ -16,7 +16,6 @@ from rebaser_core.jetstream import (
     Delivery,
     Drift,
     JetStream,
-    ObjectStore,
     PullConsumer,
     connected,
 )
@@ -38,8 +37,8 @@ from rebaser_server.cluster.task_lease import LeaseSettings
 from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.retention import Retention
+from rebaser_server.commit_log.stores import open_batch_store
 from rebaser_server.errors import GraceExceeded, Interrupted
-from rebaser_server.files.batch_files import BatchFiles
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.ops.serve import ops_endpoint
 from rebaser_server.processor.application import Application
@@ -156,11 +155,7 @@ def build_services(
 ) -> Services:
     """What all runs of a process share."""
     js, subjects = provisioner.js, provisioner.subjects
-    batches = BatchStore(
-        ObjectStore(js, subjects.batches_bucket),
-        BatchFiles(settings.store.root, settings.store.options),
-        settings.limits.batch_bytes,
-    )
+    batches = open_batch_store(js, subjects, settings)
     notifier = Notifier(nc, subjects)
     return Services(
         # Started again under the same name, a process is not who owned its change sets before.

@@ -9,11 +9,11 @@ from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NoSuchChangeSet
 from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, ObjectStore, connected
+from rebaser_core.jetstream import JetStream, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.commands.support.permissions import PermissionWatch
 from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.files.batch_files import BatchFiles
+from rebaser_server.commit_log.stores import open_batch_store
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import Settings
 
@@ -80,8 +80,6 @@ async def open_deployment(settings: Settings) -> AsyncIterator[Deployment]:
         js = open_jetstream(nc, settings.nats)
         async with RebaserClient.on(nc, js, prefix=prefix, author=settings.author) as client:
             subjects = Subjects(prefix)
-            bucket = ObjectStore(js, subjects.batches_bucket)
-            results = BatchFiles(settings.store.root, settings.store.options)
-            batches = BatchStore(bucket, results)
+            batches = open_batch_store(js, subjects, settings)
             with watch.enforced():
                 yield Deployment(js, subjects, client, batches, settings)
