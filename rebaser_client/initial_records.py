@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from rebaser_core.commits import ForkPoint
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.registry_records import (
+from rebaser_core.records.registry_records import (
     ChangeSetKind,
     ChangeSetRecordV1,
     RecordName,

@@ -17,7 +17,7 @@ from rebaser_core.jetstream import (
     WrongLastSequence,
 )
 from rebaser_core.jetstream.stores.key_value_entry import KeyValueEntry
-from rebaser_core.registry_records import (
+from rebaser_core.records.registry_records import (
     ChangeSetRecord,
     ChangeSetRecordV1,
     WorkspaceRecord,

@@ -22,7 +22,7 @@ from rebaser_core.outcome_query import (
     RequestState,
 )
 from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
-from rebaser_core.registry_records import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_core.records.registry_records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID, REPLY_INBOX, REPLY_VERSION
 

@@ -12,7 +12,7 @@ from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.commits import ForkPoint
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStream
-from rebaser_core.registry_records import (
+from rebaser_core.records.registry_records import (
     ChangeSetKind,
     ChangeSetRecordV1,
     ChangeSetStatus,

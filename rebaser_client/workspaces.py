@@ -15,7 +15,7 @@ from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.jetstream.backoff import Backoff
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
-from rebaser_core.registry_records import (
+from rebaser_core.records.registry_records import (
     ChangeSetKind,
     ChangeSetRecordV1,
     ChangeSetRequestV2,

@@ -15,7 +15,7 @@ from rebaser_server.commands.support.questions import confirmed, unless_confirme
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
-    from rebaser_core.registry_records import ChangeSetRecordV1
+    from rebaser_core.records.registry_records import ChangeSetRecordV1
     from rebaser_server.commands.support.deployment import Deployment
     from rebaser_server.queries.diff import Diff
 

@@ -110,7 +110,7 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
 
 @with_deployment
 async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_core.pause_record import PauseScope
+    from rebaser_core.records.pause_record import PauseScope
     from rebaser_server.cluster.pauses import PauseStore
     from rebaser_server.commands.render.dvu_status import cancel
 

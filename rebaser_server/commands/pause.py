@@ -13,7 +13,7 @@ from rebaser_server.commands.support.arguments import (
 from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
-    from rebaser_core.pause_record import PauseScope
+    from rebaser_core.records.pause_record import PauseScope
     from rebaser_server.commands.support.deployment import Deployment
 
 _HEADINGS: Final = {
@@ -72,7 +72,7 @@ def _validate(arguments: argparse.Namespace) -> str | None:
 
 @with_deployment
 async def _pause(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_core.pause_record import PauseScope
+    from rebaser_core.records.pause_record import PauseScope
     from rebaser_server.cluster.pauses import PauseStore, pauses_to_json
     from rebaser_server.commands.support.pauses import describe
 
@@ -90,7 +90,7 @@ async def _pause(deployment: "Deployment", arguments: argparse.Namespace) -> Non
 
 @with_deployment
 async def _resume(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_core.pause_record import PauseScope
+    from rebaser_core.records.pause_record import PauseScope
     from rebaser_server.cluster.pauses import PauseStore, pauses_to_json
     from rebaser_server.commands.support.pauses import describe, resume_hint
 
@@ -119,7 +119,7 @@ async def _resume(deployment: "Deployment", arguments: argparse.Namespace) -> No
 
 def _around(scope: "PauseScope") -> list["PauseScope"]:
     """The wider scopes: a pause of one of them covers `scope`, too."""
-    from rebaser_core.pause_record import PauseScope
+    from rebaser_core.records.pause_record import PauseScope
 
     wider = [PauseScope(), PauseScope(scope.workspace_id)]
     return wider[: sum(each is not None for each in scope)]

@@ -5,7 +5,7 @@ from typing import Never
 from rebaser_core.commits import SettledRequest
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
-from rebaser_core.registry_records import ChangeSetRequestV2
+from rebaser_core.records.registry_records import ChangeSetRequestV2
 from rebaser_core.subjects import Subjects
 from rebaser_server.graph_application.branches.branch_runner import BranchRunner
 from rebaser_server.graph_application.commands import execute

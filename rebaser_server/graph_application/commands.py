@@ -9,14 +9,14 @@ from pydantic_core import to_json
 from rebaser_core.commits import BranchState, ClosedState, SettledRequest
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import UpdatesAddress
-from rebaser_core.registry_records import ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.records.registry_records import ChangeSetRequestV2, ChangeSetStatus
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.commit_log.batch_store import MissingBatch
 from rebaser_server.commit_log.content import Batch
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import LoadedState, StateLoader
 from rebaser_server.errors import HistoryInconsistent
-from rebaser_server.graph_application.content import content_of, graph_of
+from rebaser_server.graph_application.content import content_of, graph_of, require
 from rebaser_server.graph_application.recomputation import recompute
 from rebaser_server.processor.application import Changes
 from rebaser_server.processor.change_set_commands import close
@@ -60,8 +60,7 @@ async def head_changes_since(loader: StateLoader, state: State, branch: BranchSt
 
 def _diff_states(state: State, head: LoadedState) -> list[AnyUpdate]:
     content = content_of(state)
-    graph, edits = content.graph, content.edits
-    assert edits is not None  # noqa: S101 - a branch has them
+    graph, edits = content.graph, require(content.edits, "edits")
     values = {*graph.values, *edits.theirs}
     funcs = {*graph.funcs, *edits.their_funcs}
     return changes_between(edits.head_view(graph), graph_of(head.state), values, funcs)
@@ -112,8 +111,8 @@ async def _apply(
     changes: Changes,
 ) -> tuple[SettledRequest, Changes]:
     state, content = ownership.state, content_of(ownership.state)
-    assert content.edits is not None  # noqa: S101 - the core refuses it for what is no branch
-    difference = await asyncio.to_thread(content.edits.difference, content.graph)
+    edits = require(content.edits, "edits")
+    difference = await asyncio.to_thread(edits.difference, content.graph)
     if message.reviewed is not None and message.reviewed != digest(difference):
         reason = "the difference is not the one that was reviewed; look at it again"
         return reject(handled, reason), changes

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from rebaser_server.commit_log.batch_store import MissingBatch
 from rebaser_server.commit_log.content import SMALL_BATCH, Batch, ResultFiles
 from rebaser_server.commit_log.state import State
 from rebaser_server.compute.units.run_store import RunStore
+from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.apply_results import apply_result_table
 from rebaser_server.values.rebase.definitions import Preimage
@@ -20,6 +21,8 @@ from rebaser_server.values.rebase.edits import Edits
 from rebaser_server.values.rebase.edits_json import edits_from_json, edits_to_json
 from rebaser_server.values.rebase.rebase import rebase
 from rebaser_server.values.rebase.result import RebaseResult
+
+T = TypeVar("T")
 
 
 class BranchOrigin(NamedTuple):
@@ -100,6 +103,13 @@ class GraphContent:
         edits = edits_from_json(metadata["edits"], graph) if "edits" in metadata else None
         origin = BranchOrigin(metadata["origin"]) if "origin" in metadata else None
         return cls(graph, edits, origin)
+
+
+def require(part: T | None, name: str) -> T:
+    """What a branch must have in its state; raise `HistoryInconsistent` if it has not."""
+    if part is None:
+        raise HistoryInconsistent(f"a branch without {name}")
+    return part
 
 
 def content_of(state: State) -> GraphContent:

@@ -6,20 +6,140 @@ holds, is the application's: see `graph_application` for Rebaser's own.
 """
 
 import asyncio
-from typing import Any, Never, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Never, Protocol
 
-from rebaser_core.commits import SettledRequest
+from rebaser_core.commits import DvuClaim, SettledRequest
 from rebaser_core.ids import ChangeSet
-from rebaser_core.registry_records import ChangeSetRequestV2
+from rebaser_core.messages import UpdatesAddress
+from rebaser_core.records.registry_records import ChangeSetRequestV2
+from rebaser_server.commit_log.content import Batch, Content
 from rebaser_server.commit_log.state_machine import StateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.companion import Companion
-from rebaser_server.processor.job import JobPlanner
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.rejection import reject
 
 Changes = dict[str, Any]
 """New values of fields of the control record."""
+
+POLL_EVERY: Final = 1.0
+"""Seconds between two looks whether what keeps a change set from being idle is done."""
+
+OnProgress = Callable[[int, int], None]
+"""Values done, at least, and values in all."""
+
+
+class Companion:
+    """Does nothing but measure idleness; an application's may do more, for branches for one."""
+
+    def __init__(self) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._last_request = self._clock()
+
+    async def start(self) -> None:
+        """Do what comes before the first request.
+
+        Raises:
+            RetryLater: that cannot be done now.
+        """
+
+    async def run(self) -> Never:
+        """Work beside the requests until cancelled."""
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    def on_request(self, sequence: int) -> None:
+        """The request of that stream sequence was handled and committed."""
+        del sequence
+        self._last_request = self._clock()
+
+    def idle_timeout(self, period: float, *, unfinished: bool) -> float:
+        """Seconds without a request until the run asks whether the change set is idle.
+
+        Args:
+            period: the quiet period.
+            unfinished: whether a background job is due.
+        """
+        least = POLL_EVERY if unfinished or self.busy else 0.0
+        return max(least, self._last_request + period - self._clock())
+
+    @property
+    def busy(self) -> bool:
+        """Whether the run must go on although no request comes."""
+        return False
+
+    @property
+    def must_yield(self) -> bool:
+        """Whether what keeps it busy may wait for the very slot that the run holds."""
+        return False
+
+
+class JobResult(Protocol):
+    """What a job found; its length is the number of values that changed."""
+
+    @property
+    def recomputed(self) -> int:
+        """Values that were computed."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def batch(self) -> Batch:
+        """What the content applies."""
+
+    async def store(self, claim: DvuClaim, base: int, max_bytes: int) -> UpdatesAddress:
+        """Store the batch where a commit can refer to it.
+
+        Args:
+            claim: under which it was computed.
+            base: the commit that made the claim.
+            max_bytes: that it may take in a commit.
+
+        Raises:
+            OSError: the store failed; nothing was changed.
+        """
+
+    def clear(self) -> None:
+        """Delete what no commit refers to, now that this result is committed. Blocks."""
+
+
+class Job(Protocol):
+    """One attempt at the work that a claim covers."""
+
+    @property
+    def affected(self) -> int:
+        """Values that may be recomputed."""
+
+    async def run(self, *, is_suspect: bool, on_progress: OnProgress) -> JobResult:
+        """Compute. Cancelled at any await, it stops; repeated, it goes on where it was.
+
+        Args:
+            is_suspect: one of the values may have ended the process that computed it.
+            on_progress: called on the event loop, now and then.
+
+        Raises:
+            JobFailed: there are no results.
+        """
+
+    async def give_up(self, message: str) -> JobResult:
+        """What was computed; all else fails with this message."""
+
+
+class JobPlanner(Protocol):
+    """Plans the jobs of one run. All calls block; the caller holds the lock."""
+
+    def plan(self, content: Content, after: int, *, is_repeated: bool) -> Job:
+        """Plan all that is left to do.
+
+        Args:
+            content: as of the claim.
+            after: the sequence up to which everything is done. Attempts behind the same
+                sequence share what they left in the store.
+            is_repeated: whether the job was attempted before, maybe by another process.
+        """
+
+    def fail_all(self, content: Content, after: int, message: str) -> JobResult:
+        """The result of a job that cannot be planned: whatever is left to do fails."""
 
 
 class Application(StateMachine, Protocol):

@@ -11,7 +11,7 @@ from rebaser_core.commits import BranchState, ClosedState, ControlState
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStreamError, StreamNotFound
-from rebaser_core.registry_records import ChangeSetRecordV1, ChangeSetStatus
+from rebaser_core.records.registry_records import ChangeSetRecordV1, ChangeSetStatus
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion, RunEnded
 from rebaser_server.processor.context import Services

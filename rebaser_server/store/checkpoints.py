@@ -222,7 +222,7 @@ def scan(
 ) -> tuple[list[pa.RecordBatch], pa.Table]:
     """The rows up to commit `at`, or all, as `split_rows` gives them."""
     # It imports pandas, which takes as long as half of a start.
-    from pyarrow.dataset import ParquetReadOptions  # noqa: PLC0415 - not before it is needed
+    from pyarrow.dataset import ParquetReadOptions
 
     options = ParquetReadOptions(dictionary_columns=_DICTIONARY_COLUMNS)
     dataset = delta.to_pyarrow_dataset(parquet_read_options=options)

@@ -1,5 +1,8 @@
 """Another application than Rebaser's own: what the core promises holds for a plain counter."""
 
+import asyncio
+import dataclasses
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,12 +14,12 @@ from examples.counter import CounterApplication, total_of
 from rebaser_client.errors import RequestRefused
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import ErrorStatus
-from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.runtime.concurrency import Shutdown, background
 from rebaser_server.service.composition import serve
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.paths import ROOT
 
 SCALED_TIMES = {
     name: timedelta(seconds=seconds)
@@ -50,8 +53,8 @@ class Counting:
             yield
 
     async def total(self, change_set: ChangeSet) -> int:
-        log, batches = self.deployment.archive(change_set).log, None
-        loader = StateLoader(change_set, log, batches, self.application)
+        of_graphs = self.deployment.archive(change_set)
+        loader = dataclasses.replace(of_graphs, machine=self.application)
         return total_of((await loader.load()).state)
 
 
@@ -72,6 +75,23 @@ async def test_each_update_counts_once_across_restarts_and_checkpoints(counting:
             await counting.deployment.at_rest()
 
     assert await counting.total(change_set) == 2 * (1 + 2 + 3 + 4)
+
+
+async def test_the_example_runs_as_it_stands(counting: Counting) -> None:
+    [change_set], deployment = new_change_sets(1), counting.deployment
+    command = sys.executable, ROOT / "examples" / "counter.py"
+    process = await asyncio.create_subprocess_exec(
+        *command, deployment.nats.url, deployment.settings.store.root
+    )
+    try:
+        batch = [put(new_id(), 0) for _ in range(3)]
+        _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, batch)
+        async with asyncio.timeout(60):
+            assert not isinstance((await reply).status, ErrorStatus)
+        assert await counting.total(change_set) == 3
+    finally:
+        process.kill()
+        await process.wait()
 
 
 async def test_an_action_that_the_application_does_not_know_is_refused(counting: Counting) -> None:

@@ -6,7 +6,7 @@ from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import OrderedPushConsumer
 from rebaser_core.outcome_query import OutcomeQueryV1
-from rebaser_core.registry_records import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_core.records.registry_records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.graph_application.branches.branch_closer import BranchCloser

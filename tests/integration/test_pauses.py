@@ -8,7 +8,7 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import KeyValue, PullConsumer
-from rebaser_core.pause_record import PauseScope
+from rebaser_core.records.pause_record import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.pauses import PauseMonitor, PauseStore
 from rebaser_server.cluster.slot_pool import Fairness, SlotPool

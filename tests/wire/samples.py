@@ -51,8 +51,8 @@ from rebaser_core.outcome_query import (
     OutcomeReplyV2,
     RequestState,
 )
-from rebaser_core.pause_record import PauseRecord, PauseRecordV1
-from rebaser_core.registry_records import (
+from rebaser_core.records.pause_record import PauseRecord, PauseRecordV1
+from rebaser_core.records.registry_records import (
     ApplyAttempt,
     ChangeSetKind,
     ChangeSetRecord,

@@ -40,8 +40,8 @@ from rebaser_core.messages import (
     UpdatesBatchV2,
 )
 from rebaser_core.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
-from rebaser_core.pause_record import PauseRecordV1
-from rebaser_core.registry_records import (
+from rebaser_core.records.pause_record import PauseRecordV1
+from rebaser_core.records.registry_records import (
     ApplyAttempt,
     ChangeSetKind,
     ChangeSetRecordV1,

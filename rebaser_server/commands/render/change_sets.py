@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from rebaser_core.registry_records import ChangeSetRecordV1, WorkspaceRecordV1
+from rebaser_core.records.registry_records import ChangeSetRecordV1, WorkspaceRecordV1
 from rebaser_server.queries.diff import ChangedDefinition, Diff
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table

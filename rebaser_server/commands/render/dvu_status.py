@@ -13,7 +13,7 @@ from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ordered_reader
 from rebaser_core.jetstream.connection.subscription import request_all
-from rebaser_core.pause_record import enclosing_scopes
+from rebaser_core.records.pause_record import enclosing_scopes
 from rebaser_server.cluster.pauses import Paused, PauseStore
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commit_log.log import UNFINISHED

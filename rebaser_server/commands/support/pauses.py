@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rebaser_core.ids import ChangeSet
-from rebaser_core.pause_record import PauseScope, enclosing_scopes
+from rebaser_core.records.pause_record import PauseScope, enclosing_scopes
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:

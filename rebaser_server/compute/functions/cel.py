@@ -62,7 +62,7 @@ def compile_function(code: str) -> Callable[..., Any]:
 
 def _engine() -> Any:
     """Raises `ImportError`: it is not installed, or not for this machine."""
-    from cel_expr_python import cel  # noqa: PLC0415 - 16 MB that most processes never need
+    from cel_expr_python import cel
 
     return cel
 

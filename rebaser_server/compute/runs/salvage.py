@@ -65,8 +65,9 @@ class _StoredOnlyExecutor:
         units: Sequence[bytes | memoryview],
         *,
         store: RunStore | None = None,
-        on_progress: OnProgress | None = None,  # noqa: ARG002 - a protocol's
+        on_progress: OnProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
+        del on_progress  # it computes nothing
         names = await asyncio.to_thread(store.names) if store else []
         return [await asyncio.to_thread(self._kept, unit, store, names) for unit in units]
 

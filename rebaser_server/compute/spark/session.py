@@ -112,7 +112,7 @@ def _start(options: SparkOptions, begun: Callable[[Popen[bytes]], None]) -> "Run
     # Imported here and not above: pyspark costs most of a second, and many a process never
     # needs it. In this process's own JVM that second passes while the JVM starts.
     if options.remote is not None:
-        from rebaser_server.compute.spark import connect_session  # noqa: PLC0415 - slow
+        from rebaser_server.compute.spark import connect_session
 
         return connect_session.start(options)
     options.state_directory.mkdir(parents=True, exist_ok=True)
@@ -123,6 +123,6 @@ def _start(options: SparkOptions, begun: Callable[[Popen[bytes]], None]) -> "Run
     process = launch(options, java, scratch) if options.is_local else None
     if process is not None:
         begun(process)
-    from rebaser_server.compute.spark import jvm  # noqa: PLC0415 - slow
+    from rebaser_server.compute.spark import jvm
 
     return jvm.start(options, java, scratch, process)

@@ -14,10 +14,17 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, ordered_reader
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, ErrorStatus
 from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
-from rebaser_core.registry_records import ApplyAttempt, ChangeSetRecordV1, ChangeSetStatus, now
+from rebaser_core.records.registry_records import (
+    ApplyAttempt,
+    ChangeSetRecordV1,
+    ChangeSetStatus,
+    now,
+)
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import AUTHOR
+from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.commands import head_request_id
+from rebaser_server.graph_application.content import require
 from rebaser_server.processor.change_set_commands import without_dvu
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.processor.ownership import Ownership
@@ -84,8 +91,8 @@ class BranchCloser:
 
     async def _apply_to_head(self, closing: ClosedState) -> None:
         """Send the difference to head, once; then the branch is applied, or open again."""
-        ownership, branch = self._ownership, self._ownership.state.control.branch
-        assert branch is not None  # noqa: S101 - only a branch is applied
+        ownership = self._ownership
+        branch = require(ownership.state.control.branch, "a base")
         self._waiting_since = self._clock()
         problem, commit = await self._outcome_at_head(closing, branch)
         self._waiting_since = None
@@ -151,7 +158,8 @@ class BranchCloser:
         branch_change_set: ChangeSet,
         query: OutcomeQueryV1,
     ) -> None:
-        assert closing.difference is not None  # noqa: S101 - while it is being applied
+        if closing.difference is None:
+            raise HistoryInconsistent("a branch that is being applied has no difference")
         request = EnqueueUpdatesRequestV1(
             id=query.id,
             workspace_id=head.workspace_id,

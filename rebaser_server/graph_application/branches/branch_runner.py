@@ -5,13 +5,13 @@ from typing import Never
 from rebaser_core.commits import ClosedState
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStream
-from rebaser_core.registry_records import ChangeSetStatus
+from rebaser_core.records.registry_records import ChangeSetStatus
 from rebaser_core.subjects import Subjects
 from rebaser_server.graph_application.branches.branch_closer import HEAD_PATIENCE, BranchCloser
 from rebaser_server.graph_application.branches.head_follower import HeadFollower
-from rebaser_server.graph_application.content import content_of
+from rebaser_server.graph_application.content import content_of, require
+from rebaser_server.processor.application import Companion
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.companion import Companion
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.rejection import REASON_LENGTH
@@ -52,8 +52,7 @@ class BranchRunner(Companion):
         if origin.lost is None:
             await self._checkpointer.require()
         async with ownership.lock:
-            branch = ownership.state.control.branch
-            assert branch is not None  # noqa: S101 - an unstarted branch is a branch
+            branch = require(ownership.state.control.branch, "a base")
             started = branch.model_copy(update={"cursor": origin.cursor})
             if origin.lost is not None:
                 reason = f"its base cannot be had any more: {origin.lost}"

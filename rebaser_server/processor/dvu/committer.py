@@ -10,7 +10,7 @@ import structlog
 from rebaser_core.commits import NO_REQUEST, DvuClaim, RequestOutcome, SettledRequest
 from rebaser_core.messages import Correction, UpdatesAddress
 from rebaser_server.errors import AppendRefused, RetryLater, RunEnded
-from rebaser_server.processor.job import JobResult
+from rebaser_server.processor.application import JobResult
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.runtime.transient_errors import is_transient
 from rebaser_server.telemetry import metrics

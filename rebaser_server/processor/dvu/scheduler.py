@@ -16,6 +16,7 @@ from rebaser_core.commits import DvuClaim
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import deadlines
 from rebaser_server.errors import DvuCancelled
+from rebaser_server.processor.application import Job, JobPlanner, JobResult
 from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.dvu.committer import DvuCommitter, ResultNotCommitted
 from rebaser_server.processor.dvu.failures import (
@@ -25,7 +26,6 @@ from rebaser_server.processor.dvu.failures import (
     give_up_message,
     retry_delay,
 )
-from rebaser_server.processor.job import Job, JobPlanner, JobResult
 from rebaser_server.runtime.concurrency import background
 from rebaser_server.runtime.failures import JobFailed
 from rebaser_server.runtime.transient_errors import is_transient

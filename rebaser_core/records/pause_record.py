@@ -8,7 +8,7 @@ from typing import ClassVar, Final, NamedTuple, Self
 
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.registry_records import Timestamp
+from rebaser_core.records.registry_records import Timestamp
 from rebaser_core.versioning import MessageType, Versioned
 
 ALL: Final = "all"
