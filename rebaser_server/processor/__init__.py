@@ -1,5 +1,6 @@
 """One change set's run: its requests one after another, each committed once, until it is idle.
 
-`cluster` starts runs; `queries` and packages above may import it. Begin with `processor.py`, the
-run's loop, beside the rules of `docs/protocol.md`.
+It knows what a request is, and asks the application what one means: `application.py`. `cluster`
+starts runs, `graph_application` implements the application. Begin with `processor.py`, then
+`run.py`, the run's loop, beside the rules of `docs/protocol.md`.
 """

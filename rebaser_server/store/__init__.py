@@ -1,4 +1,4 @@
-"""Checkpoints and large results on the shared store: the only package that knows Delta.
+"""Checkpoints of graphs on the shared store: the only package that knows Delta.
 
-`commit_log` and packages above it may import it. Begin with `checkpoints.py`.
+`graph_application` and packages above it may import it. Begin with `checkpoints.py`.
 """
