@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.ids import ChangeSet
+from rebaser_server.graph_application.content import content_of
 from rebaser_server.store.checkpoints import Checkpoints
 from tests.helpers.batches import ExampleGraph, new_id, put
 from tests.helpers.blocking_function import Gate
@@ -185,7 +186,7 @@ async def test_a_branch_whose_values_are_computed_again_differs_from_head_no_mor
     await deployment.at_rest()
 
     change_set = ChangeSet(workspace.workspace_id, branch.change_set_id)
-    restored = (await deployment.archive(change_set).load()).state
+    restored = content_of((await deployment.archive(change_set).load()).state)
     assert restored.edits is not None
     assert restored.edits.difference(restored.graph) == []
     assert await value_of(deployment, change_set, gate.value) == ("ok", 5)
