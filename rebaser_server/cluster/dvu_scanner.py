@@ -4,7 +4,7 @@ import random
 from typing import Final
 
 from rebaser_core.jetstream import JetStream, ordered_reader
-from rebaser_server.commit_log.log import UNFINISHED
+from rebaser_server.commit_log.commit_messages import UNFINISHED
 
 MAX_ENTRIES: Final = 10_000
 """Commits read in one scan: about a quarter of a second of processor time."""

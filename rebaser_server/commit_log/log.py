@@ -2,35 +2,28 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from rebaser_core.commits import Commit, CommitV1
-from rebaser_core.errors import MessageError, NewerVersion
-from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.commits import CommitV1
+from rebaser_core.errors import MessageError
+from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import (
     ApiError,
-    Delivery,
     JetStream,
     JetStreamError,
     NatsUnreachable,
-    StoredMessage,
     Unsendable,
     WrongLastSequence,
     ordered_reader,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioning import MESSAGE_ID
+from rebaser_server.commit_log.commit_messages import (
+    TRACE_HEADERS,
+    ExtraHeaders,
+    decode_commit,
+    publish_options,
+)
 from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
-
-UNFINISHED: Final = "X-DVU-DUE"
-"""Header of a commit after which a dependent values update is due, or a branch is being applied to
-head: the reconciler reads this header alone."""
-
-TRACE_HEADERS: Final = frozenset(("traceparent", "tracestate"))
-"""Headers of such a commit where traces are on: the trace that the due update belongs to."""
-
-ExtraHeaders = Mapping[RequestId, Mapping[str, str]]
-"""Additional headers of commits, by the commits' ids."""
 
 MAX_PIPELINE_DEPTH: Final = 64
 """Commits that are sent and not yet confirmed by the stream."""
@@ -71,21 +64,21 @@ class CommitLog:
         if message is None:
             return 0, None, {}
         headers = {name: message.headers[name] for name in TRACE_HEADERS & message.headers.keys()}
-        return message.sequence, _decode(message), headers
+        return message.sequence, decode_commit(message), headers
 
     async def entry(self, sequence: int) -> CommitV1 | None:
         """Return the commit of that sequence, or None if it was purged."""
         message = await self._js.get_message(self._stream, sequence=sequence)
         if message is None or message.subject != self._subject:
             return None
-        return _decode(message)
+        return decode_commit(message)
 
     async def oldest(self) -> CommitV1 | None:
         """Return the oldest commit that was not purged: the past begins at its `previous`."""
         message = await self._js.get_message(
             self._stream, sequence=1, next_by_subject=self._subject
         )
-        return None if message is None else _decode(message)
+        return None if message is None else decode_commit(message)
 
     @property
     def max_batch_bytes(self) -> int:
@@ -141,7 +134,7 @@ class CommitLog:
             try:
                 receipt = await self._js.publish_async(
                     self._subject,
-                    **_publish_options(entry, extra_headers),
+                    **publish_options(entry, extra_headers),
                     expected_last_subject_sequence=entry.previous,
                     expected_last_message_id=before,
                 )
@@ -169,7 +162,7 @@ class CommitLog:
             try:
                 ack = await self._js.publish(
                     self._subject,
-                    **_publish_options(entry, extra_headers),
+                    **publish_options(entry, extra_headers),
                     expected_last_subject_sequence=last,
                 )
             except WrongLastSequence:
@@ -220,7 +213,7 @@ class CommitLog:
                     raise HistoryInconsistent(
                         f"{self._subject}: ends at {previous}, not at {until}"
                     )
-                entry = _decode(delivery)
+                entry = decode_commit(delivery)
                 if entry.previous > previous:
                     raise HistoryInconsistent(
                         f"{self._subject}: commit {delivery.stream_sequence} follows commit "
@@ -240,26 +233,3 @@ class CommitLog:
         sequence, _ = await self.last()
         below = min(up_to + 1, sequence)
         await self._js.purge(self._stream, subject=self._subject, below_sequence=below)
-
-
-def _decode(message: StoredMessage | Delivery) -> CommitV1:
-    try:
-        return Commit.decode(message.headers, message.payload)
-    except NewerVersion as error:
-        raise NeedsNewerVersion(error) from error
-    except MessageError as error:
-        where = f"{message.subject}: commit {_sequence_of(message)}"
-        raise HistoryInconsistent(f"{where} cannot be read: {error}") from error
-
-
-def _sequence_of(message: StoredMessage | Delivery) -> int:
-    return message.stream_sequence if isinstance(message, Delivery) else message.sequence
-
-
-def _publish_options(entry: CommitV1, extra_headers: ExtraHeaders) -> dict[str, Any]:
-    """Return the arguments that publish the commit."""
-    headers, payload = Commit.encode(entry)
-    headers |= extra_headers.get(entry.id, {})
-    if entry.control.unfinished:
-        headers[UNFINISHED] = "1"
-    return {"payload": payload, "message_id": headers.pop(MESSAGE_ID), "headers": headers}

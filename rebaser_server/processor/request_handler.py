@@ -1,19 +1,16 @@
 """Handle requests: apply, answer again or dead-letter each; then delete and reply (W4 to W9)."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
-from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import FailedAttempts, RequestOutcome, SettledRequest
-from rebaser_core.corrections import total_count
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import Delivery, JetStreamError
-from rebaser_core.versioning import CONTENT_TYPE, REPLY_INBOX, announced_id
+from rebaser_core.versioning import announced_id
 from rebaser_server.errors import AppendRefused, NeedsNewerVersion, RetryLater, RunEnded
 from rebaser_server.processor.apply_request import (
     Unprocessable,
@@ -25,8 +22,9 @@ from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.dead_letters import store_dead_letter
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.rejection import REASON_LENGTH
-from rebaser_server.processor.replies import CommittedRequest, build_response, lookup_result
+from rebaser_server.processor.replies import CommittedRequest, lookup_result
 from rebaser_server.processor.request_queue import RequestQueue
+from rebaser_server.processor.result_publisher import publish_result
 from rebaser_server.runtime.transient_errors import backoff, is_transient
 
 log: Final = structlog.get_logger()
@@ -38,11 +36,6 @@ process is killed for reasons of its own more often than an attempt fails for th
 
 _Handled = tuple[Delivery, RequestId, CommittedRequest | None]
 """A request, its id, and its result; None if the log does not hold the result."""
-
-_ACTIVITIES: Final = {
-    RequestOutcome.DEAD: ActivityKind.REQUEST_DEAD,
-    RequestOutcome.REFUSED: ActivityKind.REQUEST_REFUSED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +102,7 @@ class RequestHandler:
         for request, request_id, what in done:
             if what is not None:
                 with self.ownership.spans.use(request_id):
-                    await self._reply_and_publish(request, request_id, what)
+                    await publish_result(self.run, request, request_id, what)
         if failed is not None:
             raise failed
 
@@ -231,32 +224,6 @@ class RequestHandler:
             "request dead-lettered", request=str(handled.id), reason=reason, attempts=attempts
         )
         return CommittedRequest(handled, self.ownership.state.commit)
-
-    async def _reply_and_publish(
-        self, request: Delivery, request_id: RequestId, result: CommittedRequest
-    ) -> None:
-        outcome = result.handled.outcome
-        waited = time.time() - request.stored
-        corrected = total_count(result.handled.corrections)
-        is_result = outcome is RequestOutcome.STALE  # of an older Rebaser
-        change_set, notifier = self.run.change_set, self.run.services.notifier
-        notifier.stats.request(
-            change_set, outcome.value, max(0.0, waited), corrected, is_result=is_result
-        )
-        await notifier.activity(
-            change_set,
-            _ACTIVITIES.get(outcome, ActivityKind.REQUEST_APPLIED),
-            result.handled.id,
-            commit=result.commit,
-            outcome=outcome.value,
-            corrections=corrected,
-        )
-        inbox = request.headers.get(REPLY_INBOX)
-        if inbox:
-            content_type = request.headers.get(CONTENT_TYPE)
-            with self.ownership.spans.reply_span(request_id):
-                await notifier.reply(inbox, build_response(change_set, result), content_type)
-        self.ownership.spans.end(request_id, outcome=outcome.value, commit=result.commit)
 
 
 def _describe(error: BaseException) -> str:

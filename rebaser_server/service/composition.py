@@ -1,9 +1,7 @@
 """The daemon: compose its parts, and take tasks, a bounded number at once, until a shutdown."""
 
-import asyncio
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Final, Never
+from typing import Final
 
 import structlog
 from nats.aio.client import Client
@@ -12,15 +10,12 @@ from ulid import ULID
 from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import WorkspaceId
 from rebaser_core.jetstream import (
-    ConsumerGone,
-    Delivery,
     Drift,
     JetStream,
-    PullConsumer,
     connected,
 )
 from rebaser_core.streams import StreamOptions
-from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.capacity_check import CapacityCheck
 from rebaser_server.cluster.deleted_data_job import DeletedDataJob
 from rebaser_server.cluster.dvu_cancellation import serve_cancellations
@@ -38,7 +33,7 @@ from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.stores import open_batch_store
-from rebaser_server.errors import GraceExceeded, Interrupted
+from rebaser_server.errors import Interrupted
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.ops.serve import ops_endpoint
 from rebaser_server.processor.application import Application
@@ -49,6 +44,7 @@ from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.runtime.concurrency import Shutdown, background
 from rebaser_server.runtime.periodic import survived
+from rebaser_server.service.task_intake import take_tasks
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import FairnessSettings, Settings
 from rebaser_server.telemetry.work_stats import WorkStats
@@ -146,7 +142,8 @@ async def serve(
             _query_service(services, settings).serve(nc),
         ):
             ready(page)
-            await _take_tasks(services, provisioner, lease, settings, shutdown, work, pauses)
+            runner = TaskRunner(services, lease, shutdown, work, pauses)
+            await take_tasks(runner, provisioner, settings.shutdown_grace.total_seconds())
         log.info("stopped")
 
 
@@ -209,55 +206,3 @@ def provisioner_of(js: JetStream, settings: Settings) -> Provisioner:
 async def prepare(js: JetStream, settings: Settings) -> list[Drift]:
     """Create streams, consumer and bucket that are missing; how those that are there differ."""
     return await provisioner_of(js, settings).ensure()
-
-
-async def _take_tasks(
-    services: Services,
-    provisioner: Provisioner,
-    lease: LeaseSettings,
-    settings: Settings,
-    shutdown: Shutdown,
-    slots: SlotPool,
-    pauses: PauseMonitor,
-) -> None:
-    """Work on up to `settings.concurrency` change sets; return once each is settled."""
-    stream = services.subjects.tasks_stream
-    runner = TaskRunner(services, lease, shutdown, slots, pauses)
-    grace = settings.shutdown_grace.total_seconds()
-    async with (
-        PullConsumer(services.js, stream, TASKS_CONSUMER) as tasks,
-        background(_enforce_grace(shutdown, grace)),
-        background(slots.preempt()),
-        asyncio.TaskGroup() as group,
-    ):
-        with suppress(Interrupted):
-            while True:
-                task = await _next_task(tasks, provisioner, slots, shutdown)
-                group.create_task(runner.dispatch(task))
-        log.info("stopping", change_sets=slots.busy)
-        await tasks.close()
-
-
-async def _next_task(
-    tasks: PullConsumer, provisioner: Provisioner, slots: SlotPool, shutdown: Shutdown
-) -> Delivery:
-    task = None
-    try:
-        async with shutdown.interrupts():
-            while task is None:
-                await slots.wait_until_free()
-                try:
-                    task = await tasks.take(slots.free)
-                except ConsumerGone as error:
-                    await provisioner.recreate_tasks(error)
-    except Interrupted:
-        if task is not None:  # both came at once
-            await task.nak()
-        raise
-    return task
-
-
-async def _enforce_grace(shutdown: Shutdown, grace: float) -> Never:
-    await shutdown.wait()
-    await asyncio.sleep(grace)
-    raise GraceExceeded(f"not finished {grace:g} s after a stop was asked for")

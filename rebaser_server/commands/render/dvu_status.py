@@ -16,7 +16,7 @@ from rebaser_core.jetstream.connection.subscription import request_all
 from rebaser_core.records.pause_record import enclosing_scopes
 from rebaser_server.cluster.pauses import Paused, PauseStore
 from rebaser_server.commands.support.deployment import Deployment
-from rebaser_server.commit_log.log import UNFINISHED
+from rebaser_server.commit_log.commit_messages import UNFINISHED
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.values.graph import ValueStatus

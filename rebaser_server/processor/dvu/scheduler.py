@@ -5,7 +5,6 @@ Rules D1 to D6. The control record says whether an update is due; `notify` is on
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Never
 
@@ -13,11 +12,11 @@ import structlog
 
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import DvuClaim
-from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import deadlines
 from rebaser_server.errors import DvuCancelled
 from rebaser_server.processor.application import Job, JobPlanner, JobResult
 from rebaser_server.processor.context import RunContext
+from rebaser_server.processor.dvu.claim import ClaimedUpdate, claim_update
 from rebaser_server.processor.dvu.committer import DvuCommitter, ResultNotCommitted
 from rebaser_server.processor.dvu.failures import (
     STORE_DELAY,
@@ -39,22 +38,6 @@ REPORT_EVERY: Final = 1.0  # seconds between two words of how far an update is
 CANCELLED_DELAY: Final = 60.0  # seconds until an update that was cancelled is tried again
 
 
-@dataclass(frozen=True, slots=True)
-class _ClaimedUpdate:
-    claim: DvuClaim
-    base: int
-    """The commit that makes the claim."""
-    after: int
-    """The sequence up to which updates are committed."""
-    job: Job | None
-    error: Exception | None = None
-    """Why it could not be planned."""
-
-    @property
-    def affected(self) -> int:
-        return self.job.affected if self.job else 0
-
-
 class DvuScheduler:
     """Runs the updates beside the request loop of one run, and shares its ownership."""
 
@@ -65,7 +48,8 @@ class DvuScheduler:
         self._ownership = ownership
         self._application = services.application
         self._attempts = services.settings.dvu_attempts
-        self._committer = DvuCommitter(ownership, DEATHS_PER_ATTEMPT * self._attempts)
+        self._max_failures = DEATHS_PER_ATTEMPT * self._attempts
+        self._committer = DvuCommitter(ownership, self._max_failures)
         self._notifier = services.notifier
         self._cancels = run.slot.cancel_dvu
         self._may_crash = ownership.state.control.dvu_failures > 0
@@ -127,7 +111,7 @@ class DvuScheduler:
             RunEnded, JetStreamError: the whole run ends. Any other error is a failure of the
                 update (D6).
         """
-        update = await self._claim()
+        update = await claim_update(self._ownership, self._planner, self._max_failures)
         if update is None:
             return
         claim = update.claim
@@ -146,7 +130,7 @@ class DvuScheduler:
             if self._ownership.state.control.clean_sequence >= claim.covers:
                 pending.covered()
 
-    async def _execute(self, update: _ClaimedUpdate) -> None:
+    async def _execute(self, update: ClaimedUpdate) -> None:
         claim, job, affected = update.claim, update.job, update.affected
         if job is None:
             raise update.error or JobFailed("the update was not planned")
@@ -191,33 +175,7 @@ class DvuScheduler:
                 progress.clear()
                 await self._publish(ActivityKind.DVU_PROGRESS, claim, done=done, of=in_all)
 
-    async def _claim(self) -> _ClaimedUpdate | None:
-        """Claim what is left to do, and plan from the very state that was claimed (D2).
-
-        A claim of an earlier run is overwritten: its result cannot be committed.
-        """
-        async with self._ownership.lock:
-            state = self._ownership.state
-            control = state.control
-            if not control.dvu_due:  # what was, is settled, or the change set is closed by now
-                return None
-            after = control.clean_sequence
-            is_repeated = control.claim is not None or control.dvu_failures > 0
-            claim = DvuClaim(id=RequestId(), covers=control.dirty_sequence)
-            base = await self._ownership.write(claim=claim)
-            try:
-                if control.dvu_failures >= DEATHS_PER_ATTEMPT * self._attempts:
-                    raise JobFailed(
-                        "the processes ended that computed it, or its results cannot be stored"
-                    )
-                job = await asyncio.to_thread(
-                    self._planner.plan, state.content, after, is_repeated=is_repeated
-                )
-            except Exception as error:  # noqa: BLE001 - memory, sizes, storage: reported as a failed update
-                return _ClaimedUpdate(claim, base, after, None, error)
-        return _ClaimedUpdate(claim, base, after, job)
-
-    async def _on_failure(self, update: _ClaimedUpdate, error: Exception) -> None:
+    async def _on_failure(self, update: ClaimedUpdate, error: Exception) -> None:
         """Count the failure and wait; after too many failures give the update up (D6)."""
         reason = failure_reason(error)
         if is_transient(error):  # the store is away or full, which is no fault of the values
@@ -237,7 +195,7 @@ class DvuScheduler:
             await self._ownership.write(dvu_failures=failures)
         await self._backoff(retry_delay(failures))
 
-    async def _give_up(self, update: _ClaimedUpdate, reason: str) -> bool:
+    async def _give_up(self, update: ClaimedUpdate, reason: str) -> bool:
         """Fail the values that were not computed; if not even that works, the update stays due."""
         message = give_up_message(reason, self._ownership.state.control.dvu_failures + 1)
         try:

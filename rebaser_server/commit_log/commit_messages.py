@@ -1,0 +1,44 @@
+"""Commits as messages of their stream: what headers they have, and how they are read."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rebaser_core.commits import Commit, CommitV1
+from rebaser_core.errors import MessageError, NewerVersion
+from rebaser_core.ids import RequestId
+from rebaser_core.jetstream import Delivery, StoredMessage
+from rebaser_core.versioning import MESSAGE_ID
+from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
+
+UNFINISHED: Final = "X-DVU-DUE"
+"""Header of a commit after which a dependent values update is due, or a branch is being applied to
+head: the reconciler reads this header alone."""
+
+TRACE_HEADERS: Final = frozenset(("traceparent", "tracestate"))
+"""Headers of such a commit where traces are on: the trace that the due update belongs to."""
+
+ExtraHeaders = Mapping[RequestId, Mapping[str, str]]
+"""Additional headers of commits, by the commits' ids."""
+
+
+def decode_commit(message: StoredMessage | Delivery) -> CommitV1:
+    try:
+        return Commit.decode(message.headers, message.payload)
+    except NewerVersion as error:
+        raise NeedsNewerVersion(error) from error
+    except MessageError as error:
+        where = f"{message.subject}: commit {_sequence_of(message)}"
+        raise HistoryInconsistent(f"{where} cannot be read: {error}") from error
+
+
+def _sequence_of(message: StoredMessage | Delivery) -> int:
+    return message.stream_sequence if isinstance(message, Delivery) else message.sequence
+
+
+def publish_options(entry: CommitV1, extra_headers: ExtraHeaders) -> dict[str, Any]:
+    """Return the arguments that publish the commit."""
+    headers, payload = Commit.encode(entry)
+    headers |= extra_headers.get(entry.id, {})
+    if entry.control.unfinished:
+        headers[UNFINISHED] = "1"
+    return {"payload": payload, "message_id": headers.pop(MESSAGE_ID), "headers": headers}
