@@ -106,7 +106,7 @@ class Seat:
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
         with contextlib.suppress(OSError):
             for pid in map(int, children.read_text().split()):
-                if b"dvu.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if b"runs.local_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(pid, signal.SIGKILL)
 
     async def supervise(self) -> None:
@@ -158,7 +158,9 @@ class Seat:
         assert self.daemon is not None
         process = self.daemon.process
         await eventually(lambda: process.poll() is not None, within=within)
-        return process.returncode
+        code = process.poll()
+        assert code is not None
+        return code
 
     def _tell(self, what: str, **details: object) -> None:
         self._history.add(Kind.DAEMON, name=self.instance, what=what, **details)
