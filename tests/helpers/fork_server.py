@@ -21,6 +21,8 @@ _SERVER: Final = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
     ["__main__", __name__, "rebaser_server.service.daemon", "rebaser_server.commands.cli"]
 )
+_AT_START: Final = dict(os.environ)
+"""What an interpreter that is forked here has read."""
 _LOOK: Final = 0.02
 """Seconds between looks at a process that is waited for."""
 
@@ -28,7 +30,7 @@ _LOOK: Final = 0.02
 def forkable(environment: Mapping[str, str]) -> bool:
     """Whether a fork is what a start would be: what an interpreter reads at its start is ours."""
     return all(
-        environment.get(name) == os.environ.get(name)
+        environment.get(name) == _AT_START.get(name)
         for name in environment
         if name.startswith(("PYTHON", "LC_", "LANG", "LD_"))
     )
