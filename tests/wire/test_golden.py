@@ -87,9 +87,8 @@ def test_every_version_of_every_message_has_its_bytes():
 
 def test_every_message_is_known_to_these_tests():
     modules = [
-        importlib.import_module(f"rebaser_core.{module.name}")
-        for module in pkgutil.iter_modules(rebaser_core.__path__)
-        if not module.ispkg
+        importlib.import_module(module.name)
+        for module in pkgutil.walk_packages(rebaser_core.__path__, "rebaser_core.")
     ]
 
     made = [m for module in modules for m in vars(module).values() if isinstance(m, MessageType)]
