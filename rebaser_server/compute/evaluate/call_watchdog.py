@@ -6,6 +6,7 @@ that only it sees. One that is stuck in a library cannot be: then the process en
 """
 
 import faulthandler
+import gc
 import resource
 import signal
 import sys
@@ -47,6 +48,10 @@ class CallWatchdog:
         self.position[0] = IDLE
         self._seen = IDLE
         self._since = 0.0
+        self._without_limit: tuple[int, int] | None = None
+        """Memory limits of the process outside `limiting_memory`; None: it is outside."""
+        self._retried = IDLE
+        """The last value that ran out of memory."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -73,15 +78,34 @@ class CallWatchdog:
             yield
             return
         before = resource.getrlimit(resource.RLIMIT_AS)
+        self._limit_memory(before)
+        self._without_limit = before
+        try:
+            yield
+        finally:
+            self._without_limit = None
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
+    def _limit_memory(self, before: tuple[int, int]) -> None:
         size = int(_STATM_FILE.read_text().split()[0]) * _PAGE_SIZE
         room = size + self._limits.memory
         if before[0] != resource.RLIM_INFINITY:
             room = min(room, before[0])
         resource.setrlimit(resource.RLIMIT_AS, (room, before[1]))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_AS, before)
+
+    def may_retry(self, position: int) -> bool:
+        """Whether a call that ran out of memory gets another attempt, with all that it may have.
+
+        What other calls and threads left may have taken a part of the limit. There is one such
+        attempt for each value; what the call itself left behind is freed before.
+        """
+        if self._without_limit is None or self._retried == position:
+            return False
+        self._retried = position
+        resource.setrlimit(resource.RLIMIT_AS, self._without_limit)
+        gc.collect()
+        self._limit_memory(self._without_limit)
+        return True
 
     @property
     def value_bytes(self) -> int:

@@ -80,10 +80,13 @@ class ScalarEvaluator:
                     watched[0] = IDLE
                 except BaseException as error:  # its value's alone
                     # What is late may have returned by now.
-                    returned[bisect_left(columns[0], watched[0]) :] = [
-                        self.writer.to_failure(error)
-                    ]
+                    position, failure = watched[0], self.writer.to_failure(error)
+                    is_memory = isinstance(error, MemoryError)
                     watched[0] = IDLE
+                else:
+                    continue
+                is_retried = is_memory and self._watchdog.may_retry(position)
+                returned[bisect_left(columns[0], position) :] = [] if is_retried else [failure]
         self.calls[number] += len(returned)
         self.timed_calls[number] += len(returned)
         self.timed_seconds[number] += time.perf_counter() - started
@@ -144,10 +147,15 @@ class ScalarEvaluator:
             watched[0] = IDLE
         except BaseException as error:  # its value's alone
             failure = self.writer.to_failure(error)  # still watched: it calls the error's own code
+            is_memory = isinstance(error, MemoryError)
             watched[0] = IDLE
-            self.writer.write_failure(position, failure)
         else:
             self.writer.write(position, value)
+            return
+        if is_memory and self._watchdog.may_retry(position):
+            self._compute(position, call, given)
+        else:
+            self.writer.write_failure(position, failure)
 
     def _call_timed(
         self, number: int, function: Callable[..., Any], make: Call, given: list[Any]

@@ -28,9 +28,14 @@ def grows_slowly(value):
     kept = []
     while True: kept.append(bytearray(1 << 20))
 
+def leaves_a_cycle(value):
+    kept = []
+    kept.append(kept)
+    while True: kept.append(bytearray(1 << 20))
+
 def fine(value): return len(bytearray(1 << 20)) and value
 """
-NAMES = ("loops", "holds_on", "grows", "grows_slowly", "fine")
+NAMES = ("loops", "holds_on", "grows", "grows_slowly", "leaves_a_cycle", "fine")
 
 
 @pytest.fixture
@@ -51,7 +56,7 @@ async def test_a_function_that_takes_too_much_fails_its_value_alone(
         [("python", name) for name in NAMES],
         [(n, [("value", None)]) for n in range(len(NAMES))],
         [(name, n, "pending", None, True, [-1]) for n, name in enumerate(NAMES)]
-        + [("after", 4, "pending", None, True, [4]), ("blocked", 4, "pending", None, True, [0])],
+        + [("after", 5, "pending", None, True, [5]), ("blocked", 5, "pending", None, True, [0])],
         [("one", True, 1)],
         LIMITS,
     )
@@ -65,6 +70,7 @@ async def test_a_function_that_takes_too_much_fails_its_value_alone(
         ("holds_on", "failed", late),
         ("grows", "failed", large),
         ("grows_slowly", "failed", large),
+        ("leaves_a_cycle", "failed", large),
         ("fine", "ok", 1),
         ("after", "ok", 1),
         ("blocked", "blocked", "loops"),
