@@ -36,6 +36,9 @@ CHARACTER = re.compile(r"\\[xu][0-9a-f]+")
 RIDDLE = re.compile(r"\b(whoever|somebody|nobody|anybody|is told|are told)\b", re.IGNORECASE)
 """Words that hide the actor."""
 
+TEXTS: Final = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+"""Types of tokens with texts: from Python 3.12 on, f-strings come in pieces."""
+
 RAISED = re.compile(r"^ +((?:[A-Z]\w+, )*[A-Z]\w+): ", re.MULTILINE)
 
 
@@ -44,7 +47,7 @@ def names_in(source: str) -> Iterator[str]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.NAME:
             yield token.string
-        elif token.type == tokenize.STRING and not token.string.startswith(('"""', 'r"""')):
+        elif token.type in TEXTS and not token.string.startswith(('"""', 'r"""')):
             yield from IDENTIFIER.findall(token.string)
 
 
