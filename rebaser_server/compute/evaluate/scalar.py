@@ -153,6 +153,7 @@ class ScalarEvaluator:
             self.writer.write(position, value)
             return
         if is_memory and self._watchdog.may_retry(position):
+            self.calls[number] -= 1  # of a value that is counted once
             self._compute(position, call, given)
         else:
             self.writer.write_failure(position, failure)

@@ -75,3 +75,4 @@ async def test_a_function_that_takes_too_much_fails_its_value_alone(
         ("after", "ok", 1),
         ("blocked", "blocked", "loops"),
     ]
+    assert outcome.recomputed == len(outcome.value_results)  # however often a call was made
