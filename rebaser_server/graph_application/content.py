@@ -10,7 +10,7 @@ import pyarrow as pa
 from rebaser_core.commits import ControlState
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.commit_log.batch_store import MissingBatch
-from rebaser_server.commit_log.content import SMALL_BATCH, Batch, ResultFiles
+from rebaser_server.commit_log.content import SMALL_BATCH, Batch, Content, ResultFiles
 from rebaser_server.commit_log.state import State
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.errors import HistoryInconsistent
@@ -114,9 +114,14 @@ def require(part: T | None, name: str) -> T:
 
 def content_of(state: State) -> GraphContent:
     """The content of a state of this application."""
-    if not isinstance(state.content, GraphContent):
-        raise TypeError(f"a state with {type(state.content).__name__}, not a graph")
-    return state.content
+    return as_graph(state.content)
+
+
+def as_graph(content: Content) -> GraphContent:
+    """The same content, which is this application's."""
+    if not isinstance(content, GraphContent):
+        raise TypeError(f"{type(content).__name__} is not the content of a value graph")
+    return content
 
 
 def graph_of(state: State) -> Graph:

@@ -19,7 +19,7 @@ from rebaser_server.compute.runs.executor import Executor, OnProgress
 from rebaser_server.compute.runs.progress_deadline import ProgressDeadline
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.compute.units.unit_result import UnitResult
-from rebaser_server.graph_application.content import GraphContent
+from rebaser_server.graph_application.content import as_graph
 from rebaser_server.graph_application.dvu.results import (
     DvuResult,
     ResultTarget,
@@ -58,12 +58,12 @@ class DvuPlanner:
         self._planner = UpdatePlanner(services.slots, services.limits, services.costs)
 
     def plan(self, content: Content, after: int, *, is_repeated: bool) -> "DvuJob":
-        target, graph = self._target(after), _graph_content(content).graph
+        target, graph = self._target(after), as_graph(content).graph
         planned = self._planner.plan(graph, after, target.run_store, is_repeated=is_repeated)
         return DvuJob(self._services, self._change_set, planned, target)
 
     def fail_all(self, content: Content, after: int, message: str) -> DvuResult:
-        return fail_affected(_graph_content(content).graph, message, self._target(after))
+        return fail_affected(as_graph(content).graph, message, self._target(after))
 
     def _target(self, after: int) -> ResultTarget:
         """What all attempts at the update behind a sequence share."""
@@ -121,9 +121,3 @@ class DvuJob:
     async def give_up(self, message: str) -> DvuResult:
         units, slots = self.planned.units, self.services.slots
         return await fail_uncomputed(units, message, self.target, slots)
-
-
-def _graph_content(content: Content) -> GraphContent:
-    if not isinstance(content, GraphContent):
-        raise TypeError(f"{type(content).__name__} is no graph")
-    return content
