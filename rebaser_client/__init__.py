@@ -1,6 +1,50 @@
 """Asking: enqueue updates and await their outcome."""
 
 from rebaser_client.client import RebaserClient, connect
-from rebaser_client.errors import ClientError, NotConfirmed, Unreachable
+from rebaser_client.errors import (
+    AlreadyRegistered,
+    ClientError,
+    NoSuchChangeSet,
+    NotConfirmed,
+    NotInWorkspace,
+    OutcomeUnknown,
+    QueueFull,
+    QuotaExceeded,
+    ReadRefused,
+    RequestDead,
+    RequestRefused,
+    TooLarge,
+    Unreachable,
+)
+from rebaser_client.outcomes.batch_outcome import BatchOutcome
+from rebaser_client.outcomes.settlement import Progress, Settlement
+from rebaser_client.value_reader import ValueSet
+from rebaser_core.errors import MalformedMessage, RebaserError
+from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 
-__all__ = ["ClientError", "NotConfirmed", "RebaserClient", "Unreachable", "connect"]
+__all__ = [
+    "AlreadyRegistered",
+    "BatchOutcome",
+    "ChangeSetId",
+    "ClientError",
+    "MalformedMessage",
+    "NoSuchChangeSet",
+    "NotConfirmed",
+    "NotInWorkspace",
+    "OutcomeUnknown",
+    "Progress",
+    "QueueFull",
+    "QuotaExceeded",
+    "ReadRefused",
+    "RebaserClient",
+    "RebaserError",
+    "RequestDead",
+    "RequestId",
+    "RequestRefused",
+    "Settlement",
+    "TooLarge",
+    "Unreachable",
+    "ValueSet",
+    "WorkspaceId",
+    "connect",
+]

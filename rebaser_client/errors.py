@@ -7,6 +7,7 @@ RebaserError
     ├── NotInWorkspace  nothing was sent: the change set is another workspace's, or none
     ├── NotConfirmed     the request may or may not be in the stream: ask again with the same id
     ├── RequestRefused       final: the change set takes no such request, and nothing was done
+    ├── RequestDead   final: no Rebaser can handle the request, it is in the dead letters
     ├── TooLarge      nothing was sent: it is beyond a limit of the deployment
     ├── QuotaExceeded       nothing was done: the workspace has as many change sets as it may
     ├── QueueFull     too much waits already, nothing was stored: ask again later
@@ -63,6 +64,10 @@ class NotInWorkspace(ClientError):
 
 class RequestRefused(ClientError):
     """The change set takes no such request, for instance because it is closed. Final."""
+
+
+class RequestDead(ClientError):
+    """No Rebaser can handle the request; nothing was done. It is in the dead letters. Final."""
 
 
 class TooLarge(ClientError):

@@ -136,7 +136,7 @@ async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> in
 @with_deployment
 async def _run(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.failures import failures
-    from rebaser_server.commands.render.progress import until_clean
+    from rebaser_server.commands.render.progress import until_computed
     from rebaser_server.commands.support.pauses import warn_if_paused
 
     change_set = await deployment.require_change_set(arguments)
@@ -150,7 +150,7 @@ async def _run(deployment: "Deployment", arguments: argparse.Namespace) -> int:
         else:
             say(f"commit {commit}; the update follows")
         return Exit.OK
-    await until_clean(deployment, change_set)
+    await until_computed(deployment, change_set, commit)
     failed = await failures(
         deployment, change_set, commit, arguments.name, everything=arguments.failed
     )

@@ -1,0 +1,225 @@
+"""Enqueue batches: until they are stored, committed, or their dependent values computed."""
+
+from collections.abc import AsyncIterator
+from typing import Literal
+
+from rebaser_client.batches import Updates, encode_request
+from rebaser_client.outcomes.batch_outcome import BatchOutcome, committed
+from rebaser_client.outcomes.failures import changed_by, read_missing_results
+from rebaser_client.outcomes.settlement import Progress, Settlement, SettlementWatch
+from rebaser_client.request_sender import Reply, RequestOptions, RequestSender
+from rebaser_client.value_reader import ChangeSetReader
+from rebaser_client.workspace_check import WorkspaceCheck
+from rebaser_core.batch_limits import BatchLimits
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.jetstream import JetStream, ObjectStore
+from rebaser_core.subjects import Subjects
+from rebaser_core.versioning import AUTHOR
+
+Wait = Literal["stored", "committed", "computed"]
+"""Until when `enqueue` waits; each includes the one before it."""
+
+
+class BatchEnqueuer:
+    """Enqueues batches, and waits for what becomes of them."""
+
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        sender: RequestSender,
+        options: RequestOptions,
+        limits: BatchLimits,
+        workspace_check: WorkspaceCheck,
+    ) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._batches = ObjectStore(js, subjects.batches_bucket)
+        self._sender = sender
+        self._options = options
+        self._limits = limits
+        self.workspace_check = workspace_check
+        """Which workspaces and change sets belong together."""
+
+    async def enqueue(
+        self,
+        workspace_id: WorkspaceId,
+        change_set_id: ChangeSetId,
+        updates: Updates,
+        *,
+        wait: Wait = "committed",
+        request_id: RequestId | None = None,
+    ) -> BatchOutcome:
+        """Enqueue a batch, wait, and return its outcome. A cancellation does not take it back.
+
+        With `wait="computed"` the outcome has the values that failed: a failure of a value is
+        no error of the batch.
+
+        Raises:
+            NotInWorkspace, MalformedMessage, TooLarge, NotConfirmed, QueueFull: as
+                `enqueue_updates`.
+            RequestRefused, RequestDead: final; nothing was done.
+            OutcomeUnknown: the request was handled so long ago that no Rebaser remembers it.
+            Unreachable, ReadRefused: committed and computed, but no Rebaser said what failed.
+        """
+        if wait == "stored":
+            sent = await self.enqueue_updates(
+                workspace_id, change_set_id, updates, request_id=request_id
+            )
+            return BatchOutcome(sent)
+        _, reply = await self.enqueue_updates_with_reply(
+            workspace_id, change_set_id, updates, request_id=request_id
+        )
+        outcome = committed(await reply)
+        if wait == "committed":
+            return outcome
+        watch = SettlementWatch(self._js, self._subjects, ChangeSet(workspace_id, change_set_id))
+        async for _ in watch.progress(outcome.commit):
+            pass
+        reader = self.reader(workspace_id, change_set_id)
+        missing = await read_missing_results(reader, outcome.commit, changed_by(updates))
+        settlement = Settlement(
+            missing.failed, missing.failed_before, missing.blocked, watch.commit
+        )
+        return BatchOutcome(outcome.request_id, outcome.commit, outcome.corrections, settlement)
+
+    async def settled(
+        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, commit: int | None = None
+    ) -> Settlement:
+        """Wait until all that `commit` left to be computed is; return what has no result.
+
+        Without a commit, the last one counts. Changes nothing, and may be cancelled and repeated.
+        Bound the wait with `asyncio.timeout`: while a change set is paused, it has no end.
+
+        Raises:
+            Unreachable: no Rebaser answered which values failed.
+            ReadRefused: the change set has too many values for one answer.
+        """
+        watch = SettlementWatch(self._js, self._subjects, ChangeSet(workspace_id, change_set_id))
+        async for _ in watch.progress(commit):
+            pass
+        missing = await read_missing_results(self.reader(workspace_id, change_set_id))
+        return Settlement(missing.failed, (), missing.blocked, watch.commit)
+
+    def progress(
+        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, commit: int | None = None
+    ) -> AsyncIterator[Progress]:
+        """How far the work on `commit` is, as it changes; ends when `settled` would return.
+
+        The first item comes at once; between two there are at most a few seconds.
+        """
+        change_set = ChangeSet(workspace_id, change_set_id)
+        return SettlementWatch(self._js, self._subjects, change_set).progress(commit)
+
+    def reader(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> ChangeSetReader:
+        """Return a reader of the change set's values and history; makes no request."""
+        change_set = ChangeSet(workspace_id, change_set_id)
+        return ChangeSetReader(self._js, self._subjects, change_set, self._options.content_type)
+
+    async def enqueue_updates(
+        self,
+        workspace_id: WorkspaceId,
+        change_set_id: ChangeSetId,
+        updates: Updates,
+        *,
+        request_id: RequestId | None = None,
+    ) -> RequestId:
+        """Enqueue a batch; its request id, once it is stored and its task known to exist.
+
+        Requests of a change set are applied in the order in which they were stored, each
+        once, whole or not at all. To try again after an error pass the same `request_id`.
+        A batch too large for a message is stored beside the stream first.
+
+        Raises:
+            NotInWorkspace: the registry knows the change set in another workspace; nothing was
+                sent. Where it knows neither, a new change set begins with the request.
+            MalformedMessage: `updates` are no updates; nothing was sent.
+            TooLarge: they are beyond a limit; nothing was sent.
+            NotConfirmed: not confirmed in time; it may be stored all the same.
+            QueueFull: too much waits already; it is not stored. Ask again later.
+        """
+        change_set = ChangeSet(workspace_id, change_set_id)
+        return await self._enqueue(change_set, None, updates, request_id)
+
+    async def enqueue_updates_with_reply(
+        self,
+        workspace_id: WorkspaceId,
+        change_set_id: ChangeSetId,
+        updates: Updates,
+        *,
+        request_id: RequestId | None = None,
+    ) -> tuple[RequestId, Reply]:
+        """As `enqueue_updates`, with the response to await: it comes once and is final.
+
+        Bound the wait with `asyncio.timeout`; giving up does not take the request back.
+        Awaiting raises `OutcomeUnknown` if the request was handled so long ago that no Rebaser
+        remembers it.
+        """
+        change_set = ChangeSet(workspace_id, change_set_id)
+        return await self._enqueue_with_reply(change_set, None, updates, request_id)
+
+    async def enqueue_updates_from_change_set(
+        self,
+        workspace_id: WorkspaceId,
+        change_set_id: ChangeSetId,
+        from_change_set_id: ChangeSetId,
+        updates: Updates,
+        *,
+        request_id: RequestId | None = None,
+    ) -> RequestId:
+        """As `enqueue_updates`, for a batch that was taken from another change set."""
+        change_set = ChangeSet(workspace_id, change_set_id)
+        return await self._enqueue(change_set, from_change_set_id, updates, request_id)
+
+    async def enqueue_updates_from_change_set_with_reply(
+        self,
+        workspace_id: WorkspaceId,
+        change_set_id: ChangeSetId,
+        from_change_set_id: ChangeSetId,
+        updates: Updates,
+        *,
+        request_id: RequestId | None = None,
+    ) -> tuple[RequestId, Reply]:
+        """As `enqueue_updates_from_change_set`, with the response to await."""
+        change_set = ChangeSet(workspace_id, change_set_id)
+        return await self._enqueue_with_reply(change_set, from_change_set_id, updates, request_id)
+
+    async def _enqueue(
+        self,
+        change_set: ChangeSet,
+        origin: ChangeSetId | None,
+        updates: Updates,
+        request_id: RequestId | None,
+    ) -> RequestId:
+        request_id = request_id or RequestId()
+        headers, payload = await self._encode(change_set, origin, updates, request_id)
+        await self._sender.send(change_set, headers, payload)
+        return request_id
+
+    async def _enqueue_with_reply(
+        self,
+        change_set: ChangeSet,
+        origin: ChangeSetId | None,
+        updates: Updates,
+        request_id: RequestId | None,
+    ) -> tuple[RequestId, Reply]:
+        request_id = request_id or RequestId()
+        headers, payload = await self._encode(change_set, origin, updates, request_id)
+        reply = await self._sender.send_with_reply(change_set, request_id, headers, payload)
+        return request_id, reply
+
+    async def _encode(
+        self,
+        change_set: ChangeSet,
+        origin: ChangeSetId | None,
+        updates: Updates,
+        request_id: RequestId,
+    ) -> tuple[dict[str, str], bytes]:
+        await self.workspace_check.check(change_set)
+        content_type, limits = self._options.content_type, self._limits
+        headers, payload = await encode_request(
+            self._batches, request_id, change_set, origin, updates, content_type, limits
+        )
+        if self._options.author is not None:
+            headers[AUTHOR] = self._options.author
+        return headers, payload

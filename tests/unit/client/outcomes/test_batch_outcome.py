@@ -1,0 +1,47 @@
+"""The outcome that a reply shows, and the two ways in which it is an error."""
+
+import pytest
+
+from rebaser_client import RequestDead, RequestRefused
+from rebaser_client.outcomes.batch_outcome import BatchOutcome, committed
+from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.messages import (
+    EnqueueUpdatesResponseV2,
+    ErrorDetail,
+    ErrorStatus,
+    Inline,
+    InlineBatch,
+    SuccessStatusV2,
+    SuccessV2,
+)
+
+
+def response(status: ErrorStatus | SuccessStatusV2) -> EnqueueUpdatesResponseV2:
+    return EnqueueUpdatesResponseV2(
+        id=RequestId(), workspace_id=WorkspaceId(), change_set_id=ChangeSetId(), status=status
+    )
+
+
+def test_a_success_has_its_commit() -> None:
+    """A server of version 1 does not name it."""
+    batch = Inline(inline=InlineBatch(updates=[]))
+    new = response(SuccessStatusV2(success=SuccessV2(updates_performed=batch, commit=7)))
+    old = response(SuccessStatusV2(success=SuccessV2(updates_performed=batch)))
+
+    assert committed(new) == BatchOutcome(new.id, 7)
+    assert committed(old).commit == 0
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "shown"),
+    [
+        ("refused: it is applied", RequestRefused, "^it is applied$"),
+        ("missing batch", RequestDead, "^request [0-9A-Z]{26}: missing batch$"),
+    ],
+)
+def test_an_error_is_raised(message: str, error: type[Exception], shown: str) -> None:
+    """What the change set does not take is refused; all else is in the dead letters."""
+    failed = response(ErrorStatus(error=ErrorDetail(message=message)))
+
+    with pytest.raises(error, match=shown):
+        committed(failed)
