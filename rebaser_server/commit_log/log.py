@@ -28,6 +28,8 @@ from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, Ne
 MAX_PIPELINE_DEPTH: Final = 64
 """Commits that are sent and not yet confirmed by the stream."""
 
+OTHER_PAST: Final = "log and store are of different pasts, as after a restore of one of them"
+
 _NO_EXTRA_HEADERS: Final[ExtraHeaders] = {}
 _RETRY_DELAY: Final = 0.2  # seconds between tries of an append whose outcome is unknown
 
@@ -199,8 +201,8 @@ class CommitLog:
         """Yield the commits after sequence `after` up to and including `until`.
 
         Raises:
-            HistoryInconsistent: the first of them does not follow `after`, or one is missing,
-                or the log ends before `until`.
+            HistoryInconsistent: the first of them does not follow `after`, or one is missing
+                or of another past (S-6), or the log ends before `until`.
         """
         if until <= after:
             return
@@ -214,10 +216,11 @@ class CommitLog:
                         f"{self._subject}: ends at {previous}, not at {until}"
                     )
                 entry = decode_commit(delivery)
-                if entry.previous > previous:
+                if entry.previous != previous:
                     raise HistoryInconsistent(
                         f"{self._subject}: commit {delivery.stream_sequence} follows commit "
-                        f"{entry.previous}, but the state ends at commit {previous}"
+                        f"{entry.previous}, but the state ends at commit {previous}: "
+                        + ("commits are missing" if entry.previous > previous else OTHER_PAST)
                     )
                 if delivery.stream_sequence > until:
                     return

@@ -32,6 +32,8 @@ class State:
     control: ControlState = field(default_factory=ControlState)
     commit: int = 0
     """Sequence of the last commit that the state includes."""
+    commit_id: RequestId | None = None
+    """Its id; None if the checkpoint that the state was loaded from does not name it."""
     recent: OrderedDict[RequestId, RecentRequest] = field(default_factory=OrderedDict)
     """Oldest first."""
     external_batches: list[tuple[int, UpdatesAddress]] = field(default_factory=list)
@@ -46,7 +48,7 @@ class State:
             # A closed branch keeps what was left to do: a fork of it does it.
             self.content.complete(commit.control.clean_sequence)
         self.control = commit.control
-        self.commit = sequence
+        self.commit, self.commit_id = sequence, commit.id
         if commit.handled is not None:
             self._remember(commit.handled, sequence)
 
@@ -61,6 +63,7 @@ class State:
     def metadata(self) -> dict[str, Any]:
         """Return all but the content, as plain data for a checkpoint."""
         return {
+            "commitId": None if self.commit_id is None else str(self.commit_id),
             "head": self.control.model_dump(mode="json", by_alias=True),
             "recent": [[str(i), known.commit, known.outcome] for i, known in self.recent.items()],
             "stored": _EXTERNAL_BATCHES.dump_python(
@@ -71,11 +74,12 @@ class State:
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "State":
         """Build the state that a checkpoint holds."""
-        metadata = checkpoint.metadata
+        metadata, commit_id = checkpoint.metadata, checkpoint.metadata.get("commitId")
         return cls(
             checkpoint.content,
             ControlState.model_validate(metadata["head"]),
             checkpoint.commit,
+            None if commit_id is None else RequestId.from_str(commit_id),
             recent_requests_in(metadata),
             _EXTERNAL_BATCHES.validate_python(metadata["stored"]),
         )

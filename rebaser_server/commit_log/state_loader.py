@@ -8,7 +8,7 @@ from typing import Final
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet, ChangeSetId
 from rebaser_server.commit_log.batch_store import BatchStore, MissingBatch
-from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.commit_log.log import OTHER_PAST, CommitLog
 from rebaser_server.commit_log.retention import CheckpointRef
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_machine import StateMachine
@@ -119,9 +119,21 @@ class StateLoader:
                 f"{self.change_set}: the checkpoint is of commit {loaded.checkpoint}, but the "
                 f"log ends at {until}; was the stream restored from an older backup than the store?"
             )
+        await self._require_same_past(loaded.state, known)
         await self.catch_up(loaded, until, known)
         self.machine.require_sound(loaded.state)
         return loaded
+
+    async def _require_same_past(self, state: State, known: Sequence[NumberedEntry]) -> None:
+        """Require that a checkpoint's last commit is the log's, unless it was purged (S-6)."""
+        if state.commit_id is None:
+            return
+        entry = dict(known).get(state.commit) or await self.log.entry(state.commit)
+        if entry is not None and entry.id != state.commit_id:
+            raise HistoryInconsistent(
+                f"{self.change_set}: commit {state.commit} is {entry.id} in the log, and "
+                f"{state.commit_id} in the checkpoint: {OTHER_PAST}"
+            )
 
     async def _load_sibling(self, change_set_id: ChangeSetId, at: int) -> State:
         return (await self.sibling(change_set_id).load(at)).state
@@ -136,6 +148,10 @@ class StateLoader:
     ) -> None:
         """Replay the commits after `loaded`, up to commit `until`, onto its state."""
         state = loaded.state
+        if until < state.commit:
+            raise HistoryInconsistent(
+                f"{self.change_set}: the log ends at {until}, before commit {state.commit}"
+            )
         async for sequence, commit in self._read_entries(state.commit, until, known):
             await self._replay(state, commit)
             state.advance(commit, sequence)
@@ -147,7 +163,7 @@ class StateLoader:
     ) -> AsyncIterator[NumberedEntry]:
         """Yield the commits after `after`: from `known` if it has them all, else from the log."""
         behind = [(sequence, entry) for sequence, entry in known if after < sequence <= until]
-        if behind and behind[0][1].previous <= after:
+        if behind and behind[0][1].previous == after:
             for each in behind:
                 yield each
         else:

@@ -57,7 +57,7 @@ class GraphStateMachine:
         closing = parent.control.closing
         if closing is not None and closing.reason is not None:  # the parent lost its own base
             return GraphContent(edits=Edits(), origin=BranchOrigin(0, closing.reason))
-        content, cursor = content_of(parent), base.commit
+        content, cursor = content_of(parent), parent.commit
         if base.change_set_id != branch.head:  # a branch's branch has its edits and its cursor
             cursor = content.cursor(parent.control)
         return GraphContent(content.graph, content.edits or Edits(), BranchOrigin(cursor))

@@ -50,9 +50,14 @@ class CachedState:
         """
         loaded, self._loaded = self._loaded, None  # cancelled or failed, it is worthless
         if loaded is not None:
-            until, _ = await self._archive.log.last()
+            until, last = await self._archive.log.last()
             try:
-                await self._archive.catch_up(loaded, until)
+                if until == loaded.state.commit and (
+                    last is not None and last.id != loaded.state.commit_id
+                ):
+                    loaded = None  # NATS was restored since the last look
+                else:
+                    await self._archive.catch_up(loaded, until)
             except HistoryInconsistent:  # purged since the last look
                 loaded = None
         self._loaded = loaded or await self._archive.load()
