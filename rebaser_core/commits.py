@@ -138,7 +138,11 @@ class SettledRequest(WireModel):
 
 
 class CommitV1(Versioned):
-    """One commit. Its id is always new, so that its writer recognises it in the log."""
+    """One commit. Its id is always new, so that its writer recognises it in the log.
+
+    The time in the id of a commit that settles a request is when NATS stored the request, by
+    the clock of NATS, so that every reader of the log forgets the request at the same place.
+    """
 
     VERSION: ClassVar = 1
     previous: int

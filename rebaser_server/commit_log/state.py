@@ -1,8 +1,7 @@
 """The state of a change set as of one commit of its log."""
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 
@@ -10,18 +9,9 @@ from rebaser_core.commits import NO_REQUEST, CommitV1, ControlState, RequestOutc
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, UpdatesAddress
 from rebaser_server.commit_log.content import Checkpoint, Content
-
-MAX_RECENT: Final = 1_000
-"""Requests remembered by id: more than a client can have in doubt within its retry horizon."""
+from rebaser_server.commit_log.recent_requests import RecentRequest, RecentRequests
 
 _EXTERNAL_BATCHES: Final = TypeAdapter(list[tuple[int, UpdatesAddress]])
-
-
-class RecentRequest(NamedTuple):
-    """What the state keeps of a settled request; the request's commit has the rest."""
-
-    commit: int
-    outcome: RequestOutcome
 
 
 @dataclass(slots=True)
@@ -34,8 +24,7 @@ class State:
     """Sequence of the last commit that the state includes."""
     commit_id: RequestId | None = None
     """Its id; None if the checkpoint that the state was loaded from does not name it."""
-    recent: OrderedDict[RequestId, RecentRequest] = field(default_factory=OrderedDict)
-    """Oldest first."""
+    recent: RecentRequests = field(default_factory=RecentRequests)
     external_batches: list[tuple[int, UpdatesAddress]] = field(default_factory=list)
     """Commits whose batch is not inline, and its address: deleted after the commit is purged."""
 
@@ -50,13 +39,11 @@ class State:
         self.control = commit.control
         self.commit, self.commit_id = sequence, commit.id
         if commit.handled is not None:
-            self._remember(commit.handled, sequence)
+            self._remember(commit.handled, sequence, commit.id.milliseconds)
 
-    def _remember(self, handled: SettledRequest, sequence: int) -> None:
+    def _remember(self, handled: SettledRequest, sequence: int, stored: int) -> None:
         if handled.outcome is not RequestOutcome.DUPLICATE and handled.sequence != NO_REQUEST:
-            self.recent[handled.id] = RecentRequest(sequence, handled.outcome)
-            while len(self.recent) > MAX_RECENT:
-                self.recent.popitem(last=False)
+            self.recent.remember(handled.id, RecentRequest(sequence, handled.outcome), stored)
         if handled.updates is not None and not isinstance(handled.updates, Inline):
             self.external_batches.append((sequence, handled.updates))
 
@@ -65,7 +52,7 @@ class State:
         return {
             "commitId": None if self.commit_id is None else str(self.commit_id),
             "head": self.control.model_dump(mode="json", by_alias=True),
-            "recent": [[str(i), known.commit, known.outcome] for i, known in self.recent.items()],
+            **self.recent.metadata(),
             "stored": _EXTERNAL_BATCHES.dump_python(
                 self.external_batches, mode="json", by_alias=True
             ),
@@ -80,14 +67,6 @@ class State:
             ControlState.model_validate(metadata["head"]),
             checkpoint.commit,
             None if commit_id is None else RequestId.from_str(commit_id),
-            recent_requests_in(metadata),
+            RecentRequests.from_metadata(metadata),
             _EXTERNAL_BATCHES.validate_python(metadata["stored"]),
         )
-
-
-def recent_requests_in(metadata: dict[str, Any]) -> OrderedDict[RequestId, RecentRequest]:
-    """Read the recent requests from the `State.metadata` of a checkpoint."""
-    return OrderedDict(
-        (RequestId.from_str(i), RecentRequest(entry, RequestOutcome(outcome)))
-        for i, entry, outcome in metadata["recent"]
-    )

@@ -96,7 +96,13 @@ def stage_request(
     if author:
         author = author[:AUTHOR_LENGTH].encode(errors="replace").decode()
         handled = handled.model_copy(update={"author": author})
-    ownership.stage(handled, last_sequence=handled.sequence, attempts=None, **changes)
+    ownership.stage(
+        handled,
+        stored=request.stored,
+        last_sequence=handled.sequence,
+        attempts=None,
+        **changes,
+    )
 
 
 def _is_batchable(message: EnqueueUpdatesRequestV1 | ChangeSetRequestV2) -> bool:

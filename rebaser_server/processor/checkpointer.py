@@ -93,7 +93,10 @@ class Checkpointer:
                 *before,
                 CheckpointRef(state.commit, time.time(), self._uncovered_entries + entries),
             ]
-            metadata = {**state.metadata(), CHECKPOINTS_KEY: checkpoints}
+            metadata = {
+                **await asyncio.to_thread(state.metadata),
+                CHECKPOINTS_KEY: checkpoints,
+            }
             is_first = ownership.checkpoint_commit == 0
             snapshot = await asyncio.to_thread(machine.take, state, metadata, whole=is_first)
             ownership.entries_since_checkpoint = ownership.requests_since_checkpoint = 0

@@ -12,8 +12,8 @@ from rebaser_core.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestSt
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import announced_id
 from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.commit_log.recent_requests import RecentRequest, RecentRequests
 from rebaser_server.commit_log.retention import CheckpointRef
-from rebaser_server.commit_log.state import RecentRequest, recent_requests_in
 from rebaser_server.commit_log.state_machine import StateMachine
 from rebaser_server.processor.replies import CommittedRequest, build_response
 
@@ -23,8 +23,8 @@ log: Final = structlog.get_logger()
 class OutcomeLookup:
     """Looks in the log and in the queue of requests; changes nothing, owns nothing.
 
-    It knows the requests since the last checkpoint and the last thousand before it; of one
-    whose commit was purged it only knows whether it was applied.
+    It knows the requests since the last checkpoint and those that are remembered before it, at
+    least the last thousand; of one whose commit was purged it only knows whether it was applied.
     """
 
     def __init__(self, js: JetStream, subjects: Subjects, machine: StateMachine) -> None:
@@ -65,17 +65,26 @@ class OutcomeLookup:
         The log may go back much further, since it keeps the past.
         """
         try:
-            metadata = await asyncio.to_thread(self._machine.metadata, change_set) or {}
+            recent, checkpoint = await asyncio.to_thread(
+                self._read_checkpoint, change_set, request_id
+            )
         except OSError as error:
             log.warning("checkpoint unreadable", change_set=str(change_set), error=str(error))
-            metadata = {}
-        recent = recent_requests_in(metadata).get(request_id) if metadata else None
+            recent, checkpoint = None, 0
         if recent is not None:
             return await self._from_recent(change_set, request_id, recent)
+        return await self._scan_log(change_set, request_id, checkpoint)
+
+    def _read_checkpoint(
+        self, change_set: ChangeSet, request_id: RequestId
+    ) -> tuple[RecentRequest | None, int]:
+        """What the last checkpoint knows of the request, and the checkpoint's commit. Blocks."""
+        metadata = self._machine.metadata(change_set)
+        if not metadata:
+            return None, 0
         checkpoints = CheckpointRef.read_all(metadata)
-        return await self._scan_log(
-            change_set, request_id, checkpoints[-1].commit if checkpoints else 0
-        )
+        recent = RecentRequests.from_metadata(metadata).get(request_id)
+        return recent, checkpoints[-1].commit if checkpoints else 0
 
     async def _from_recent(
         self, change_set: ChangeSet, request_id: RequestId, recent: RecentRequest

@@ -111,14 +111,20 @@ class Ownership:
         """Whether a staged commit settles that request."""
         return request_id in self._staged_requests
 
-    def stage(self, handled: SettledRequest | None = None, **changes: Any) -> None:
-        """Stage a commit with `changes` to the control record; `flush` writes all staged ones."""
+    def stage(
+        self, handled: SettledRequest | None = None, *, stored: float | None = None, **changes: Any
+    ) -> None:
+        """Stage a commit with `changes` to the control record; `flush` writes all staged ones.
+
+        `stored`: when NATS stored the request that it settles, in seconds since 1970.
+        """
         control = self.control.model_copy(update=changes)
         previous = self.state.commit + len(self._staged)  # if no other run writes meanwhile
         if handled is not None:
             self._staged_requests.add(handled.id)
+        own_id = RequestId() if stored is None else RequestId.from_timestamp(stored)
         self._staged.append(
-            CommitV1(id=RequestId(), previous=previous, control=control, handled=handled)
+            CommitV1(id=own_id, previous=previous, control=control, handled=handled)
         )
 
     async def flush(self) -> None:

@@ -12,6 +12,8 @@ from rebaser_server.values.graph import Graph
 
 _ITEM: Final = 100
 """Bytes of a thing in a list or a dictionary, more or less."""
+_REQUEST: Final = 170
+"""Bytes of a request that is remembered."""
 _EDIT: Final = 2_000
 """Bytes of a branch's edit beside its values: three definitions, of branch, base and head."""
 _LEVELS: Final = 3
@@ -20,7 +22,8 @@ _LEVELS: Final = 3
 
 def footprint(state: State) -> int:
     """Bytes: exact for what is large, arrays and texts, and a guess for the rest."""
-    size = _graph(graph_of(state)) + _ITEM * (len(state.recent) + len(state.external_batches))
+    size = _graph(graph_of(state))
+    size += _REQUEST * len(state.recent) + _ITEM * len(state.external_batches)
     edits = content_of(state).edits
     if edits is not None:
         size += _EDIT * (len(edits.values) + len(edits.funcs))

@@ -1,11 +1,18 @@
 """A request's id is its own change set's: no other request under it takes its place."""
 
+import asyncio
+
+from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import SuccessStatusV2
 from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
+from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
-from tests.helpers.batches import ExampleGraph
+from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
+
+OTHERS = 1_100
+"""Requests behind one that is sent again: more than are remembered without regard to time."""
 
 
 async def test_requests_of_one_id_to_two_change_sets_are_both_applied(
@@ -65,3 +72,39 @@ async def test_a_waiting_request_is_found_by_its_id(deployment: Deployment) -> N
     )
 
     assert (await outcomes.find(query)).state is RequestState.WAITING
+
+
+async def test_a_repetition_is_recognised_behind_more_than_a_thousand_others(
+    deployment: Deployment,
+) -> None:
+    """Its client sends it again within the retry horizon; NATS has forgotten its message id.
+
+    The Rebaser that handled it is dead: what it knew comes from the checkpoint and the log.
+    """
+    [change_set], values = new_change_sets(1), ExampleGraph()
+    await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
+    batch, request = [set_to(values.net, 7)], RequestId()
+    await deployment.client.enqueue_updates(*change_set, batch, request_id=request)
+    stored = await deployment.js.get_message(
+        deployment.subjects.requests_stream,
+        last_by_subject=deployment.subjects.requests(change_set),
+    )
+    assert stored is not None
+    others = [
+        deployment.client.enqueue_updates(*change_set, [set_to(values.net, 8)])
+        for _ in range(OTHERS)
+    ]
+    await asyncio.gather(*others)
+    first = await deployment.start()
+    await deployment.at_rest()
+    first.kill()
+    await deployment.start("second")
+
+    headers = {name: text for name, text in stored.headers.items() if name != MESSAGE_ID}
+    await deployment.js.publish(
+        stored.subject, stored.payload, headers=headers, message_id=f"{request}.forgotten"
+    )
+    await ensure_task(deployment.js, deployment.subjects, change_set)
+    await deployment.at_rest()
+
+    assert (await deployment.graph(change_set)).values[values.net].value == 8

@@ -9,6 +9,7 @@ from tests.model.built import Built
 from tests.model.explorer import Model
 from tests.model.pausing import Pausing
 from tests.model.reference import Reference
+from tests.model.remembering import Remembering
 from tests.model.shapes import Instance, Rules
 
 PROMPT: Final = Rules(pending_requests=False, pending_dvus=False)
@@ -22,7 +23,7 @@ REFERENCE: Final[Mapping[str, Model]] = {
     "reference-dvu": Reference(requests=2, dvus=True),
 }
 
-World = Instance | Pausing
+World = Instance | Pausing | Remembering
 
 SMALL: Final[Mapping[str, World]] = {
     "no-faults": Instance(("dd",)),
@@ -60,6 +61,7 @@ SMALL: Final[Mapping[str, World]] = {
     "looks-zombie": Instance(("p",), looks=True, zombies=1, crashes=1),
     "pauses-prompt": Pausing(),
     "pauses": Pausing(dies=True, pauses=2, rules=pausing.Rules(reconciler=True)),
+    "remembering": Remembering(),
 }
 
 BIG: Final[Mapping[str, World]] = {
@@ -140,6 +142,8 @@ FLAWED: Final[Mapping[str, Flawed]] = {
     "X1": Flawed("pending_requests", Instance(("p",), client_crashes=1), "S1"),
     "X2": Flawed("pending_dvus", Instance(("d",), crashes=2, presumptions=1), "S5"),
     "F1": Flawed("presumed_once", Instance(("p",), presumptions=1), "L1"),
+    "W7-time": Flawed("by_time", Remembering(), "S3"),
+    "W7-stored": Flawed("stored_time", Remembering(), "S3"),
     "P2": Flawed("asks", Pausing(), "S1"),
     "P2-order": Flawed("asks_last", Pausing(), "S1"),
     "P5": Flawed("pokes", Pausing(), "S1"),

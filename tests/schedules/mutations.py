@@ -16,6 +16,7 @@ from rebaser_server.cluster import task_lease, task_runner
 from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.commit_log.recent_requests import RecentRequests
 from rebaser_server.graph_application import commands
 from rebaser_server.graph_application.branches import branch_closer
 from rebaser_server.processor import apply_request
@@ -71,7 +72,7 @@ def without_knowing_what_was_handled() -> AbstractContextManager[Any]:
     """W5 and the recent ids of W7: what is delivered again is applied again."""
 
     async def handle_one(self: RequestHandler, request: Any, _request_id: Any) -> Any:
-        self.own.state.recent.clear()
+        self.ownership.state.recent = RecentRequests()
         return await self._attempt(request)
 
     return mock.patch.object(RequestHandler, "_handle_one", handle_one)

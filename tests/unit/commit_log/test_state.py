@@ -13,10 +13,11 @@ from rebaser_core.commits import (
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, InlineBatch, StoreRef
 from rebaser_server.commit_log.content import Checkpoint
-from rebaser_server.commit_log.state import MAX_RECENT, RecentRequest, State
+from rebaser_server.commit_log.recent_requests import RecentRequest
+from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import GraphContent, graph_of
 
-IDS = [RequestId.from_int(number) for number in range(MAX_RECENT + 5)]
+IDS = [RequestId.from_int(number) for number in range(9)]
 
 
 def line(handled=None, **head):
@@ -55,16 +56,6 @@ def test_a_commit_clears_the_roots_that_it_covers():
 
     assert graph_of(state).roots == {"late": 5}
     assert "early" in graph_of(state).touched
-
-
-def test_the_latest_requests_are_remembered_and_the_oldest_forgotten():
-    state = State(GraphContent())
-
-    for sequence, request_id in enumerate(IDS, 1):
-        state.advance(line(handled(request_id)), sequence)
-
-    assert list(state.recent) == IDS[-MAX_RECENT:]
-    assert state.recent[IDS[-1]].commit == len(IDS)
 
 
 def test_a_duplicate_does_not_replace_what_it_repeats():
