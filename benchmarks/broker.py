@@ -7,15 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.helpers.nats_process import NatsServer, running
+from tests.helpers.nats_process import MONITORING, SYNC_ALWAYS, NatsServer, running
 
 DURABILITY = {
     "default": "",
-    "sync always": "jetstream { sync_interval: always }\n",
+    "sync always": SYNC_ALWAYS,
 }
 """When what was acknowledged is on the disk: within two minutes, or before the acknowledgement."""
-
-_MONITORING = "http: '127.0.0.1:-1'\n"
 
 
 class Traffic(NamedTuple):
@@ -57,7 +55,6 @@ class Broker:
 @contextmanager
 def broker(directory: Path, durability: str = "default") -> Iterator[Broker]:
     """Run a server whose store is in `directory`."""
-    with running(NatsServer(directory, _MONITORING + DURABILITY[durability])) as server:
+    with running(NatsServer(directory, MONITORING + DURABILITY[durability])) as server:
         pid = server.process.pid if server.process else 0
-        ports = json.loads((directory / f"nats-server_{pid}.ports").read_text())
-        yield Broker(server.url, pid, ports["monitoring"][0])
+        yield Broker(server.url, pid, server.monitoring)

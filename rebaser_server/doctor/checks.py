@@ -9,7 +9,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError, StreamNotFound
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.commit_log.garbage_collection import Garbage, GarbageCollector
-from rebaser_server.doctor import queue_checks
+from rebaser_server.doctor import nats_checks, queue_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories
 from rebaser_server.files.orphan_files import OrphanFiles
@@ -33,6 +33,7 @@ class Examination:
         async for finding in queue_checks.configuration(self.provisioner):
             yield finding
         for check in (
+            self._durability,
             queue_checks.missing_tasks,
             queue_checks.strays,
             queue_checks.dead_letters,
@@ -51,6 +52,9 @@ class Examination:
         loaders = [open_state_loader(self.provisioner.js, self.settings, c) for c in change_sets]
         async for finding in check_histories(loaders, self.sample, deep=self.deep):
             yield finding
+
+    def _durability(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
+        return nats_checks.durability(provisioner, self.settings.nats.monitoring)
 
     async def _change_sets(self) -> list[ChangeSet]:
         """The change sets that have a commit log."""

@@ -43,6 +43,7 @@ class DeploymentStatus:
             "holdings": self._context.stats.held_change_sets(HOLDINGS),
             "rates": self._context.stats.rates(),
             "failures": list(self._context.stats.failures),
+            "durability": self._context.stats.durability(),
         }
 
     def sketch(self, change_set: ChangeSet) -> Report | None:

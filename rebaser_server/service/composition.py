@@ -18,6 +18,7 @@ from rebaser_core.streams import StreamOptions
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.capacity_check import CapacityCheck
 from rebaser_server.cluster.deleted_data_job import DeletedDataJob
+from rebaser_server.cluster.durability import DurabilityWatch
 from rebaser_server.cluster.dvu_cancellation import serve_cancellations
 from rebaser_server.cluster.garbage_job import GarbageJob
 from rebaser_server.cluster.membership import Membership
@@ -95,6 +96,10 @@ async def serve(
         with survived("pauses"):  # seen late is fine
             await pauses.refresh()
         services.notifier.stats.pauses = pauses.to_json
+        durability = DurabilityWatch(services.js, services.subjects, settings.nats.monitoring)
+        with survived("durability"):
+            await durability.refresh()
+        services.notifier.stats.durability = durability.to_json
         reconciler = Reconciler(services.js, services.subjects, period, pauses.is_paused)
         monitor = Monitor(provisioner, settings.alert_after, period, pauses.is_paused)
         lease = LeaseSettings(
@@ -123,6 +128,7 @@ async def serve(
         async with (
             ops_endpoint(services, settings, work, members, shutdown) as page,
             background(pauses.run(period)),
+            background(durability.run(period)),
             serve_cancellations(nc, services.subjects, pauses),
             background(reconciler.run()),
             background(StrayRequests(services.js, services.subjects, members).run(period)),

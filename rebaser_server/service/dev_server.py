@@ -1,19 +1,20 @@
 """Everything in one process tree, with its data in one directory: for trying out and developing."""
 
 from pathlib import Path
+from typing import Final
 
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.runtime.concurrency import Shutdown, on_signals
 from rebaser_server.service import daemon
 from rebaser_server.service.data_directory import data_directory
-from rebaser_server.service.nats_process import nats_server
+from rebaser_server.service.nats_process import NatsAddresses, Sync, nats_server
 from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal import lines
 
 _READY = """\
 Rebaser is up.
-  NATS    {nats}
+  NATS    {nats}, {synced}
   data    {data}
   Spark   {spark}, starting
   page    {page}
@@ -21,8 +22,14 @@ Enqueue with rebaser_client; Ctrl-C stops it and keeps the data.
 """
 
 
+_SYNCED: Final[dict[Sync, str]] = {
+    "always": "on the disk before it confirms",
+    "periodic": "on the disk within two minutes",
+}
+
+
 async def run_dev_server(
-    settings: Settings, data: Path, port: int, *, as_json: bool = False
+    settings: Settings, data: Path, port: int, *, sync: Sync = "always", as_json: bool = False
 ) -> None:
     """Run NATS, a Rebaser and Spark until a signal; a later start continues with the same data.
 
@@ -33,19 +40,28 @@ async def run_dev_server(
     """
     shutdown = Shutdown()
     with data_directory(data) as directory, on_signals(shutdown):
-        async with nats_server(data / "nats", port, inherited_files=[directory.file]) as url:
-            directory.describe(url)
-            await reset_deliveries(url, settings.nats.prefix)
+        async with nats_server(
+            data / "nats", port, sync=sync, inherited_files=[directory.file]
+        ) as nats:
+            directory.describe(nats.clients)
+            await reset_deliveries(nats.clients, settings.nats.prefix)
 
             def ready(page: str | None) -> None:
-                facts = {"nats": url, "data": str(data), "spark": settings.spark.master}
+                facts = {
+                    "nats": nats.clients,
+                    "sync": sync,
+                    "data": str(data),
+                    "spark": settings.spark.master,
+                }
                 if as_json:
                     lines.say_json({**facts, "page": page})
                 else:
-                    ready = _READY.format(**facts, page=page or "switched off")
+                    ready = _READY.format(
+                        **facts, synced=_SYNCED[sync], page=page or "switched off"
+                    )
                     lines.complain(*ready.splitlines())
 
-            await daemon.run(settings_in_directory(settings, data, url), shutdown, ready)
+            await daemon.run(settings_in_directory(settings, data, nats), shutdown, ready)
 
 
 async def reset_deliveries(url: str, prefix: str | None) -> None:
@@ -58,11 +74,13 @@ async def reset_deliveries(url: str, prefix: str | None) -> None:
         await JetStream(nc).delete_consumer(Subjects(prefix).tasks_stream, TASKS_CONSUMER)
 
 
-def settings_in_directory(settings: Settings, data: Path, url: str) -> Settings:
-    """`settings` with NATS at `url` and everything else in `data`."""
+def settings_in_directory(settings: Settings, data: Path, nats: NatsAddresses) -> Settings:
+    """`settings` with NATS at these addresses and everything else in `data`."""
     return settings.model_copy(
         update={
-            "nats": settings.nats.model_copy(update={"url": url}),
+            "nats": settings.nats.model_copy(
+                update={"url": nats.clients, "monitoring": nats.monitoring}
+            ),
             "store": settings.store.model_copy(update={"root": str(data / "store")}),
             "spark": settings.spark.model_copy(update={"state_directory": data / "spark"}),
         }

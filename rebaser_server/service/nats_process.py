@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import deadlines
@@ -21,38 +21,57 @@ ANY_PORT: Final = -1
 _START_TIMEOUT: Final = 20.0  # seconds
 _STOP_TIMEOUT: Final = 5.0
 _LOG: Final = "nats.log"
+_CONFIGURATION: Final = "nats.conf"
+
+Sync = Literal["always", "periodic"]
+"""When the server has on its disk what it confirms: before it confirms, or within two minutes."""
+_SYNC_INTERVALS: Final[dict[Sync, str]] = {"always": "always", "periodic": "120s"}
 
 
 class NatsNotStarted(RebaserError):
     """The embedded NATS server did not start; the message says why."""
 
 
+class NatsAddresses(NamedTuple):
+    """Where a server listens, as URLs."""
+
+    clients: str
+    monitoring: str
+
+
 @asynccontextmanager
 async def nats_server(
-    directory: Path, port: int, *, inherited_files: Sequence[int] = ()
-) -> AsyncIterator[str]:
-    """Run a NATS server with its data in `directory` for as long as the body; its URL.
+    directory: Path, port: int, *, sync: Sync = "always", inherited_files: Sequence[int] = ()
+) -> AsyncIterator[NatsAddresses]:
+    """Run a NATS server with its data in `directory` for as long as the body.
 
     It listens on loopback only, and ends with this process, however that ends (on
-    Linux; elsewhere a killed process leaves it behind). It `inherits` descriptors, as
-    that of the lock of the directory, which no other server may use meanwhile.
+    Linux; elsewhere a killed process leaves it behind). It inherits `inherited_files`, as
+    the lock of the directory, which no other server may use meanwhile.
 
     Raises:
         NatsNotStarted: no binary, or the port is taken.
     """
-    process = _start(directory, port, inherited_files)
+    process = _start(directory, port, sync, inherited_files)
     try:
-        yield await _wait_for_url(process, directory)
+        yield await _wait_for_addresses(process, directory)
     finally:
         await asyncio.to_thread(_stop, process)
 
 
-def _start(directory: Path, port: int, inherits: Sequence[int]) -> "subprocess.Popen[bytes]":
+def _start(
+    directory: Path, port: int, sync: Sync, inherits: Sequence[int]
+) -> "subprocess.Popen[bytes]":
     directory.mkdir(parents=True, exist_ok=True)
+    configuration = directory / _CONFIGURATION
+    configuration.write_text(
+        f"http: '127.0.0.1:-1'\njetstream {{ sync_interval: {_SYNC_INTERVALS[sync]} }}\n"
+    )
     with (directory / _LOG).open("wb") as output:
         return spawn_bound(
             [
-                _binary(), "--jetstream", "--store_dir", str(directory),
+                _binary(), "--config", str(configuration),
+                "--jetstream", "--store_dir", str(directory),
                 "--addr", "127.0.0.1", "--port", str(port), "--ports_file_dir", str(directory),
             ],
             death_signal=signal.SIGTERM, stdout=output, stderr=output, start_new_session=True,
@@ -68,14 +87,15 @@ def _binary() -> str:
     return binary
 
 
-async def _wait_for_url(process: "subprocess.Popen[bytes]", directory: Path) -> str:
+async def _wait_for_addresses(process: "subprocess.Popen[bytes]", directory: Path) -> NatsAddresses:
     """Where it listens, once it does: it then writes a file of its ports."""
     ports = directory / f"nats-server_{process.pid}.ports"
     with suppress(TimeoutError):
         async with deadlines.within(_START_TIMEOUT):
             while process.poll() is None:
                 with suppress(FileNotFoundError, ValueError):
-                    return str(json.loads(ports.read_text())["nats"][0])
+                    listening = json.loads(ports.read_text())
+                    return NatsAddresses(listening["nats"][0], listening["monitoring"][0])
                 await asyncio.sleep(0.01)
     raise NatsNotStarted(f"the NATS server did not start: {_last_log_line(directory / _LOG)}")
 

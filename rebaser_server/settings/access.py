@@ -46,6 +46,8 @@ class NatsSettings(SettingsGroup):
     """What answers come to begins with it: what this user may subscribe to."""
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
     """Put before every stream and subject of ours: several Rebaser deployments on one NATS."""
+    monitoring: Url | None = None
+    """URLs of the monitoring ports of all NATS servers, with commas: what tells when they sync."""
     api_prefix: str | None = None
     """JetStream API prefix of an account that exports it (ADR-19)."""
     domain: str | None = None

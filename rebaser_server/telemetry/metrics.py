@@ -118,6 +118,7 @@ ITEMS_SKIPPED: Final = _counter(
 Round = Literal[
     "capacity",
     "collection",
+    "durability",
     "forgetting",
     "heartbeats",
     "inspection",

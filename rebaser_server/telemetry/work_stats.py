@@ -67,6 +67,8 @@ class WorkStats:
         """Latest last."""
         self.pauses: Callable[[], list[dict[str, Any]]] = list
         """What operators have paused in the whole deployment, the oldest pause first."""
+        self.durability: Callable[[], dict[str, Any] | None] = lambda: None
+        """When NATS syncs, and how many replicas there are; None before that was looked up."""
 
     @contextmanager
     def hold(self, change_set: ChangeSet) -> Iterator[None]:

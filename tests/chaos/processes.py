@@ -221,10 +221,10 @@ async def nats_servers(
             server.kill()
 
 
-def three_servers(directory: Path) -> list[NatsServer]:
-    """A cluster of three, none of them started."""
+def three_servers(directory: Path, more: Sequence[str] = ("", "", "")) -> list[NatsServer]:
+    """A cluster of three, none of them started; `more` is for the configuration of each."""
     ports = _free_ports(3)
-    configs = (_cluster(number, ports) for number in range(3))
+    configs = (_cluster(number, ports) + more[number] for number in range(3))
     return [NatsServer(directory / f"nats-{n}", config) for n, config in enumerate(configs)]
 
 

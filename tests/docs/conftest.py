@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.deployment import SCALED, Daemon
-from tests.helpers.nats_process import NatsServer, running
+from tests.helpers.nats_process import MONITORING, SYNC_ALWAYS, NatsServer, running
 from tests.helpers.paths import ROOT
 
 
@@ -44,9 +44,10 @@ class Up:
 @contextmanager
 def upped(directory: Path, functions: Path) -> Iterator[Up]:
     """A deployment with its data in `directory`, which knows the functions installed there."""
-    with running(NatsServer(directory / "nats")) as nats:
+    with running(NatsServer(directory / "nats", MONITORING + SYNC_ALWAYS)) as nats:
         deployment = Up(nats, directory)
         own = {"NATS__URL": nats.url, "STORE__ROOT": str(deployment.store), "INSTANCE_ID": "up"}
+        own |= {"NATS__MONITORING": nats.monitoring}
         with _python_path(functions):
             daemon = Daemon("up", directory, SCALED | own)
         try:

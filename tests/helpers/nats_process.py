@@ -15,6 +15,8 @@ from typing import Final
 
 START_TIMEOUT: Final = 20.0  # seconds
 POLL_INTERVAL: Final = 0.005  # seconds
+MONITORING: Final = "http: '127.0.0.1:-1'\n"
+SYNC_ALWAYS: Final = "jetstream { sync_interval: always }\n"
 
 
 def nats_server_binary() -> str:
@@ -50,6 +52,13 @@ class NatsServer:
     @property
     def url(self) -> str:
         return f"nats://127.0.0.1:{self._port}"
+
+    @property
+    def monitoring(self) -> str:
+        """URL of its monitoring port, if its configuration has `MONITORING`."""
+        if self.process is None:
+            raise RuntimeError("not started")
+        return self._ports(self.process)["monitoring"][0]
 
     @property
     def log(self) -> str:

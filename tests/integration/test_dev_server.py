@@ -30,6 +30,7 @@ async def upped(directory: Path) -> AsyncIterator[RebaserClient]:
         async with asyncio.timeout(60):
             told = json.loads(await process.stdout.readline())
         assert (told["data"], told["page"][:17]) == (str(directory), "http://127.0.0.1:")
+        assert told["sync"] == "always"
         async with connect(told["nats"]) as client:
             yield client
     finally:

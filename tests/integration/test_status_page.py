@@ -89,6 +89,8 @@ async def test_the_page_updates_without_a_reload(deployment: Deployment, browser
     await page.goto(url_of(daemon))
     await expect(page.get_by_role("status")).to_have_text("1 Rebaser, NATS answers")
     await expect(shown(page, "In work")).to_have_text("0")
+    synced = re.compile(r"^NATS syncs: unknown: set REBASER_NATS__MONITORING .*; 1 replica$")
+    await expect(page.locator("#durability")).to_have_text(synced)
 
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define())
     await reply

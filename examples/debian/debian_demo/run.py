@@ -43,9 +43,13 @@ async def demo(settings: Settings, package: str, *, as_json: bool) -> None:
     ):
         with steps.step("read the packages"):
             packages = _packages(package)
-        async with nats_server(Path(data) / "nats", ANY_PORT) as url:
+        async with nats_server(Path(data) / "nats", ANY_PORT) as nats:
             report = await _beside_daemon(
-                settings_in_directory(settings, Path(data), url), packages, package, steps, shutdown
+                settings_in_directory(settings, Path(data), nats),
+                packages,
+                package,
+                steps,
+                shutdown,
             )
     if as_json:
         lines.say_json(report.as_json())

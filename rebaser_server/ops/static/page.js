@@ -118,6 +118,8 @@ function show(status) {
   const updates = holdings.filter((holding) => holding.update);
   $("state").dataset.tone = status.problem ? "bad" : "good";
   text("state", status.problem ?? `${status.rebasers.length} Rebaser${status.rebasers.length > 1 ? "s" : ""}, NATS answers`);
+  const durability = status.rebasers.find((r) => r.instance === status.answering)?.durability;
+  text("durability", durability ? `NATS syncs: ${durability.sync}; ${many(durability.replicas, "replica")}` : "");
   glance(status, seconds, updates);
   plots(seconds);
   tables(status, holdings, updates);

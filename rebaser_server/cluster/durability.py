@@ -1,0 +1,140 @@
+"""Which durability is in force: when NATS has on its disks what it confirms, and on how many.
+
+A server says when it syncs on its monitoring port alone. Neither its greeting nor what the API of
+JetStream tells an account has it.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Never
+
+import aiohttp
+import structlog
+
+from rebaser_core.jetstream import JetStream, StreamNotFound
+from rebaser_core.subjects import Subjects
+from rebaser_server.runtime.periodic import repeat_every
+from rebaser_server.settings.redaction import redact_url
+
+log: Final = structlog.get_logger()
+
+ALWAYS: Final = "always"
+UNKNOWN: Final = "unknown: "
+NO_MONITORING: Final = (
+    f"{UNKNOWN}set REBASER_NATS__MONITORING to the URLs of the monitoring ports of all NATS servers"
+)
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=2.0)
+_NANOSECONDS: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """What loss of power what NATS has confirmed survives."""
+
+    sync: str
+    """When servers sync: `always`, before they confirm; `every 120 s`; or `unknown: ` and why."""
+    replicas: int
+    """Of the stream that has the fewest; 0 if there is no stream."""
+
+
+async def read_durability(js: JetStream, subjects: Subjects, monitoring: str | None) -> Durability:
+    """Ask the servers that hold the streams. `monitoring`: URLs of their ports, with commas.
+
+    Raises:
+        NatsUnreachable, ApiError: NATS does not say where the streams are.
+    """
+    infos = []
+    for stream in _streams(subjects):
+        try:
+            infos.append(await js.stream_info(stream))
+        except StreamNotFound:
+            continue
+    replicas = min((info["config"]["num_replicas"] for info in infos), default=0)
+    servers = {server for info in infos for server in _servers(info)}
+    if monitoring is None:
+        return Durability(NO_MONITORING, replicas)
+    return Durability(
+        await _sync(servers, [url.strip() for url in monitoring.split(",")]), replicas
+    )
+
+
+def _streams(subjects: Subjects) -> tuple[str, ...]:
+    """The streams that hold what cannot be made again. Tasks can."""
+    return (
+        subjects.requests_stream,
+        subjects.commits_stream,
+        subjects.dead_letters_stream,
+        f"OBJ_{subjects.batches_bucket}",
+        f"KV_{subjects.change_sets_bucket}",
+        f"KV_{subjects.pauses_bucket}",
+    )
+
+
+def _servers(stream_info: dict[str, Any]) -> set[str]:
+    """Names of the servers that have the stream."""
+    cluster = stream_info.get("cluster") or {}
+    followers = cluster.get("replicas") or ()
+    return {cluster.get("leader") or "without a leader", *(peer["name"] for peer in followers)}
+
+
+async def _sync(servers: set[str], urls: Iterable[str]) -> str:
+    intervals: dict[str, float] = {}
+    problems = []
+    async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
+        answers = await asyncio.gather(*(_ask(session, url) for url in urls))
+    for answer in answers:
+        if isinstance(answer, str):
+            problems.append(answer)
+        else:
+            intervals |= answer
+    missing = servers - intervals.keys()
+    if missing:
+        problems.append(f"no monitoring port of server {', '.join(sorted(missing))}")
+    if problems or not servers:
+        return f"{UNKNOWN}{'; '.join(problems) or 'there is no stream'}"
+    longest = max(intervals[server] for server in servers)
+    return f"every {longest:g} s" if longest else ALWAYS
+
+
+async def _ask(session: aiohttp.ClientSession, url: str) -> dict[str, float] | str:
+    """The server's name and how often it syncs, in seconds, 0 for always; or what is wrong."""
+    shown = redact_url(url)
+    try:
+        async with session.get(f"{url.rstrip('/')}/varz") as answer:
+            status = await answer.json(content_type=None)
+        config = status["jetstream"]["config"]
+        always = config.get("sync_always", False)
+        interval = 0.0 if always else config["sync_interval"] / _NANOSECONDS
+        return {str(status["server_name"]): interval}
+    except TimeoutError:
+        return f"{shown} does not answer in time"
+    except (aiohttp.ClientError, OSError) as error:
+        return f"{shown}: {error}"
+    except (ValueError, KeyError, TypeError):
+        return f"{shown} is no monitoring port of a NATS server with JetStream"
+
+
+class DurabilityWatch:
+    """The durability in force, looked up again and again; each change of it is logged."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, monitoring: str | None) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._monitoring = monitoring
+        self._known: Durability | None = None
+
+    def to_json(self) -> dict[str, Any] | None:
+        """What was found last, for the status; None before the first time."""
+        return None if self._known is None else asdict(self._known)
+
+    async def refresh(self) -> None:
+        """Look it up now."""
+        found = await read_durability(self._js, self._subjects, self._monitoring)
+        if found != self._known:
+            log.info("durability", sync=found.sync, replicas=found.replicas)
+        self._known = found
+
+    async def run(self, period: float) -> Never:
+        """Look it up once a period, somewhat early or late, until cancelled."""
+        await repeat_every(period, self.refresh, "durability")

@@ -1,0 +1,35 @@
+"""The NATS server of `rebaser up`."""
+
+from pathlib import Path
+
+import pytest
+
+from rebaser_core.jetstream import ConnectOptions, JetStream, connected
+from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.durability import read_durability
+from rebaser_server.service.composition import prepare
+from rebaser_server.service.nats_process import ANY_PORT, Sync, nats_server
+from rebaser_server.settings.settings import Settings
+
+
+@pytest.mark.parametrize(("sync", "said"), [("always", "always"), ("periodic", "every 120 s")])
+async def test_the_server_syncs_as_it_is_asked_to(tmp_path: Path, sync: Sync, said: str) -> None:
+    async with (
+        nats_server(tmp_path, ANY_PORT, sync=sync) as nats,
+        connected(ConnectOptions(servers=(nats.clients,))) as nc,
+    ):
+        await prepare(JetStream(nc), Settings())
+
+        found = await read_durability(JetStream(nc), Subjects(), nats.monitoring)
+
+    assert found.sync == said
+
+
+async def test_unless_asked_otherwise_what_it_confirms_is_on_the_disk(tmp_path: Path) -> None:
+    async with (
+        nats_server(tmp_path, ANY_PORT) as nats,
+        connected(ConnectOptions(servers=(nats.clients,))) as nc,
+    ):
+        await prepare(JetStream(nc), Settings())
+
+        assert (await read_durability(JetStream(nc), Subjects(), nats.monitoring)).sync == "always"
