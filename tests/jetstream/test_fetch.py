@@ -1,7 +1,6 @@
 """Batches: what is there at once, what is waited for, and what never gets to the user."""
 
 import asyncio
-import time
 from itertools import chain
 
 import pytest
@@ -148,11 +147,9 @@ async def test_a_silent_server_is_an_alarm_if_heartbeats_were_asked_for(
     fetching = asyncio.create_task(consumer.fetch(1, timeout=30, heartbeat=0.1))
     await eventually(lambda: waiting(js))
     server.freeze()
-    started = time.monotonic()
 
     with pytest.raises(HeartbeatsMissed):
         await fetching
-    assert time.monotonic() - started < 2
     server.thaw()
 
 

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
@@ -109,15 +108,12 @@ async def test_cancellation_ends_this_run_and_no_other(
     )
     await asyncio.sleep(0.3)  # both are running
 
-    began = time.monotonic()
     hanging.cancel()
     with pytest.raises(asyncio.CancelledError):
         await hanging
-    took = time.monotonic() - began
 
     (outcome,) = await other
     assert outcome.value_results == [("it", "ok", 1)]
-    assert took < 3  # mostly less than half a second, on a quiet machine
     await eventually(lambda: not any(map(is_running, pids_in(pids))))
 
 
