@@ -1,9 +1,16 @@
 """Asking: enqueue updates and await their outcome."""
 
 from rebaser_client.client import RebaserClient, connect
+from rebaser_client.drafts.draft import Draft
+from rebaser_client.drafts.functions import builtin, cel, function, python
+from rebaser_client.drafts.named_change_set import EditedDraft, NamedChangeSet
+from rebaser_client.drafts.named_workspace import NamedBranch, NamedWorkspace
+from rebaser_client.drafts.plan import LoadPlan
+from rebaser_client.drafts.rows import read_csv
 from rebaser_client.errors import (
     AlreadyRegistered,
     ClientError,
+    InvalidDraft,
     NoSuchChangeSet,
     NotConfirmed,
     NotInWorkspace,
@@ -27,7 +34,14 @@ __all__ = [
     "BatchOutcome",
     "ChangeSetId",
     "ClientError",
+    "Draft",
+    "EditedDraft",
+    "InvalidDraft",
+    "LoadPlan",
     "MalformedMessage",
+    "NamedBranch",
+    "NamedChangeSet",
+    "NamedWorkspace",
     "NoSuchChangeSet",
     "NotConfirmed",
     "NotInWorkspace",
@@ -46,5 +60,10 @@ __all__ = [
     "Unreachable",
     "ValueSet",
     "WorkspaceId",
+    "builtin",
+    "cel",
     "connect",
+    "function",
+    "python",
+    "read_csv",
 ]

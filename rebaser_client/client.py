@@ -8,6 +8,7 @@ from nats.aio.client import Client
 
 from rebaser_client.batch_enqueuer import BatchEnqueuer
 from rebaser_client.correction_reader import read_all
+from rebaser_client.drafts.named_workspace import NamedWorkspace
 from rebaser_client.errors import Unreachable
 from rebaser_client.operations import Operations
 from rebaser_client.registry import Registry
@@ -72,6 +73,13 @@ class RebaserClient(BatchEnqueuer):
         """A client on an open connection; `options` are the constructor's."""
         async with receiving_replies(nc) as replies:
             yield cls(js, replies, **options)
+
+    def workspace(self, name: str) -> NamedWorkspace:
+        """The workspace of that name: `edit` its head, or a `branch`. No I/O.
+
+        To find a name takes the permissions of an operator, see docs/security.md.
+        """
+        return NamedWorkspace(self, self.workspaces, name)
 
     async def corrections(self, corrections: Sequence[Correction]) -> Sequence[Correction]:
         """Return all corrections, if a response or a log entry has only the first of many.

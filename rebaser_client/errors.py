@@ -3,6 +3,7 @@
 RebaserError
 └── ClientError
     ├── AlreadyRegistered  a workspace or change set of that id is registered already
+    ├── InvalidDraft   nothing was sent: a graph that a program wrote makes no sense, and why
     ├── NoSuchChangeSet  no workspace or change set of that id or name is registered
     ├── NotInWorkspace  nothing was sent: the change set is another workspace's, or none
     ├── NotConfirmed     the request may or may not be in the stream: ask again with the same id
@@ -52,6 +53,10 @@ class ReadRefused(ClientError):
 
 class AlreadyRegistered(ClientError):
     """There is another one of that id; nothing was done."""
+
+
+class InvalidDraft(ClientError):
+    """A graph that a program or a file describes makes no sense; nothing was sent."""
 
 
 class NoSuchChangeSet(ClientError):

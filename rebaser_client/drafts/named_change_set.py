@@ -1,0 +1,149 @@
+"""A change set by its name: read its values, plan and load drafts, fork and apply branches."""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from itertools import islice
+from typing import Final
+
+from rebaser_client.batch_enqueuer import BatchEnqueuer, Wait
+from rebaser_client.drafts.draft import Computed, Draft
+from rebaser_client.drafts.plan import LoadPlan, build_plan, derived_id
+from rebaser_client.errors import NoSuchChangeSet
+from rebaser_client.outcomes.batch_outcome import BatchOutcome
+from rebaser_client.outcomes.settlement import Progress, Settlement
+from rebaser_client.value_reader import ValueSet
+from rebaser_client.workspaces import Workspaces
+from rebaser_core.ids import ChangeSet
+from rebaser_core.value_query import ValueSnapshot
+
+NAMES_AT_ONCE: Final = 500
+"""Names in one question: each may have 512 characters, and a message has room for 1 MB."""
+
+
+class EditedDraft(Draft):
+    """A draft that is compared with the change set, and loaded, at the end of `edit`."""
+
+    plan: LoadPlan | None = None
+    """What differed; None before the end."""
+    outcome: BatchOutcome | None = None
+    """What became of it; None before the end, and if nothing was sent."""
+
+
+class NamedChangeSet:
+    """One change set. Its name is looked up once, at the first call that needs it."""
+
+    def __init__(self, enqueuer: BatchEnqueuer, workspaces: Workspaces, address: str) -> None:
+        self._enqueuer = enqueuer
+        self._workspaces = workspaces
+        self.address: Final = address
+        """"shop" for the head of a workspace, "shop/winter" for a branch."""
+        self._ids: ChangeSet | None = None
+
+    async def ids(self) -> ChangeSet:
+        """The ids of workspace and change set, for methods of the client that take them.
+
+        Raises:
+            NoSuchChangeSet: there is none of that name, or more than one.
+        """
+        if self._ids is None:
+            self._ids = await self._find()
+        return self._ids
+
+    async def values(self, *names: str, at: int | None = None) -> ValueSet:
+        """The values of these names, or all: see `ChangeSetReader.values`."""
+        return await self._enqueuer.reader(*await self.ids()).values(*names, at=at)
+
+    async def settled(self, commit: int | None = None) -> Settlement:
+        """Wait until what `commit` left to be computed is: see `BatchEnqueuer.settled`."""
+        return await self._enqueuer.settled(*await self.ids(), commit)
+
+    async def progress(self, commit: int | None = None) -> AsyncIterator[Progress]:
+        """How far that is: see `BatchEnqueuer.progress`."""
+        async for step in self._enqueuer.progress(*await self.ids(), commit):
+            yield step
+
+    async def plan(self, draft: Draft, *, prune: bool = False) -> LoadPlan:
+        """Compare the draft with the change set as it is; change nothing.
+
+        With `prune`, values that the draft does not name are removed. Without, none is but those
+        in `draft.removed`.
+
+        Raises:
+            InvalidDraft: an input is neither in the draft nor in the change set.
+        """
+        if prune:
+            every = (await self.values()).values()
+            known = {value.name: value for value in every if value.name is not None}
+            return build_plan(draft, known, {value.id for value in every}, prune=True)
+        existing = await self._by_name(_names_in(draft))
+        new = [name for name in draft.definitions if name not in existing]
+        taken = await self._read(derived_id("value", name) for name in new)
+        return build_plan(draft, existing, {value.id for value in taken})
+
+    async def load(
+        self, draft: Draft | LoadPlan, *, prune: bool = False, wait: Wait = "computed"
+    ) -> BatchOutcome | None:
+        """Make the change set as the draft says, by one batch; None if it is so already.
+
+        A plan is sent as it was made. What others changed since then, it does not see.
+
+        Raises:
+            InvalidDraft: as `plan`.
+            ClientError: as `BatchEnqueuer.enqueue`.
+        """
+        plan = draft if isinstance(draft, LoadPlan) else await self.plan(draft, prune=prune)
+        if not plan:
+            return None
+        return await self._enqueuer.enqueue(*await self.ids(), plan.updates, wait=wait)
+
+    @asynccontextmanager
+    async def edit(
+        self,
+        *,
+        prune: bool = False,
+        wait: Wait = "computed",
+        confirm: Callable[[LoadPlan], bool] = lambda _: True,
+    ) -> AsyncIterator[EditedDraft]:
+        """A draft that is loaded once the body ends, if anything differs and `confirm` agrees.
+
+        Nothing is sent if the body raises. Afterwards the draft's `plan` and `outcome` say what
+        was done.
+        """
+        edit = EditedDraft()
+        yield edit
+        edit.plan = await self.plan(edit, prune=prune)
+        if edit.plan and confirm(edit.plan):
+            edit.outcome = await self.load(edit.plan, wait=wait)
+
+    async def _by_name(self, names: Iterable[str]) -> dict[str, ValueSnapshot]:
+        values = await self._read(names)
+        return {value.name: value for value in values if value.name is not None}
+
+    async def _read(self, names: Iterable[str]) -> list[ValueSnapshot]:
+        """The values of those names or ids that there are."""
+        left, values = iter(names), list[ValueSnapshot]()
+        while some := tuple(islice(left, NAMES_AT_ONCE)):
+            values += (await self.values(*some)).values()
+        return values
+
+    async def _find(self) -> ChangeSet:
+        workspace_name, _, name = self.address.partition("/")
+        records = [r for r in await self._workspaces.all() if r.name == workspace_name]
+        if len(records) != 1:
+            which = "more than one" if records else "no"
+            raise NoSuchChangeSet(f"{which} workspace is called {workspace_name!r}")
+        [workspace] = records
+        if not name:
+            return ChangeSet(workspace.workspace_id, workspace.head)
+        record = await self._workspaces.find(workspace.workspace_id, name)
+        return ChangeSet(record.workspace_id, record.change_set_id)
+
+
+def _names_in(draft: Draft) -> dict[str, None]:
+    """All names that the draft defines, removes, or takes as inputs, each once."""
+    names = dict.fromkeys([*draft.definitions, *draft.removed])
+    for definition in draft.definitions.values():
+        if isinstance(definition, Computed):
+            for given in definition.inputs.values():
+                names |= dict.fromkeys([given] if isinstance(given, str) else given)
+    return names

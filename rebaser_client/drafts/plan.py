@@ -1,0 +1,215 @@
+"""A plan: what has to change in a change set so that it is as a draft says."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from blake3 import blake3
+
+from rebaser_client.drafts.draft import Computed, Definition, Draft, Source
+from rebaser_client.drafts.functions import Function
+from rebaser_client.errors import InvalidDraft
+from rebaser_core.ids import FuncId, RequestId, ValueId
+from rebaser_core.plain_json import json_equal
+from rebaser_core.updates import AnyUpdate, Inputs, PutValue, RemoveValue, SetInputs, SetValue
+from rebaser_core.value_query import ValueSnapshot
+
+Change = Literal["added", "changed", "removed"]
+
+_SHOWN: Final = 20
+"""Changes that a plan's text lists at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """What becomes of one value."""
+
+    name: str
+    change: Change
+    what: Literal["value", "inputs", "function", "source"]
+    """The part that differs; `source`: a computed value becomes a source."""
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """The changes, and the updates that make them. False if there is none."""
+
+    changes: tuple[PlannedChange, ...]
+    updates: tuple[AnyUpdate, ...]
+    unchanged: int
+    """Values that are as the draft says already."""
+
+    def __bool__(self) -> bool:
+        return bool(self.updates)
+
+    def count(self, change: Change) -> int:
+        """How many values are added, changed or removed."""
+        return sum(each.change == change for each in self.changes)
+
+    def summary(self) -> str:
+        """One line for people."""
+        counts = [f"{self.count(each):,} {each}" for each in ("added", "changed", "removed")]
+        return f"{', '.join(counts)}, {self.unchanged:,} as they are"
+
+    def __str__(self) -> str:
+        lines = [
+            f"{each.change:8}{each.name}  {each.what}: {_text(each.before)} -> {_text(each.after)}"
+            for each in self.changes[:_SHOWN]
+        ]
+        if len(self.changes) > _SHOWN:
+            lines.append(f"and {len(self.changes) - _SHOWN:,} more")
+        return "\n".join([*lines, self.summary()])
+
+
+def _text(side: Any) -> str:
+    return "none" if side is None else str(side)
+
+
+def derived_id(kind: Literal["value", "function"], *names: str) -> str:
+    """The id of a new value or function: the same in every program that gives it these names."""
+    digest = blake3("\0".join((kind, *names)).encode()).digest()
+    return str(RequestId.from_bytes(digest[:16]))
+
+
+def new_value_id(name: str, taken: Collection[str] = ()) -> ValueId:
+    """The id of a new value of that name. A value that was renamed may have taken the first."""
+    value_id, attempt = derived_id("value", name), 0
+    while value_id in taken:
+        attempt += 1
+        value_id = derived_id("value", name, str(attempt))
+    return value_id
+
+
+def function_id(function: Function) -> FuncId:
+    """A function's id follows from all that it is, so its presence shows what it is."""
+    return derived_id("function", function.runtime, function.code, function.name)
+
+
+def build_plan(
+    draft: Draft,
+    existing: Mapping[str, ValueSnapshot],
+    taken: Collection[str] = (),
+    *,
+    prune: bool = False,
+) -> LoadPlan:
+    """Compare the draft with what there is.
+
+    Args:
+        draft: what shall be.
+        existing: the change set's values by name: at least all that the draft names.
+        taken: ids that other values have.
+        prune: remove all other values in `existing`.
+
+    Raises:
+        InvalidDraft: an input is neither defined nor there, or is removed.
+    """
+    removed = [name for name in draft.removed if name in existing]
+    if prune:
+        removed += [n for n in existing if n not in draft.definitions and n not in draft.removed]
+    ids = {name: existing[name].id for name in existing if name not in set(removed)}
+    for name in draft.definitions:
+        if name not in ids:
+            ids[name] = new_value_id(name, taken)
+    return _Comparison(draft, existing, ids).plan(removed)
+
+
+class _Comparison:
+    """Compares definition after definition."""
+
+    def __init__(
+        self, draft: Draft, existing: Mapping[str, ValueSnapshot], ids: Mapping[str, ValueId]
+    ) -> None:
+        self._draft = draft
+        self._existing = existing
+        self._ids = ids
+        self._names = {value_id: name for name, value_id in ids.items()}
+        self._functions = {value.func_id for value in existing.values()}
+
+    def plan(self, removed: list[str]) -> LoadPlan:
+        changes, updates, functions = [], [], dict[str, Function]()
+        for name in removed:
+            before = self._existing[name]
+            changes.append(PlannedChange(name, "removed", "value", before.value, None))
+            updates.append(RemoveValue(value_id=before.id))
+        puts: list[AnyUpdate] = []
+        for name, definition in self._draft.definitions.items():
+            for change, update in self._difference(name, definition):
+                changes.append(change)
+                puts.append(update)
+            if isinstance(definition, Computed):
+                func_id = function_id(definition.function)
+                if func_id not in self._functions:
+                    functions[func_id] = definition.function
+        defined = [function.update(func_id) for func_id, function in functions.items()]
+        unchanged = len(self._draft.definitions) - len(puts)
+        return LoadPlan(tuple(changes), (*updates, *defined, *puts), unchanged)
+
+    def _difference(
+        self, name: str, definition: Definition
+    ) -> Iterator[tuple[PlannedChange, AnyUpdate]]:
+        before = self._existing.get(name)
+        if isinstance(definition, Source):
+            yield from self._source_difference(name, definition, before)
+        else:
+            yield from self._computed_difference(name, definition, before)
+
+    def _source_difference(
+        self, name: str, source: Source, before: ValueSnapshot | None
+    ) -> Iterator[tuple[PlannedChange, AnyUpdate]]:
+        value_id, value = self._ids[name], source.value
+        put = PutValue(value_id=value_id, name=name, value=value)
+        if before is None:
+            yield PlannedChange(name, "added", "value", None, value), put
+        elif before.func_id is not None:
+            yield PlannedChange(name, "changed", "source", before.value, value), put
+        elif not json_equal(before.value, value):
+            update = SetValue(value_id=value_id, value=value)
+            yield PlannedChange(name, "changed", "value", before.value, value), update
+
+    def _computed_difference(
+        self, name: str, computed: Computed, before: ValueSnapshot | None
+    ) -> Iterator[tuple[PlannedChange, AnyUpdate]]:
+        value_id, function = self._ids[name], computed.function
+        inputs = self._input_ids(name, computed)
+        func_id = function_id(function)
+        put = PutValue(value_id=value_id, name=name, func_id=func_id, inputs=inputs)
+        if before is None:
+            yield PlannedChange(name, "added", "function", None, function.name), put
+        elif before.func_id != func_id:
+            was = before.value if before.func_id is None else "another function"
+            yield PlannedChange(name, "changed", "function", was, function.name), put
+        elif (before.inputs or {}) != inputs:
+            change = PlannedChange(
+                name, "changed", "inputs", self._named(before.inputs or {}), dict(computed.inputs)
+            )
+            yield change, SetInputs(value_id=value_id, inputs=inputs)
+
+    def _input_ids(self, name: str, computed: Computed) -> Inputs:
+        return {
+            argument: self._input_id(name, given)
+            if isinstance(given, str)
+            else [self._input_id(name, each) for each in given]
+            for argument, given in computed.inputs.items()
+        }
+
+    def _input_id(self, name: str, given: str) -> ValueId:
+        found = self._ids.get(given)
+        if found is None:
+            removed = given in self._existing or given in self._draft.removed
+            raise InvalidDraft(
+                f"{name!r} is computed from {given!r}, which is removed: leave it out of the inputs"
+                if removed
+                else f"{name!r} is computed from {given!r}, and no value is called so: define it"
+            )
+        return found
+
+    def _named(self, inputs: Inputs) -> dict[str, Any]:
+        """The inputs by name, as far as names are known."""
+        return {
+            argument: self._names.get(given, given)
+            if isinstance(given, str)
+            else [self._names.get(each, each) for each in given]
+            for argument, given in inputs.items()
+        }

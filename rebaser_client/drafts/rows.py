@@ -1,0 +1,126 @@
+"""Tables as rows of plain data: CSV files, pandas, Arrow, Polars, or dicts."""
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from math import isnan
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
+
+from rebaser_client.errors import InvalidDraft
+from rebaser_core.plain_json import INT_MAX, INT_MIN
+
+Row: TypeAlias = Mapping[str, Any]
+
+
+class _ToPylist(Protocol):
+    def to_pylist(self) -> list[dict[str, Any]]: ...
+
+
+class _ToDicts(Protocol):
+    def to_dicts(self) -> list[dict[str, Any]]: ...
+
+
+class _DataFrame(Protocol):
+    @property
+    def columns(self) -> Any: ...
+    def to_dict(self, orient: Any) -> Any: ...
+
+
+Table: TypeAlias = Iterable[Row] | _ToPylist | _ToDicts | _DataFrame | str | Path
+"""Rows as mappings, a table of Arrow, Polars or pandas, or the path of a CSV file."""
+
+_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_MISSING: Final = ("NAType", "NaTType")
+"""Types of what pandas has where a cell is missing, besides NaN."""
+
+_COLUMN: Final = re.compile(r"\{([^{}]+)\}")
+
+
+def rows_of(table: Table) -> list[dict[str, Any]]:
+    """The rows with plain cells: NumPy numbers become Python's, what is missing becomes None.
+
+    Raises:
+        InvalidDraft: it is no table.
+    """
+    given: Any = table
+    if isinstance(given, str | Path):
+        return read_csv(given)
+    if hasattr(given, "to_pylist"):
+        given = given.to_pylist()
+    elif hasattr(given, "to_dicts"):
+        given = given.to_dicts()
+    elif hasattr(given, "to_dict") and hasattr(given, "columns"):
+        given = given.to_dict("records")
+    rows = []
+    for number, row in enumerate(given, 1):
+        if not isinstance(row, Mapping):
+            raise InvalidDraft(f"row {number} is {row!r:.60}; a row has a name for each column")
+        rows.append({str(column): _plain(cell) for column, cell in row.items()})
+    return rows
+
+
+def read_csv(path: str | Path, *, text: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """The rows of a CSV file in UTF-8 whose first line names the columns; empty cells are None.
+
+    A column is numbers if each of its cells is one as JSON writes it and fits 64 bits, except
+    those in `text`; so 007 stays text.
+
+    Raises:
+        InvalidDraft: a line has more cells than the first one, or the columns have no names.
+        OSError: the file cannot be read.
+    """
+    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        rows: list[dict[str, Any]] = []
+        for row in reader:
+            if None in row:
+                raise InvalidDraft(f"{path}, line {reader.line_num}: more cells than columns")
+            rows.append({column: cell or None for column, cell in row.items()})
+        columns = [column for column in reader.fieldnames or () if column not in set(text)]
+    for column in columns:
+        cells = [row[column] for row in rows if row[column] is not None]
+        if cells and all(map(_is_number, cells)):
+            for row in rows:
+                row[column] = None if row[column] is None else _number(row[column])
+    return rows
+
+
+def _is_number(cell: str) -> bool:
+    return _NUMBER.fullmatch(cell) is not None and _fits(_number(cell))
+
+
+def _fits(number: float) -> bool:
+    return INT_MIN <= number <= INT_MAX if isinstance(number, int) else abs(number) < float("inf")
+
+
+def _number(cell: str) -> int | float:
+    return int(cell) if cell.lstrip("-").isdigit() else float(cell)
+
+
+def _plain(cell: Any) -> Any:
+    if hasattr(cell, "item") and not hasattr(cell, "__len__"):
+        cell = cell.item()
+    missing = isnan(cell) if isinstance(cell, float) else type(cell).__name__ in _MISSING
+    return None if missing else cell
+
+
+def name_in(pattern: str, row: Row) -> str:
+    """The pattern with each column in braces replaced by the row's cell.
+
+    Raises:
+        InvalidDraft: the row has no such column, or nothing there that makes a name.
+    """
+
+    def cell(match: re.Match[str]) -> str:
+        column = match[1]
+        if column not in row:
+            raise InvalidDraft(
+                f"{pattern!r}: there is no column {column!r}, only {', '.join(map(repr, row))}"
+            )
+        value = row[column]
+        if not isinstance(value, str | int | float) or isinstance(value, bool) or value == "":
+            raise InvalidDraft(f"{pattern!r}: {value!r:.40} in column {column!r} makes no name")
+        return str(value)
+
+    return _COLUMN.sub(cell, pattern)

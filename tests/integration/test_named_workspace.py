@@ -1,0 +1,119 @@
+"""Graphs written by name: edited, planned, branched and applied; no id is ever typed."""
+
+from contextlib import suppress
+
+import pytest
+
+from rebaser_client import (
+    AlreadyRegistered,
+    Draft,
+    InvalidDraft,
+    NamedChangeSet,
+    NamedWorkspace,
+    NoSuchChangeSet,
+    Unreachable,
+    builtin,
+    cel,
+)
+from tests.helpers.deployment import Deployment
+from tests.helpers.eventually import eventually
+
+ADD = builtin("sum", name="add")
+
+
+def shop(g: Draft, net: object = 100) -> None:
+    bought = g.source("net", net)
+    g.value("gross", ADD, bought, g.source("tax", 19))
+
+
+async def new_shop(deployment: Deployment) -> NamedWorkspace:
+    """A workspace whose head a daemon answers for: it does so a moment after it is ready."""
+    await deployment.start()
+    workspace = await deployment.client.workspace("shop").create()
+
+    async def answered() -> bool:
+        with suppress(Unreachable):
+            await workspace.values()
+            return True
+        return False
+
+    await eventually(answered)
+    return workspace
+
+
+async def plain(change_set: NamedChangeSet) -> dict[str, object]:
+    values = await change_set.values()
+    return {values[value_id].name: values[value_id].value for value_id in values}
+
+
+async def test_a_graph_is_edited_branched_and_applied_by_name(deployment: Deployment) -> None:
+    """Running the same program again sends nothing, and says what it would send."""
+    workspace = await new_shop(deployment)
+    again = await deployment.client.workspace("shop").create(exist_ok=True)
+    assert await again.ids() == await workspace.ids()
+
+    async with workspace.edit() as first:
+        shop(first)
+    async with workspace.edit() as second:
+        shop(second)
+    assert await plain(workspace) == {"net": 100, "tax": 19, "gross": 119}
+    assert (first.plan.count("added"), first.outcome.failed) == (3, ())
+    assert (bool(second.plan), second.outcome) == (False, None)
+
+    branch = await workspace.branch("winter").fork()
+    asked = []
+    async with branch.edit(confirm=asked.append) as unconfirmed:
+        shop(unconfirmed, 90)
+    assert [plan.summary() for plan in asked] == ["0 added, 1 changed, 0 removed, 2 as they are"]
+    assert unconfirmed.outcome is None
+
+    assert (await branch.load(unconfirmed, wait="computed")).failed == ()
+    assert (await plain(branch))["gross"] == 109
+    assert (await plain(workspace))["gross"] == 119
+    assert (await branch.apply()).failed == ()
+    assert await plain(workspace) == {"net": 90, "tax": 19, "gross": 109}
+
+    async with workspace.edit(prune=True) as less:
+        less.value("gross", ADD, less.source("net", "text"))
+    assert await plain(workspace) == {"net": "text", "gross": None}
+    assert [value.name for value in less.outcome.failed] == ["gross"]
+    assert [step async for step in workspace.progress()] != []
+
+
+async def test_what_cannot_be_loaded_is_refused_and_nothing_is_sent(
+    deployment: Deployment,
+) -> None:
+    """A name that is unknown or taken, a body that raises, an input that does not exist."""
+    workspace, client = await new_shop(deployment), deployment.client
+
+    with pytest.raises(NoSuchChangeSet, match="shpo"):
+        await client.workspace("shpo").values()
+    with pytest.raises(AlreadyRegistered, match="exist_ok=True"):
+        await client.workspace("shop").create()
+    with pytest.raises(ZeroDivisionError):
+        async with workspace.edit() as g:
+            g.source("net", 1 / 0)
+    with pytest.raises(InvalidDraft, match="no value is called so: define it"):
+        async with workspace.edit() as g:
+            g.value("twice", cel("net * 2"), net="net")
+
+    assert await workspace.plan(Draft()) == await workspace.plan(Draft(), prune=True)
+    assert len(await workspace.values()) == 0
+
+
+async def test_many_names_are_read_in_several_questions(deployment: Deployment) -> None:
+    """And a family from a table is loaded by one batch."""
+    workspace = await new_shop(deployment)
+    rows = [{"sku": f"A{n}", "net": n} for n in range(1200)]
+
+    async with workspace.edit() as g:
+        net = g.sources("net/{sku}", rows, "net")
+        g.values("twice/{sku}", cel("net * 2"), rows, net=net)
+        g.value("total", ADD, net)
+    async with workspace.edit() as again:
+        again.definitions.update(g.definitions)
+
+    assert g.plan.count("added") == 2401
+    assert again.outcome is None
+    values = await workspace.values("twice/A1199", "total")
+    assert [values[name].value for name in ("twice/A1199", "total")] == [2398, 719_400]

@@ -1,0 +1,146 @@
+"""What a plan changes: only what differs, and nothing if nothing does."""
+
+import pytest
+
+from rebaser_client import Draft, InvalidDraft, LoadPlan, builtin, cel
+from rebaser_client.drafts.plan import build_plan, new_value_id
+from rebaser_core.value_query import ValueSnapshot
+from rebaser_server.queries.value_service import ValueRow
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.rebase import rebase
+
+ADD = builtin("sum", name="add")
+
+
+def shop(net: object = 100, *, function=ADD, takes=("net", "tax")) -> Draft:
+    g = Draft()
+    g.source("net", net)
+    g.source("tax", 19)
+    g.value("gross", function, *takes)
+    return g
+
+
+class Shop:
+    """A change set, as a client sees it."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.sequence = 0
+
+    def values(self) -> dict[str, ValueSnapshot]:
+        graph = self.graph
+        values = [ValueRow.of(graph, value_id).read() for value_id in graph.values]
+        return {value.name: value for value in values if value.name is not None}
+
+    def load(self, draft: Draft, *, prune: bool = False) -> LoadPlan:
+        taken = list(self.graph.values)
+        plan = build_plan(draft, self.values(), taken, prune=prune)
+        self.sequence += 1
+        assert rebase(self.graph, self.sequence, plan.updates).corrections == []
+        assert not build_plan(draft, self.values(), taken, prune=prune)
+        return plan
+
+
+def test_a_second_run_changes_nothing() -> None:
+    """Names are the identity: what is there is found by them."""
+    there = Shop()
+
+    first, second = there.load(shop()), there.load(shop())
+
+    assert [update.KIND for update in first.updates] == ["putFunc", *["putValue"] * 3]
+    assert first.summary() == "3 added, 0 changed, 0 removed, 0 as they are"
+    assert (bool(second), second.unchanged) == (False, 3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "kinds", "shown"),
+    [
+        (shop(90), ["setValue"], "changed net  value: 100 -> 90"),
+        (shop(100.0), ["setValue"], "changed net  value: 100 -> 100.0"),
+        (
+            shop(takes=("net",)),
+            ["setInputs"],
+            "changed gross  inputs: {'values': ['net', 'tax']} -> {'values': ['net']}",
+        ),
+        (
+            shop(function=builtin("max")),
+            ["putFunc", "putValue"],
+            "changed gross  function: another function -> max",
+        ),
+        (shop("free"), ["setValue"], "changed net  value: 100 -> free"),
+    ],
+)
+def test_only_what_differs_is_sent(changed: Draft, kinds: list[str], shown: str) -> None:
+    """By the smallest update that does it."""
+    there = Shop()
+    there.load(shop())
+
+    plan = there.load(changed)
+
+    assert [update.KIND for update in plan.updates] == kinds
+    assert str(plan) == f"{shown}\n0 added, 1 changed, 0 removed, 2 as they are"
+
+
+def test_a_value_changes_between_source_and_computed() -> None:
+    """Its id stays, and so do those that depend on it."""
+    there, g = Shop(), Draft()
+    there.load(shop())
+    before = there.values()["gross"].id
+
+    g.source("gross", 120)
+    there.load(g)
+    assert (there.values()["gross"].id, there.values()["gross"].func_id) == (before, None)
+
+    plan = there.load(shop())
+    assert str(plan).startswith("changed gross  function: 120 -> add")
+    assert there.values()["gross"].id == before
+
+
+def test_values_are_removed_only_when_that_is_asked_for() -> None:
+    """By name, or all that the draft does not name; also functions stay without that."""
+    there, g, small = Shop(), Draft(), Draft()
+    there.load(shop())
+    small.source("net", 100)
+
+    assert not there.load(small)
+    g.remove("gross", "never")
+    assert there.load(g).count("removed") == 1
+    assert list(there.values()) == ["net", "tax"]
+    assert str(there.load(small, prune=True)).startswith("removed tax  value: 19 -> none")
+    assert list(there.values()) == ["net"]
+
+
+def test_an_input_may_be_there_already() -> None:
+    """By name; what is neither there nor defined is refused, and so is what is removed."""
+    there, g, lost, gone = Shop(), Draft(), Draft(), Draft()
+    there.load(shop())
+
+    g.value("due", cel("gross * 2"), gross="gross")
+    there.load(g)
+    assert there.values()["due"].inputs == {"gross": there.values()["gross"].id}
+
+    lost.value("due", cel("gross * 2"), gross="gros")
+    with pytest.raises(InvalidDraft, match="'due' is computed from 'gros', and no value is"):
+        there.load(lost)
+    gone.value("due", cel("gross * 2"), gross="gross")
+    with pytest.raises(InvalidDraft, match="from 'gross', which is removed"):
+        there.load(gone, prune=True)
+
+
+def test_ids_follow_from_names_and_give_way_to_values_that_were_renamed() -> None:
+    """Two programs that define the same value at once define one."""
+    first = new_value_id("net")
+
+    assert first == new_value_id("net") == "7SHGMCTFQPFQHX03Y8K6JVGFQ7"
+    assert new_value_id("net", [first]) not in (first, new_value_id("tax"))
+
+
+def test_a_plan_lists_few_of_many_changes() -> None:
+    """A line a change, and how many more there are."""
+    g = Draft()
+    g.sources("net/{n}", [{"n": n} for n in range(1000)], "n")
+
+    lines = str(build_plan(g, {})).splitlines()
+
+    assert lines[0] == "added   net/0  value: none -> 0"
+    assert lines[-2:] == ["and 980 more", "1,000 added, 0 changed, 0 removed, 0 as they are"]

@@ -1,0 +1,75 @@
+"""Tables of several libraries become rows of plain data."""
+
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from rebaser_client import InvalidDraft, read_csv
+from rebaser_client.drafts.rows import name_in, rows_of
+
+ROWS = [{"sku": "A1", "net": 10, "rate": 0.5}, {"sku": "B2", "net": 20, "rate": None}]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [ROWS, pd.DataFrame(ROWS), pa.Table.from_pylist(ROWS), pl.DataFrame(ROWS)],
+    ids=["dicts", "pandas", "arrow", "polars"],
+)
+def test_each_kind_of_table_gives_the_same_plain_rows(table: object) -> None:
+    """With Python's own numbers, and None for what is missing."""
+    rows = rows_of(table)
+
+    assert rows == ROWS
+    assert {type(cell) for row in rows for cell in row.values()} == {str, int, float, type(None)}
+
+
+def test_columns_of_a_csv_file_are_numbers_if_all_cells_are(tmp_path: Path) -> None:
+    """Text that only looks like a number in parts stays as it is written."""
+    path = tmp_path / "products.csv"
+    path.write_text("﻿sku,code,net,note,large\n1,007,19.90,,9223372036854775808\n2,8,-3,x,1\n")
+
+    first, second = read_csv(path)
+
+    assert first == {
+        "sku": 1,
+        "code": "007",
+        "net": 19.9,
+        "note": None,
+        "large": "9223372036854775808",
+    }
+    assert (second["code"], second["net"]) == ("8", -3)
+    assert type(second["net"]) is int
+    assert read_csv(path, text=["sku"])[0]["sku"] == "1"
+    assert rows_of(str(path)) == [first, second]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [([1], "row 1 is 1; a row has a name for each column"), ("more.csv", "line 2: more cells")],
+)
+def test_what_is_no_table_is_refused(
+    table: object, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the place of the fault."""
+    monkeypatch.chdir(tmp_path)
+    Path("more.csv").write_text("a,b\n1,2,3\n")
+
+    with pytest.raises(InvalidDraft, match=message):
+        rows_of(table)
+
+
+def test_names_are_made_of_cells() -> None:
+    """Of texts and numbers alone, and never of anything behind them."""
+    row = {"sku": "A 1", "n": 7, "none": None}
+
+    assert name_in("net/{sku}/{n}", row) == "net/A 1/7"
+    for pattern, message in {
+        "{suk}": "no column 'suk', only 'sku', 'n', 'none'",
+        "{none}": "None in column 'none' makes no name",
+        "{sku.__class__}": "no column",
+    }.items():
+        with pytest.raises(InvalidDraft, match=message):
+            name_in(pattern, row)
