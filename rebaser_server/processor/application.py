@@ -16,7 +16,7 @@ from rebaser_core.records.registry_records import ChangeSetRequestV2
 from rebaser_server.commit_log.content import Batch, Content
 from rebaser_server.commit_log.state_machine import StateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership import CommittedEntry, Ownership
 from rebaser_server.processor.rejection import reject
 
 Changes = dict[str, Any]
@@ -48,10 +48,10 @@ class Companion:
         await asyncio.Event().wait()
         raise AssertionError("nobody sets it")
 
-    def on_request(self, sequence: int) -> None:
-        """The request of that stream sequence was handled and committed."""
-        del sequence
-        self._last_request = self._clock()
+    def on_commit(self, committed: CommittedEntry) -> None:
+        """Note what the run has committed."""
+        if committed.request is not None:
+            self._last_request = self._clock()
 
     def idle_timeout(self, period: float, *, unfinished: bool) -> float:
         """Seconds without a request until the run asks whether the change set is idle.

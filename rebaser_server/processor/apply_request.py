@@ -1,6 +1,5 @@
-"""Apply one request to the owned state: negotiate, fetch its batch, rebase, commit (W7)."""
+"""Apply one request to the owned state: negotiate, fetch its batch, rebase, stage (W7)."""
 
-from contextlib import suppress
 from typing import Any
 
 from rebaser_client.batches import INLINE_BYTES
@@ -8,11 +7,12 @@ from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.commits import AUTHOR_LENGTH, RequestOutcome, SettledRequest
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import Delivery, JetStreamError
+from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     Inline,
+    UpdatesAddress,
 )
 from rebaser_core.records.registry_records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.versioning import AUTHOR, MESSAGE_TYPE
@@ -24,88 +24,34 @@ from rebaser_server.processor.change_set_commands import closed_reason, execute
 from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.rejection import reject
-from rebaser_server.processor.replies import CommittedRequest, lookup_result
 
 
 class Unprocessable(RebaserError):
     """The request can never take effect."""
 
 
-async def apply_request(run: RunContext, request: Delivery) -> CommittedRequest:
-    """Stage or commit `request`, whatever its outcome; the caller holds the ownership's lock.
+ClientRequest = EnqueueUpdatesRequestV1 | ChangeSetRequestV2
 
-    A staged one is committed with the next `ownership.flush`, and has no commit before.
+
+def read_request(change_set: ChangeSet, request: Delivery) -> ClientRequest:
+    """Read a request to that change set.
 
     Raises:
-        MalformedMessage, UnsupportedMessage, MissingBatch, Unprocessable: nothing was
-            staged, and the content is as before.
-        Fenced: another run owns the change set; the state is worthless.
-        AppendRefused: a commit was refused, this one or one staged before.
-        Exception: the content may hold half a batch; the state is worthless.
+        MalformedMessage, UnsupportedMessage, Unprocessable: it can never take effect.
+        NewerVersion: this build cannot read it.
     """
-    ownership, sequence = run.ownership, request.stream_sequence
-    loader = ownership.loader
-    message = _read(request)
+    message: ClientRequest
+    if request.headers.get(MESSAGE_TYPE) == ChangeSetRequest.name:
+        message = ChangeSetRequest.decode(request.headers, request.payload)
+    else:
+        message = EnqueueUpdatesRequest.decode(request.headers, request.payload)
     addressed = ChangeSet(message.workspace_id, message.change_set_id)
-    if addressed != loader.change_set:
-        raise Unprocessable(f"published for {loader.change_set}, but is for {addressed}")
-    alone = not _is_batchable(message) or ownership.has_staged(message.id)
-    if alone:
-        await ownership.flush()
-    if message.id in ownership.state.recent:
-        return await answer_duplicate(ownership, request, message.id)
-    if isinstance(message, ChangeSetRequestV2):
-        handled, changes = await execute(run, message, sequence)
-        stage_request(ownership, request, handled, **changes)
-        await ownership.flush()
-        return CommittedRequest(handled, ownership.state.commit)
-    handled, changes = await _apply_batch(run, message, request)
-    stage_request(ownership, request, handled, **changes)
-    if not alone:
-        return CommittedRequest(handled)
-    await ownership.flush()
-    sent = message.updates_address
-    if handled.updates != sent:  # no commit refers to it
-        with suppress(JetStreamError, OSError):
-            await loader.batches.delete(sent)
-    return CommittedRequest(handled, ownership.state.commit)
+    if addressed != change_set:
+        raise Unprocessable(f"published for {change_set}, but is for {addressed}")
+    return message
 
 
-async def answer_duplicate(
-    ownership: Ownership, request: Delivery, request_id: RequestId
-) -> CommittedRequest:
-    """Settle a request whose id was settled before: the answer is the same, nothing is applied.
-
-    The request was stored twice, because the server had forgotten its id.
-    """
-    handled = SettledRequest(
-        id=request_id, sequence=request.stream_sequence, outcome=RequestOutcome.DUPLICATE
-    )
-    stage_request(ownership, request, handled)
-    await ownership.flush()
-    return await lookup_result(ownership, request_id) or CommittedRequest(
-        handled, ownership.state.commit
-    )
-
-
-def stage_request(
-    ownership: Ownership, request: Delivery, handled: SettledRequest, **changes: Any
-) -> None:
-    """Stage the commit that settles a request."""
-    author = request.headers.get(AUTHOR)
-    if author:
-        author = author[:AUTHOR_LENGTH].encode(errors="replace").decode()
-        handled = handled.model_copy(update={"author": author})
-    ownership.stage(
-        handled,
-        stored=request.stored,
-        last_sequence=handled.sequence,
-        attempts=None,
-        **changes,
-    )
-
-
-def _is_batchable(message: EnqueueUpdatesRequestV1 | ChangeSetRequestV2) -> bool:
+def is_batchable(message: ClientRequest) -> bool:
     """Whether the request is small and needs no batch to be fetched or deleted.
 
     Such requests may be committed together.
@@ -120,10 +66,66 @@ def _is_batchable(message: EnqueueUpdatesRequestV1 | ChangeSetRequestV2) -> bool
     )
 
 
-def _read(request: Delivery) -> EnqueueUpdatesRequestV1 | ChangeSetRequestV2:
-    if request.headers.get(MESSAGE_TYPE) == ChangeSetRequest.name:
-        return ChangeSetRequest.decode(request.headers, request.payload)
-    return EnqueueUpdatesRequest.decode(request.headers, request.payload)
+async def apply_request(
+    run: RunContext, request: Delivery, message: ClientRequest
+) -> UpdatesAddress | None:
+    """Apply `request` and stage its commit, whatever its outcome.
+
+    The caller holds the ownership's lock, has nothing staged unless `message` is batchable,
+    and writes the commit with `ownership.flush`. Returns where the batch lies as the client sent
+    it, if nothing refers to it once the commit is written.
+
+    Raises:
+        MissingBatch, Unprocessable: nothing was staged, and the content is as before.
+        Exception: the content may hold half a batch; the state is worthless.
+    """
+    ownership = run.ownership
+    if message.id in ownership.state.recent:
+        stage_duplicate(ownership, request, message.id)
+        return None
+    if isinstance(message, ChangeSetRequestV2):
+        handled, changes = await execute(run, message, request.stream_sequence)
+        stage_request(ownership, request, handled, action=message.action, **changes)
+        return None
+    handled, changes = await _apply_batch(run, message, request)
+    stage_request(ownership, request, handled, **changes)
+    return message.updates_address if handled.updates != message.updates_address else None
+
+
+def stage_duplicate(ownership: Ownership, request: Delivery, request_id: RequestId) -> None:
+    """Stage the commit of a request whose id was settled before: nothing is applied.
+
+    The request was stored twice, because the server had forgotten its id.
+    """
+    handled = SettledRequest(
+        id=request_id, sequence=request.stream_sequence, outcome=RequestOutcome.DUPLICATE
+    )
+    stage_request(ownership, request, handled)
+
+
+def stage_request(
+    ownership: Ownership,
+    request: Delivery,
+    handled: SettledRequest,
+    *,
+    action: str | None = None,
+    **changes: Any,
+) -> None:
+    """Stage the commit that settles a request, and carries out `action`."""
+    author = request.headers.get(AUTHOR)
+    if author:
+        author = author[:AUTHOR_LENGTH].encode(errors="replace").decode()
+        handled = handled.model_copy(update={"author": author})
+    if handled.outcome is not RequestOutcome.APPLIED:
+        action = None
+    ownership.stage(
+        handled,
+        stored=request.stored,
+        action=action,
+        last_sequence=handled.sequence,
+        attempts=None,
+        **changes,
+    )
 
 
 def _rejection(state: State, batch: Batch, limits: BatchLimits) -> str | None:

@@ -29,8 +29,6 @@ async def execute(
     rejection = _rejection(ownership.state, message)
     if rejection is not None:
         return reject(handled, rejection), {}
-    if message.action in ("checkpoint", "recompute"):
-        ownership.followups.add(message.action)
     match message.action:
         case "checkpoint":
             return handled, {}

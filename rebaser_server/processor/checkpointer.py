@@ -10,7 +10,7 @@ from rebaser_core.jetstream import JetStreamError
 from rebaser_server.commit_log.retention import CHECKPOINTS_KEY, CheckpointRef, Retention
 from rebaser_server.commit_log.state_machine import Snapshot
 from rebaser_server.errors import RetryLater
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership import CommittedEntry, Ownership
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
@@ -44,19 +44,19 @@ class Checkpointer:
             self._requested.clear()
             await self.write()
 
-    def if_due(self) -> None:
-        """Request a checkpoint if enough commits, or enough changes, came after the last one.
+    def on_commit(self, committed: CommittedEntry) -> None:
+        """Have `run` write a checkpoint if one was asked for, or the last one is too far back.
 
-        So the time to replay the log at a load is bounded.
+        It is if enough commits, or enough changes, came after it. So the time to replay the log
+        at a load is bounded.
         """
         ownership = self._ownership
-        is_long = ownership.entries_since_checkpoint >= self._every
-        if is_long or ownership.loader.machine.is_checkpoint_due(ownership.state):
+        if (
+            committed.action == "checkpoint"
+            or ownership.entries_since_checkpoint >= self._every
+            or ownership.loader.machine.is_checkpoint_due(ownership.state)
+        ):
             self._requested.set()
-
-    def request(self) -> None:
-        """Request a checkpoint, to be written at once and beside the requests."""
-        self._requested.set()
 
     async def on_idle(self) -> None:
         """Write a checkpoint if a request was settled since the last one."""

@@ -1,11 +1,11 @@
 """One run's right to write a change set's log, and the state that it writes (W2, W7)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from rebaser_core.commits import CommitV1, ControlState, SettledRequest
+from rebaser_core.commits import NO_REQUEST, CommitV1, ControlState, SettledRequest
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
@@ -16,6 +16,25 @@ from rebaser_server.processor.pending_dvu import PendingDvu
 from rebaser_server.processor.request_spans import RequestSpans
 
 _LEAVE_TIMEOUT: Final = 2.0  # seconds
+
+
+class CommittedEntry(NamedTuple):
+    """A commit of this run, once the log holds it and the state includes it."""
+
+    sequence: int
+    entry: CommitV1
+    action: str | None = None
+    """The action on the change set as a whole that it carries out, if any."""
+
+    @property
+    def request(self) -> SettledRequest | None:
+        """The request that it settles, if any."""
+        handled = self.entry.handled
+        return handled if handled is not None and handled.sequence != NO_REQUEST else None
+
+
+CommitObserver = Callable[[CommittedEntry], None]
+"""Called under the lock, so it notes what was committed, and acts on it later."""
 
 
 async def _empty_control() -> ControlState:
@@ -43,9 +62,11 @@ class Ownership:
         self.lock = asyncio.Lock()
         self.spans = RequestSpans(loader.change_set)
         self.pending_dvu = PendingDvu()
-        self.followups: set[str] = set()
-        """What the requests handled since the last `_start_followups` ask of the run itself."""
+        self.observers: Sequence[CommitObserver] = ()
+        """Called in this order with each commit of the run, in the order of the log."""
         self._staged: list[CommitV1] = []
+        self._staged_actions: dict[RequestId, str] = {}
+        """The actions that staged commits carry out, by the commits' ids."""
         self._staged_requests: set[RequestId] = set()
         """Ids of the requests that the staged commits settle."""
         self.spoiled = False
@@ -112,31 +133,43 @@ class Ownership:
         return request_id in self._staged_requests
 
     def stage(
-        self, handled: SettledRequest | None = None, *, stored: float | None = None, **changes: Any
+        self,
+        handled: SettledRequest | None = None,
+        *,
+        stored: float | None = None,
+        action: str | None = None,
+        **changes: Any,
     ) -> None:
         """Stage a commit with `changes` to the control record; `flush` writes all staged ones.
 
-        `stored`: when NATS stored the request that it settles, in seconds since 1970.
+        Args:
+            handled: the request that it settles.
+            stored: when NATS stored that request, in seconds since 1970.
+            action: the action on the change set as a whole that the request asks for.
+            **changes: new values of fields of the control record.
         """
         control = self.control.model_copy(update=changes)
         previous = self.state.commit + len(self._staged)  # if no other run writes meanwhile
         if handled is not None:
             self._staged_requests.add(handled.id)
         own_id = RequestId() if stored is None else RequestId.from_timestamp(stored)
-        self._staged.append(
-            CommitV1(id=own_id, previous=previous, control=control, handled=handled)
-        )
+        entry = CommitV1(id=own_id, previous=previous, control=control, handled=handled)
+        self._staged.append(entry)
+        if action is not None:
+            self._staged_actions[own_id] = action
 
     async def flush(self) -> None:
-        """Append the staged commits, in order.
+        """Append the staged commits, in order, and call the observers with what was committed.
 
         Raises:
             Fenced: another run owns the change set. The first few of the commits may have
                 been written; the state is worthless.
-            AppendRefused: the server refused a commit. Those before it are written and in the
-                state; the graph includes also those that are not written: see `spoil`.
+            AppendRefused: the server refused a commit. Those before it are written, in the
+                state, and observed; the content includes also those that are not written: see
+                `spoil`.
         """
         entries, self._staged = self._staged, []
+        actions, self._staged_actions = self._staged_actions, {}
         self._staged_requests.clear()
         if not entries:
             return
@@ -148,16 +181,24 @@ class Ownership:
                 sequences = await self.loader.log.append(entries, extra_headers)
             except AppendRefused as error:
                 self.spoil()
-                self._advance(entries, error.sequences)
+                self._advance(entries, error.sequences, actions)
                 raise
-        self._advance(entries, sequences)
+        self._advance(entries, sequences, actions)
 
-    def _advance(self, entries: Sequence[CommitV1], sequences: Sequence[int]) -> None:
+    def _advance(
+        self,
+        entries: Sequence[CommitV1],
+        sequences: Sequence[int],
+        actions: Mapping[RequestId, str],
+    ) -> None:
         for entry, sequence in zip(entries, sequences, strict=False):  # those that were written
             self.pending_dvu.record(entry, self.spans.context)
             self.state.advance(entry, sequence)
             self.entries_since_checkpoint += 1
             self.requests_since_checkpoint += entry.handled is not None
+            committed = CommittedEntry(sequence, entry, actions.get(entry.id))
+            for observe in self.observers:
+                observe(committed)
 
     def spoil(self) -> None:
         """Record that the graph holds what the log does not: no checkpoint may be made of it.

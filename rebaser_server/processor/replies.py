@@ -25,14 +25,30 @@ _FALLBACK_MESSAGES: Final = {
 
 
 class CommittedRequest(NamedTuple):
-    """A settled request and its commit."""
+    """A settled request and the sequence of its commit."""
 
     handled: SettledRequest
-    commit: int = 0
-    """The commit's sequence; 0 until it is written."""
+    commit: int
 
 
-async def lookup_result(ownership: Ownership, request_id: RequestId) -> CommittedRequest | None:
+async def final_result(
+    ownership: Ownership, request_id: RequestId, committed: CommittedRequest | None
+) -> CommittedRequest | None:
+    """Return the result of a settled request; None if the log does not hold it any more.
+
+    Args:
+        ownership: with everything staged written.
+        request_id: as the request announces it.
+        committed: what settled it just now; None if it was settled before (W5).
+    """
+    if committed is None:
+        return await _lookup_result(ownership, request_id)
+    if committed.handled.outcome is RequestOutcome.DUPLICATE:
+        return await _lookup_result(ownership, committed.handled.id) or committed
+    return committed
+
+
+async def _lookup_result(ownership: Ownership, request_id: RequestId) -> CommittedRequest | None:
     """Return the result of a recent request; None if the state does not have it."""
     recent = ownership.state.recent.get(request_id)
     if recent is None:

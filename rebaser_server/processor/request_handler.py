@@ -1,29 +1,30 @@
 """Handle requests: apply, answer again or dead-letter each; then delete and reply (W4 to W9)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
 from rebaser_core.commits import FailedAttempts, RequestOutcome, SettledRequest
 from rebaser_core.errors import MessageError, NewerVersion
-from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import Delivery, JetStreamError
-from rebaser_core.versioning import announced_id
 from rebaser_server.errors import AppendRefused, NeedsNewerVersion, RetryLater, RunEnded
 from rebaser_server.processor.apply_request import (
     Unprocessable,
-    answer_duplicate,
     apply_request,
+    is_batchable,
+    read_request,
+    stage_duplicate,
     stage_request,
 )
 from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.dead_letters import store_dead_letter
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership import CommittedEntry, Ownership
 from rebaser_server.processor.rejection import REASON_LENGTH
-from rebaser_server.processor.replies import CommittedRequest, lookup_result
-from rebaser_server.processor.request_queue import RequestQueue
+from rebaser_server.processor.replies import CommittedRequest, final_result
+from rebaser_server.processor.request_queue import RequestQueue, request_id_of
 from rebaser_server.processor.result_publisher import publish_result
 from rebaser_server.runtime.transient_errors import backoff, is_transient
 
@@ -34,16 +35,14 @@ DEATHS_PER_ATTEMPT: Final = 2
 process is killed for reasons of its own more often than an attempt fails for them."""
 
 
-_Handled = tuple[Delivery, RequestId, CommittedRequest | None]
-"""A request, its id, and its result; None if the log does not hold the result."""
-
-
 @dataclass(frozen=True, slots=True)
 class RequestHandler:
     """Handles the requests of one run."""
 
     run: RunContext
     queue: RequestQueue
+    _committed: dict[int, CommittedRequest] = field(default_factory=dict, init=False)
+    """Of the requests in hand those that are committed, by stream sequence."""
 
     @property
     def ownership(self) -> Ownership:
@@ -72,46 +71,50 @@ class RequestHandler:
             await self._handle(requests)
         finally:
             self.ownership.spans.abandon("not settled")
+            self._committed.clear()
+
+    def on_commit(self, committed: CommittedEntry) -> None:
+        """Note the result of a request that was committed."""
+        if committed.request is not None:
+            result = CommittedRequest(committed.request, committed.sequence)
+            self._committed[committed.request.sequence] = result
 
     async def _handle(self, requests: Sequence[Delivery]) -> None:
-        done: list[_Handled] = []
+        done: list[Delivery] = []
         failed: RetryLater | None = None
         async with self.ownership.lock:
             for request in requests:
-                request_id = request_id_of(request)
                 try:
-                    with self.ownership.spans.begin(request_id, request):
-                        what = await self._handle_one(request, request_id)
-                    done.append((request, request_id, what))
+                    with self.ownership.spans.begin(request_id_of(request), request):
+                        await self._handle_one(request)
+                    done.append(request)
                 except RetryLater as error:
                     failed = error
                 except AppendRefused as error:
-                    failed = await self._on_append_refused(
-                        [*(each for each, _, _ in done), request], error
-                    )
+                    failed = await self._on_append_refused([*done, request], error)
                 if failed is not None:
                     break
             try:
                 await self.ownership.flush()
             except AppendRefused as error:
-                failed = await self._on_append_refused([each for each, _, _ in done], error)
-            written = [each for each in done if self._is_committed(each[0])]
-            done = [(request, its_id, self._committed(what)) for request, its_id, what in written]
-        for request, _, _ in done:
+                failed = await self._on_append_refused(done, error)
+        settled = [request for request in done if self._is_committed(request)]
+        results = [await self._result(request) for request in settled]
+        for request in settled:
             await self.queue.delete(request.stream_sequence)
-        for request, request_id, what in done:
-            if what is not None:
-                with self.ownership.spans.use(request_id):
-                    await publish_result(self.run, request, request_id, what)
+        for request, result in zip(settled, results, strict=True):
+            if result is not None:
+                await publish_result(self.run, request, result)
         if failed is not None:
             raise failed
 
-    async def _handle_one(
-        self, request: Delivery, request_id: RequestId
-    ) -> CommittedRequest | None:
+    async def _handle_one(self, request: Delivery) -> None:
         if request.stream_sequence > self.ownership.control.last_sequence:
-            return await self._attempt(request)
-        return await lookup_result(self.ownership, request_id)  # settled before (W5)
+            await self._attempt(request)  # else it was settled before (W5)
+
+    async def _result(self, request: Delivery) -> CommittedRequest | None:
+        committed = self._committed.get(request.stream_sequence)
+        return await final_result(self.ownership, request_id_of(request), committed)
 
     def _is_committed(self, request: Delivery) -> bool:
         """Whether the log is known to hold the request's commit."""
@@ -135,12 +138,6 @@ class RequestHandler:
         except AppendRefused as again:
             return RetryLater(str(again))
 
-    def _committed(self, what: CommittedRequest | None) -> CommittedRequest | None:
-        """Fill in the sequence of the written commit."""
-        if what is None or what.commit:
-            return what
-        return what._replace(commit=self.ownership.state.recent[what.handled.id].commit)
-
     async def count_death(self, owner: str) -> None:
         """Count a death at the request at the head of the queue: `owner` may have died at it (L1).
 
@@ -154,24 +151,39 @@ class RequestHandler:
                 await self.ownership.write(attempts=attempts)
             log.warning("owner did not release", former=owner, deaths=attempts.deaths)
 
-    async def _attempt(self, request: Delivery) -> CommittedRequest:
+    async def _attempt(self, request: Delivery) -> None:
         """Apply the request; dead-letter it if it fails and a repetition cannot help."""
         before = self._attempts_at(request.stream_sequence)
         if before.deaths >= DEATHS_PER_ATTEMPT * self._attempts:
-            return await self._dead_letter(request, "whoever tried it died", before.deaths)
+            await self._dead_letter(request, "whoever tried it died", before.deaths)
+            return
         try:
-            return await apply_request(self.run, request)
+            await self._apply(request)
         except (RunEnded, AppendRefused):
             raise
         except NewerVersion as error:
             raise NeedsNewerVersion(error) from error
         except (MessageError, Unprocessable) as error:
-            return await self._dead_letter(request, _describe(error), before.count + 1)
+            await self._dead_letter(request, _describe(error), before.count + 1)
         except Exception as error:
             self.ownership.spoil()
             if is_transient(error):
                 raise RetryLater(_describe(error)) from error
             raise await self._count_failure(request, before, error) from error
+
+    async def _apply(self, request: Delivery) -> None:
+        """Apply the request; commit it, too, unless it may be committed with those after it."""
+        ownership = self.ownership
+        message = read_request(self.run.change_set, request)
+        is_alone = not is_batchable(message) or ownership.has_staged(message.id)
+        if is_alone:
+            await ownership.flush()
+        unused = await apply_request(self.run, request, message)
+        if is_alone:
+            await ownership.flush()
+        if unused is not None:
+            with suppress(JetStreamError, OSError):
+                await ownership.loader.batches.delete(unused)
 
     def _attempts_at(self, sequence: int) -> FailedAttempts:
         before = self.ownership.control.attempts
@@ -197,10 +209,12 @@ class RequestHandler:
         await self.ownership.write(attempts=failed)
         return RetryLater(reason, backoff(failed.count))
 
-    async def _dead_letter(self, request: Delivery, reason: str, attempts: int) -> CommittedRequest:
+    async def _dead_letter(self, request: Delivery, reason: str, attempts: int) -> None:
         """Copy the request to the dead letters, and only then commit that it is dead (L2)."""
         if request_id_of(request) in self.ownership.state.recent:
-            return await answer_duplicate(self.ownership, request, request_id_of(request))
+            stage_duplicate(self.ownership, request, request_id_of(request))
+            await self.ownership.flush()
+            return
         try:
             await store_dead_letter(
                 self.run.services.js,
@@ -223,16 +237,7 @@ class RequestHandler:
         log.error(
             "request dead-lettered", request=str(handled.id), reason=reason, attempts=attempts
         )
-        return CommittedRequest(handled, self.ownership.state.commit)
 
 
 def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def request_id_of(request: Delivery) -> RequestId:
-    """Return the id in the headers; if a request has none, one made from its sequence."""
-    try:
-        return RequestId.from_str(announced_id(request.headers) or "")
-    except ValueError:
-        return RequestId.from_int(request.stream_sequence)

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from rebaser_client.retry import retry
-from rebaser_core.ids import ChangeSet
+from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import (
     Delivery,
     JetStream,
@@ -21,6 +21,7 @@ from rebaser_core.jetstream import (
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import best_effort
 from rebaser_core.subjects import Subjects
+from rebaser_core.versioning import announced_id
 from rebaser_server.errors import HistoryInconsistent
 
 _MAX_PENDING_DELETES: Final = 64
@@ -190,3 +191,11 @@ class RequestQueue:
                 f"{self._subject}: {handled} was handled, but {self._stream} ends at {last}; "
                 "was the stream made anew? Recreate it with a first_seq above the former last one"
             )
+
+
+def request_id_of(request: Delivery) -> RequestId:
+    """Return the id in the headers; if a request has none, one made from its sequence."""
+    try:
+        return RequestId.from_str(announced_id(request.headers) or "")
+    except ValueError:
+        return RequestId.from_int(request.stream_sequence)

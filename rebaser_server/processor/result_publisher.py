@@ -6,11 +6,11 @@ from typing import Final
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.corrections import total_count
-from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import Delivery
 from rebaser_core.versioning import CONTENT_TYPE, REPLY_INBOX
 from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.replies import CommittedRequest, build_response
+from rebaser_server.processor.request_queue import request_id_of
 
 _ACTIVITIES: Final = {
     RequestOutcome.DEAD: ActivityKind.REQUEST_DEAD,
@@ -18,29 +18,29 @@ _ACTIVITIES: Final = {
 }
 
 
-async def publish_result(
-    run: RunContext, request: Delivery, request_id: RequestId, result: CommittedRequest
-) -> None:
+async def publish_result(run: RunContext, request: Delivery, result: CommittedRequest) -> None:
     """Count the result of a committed request, publish its activity and send its reply."""
-    outcome = result.handled.outcome
-    waited = time.time() - request.stored
-    corrected = total_count(result.handled.corrections)
-    is_result = outcome is RequestOutcome.STALE  # of an older Rebaser
-    change_set, notifier = run.change_set, run.services.notifier
-    notifier.stats.request(
-        change_set, outcome.value, max(0.0, waited), corrected, is_result=is_result
-    )
-    await notifier.activity(
-        change_set,
-        _ACTIVITIES.get(outcome, ActivityKind.REQUEST_APPLIED),
-        result.handled.id,
-        commit=result.commit,
-        outcome=outcome.value,
-        corrections=corrected,
-    )
-    inbox = request.headers.get(REPLY_INBOX)
-    if inbox:
-        content_type = request.headers.get(CONTENT_TYPE)
-        with run.ownership.spans.reply_span(request_id):
-            await notifier.reply(inbox, build_response(change_set, result), content_type)
-    run.ownership.spans.end(request_id, outcome=outcome.value, commit=result.commit)
+    request_id = request_id_of(request)
+    with run.ownership.spans.use(request_id):
+        outcome = result.handled.outcome
+        waited = time.time() - request.stored
+        corrected = total_count(result.handled.corrections)
+        is_result = outcome is RequestOutcome.STALE  # of an older Rebaser
+        change_set, notifier = run.change_set, run.services.notifier
+        notifier.stats.request(
+            change_set, outcome.value, max(0.0, waited), corrected, is_result=is_result
+        )
+        await notifier.activity(
+            change_set,
+            _ACTIVITIES.get(outcome, ActivityKind.REQUEST_APPLIED),
+            result.handled.id,
+            commit=result.commit,
+            outcome=outcome.value,
+            corrections=corrected,
+        )
+        inbox = request.headers.get(REPLY_INBOX)
+        if inbox:
+            content_type = request.headers.get(CONTENT_TYPE)
+            with run.ownership.spans.reply_span(request_id):
+                await notifier.reply(inbox, build_response(change_set, result), content_type)
+        run.ownership.spans.end(request_id, outcome=outcome.value, commit=result.commit)

@@ -31,6 +31,13 @@ class ChangeSetRun:
             context.ownership, settings.checkpoint_every, settings.retention
         )
         self._companion = services.application.companion(context.ownership, self._checkpointer)
+        context.ownership.observers = (
+            self._handler.on_commit,  # what to answer
+            self._slot.on_commit,  # how long without a request
+            self._companion.on_commit,
+            self._dvu.on_commit,
+            self._checkpointer.on_commit,
+        )
 
     async def until_idle(self) -> bool:
         """Work until the change set is idle; False if the run yields its slot before.
@@ -68,16 +75,13 @@ class ChangeSetRun:
             if self._slot.paused and await self._drain():
                 return False  # P4
             if requests:
-                await self._handle(requests)
+                await self._handler.handle(requests)
                 if self._slot.expired and self._may_yield():
                     return False  # W10c
-                self._start_followups()
             elif self._must_yield():
                 return False  # what it waits for may need the slot
-            else:
-                self._checkpointer.if_due()  # by what an update found
-                if self._is_idle():
-                    return True  # W10
+            elif self._is_idle():
+                return True  # W10
 
     async def _next_requests(self) -> list[Delivery]:
         """The next requests; none after the quiet period, or once another waits for the slot."""
@@ -104,22 +108,6 @@ class ChangeSetRun:
             self._dvu.resume()
             return False
         return True
-
-    async def _handle(self, requests: list[Delivery]) -> None:
-        await self._handler.handle(requests)
-        self._slot.on_request()
-        for request in requests:
-            self._companion.on_request(request.stream_sequence)
-
-    def _start_followups(self) -> None:
-        """See to what the requests just handled leave to be done beside them."""
-        followups, self._ownership.followups = self._ownership.followups, set()
-        if "recompute" in followups:
-            self._dvu.skip_backoff()
-        self._dvu.notify()
-        if "checkpoint" in followups:
-            self._checkpointer.request()
-        self._checkpointer.if_due()
 
     def _may_yield(self) -> bool:
         """Whether the run may end although the change set is not idle (W10c).

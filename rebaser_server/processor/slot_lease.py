@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from rebaser_core.ids import WorkspaceId
 from rebaser_server.errors import DvuCancelled, Preempted, Resumed
+from rebaser_server.processor.ownership import CommittedEntry
 from rebaser_server.runtime.concurrency import Interrupt
 
 
@@ -36,9 +37,10 @@ class SlotLease(Interrupt):
         else:
             self.resume.set()
 
-    def on_request(self) -> None:
-        """Note that requests were handled. A stay without requests is the first to be preempted."""
-        self._last_request = self._clock()
+    def on_commit(self, committed: CommittedEntry) -> None:
+        """Note when a request was handled. A stay without requests is the first to be preempted."""
+        if committed.request is not None:
+            self._last_request = self._clock()
 
     @property
     def idle(self) -> float:

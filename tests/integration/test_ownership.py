@@ -10,10 +10,10 @@ import pytest
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.errors import Fenced
+from rebaser_server.errors import AppendRefused, Fenced
 from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership import CommitObserver, CommittedEntry, Ownership
 from rebaser_server.store.checkpoints import Checkpoints, GraphCheckpoint
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -81,3 +81,30 @@ async def owner_of(deployment: Deployment, change_set: ChangeSet) -> str:
     _, last = await deployment.archive(change_set).log.last()
     assert last is not None
     return last.control.owner.partition("/")[0]
+
+
+async def test_observers_are_called_in_order_with_each_commit_also_before_a_refused_one(
+    deployment: Deployment,
+) -> None:
+    """The state includes a commit when its observers are called."""
+    [change_set] = new_change_sets(1)
+    own = await Ownership.acquire(deployment.archive(change_set), "owner")
+    seen: list[tuple[str, int, str | None]] = []
+
+    def observer(name: str) -> CommitObserver:
+        def observe(committed: CommittedEntry) -> None:
+            assert own.state.commit == committed.sequence
+            seen.append((name, committed.sequence, committed.action))
+
+        return observe
+
+    own.observers = (observer("first"), observer("second"))
+    before = own.state.commit
+    own.stage(action="checkpoint")
+    own.stage(owner="x" * 2_000_000)  # more than a message may have
+    own.stage()
+
+    with pytest.raises(AppendRefused):
+        await own.flush()
+
+    assert seen == [(name, before + 1, "checkpoint") for name in ("first", "second")]

@@ -71,9 +71,9 @@ def without_remembering_the_need() -> AbstractContextManager[Any]:
 def without_knowing_what_was_handled() -> AbstractContextManager[Any]:
     """W5 and the recent ids of W7: what is delivered again is applied again."""
 
-    async def handle_one(self: RequestHandler, request: Any, _request_id: Any) -> Any:
+    async def handle_one(self: RequestHandler, request: Any) -> None:
         self.ownership.state.recent = RecentRequests()
-        return await self._attempt(request)
+        await self._attempt(request)
 
     return mock.patch.object(RequestHandler, "_handle_one", handle_one)
 

@@ -13,7 +13,7 @@ from rebaser_server.graph_application.content import content_of, require
 from rebaser_server.processor.application import Companion
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership import CommittedEntry, Ownership
 from rebaser_server.processor.rejection import REASON_LENGTH
 from rebaser_server.runtime.concurrency import background
 
@@ -72,10 +72,11 @@ class BranchRunner(Companion):
             await self._follower.run()
         raise AssertionError("it follows until it is cancelled")
 
-    def on_request(self, sequence: int) -> None:
-        """Note that the request of this sequence was handled; own refreshes do not count."""
-        if not self._follower.is_own_refresh(sequence):
-            super().on_request(sequence)
+    def on_commit(self, committed: CommittedEntry) -> None:
+        """Note what was committed; own refreshes do not keep the branch awake."""
+        request = committed.request
+        if request is None or not self._follower.is_own_refresh(request.sequence):
+            super().on_commit(committed)
         self._follower.notify()
         self._closer.notify()
 

@@ -49,7 +49,7 @@ class HeadFollower:
         return sequence in self._own_refreshes
 
     def notify(self) -> None:
-        """Note that a request was handled."""
+        """Note that something was committed."""
         self._committed.set()
 
     async def run(self) -> Never:

@@ -25,6 +25,7 @@ from rebaser_server.processor.dvu.failures import (
     give_up_message,
     retry_delay,
 )
+from rebaser_server.processor.ownership import CommittedEntry
 from rebaser_server.runtime.concurrency import background
 from rebaser_server.runtime.failures import JobFailed
 from rebaser_server.runtime.transient_errors import is_transient
@@ -65,8 +66,14 @@ class DvuScheduler:
     def _planner(self) -> JobPlanner:
         return self._application.planner(self._change_set)
 
+    def on_commit(self, committed: CommittedEntry) -> None:
+        """Check soon whether an update is due; retry a failed or cancelled one if asked to."""
+        if committed.action == "recompute":
+            self._backoff_skipped.set()
+        self.notify()
+
     def notify(self) -> None:
-        """Check the control record soon: something was committed."""
+        """Check the control record soon."""
         if self._ownership.state.control.dvu_due:  # else its task would wake up for each request
             self._wakeup.set()
 
@@ -77,10 +84,6 @@ class DvuScheduler:
             if head.claim is not None and head.dvu_due:
                 await self._ownership.write(dvu_failures=head.dvu_failures + 1)
                 log.warning("owner died during an update", failures=head.dvu_failures + 1)
-
-    def skip_backoff(self) -> None:
-        """Retry a failed or cancelled update at once."""
-        self._backoff_skipped.set()
 
     async def drain(self) -> None:
         """Begin no more updates; return once the result of the current one is committed (P4)."""
@@ -216,7 +219,7 @@ class DvuScheduler:
         return True
 
     async def _backoff(self, delay: float) -> None:
-        """Return after `delay` seconds, or at `skip_backoff`."""
+        """Return after `delay` seconds, or once a recomputation was requested."""
         self._idle.set()
         self._backoff_skipped.clear()
         with suppress(TimeoutError):
