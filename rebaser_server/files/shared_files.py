@@ -1,6 +1,6 @@
 """Whole files under a root that Rebasers and Spark's workers share, on disk or an object store."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 from uuid import uuid4
@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyarrow import NativeFile
 from pyarrow.fs import FileInfo, FileSelector, FileType, LocalFileSystem
 
+from rebaser_server.files.durability import forget_directories, sync_file, sync_names
 from rebaser_server.files.filesystems import open_filesystem
 
 TEMP_DIR: Final = "unfinished"
@@ -32,8 +33,14 @@ class SharedFiles:
     def __reduce__(self) -> tuple[type["SharedFiles"], tuple[str, dict[str, str]]]:
         return SharedFiles, (self.root, self._options)
 
-    def put(self, path: str, payload: bytes | Callable[[NativeFile], None]) -> None:
-        """Store the bytes, or those that `payload` writes, whole or not at all. Replaces a file."""
+    def put(
+        self, path: str, payload: bytes | Callable[[NativeFile], None], *, durable: bool = True
+    ) -> None:
+        """Store the bytes, or those that `payload` writes, whole or not at all. Replaces a file.
+
+        Afterwards they outlast a power cut. Not `durable`: they may not, and are stored faster;
+        for what nothing relies on.
+        """
         target = self._root / path
         # An object store shows an object only when it is complete, and renames by copying;
         # a file system needs the rename, from a file that no other writer has.
@@ -44,7 +51,40 @@ class SharedFiles:
         for directory in (target.parent, temporary.parent):
             self._files.create_dir(str(directory), recursive=True)
         self._write(temporary, payload)
+        if durable:
+            sync_file(Path(temporary))
         self._files.move(str(temporary), str(target))
+        if durable:
+            sync_names([Path(target)])
+
+    def sync(self, paths: Collection[str]) -> None:
+        """Have files outlast a power cut that another library wrote here.
+
+        An object store keeps what it has confirmed: there nothing is done.
+
+        Raises:
+            OSError: they may not outlast it; `FileNotFoundError` if one is missing.
+        """
+        if not isinstance(self._files, LocalFileSystem):
+            return
+        targets = [Path(self._root / path) for path in paths]
+        for target in targets:
+            sync_file(target)
+        sync_names(targets)
+
+    def sizes(self, directory: str, names: Collection[str]) -> dict[str, int]:
+        """Octets of those files that are there, by name; with an object store one request."""
+        if isinstance(self._files, LocalFileSystem):
+            paths = [str(self._root / directory / name) for name in names]
+            infos = self._files.get_file_info(paths)
+        else:
+            infos = self.list_infos(directory)
+        wanted = set(names)
+        return {
+            info.base_name: info.size
+            for info in infos
+            if info.base_name in wanted and info.type is FileType.File
+        }
 
     def get(self, path: str) -> pa.Buffer:
         """The bytes; of a local file, mapped and not read. Raises `FileNotFoundError`."""
@@ -54,6 +94,10 @@ class SharedFiles:
                 return mapped.read_buffer()
         with self._files.open_input_file(target) as file:
             return file.read_buffer()
+
+    def open(self, path: str) -> NativeFile:
+        """Open the file, to read some of it. Raises `FileNotFoundError`."""
+        return self._files.open_input_file(str(self._root / path))
 
     def list_names(self, directory: str) -> list[str]:
         """The names in a directory, sorted; empty for a missing directory."""
@@ -76,6 +120,7 @@ class SharedFiles:
         target = str(self._root / directory)
         if self._files.get_file_info(target).type is not FileType.NotFound:
             self._files.delete_dir(target)
+            forget_directories()
 
     def _write(self, target: PurePosixPath, payload: bytes | Callable[[NativeFile], None]) -> None:
         with self._files.open_output_stream(str(target)) as file:

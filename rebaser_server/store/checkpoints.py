@@ -5,29 +5,33 @@ commit counts. So it harms nothing when two Rebasers, one of them fenced off, bo
 write: the table never goes back. All calls block; run them in a thread.
 """
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from numpy.typing import NDArray
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Schema,
+    Transaction,
+    write_deltalake,
+)
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.files.paths import change_set_directory
-from rebaser_server.runtime.failures import StoreDamaged, StoreFailed
+from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.store.checkpoint_changes import CheckpointChanges
 from rebaser_server.store.graph_loader import InputsNeeded
+from rebaser_server.store.store_errors import translate_store_errors
+from rebaser_server.store.table_files import TableFiles
 from rebaser_server.store.table_schema import (
     LOADED,
     SCHEMA,
     checkpoint_record,
     graph_from_batches,
-    rows_of,
     split_rows,
 )
 from rebaser_server.values.graph import Graph
@@ -36,6 +40,9 @@ APP_ID: Final = "rebaser"
 
 _PROPERTIES: Final = {"delta.logRetentionDuration": "interval 1 days"}
 """The past is not read from Delta's own versions: each row has its commit."""
+
+KEEP_ENTRIES: Final = PostCommitHookProperties(cleanup_expired_logs=False)
+"""Delta deletes no entry of its log when it sums them up in a file that is not on the disk yet."""
 
 _DICTIONARY_COLUMNS: Final = ["kind", "func_id", "status", "arguments"]
 """Columns with few different texts are read as dictionaries."""
@@ -54,48 +61,15 @@ class GraphCheckpoint:
     graph: Graph
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointChanges:
-    """What a checkpoint writes: taken from a graph at one moment, written later."""
-
-    commit: int
-    rows: pa.Table
-    whole: bool
-    """The rows are complete: they replace the table's rows and the past."""
-    values: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
-    """The touched values, as indices into the graph."""
-    funcs: frozenset[str] = frozenset()
-
-    def __len__(self) -> int:
-        return int(self.rows.num_rows)
-
-
-def take_changes(
-    graph: Graph, commit: int, metadata: dict[str, Any], *, whole: bool
-) -> CheckpointChanges:
-    """Take what changed since the last call, or everything; afterwards no value is touched."""
-    rows = rows_of(graph, metadata, commit, whole=whole)
-    changes = CheckpointChanges(
-        commit, rows, whole, graph.touched.indices(), frozenset(graph.touched_funcs)
-    )
-    graph.touched.clear()
-    graph.touched_funcs.clear()
-    graph.compact()
-    return changes
-
-
-def restore_touched(graph: Graph, changes: CheckpointChanges) -> None:
-    """Mark these changes as touched again: they may not have been written."""
-    graph.touched.mark_all(changes.values)
-    graph.touched_funcs |= changes.funcs
-
-
 class Checkpoints:
     """The checkpoints of all change sets under one root: a directory or an object store's URI."""
 
     def __init__(self, root: str, options: dict[str, str] | None = None) -> None:
         self._root = root.rstrip("/")
         self._options = options or {}
+        self._files = SharedFiles(self._root, self._options)
+        self._secured: dict[ChangeSet, int] = {}
+        """The version of each table up to which `secure` has seen to it."""
 
     def uri(self, change_set: ChangeSet) -> str:
         """Where the change set's Delta table is, for any engine to read."""
@@ -140,16 +114,30 @@ class Checkpoints:
     def save(self, change_set: ChangeSet, changes: CheckpointChanges) -> None:
         """Write the changes, once however often it is called.
 
-        Afterwards all of it is in the table or, if the process dies, none. A later
-        checkpoint that is there already, or comes in between, stays.
+        Afterwards all of it is in the table or, if the process dies, none; it was read back, and
+        outlasts a power cut. A later checkpoint that is there already, or comes in between,
+        stays.
 
         Raises:
             OSError: the store failed. It may hold the changes or not.
         """
         with translate_store_errors():
-            self._save(change_set, changes)
+            self.secure(change_set, self._save(change_set, changes))
 
-    def _save(self, change_set: ChangeSet, changes: CheckpointChanges) -> None:
+    def secure(self, change_set: ChangeSet, delta: DeltaTable) -> None:
+        """Return once this version of the table outlasts a power cut, and was read back.
+
+        Whatever writes to a table calls it, before anything relies on that.
+
+        Raises:
+            StoreDamaged: the table is not what was written.
+            OSError: the store failed.
+        """
+        with translate_store_errors():
+            self._table_files(change_set).secure(delta, self._secured.get(change_set))
+            self._secured[change_set] = delta.version()
+
+    def _save(self, change_set: ChangeSet, changes: CheckpointChanges) -> DeltaTable:
         """Append under the table's version: Delta refuses a write to any but the latest."""
         transaction = Transaction(app_id=APP_ID, version=changes.commit)
         tries = 0
@@ -158,26 +146,37 @@ class Checkpoints:
             delta = self.open(change_set) or self._create(change_set)
             _add_missing_columns(delta)
             if (delta.transaction_version(APP_ID) or 0) >= changes.commit:
-                return
+                return delta
             try:
                 write_deltalake(
                     delta,
                     changes.rows,
                     mode="overwrite" if changes.whole else "append",
                     commit_properties=CommitProperties(app_transactions=[transaction]),
+                    post_commithook_properties=KEEP_ENTRIES,
                 )
             except CommitFailedError:
                 if tries == _MAX_TRIES:
                     raise
             else:
-                return
+                return delta
 
     def open(self, change_set: ChangeSet) -> DeltaTable | None:
-        """The change set's table as it is now, if there is one."""
+        """The change set's table as it is now, if there is one.
+
+        Raises:
+            StoreDamaged: an entry of its log is empty.
+            DeltaError: the log cannot be read.
+        """
         try:
-            return DeltaTable(self.uri(change_set), storage_options=self._options)
+            delta = DeltaTable(self.uri(change_set), storage_options=self._options)
         except TableNotFoundError:
             return None
+        self._table_files(change_set).require_entries(delta.version())
+        return delta
+
+    def _table_files(self, change_set: ChangeSet) -> TableFiles:
+        return TableFiles(self._files, change_set_directory(change_set))
 
     def table(self, change_set: ChangeSet, version: int | None = None) -> DeltaTable:
         """The table, which exists, in one of Delta's versions or in the latest.
@@ -206,7 +205,10 @@ def _add_missing_columns(delta: DeltaTable) -> None:
     existing = {field.name for field in delta.schema().fields}
     wanted = Schema.from_arrow(SCHEMA).fields
     if existing < {field.name for field in wanted}:
-        delta.alter.add_columns([field for field in wanted if field.name not in existing])
+        delta.alter.add_columns(
+            [field for field in wanted if field.name not in existing],
+            post_commithook_properties=KEEP_ENTRIES,
+        )
 
 
 def _load(delta: DeltaTable, columns: list[str], at: int | None) -> GraphCheckpoint | None:
@@ -228,19 +230,3 @@ def scan(
     dataset = delta.to_pyarrow_dataset(parquet_read_options=options)
     wanted = None if at is None else pc.field("commit") <= at
     return split_rows(dataset.to_batches(columns=columns, filter=wanted))
-
-
-@contextmanager
-def translate_store_errors() -> Iterator[None]:
-    try:
-        yield
-    except (FileNotFoundError, pa.ArrowInvalid) as error:
-        raise StoreDamaged(_first_line(error)) from error
-    except (DeltaError, OSError) as error:
-        damaged = re.search("corrupt|json error", str(error), re.IGNORECASE)
-        raise (StoreDamaged if damaged else StoreFailed)(_first_line(error)) from error
-
-
-def _first_line(error: Exception) -> str:
-    """The message without the stack trace that Delta adds."""
-    return str(error).partition("\n")[0]

@@ -15,7 +15,8 @@ from deltalake.exceptions import CommitFailedError
 from numpy.typing import NDArray
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.store.checkpoints import APP_ID, Checkpoints, translate_store_errors
+from rebaser_server.store.checkpoints import APP_ID, KEEP_ENTRIES, Checkpoints
+from rebaser_server.store.store_errors import translate_store_errors
 from rebaser_server.store.vacuum import vacuum
 from rebaser_server.values.graph.hash_index import HashIndex, hashes_of
 from rebaser_server.values.graph.ids import padded_ids
@@ -62,6 +63,8 @@ def compact(
         except CommitFailedError:  # a checkpoint came in between; the next one asks again
             return None
         if step:
+            delta = checkpoints.table(change_set)
+            checkpoints.secure(change_set, delta)
             vacuum(delta, replaced_retention)
         return step
 
@@ -73,7 +76,7 @@ def _compact(delta: DeltaTable, start: int) -> str | None:
         drop_superseded(delta, start)
         return "superseded rows dropped"
     if len(files) > MAX_FILES:
-        delta.optimize.compact(target_size=_MERGED_BYTES)
+        delta.optimize.compact(target_size=_MERGED_BYTES, post_commithook_properties=KEEP_ENTRIES)
         return "small files merged"
     return None
 
@@ -97,6 +100,7 @@ def drop_superseded(delta: DeltaTable, start: int) -> None:
         commit_properties=CommitProperties(
             app_transactions=[Transaction(app_id=APP_ID, version=version or 0)]
         ),
+        post_commithook_properties=KEEP_ENTRIES,
     )
 
 

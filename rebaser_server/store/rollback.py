@@ -8,7 +8,8 @@ from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import DeltaError
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.store.checkpoints import APP_ID, Checkpoints, translate_store_errors
+from rebaser_server.store.checkpoints import APP_ID, KEEP_ENTRIES, Checkpoints
+from rebaser_server.store.store_errors import translate_store_errors
 from rebaser_server.store.table_schema import checkpoint_record
 
 _MAX_VERSIONS: Final = 200
@@ -44,8 +45,11 @@ def roll_back_to_sound(
                         app_transactions=[Transaction(APP_ID, commit)]
                     )
                     checkpoints.table(change_set).restore(
-                        version, commit_properties=commit_properties
+                        version,
+                        commit_properties=commit_properties,
+                        post_commithook_properties=KEEP_ENTRIES,
                     )
+                    checkpoints.secure(change_set, checkpoints.table(change_set))
                 return version
     return None
 

@@ -72,7 +72,10 @@ class Table:
     def optimize(self) -> "Table":
         return self
 
-    def compact(self, *, target_size: int) -> None:
+    def version(self) -> int:
+        return len(self.versions) - 1
+
+    def compact(self, *, target_size: int, post_commithook_properties: Any) -> None:
         last = self.versions[-1]
         self.versions.append(_Version([pa.concat_tables(last.files)], last.transactions))
 
@@ -101,6 +104,7 @@ class Lake:
             mock.patch.object(checkpoints, "DeltaTable", self),
             mock.patch.object(checkpoints, "write_deltalake", self.write),
             mock.patch.object(compaction, "write_deltalake", self.write),
+            mock.patch.object(checkpoints, "TableFiles", mock.MagicMock()),
         ):
             yield
 
@@ -129,6 +133,7 @@ class Lake:
         commit_properties: Any,
         predicate: str = "commit <= 9999999999",
         target_file_size: int = 0,
+        post_commithook_properties: Any = None,
     ) -> None:
         self._answer()
         before = table.versions[-1]

@@ -7,7 +7,8 @@ the digest of its bytes, without the limits that it is computed under:
   encoded `UnitResult`. Written once: two attempts never share a name, so what a commit refers to
   stays as it was.
 - `<digest>.blob`: the unit, where it is too large to travel with the job.
-- `progress/<run>-<digest>`: how many of its values are done.
+- `progress/<run>-<digest>`: how many of its values are done. This alone need not outlast a power
+  cut: only the run in hand reads it.
 
 And `costs`, what the first attempt took functions to cost, in all; in `sweeps`, as it was when
 that attempt split units into levels.
@@ -107,7 +108,8 @@ class RunStore:
         return self.files.list_names(self._path(""))
 
     def put_progress(self, run: str, digest: str, done: int) -> None:
-        self.files.put(self._path(f"{_PROGRESS}/{run}-{digest}"), str(done).encode())
+        path = self._path(f"{_PROGRESS}/{run}-{digest}")
+        self.files.put(path, str(done).encode(), durable=False)
 
     def progress(self, run: str) -> dict[str, int]:
         """Values done of each of the run's units that take long enough to tell."""
