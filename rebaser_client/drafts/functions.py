@@ -122,9 +122,9 @@ def as_function(given: Function | Callable[..., Any]) -> Function:
     return Function(code, "python", code, _parameters(given))
 
 
-def python(code: str) -> Function:
+def python(code: str, *, name: str | None = None) -> Function:
     """The Python function that is installed where Rebaser runs, by its entry point's name."""
-    return Function(code, "python", code)
+    return Function(name or code, "python", code)
 
 
 def _require_importable(given: Callable[..., Any]) -> None:

@@ -13,6 +13,7 @@ from rebaser_server.commands import (
     dvu,
     enqueue,
     history,
+    load,
     pause,
     queue,
     serve,
@@ -28,6 +29,7 @@ from rebaser_server.terminal import lines
 _SUBJECTS: Final = (
     serve,
     enqueue,
+    load,
     values,
     workspaces,
     change_sets,

@@ -1,7 +1,6 @@
 """A request from the command line to its commit and the update behind it, with a progress bar."""
 
-from typing import Any
-
+from rebaser_client.batches import Updates
 from rebaser_client.outcomes.failures import changed_by
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import ErrorStatus
@@ -17,7 +16,7 @@ from rebaser_server.terminal.tables import ProgressBar, progress_bar
 async def follow(
     deployment: Deployment,
     change_set: ChangeSet,
-    updates: list[Any],
+    updates: Updates,
     *,
     as_json: bool,
     request_id: RequestId | None = None,

@@ -1,0 +1,162 @@
+"""Graphs in files: YAML, JSON or TOML, with tables in CSV files beside them."""
+
+import json
+import tomllib
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rebaser_client.drafts.draft import Draft
+from rebaser_client.drafts.functions import BUILTIN_PARAMETERS, Function, builtin, cel, python
+from rebaser_client.drafts.rows import Row, read_csv
+from rebaser_client.errors import InvalidDraft
+from rebaser_core.wire_model import first_error
+
+SUFFIXES: Final = (".yaml", ".yml", ".json", ".toml")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class FunctionEntry(_Part):
+    """A function: one of the three."""
+
+    builtin: str | None = None
+    cel: str | None = None
+    python: str | None = None
+
+
+class ComputedEntry(_Part):
+    """What a value is computed by and from."""
+
+    function: str
+    """A name in `functions`, or of a builtin."""
+    inputs: dict[str, str | list[str]] | list[str] = Field(default_factory=list)
+    """Names of values, by argument or in order."""
+
+
+class TableEntry(_Part):
+    """Values for each row of a table; several files stand for each combination of their rows."""
+
+    file: str | list[str]
+    """CSV files; a path begins at the graph's file."""
+    text: list[str] = Field(default_factory=list)
+    """Columns that stay text, whatever is in them."""
+    sources: dict[str, str | None] = Field(default_factory=dict)
+    """Pattern of a name → column; null: the whole row."""
+    values: dict[str, ComputedEntry] = Field(default_factory=dict)
+
+
+class GraphFile(_Part):
+    """All that a file may say."""
+
+    functions: dict[str, FunctionEntry] = Field(default_factory=dict)
+    sources: dict[str, Any] = Field(default_factory=dict)
+    values: dict[str, ComputedEntry] = Field(default_factory=dict)
+    tables: list[TableEntry] = Field(default_factory=list)
+    remove: list[str] = Field(default_factory=list)
+
+
+def read_graph_file(path: str | Path) -> Draft:
+    """The draft that a file describes. Blocks.
+
+    Raises:
+        InvalidDraft: it cannot be parsed, or makes no sense; the message names the place.
+        OSError: the file, or one with a table, cannot be read.
+    """
+    path = Path(path)
+    try:
+        graph = GraphFile.model_validate(_parse(path))
+        return _draft(graph, path.parent)
+    except ValidationError as error:
+        raise InvalidDraft(
+            f"{path}: {first_error(error)}; docs/graph-files.md shows one"
+        ) from error
+    except InvalidDraft as error:
+        raise InvalidDraft(f"{path}: {error}") from error
+
+
+def _parse(path: Path) -> Any:
+    text = path.read_text("utf-8")
+    try:
+        match path.suffix.lower():
+            case ".json":
+                return json.loads(text)
+            case ".toml":
+                return tomllib.loads(text)
+            case ".yaml" | ".yml":
+                return _parse_yaml(text)
+            case other:
+                known = ", ".join(SUFFIXES)
+                raise InvalidDraft(f"{other or 'no suffix'!r} is no format of graphs; use {known}")
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidDraft(f"not {path.suffix[1:].upper()}: {error}") from error
+
+
+def _parse_yaml(text: str) -> Any:
+    try:
+        import yaml
+    except ModuleNotFoundError as error:
+        raise InvalidDraft(
+            "YAML needs PyYAML: pip install 'rebaser[yaml]'; JSON and TOML need nothing"
+        ) from error
+    try:
+        return yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise InvalidDraft(f"not YAML: {' '.join(str(error).split())}") from error
+
+
+def _draft(graph: GraphFile, directory: Path) -> Draft:
+    draft = Draft()
+    functions = {name: _function(name, entry) for name, entry in graph.functions.items()}
+    for name, value in graph.sources.items():
+        draft.source(name, value)
+    for name, entry in graph.values.items():
+        ordered, named = _inputs(entry)
+        draft.value(name, _named(functions, name, entry), *ordered, **named)
+    for table in graph.tables:
+        rows = _rows(table, directory)
+        for pattern, column in table.sources.items():
+            draft.sources(pattern, rows, column)
+        for pattern, entry in table.values.items():
+            ordered, named = _inputs(entry)
+            draft.values(pattern, _named(functions, pattern, entry), rows, *ordered, **named)
+    draft.remove(*graph.remove)
+    return draft
+
+
+def _function(name: str, entry: FunctionEntry) -> Function:
+    match entry.builtin, entry.cel, entry.python:
+        case str(code), None, None:
+            return builtin(code, name=name)
+        case None, str(expression), None:
+            return cel(expression, name=name)
+        case None, None, str(code):
+            return python(code, name=name)
+    raise InvalidDraft(f"function {name!r} is one of builtin, cel or python")
+
+
+def _named(functions: dict[str, Function], name: str, entry: ComputedEntry) -> Function:
+    if entry.function in functions:
+        return functions[entry.function]
+    if entry.function in BUILTIN_PARAMETERS:
+        return builtin(entry.function)
+    known = ", ".join(functions) or "none"
+    raise InvalidDraft(
+        f"{name!r}: no function is called {entry.function!r}; `functions` has {known}, "
+        "and docs/functions.md lists the builtin ones"
+    )
+
+
+def _inputs(entry: ComputedEntry) -> tuple[list[str], dict[str, str | list[str]]]:
+    given = entry.inputs
+    return (given, {}) if isinstance(given, list) else ([], given)
+
+
+def _rows(table: TableEntry, directory: Path) -> list[Row]:
+    files = [table.file] if isinstance(table.file, str) else table.file
+    tables = [read_csv(directory / file, text=table.text) for file in files]
+    return [{k: v for row in rows for k, v in row.items()} for rows in product(*tables)]

@@ -1,0 +1,89 @@
+"""`rebaser plan` and `rebaser load`: make a change set as a file describes it."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rebaser_server.commands.support.arguments import Parser, add_command, with_deployment
+from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.questions import confirmed, unless_confirmed
+from rebaser_server.terminal.lines import complain
+
+if TYPE_CHECKING:
+    from rebaser_client.drafts.named_change_set import NamedChangeSet
+    from rebaser_server.commands.support.deployment import Deployment
+
+
+def add(commands: Any) -> None:
+    """Declare the commands."""
+    plan = add_command(
+        commands, "plan", _plan, about="show what `load` of a file would change in a change set"
+    )
+    _add_file(plan)
+
+    load = add_command(
+        commands,
+        "load",
+        _load,
+        about="make a change set as a file describes it: show what differs, ask, and enqueue that",
+        validate=unless_confirmed(yes="--yes"),
+    )
+    _add_file(load)
+    load.add_argument("--yes", action="store_true", help="enqueue it without showing and asking")
+    load.add_argument(
+        "--wait", action="store_true", help="wait until the values that depend on it are computed"
+    )
+
+
+def _add_file(parser: Parser) -> None:
+    parser.add_argument(
+        "address", help="the change set: WORKSPACE for its head, or WORKSPACE/BRANCH"
+    )
+    parser.add_argument(
+        "file", type=Path, help="file with the graph (docs/graph-files.md): YAML, JSON or TOML"
+    )
+    parser.add_argument(
+        "--prune", action="store_true", help="remove all values that the file does not name"
+    )
+
+
+@with_deployment
+async def _plan(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+    from rebaser_client.drafts.graph_file import read_graph_file
+    from rebaser_server.commands.render.load_plan import show_plan
+
+    draft = read_graph_file(arguments.file)
+    change_set = _change_set(deployment, arguments)
+    show_plan(await change_set.plan(draft, prune=arguments.prune), as_json=arguments.json)
+
+
+@with_deployment
+async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
+    from rebaser_client.drafts.graph_file import read_graph_file
+    from rebaser_server.commands.render.load_plan import show_plan
+    from rebaser_server.commands.render.progress import follow
+
+    draft = read_graph_file(arguments.file)
+    change_set = _change_set(deployment, arguments)
+    plan = await change_set.plan(draft, prune=arguments.prune)
+    if not plan or not arguments.yes:
+        show_plan(plan, as_json=arguments.json)
+    if not plan:
+        return Exit.OK
+    if not arguments.yes and not await confirmed("Enqueue this?"):
+        complain("not enqueued")
+        return Exit.FAILED
+    return await follow(
+        deployment,
+        await change_set.ids(),
+        plan.updates,
+        as_json=arguments.json,
+        computed=arguments.wait,
+    )
+
+
+def _change_set(deployment: "Deployment", arguments: argparse.Namespace) -> "NamedChangeSet":
+    from rebaser_client.drafts.named_change_set import NamedChangeSet
+
+    client = deployment.client
+    return NamedChangeSet(client, client.workspaces, arguments.address)

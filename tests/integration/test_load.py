@@ -1,0 +1,100 @@
+"""`rebaser plan` and `load`: a change set becomes what a file describes."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.command_line import Commands
+from tests.helpers.deployment import Deployment
+from tests.helpers.eventually import eventually
+
+GRAPH = """
+functions:
+  gross: {cel: "net * rate"}
+sources:
+  rate: 2
+values:
+  total: {function: sum, inputs: [gross/a, gross/b]}
+tables:
+  - file: products.csv
+    sources: {"net/{sku}": net}
+    values:
+      "gross/{sku}": {function: gross, inputs: {net: "net/{sku}", rate: rate}}
+"""
+
+
+@pytest.fixture
+async def commands(deployment: Deployment) -> Commands:
+    await deployment.start()
+    commands = Commands(deployment)
+    await commands.tell("workspaces", "create", "shop")
+
+    async def answered() -> bool:
+        return (await commands.give("plan", "shop", __file__)).code == 1
+
+    await eventually(answered)
+    return commands
+
+
+async def test_a_file_is_planned_loaded_and_then_nothing_differs(
+    commands: Commands, deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each says what differs; a changed cell of a table is one change."""
+    graph, products = tmp_path / "graph.yaml", tmp_path / "products.csv"
+    graph.write_text(GRAPH)
+    products.write_text("sku,net\na,1\nb,2\n")
+
+    planned = await commands.tell("plan", "shop", graph)
+    loaded = await commands.tell("load", "shop", graph, "--yes", "--wait")
+    again = await commands.tell("load", "shop", graph, "--yes")
+    products.write_text("sku,net\na,10\nb,2\n")
+    changed = await commands.read("plan", "shop", graph)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    declined = await commands.give("load", "shop", graph)
+    graph.write_text("remove: [total]\nsources: {rate: text}\n")
+    failed = await commands.give("load", "shop", graph, "--yes", "--wait")
+    graph.write_text("{}")
+    pruned = await commands.read("load", "shop", graph, "--prune", "--yes")
+
+    assert "6 added, 0 changed, 0 removed, 0 as they are" in planned
+    assert "its values are up to date" in loaded
+    assert again == "nothing differs: 0 added, 0 changed, 0 removed, 6 as they are\n"
+    assert changed == {
+        "changes": [
+            {"name": "net/a", "change": "changed", "part": "value", "before": 1, "after": 10}
+        ],
+        "unchanged": 5,
+    }
+    assert (declined.code, declined.err) == (1, "Enqueue this? [y/N] not enqueued\n")
+    assert failed.code == 5
+    assert "2 values failed by this" in failed.out
+    assert pruned["status"]["success"]["commit"] > 0
+    values = await deployment.client.workspace("shop").values()
+    assert len(values) == 0
+
+
+async def test_each_mistake_in_a_file_is_named(commands: Commands, tmp_path: Path) -> None:
+    """With the place and the remedy, before anything is sent."""
+    files = {
+        "a.json": ("{", "a.json: not JSON: Expecting property name"),
+        "b.toml": ("x = ", "b.toml: not TOML: "),
+        "c.yaml": ("a: [", "c.yaml: not YAML: "),
+        "d.txt": ("", "d.txt: '.txt' is no format of graphs; use .yaml, .yml, .json, .toml"),
+        "e.json": ('{"source": {}}', "e.json: source: Extra inputs are not permitted"),
+        "f.json": (
+            json.dumps({"values": {"x": {"function": "summ"}}}),
+            "f.json: 'x': no function is called 'summ'",
+        ),
+        "g.json": (json.dumps({"functions": {"x": {}}}), "function 'x' is one of builtin, cel"),
+        "h.json": (
+            json.dumps({"values": {"x": {"function": "sum", "inputs": ["y"]}}}),
+            "'x' is computed from 'y', and no value is called so",
+        ),
+        "i.json": (json.dumps({"tables": [{"file": "no.csv"}]}), "no.csv"),
+    }
+    for name, (text, message) in files.items():
+        file = tmp_path / name
+        file.write_text(text)
+        assert message in await commands.tell("plan", "shop", file, code=1), name

@@ -1,0 +1,95 @@
+"""The same graph in each format is the same draft as the program's."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from rebaser_client import Draft, InvalidDraft, builtin, cel, python
+from rebaser_client.drafts.graph_file import read_graph_file
+
+YAML = """
+functions:
+  add: {builtin: sum}
+  gross: {cel: "net * rate"}
+  price: {python: "price@2"}
+sources:
+  rate: 2
+values:
+  total: {function: add, inputs: ["gross/1/us", "gross/1/de"]}
+  pays: {function: price, inputs: {net: "net/1"}}
+tables:
+  - file: products.csv
+    text: [sku]
+    sources: {"net/{sku}": net, "product/{sku}": null}
+  - file: [products.csv, markets.csv]
+    values:
+      "gross/{sku}/{market}": {function: gross, inputs: {net: "net/{sku}", rate: rate}}
+remove: [old]
+"""
+
+TOML = """
+remove = ["old"]
+[functions]
+add = {builtin = "sum"}
+gross = {cel = "net * rate"}
+price = {python = "price@2"}
+[sources]
+rate = 2
+[values]
+total = {function = "add", inputs = ["gross/1/us", "gross/1/de"]}
+pays = {function = "price", inputs = {net = "net/1"}}
+[[tables]]
+file = "products.csv"
+text = ["sku"]
+sources = {"net/{sku}" = "net"}
+[[tables]]
+file = ["products.csv", "markets.csv"]
+[tables.values."gross/{sku}/{market}"]
+function = "gross"
+inputs = {net = "net/{sku}", rate = "rate"}
+"""
+
+
+def written() -> Draft:
+    g = Draft()
+    rate = g.source("rate", 2)
+    g.value("total", builtin("sum", name="add"), "gross/1/us", "gross/1/de")
+    g.value("pays", python("price@2", name="price"), net="net/1")
+    products = [{"sku": "1", "net": 10}]
+    net = g.sources("net/{sku}", products, "net")
+    g.sources("product/{sku}", products)
+    both = [{**products[0], "market": market} for market in ("us", "de")]
+    g.values("gross/{sku}/{market}", cel("net * rate", name="gross"), both, net=net, rate=rate)
+    g.remove("old")
+    return g
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "json", "toml"])
+def test_a_file_says_what_a_program_says(suffix: str, tmp_path: Path) -> None:
+    """TOML has no null, so it names a column always."""
+    yaml = pytest.importorskip("yaml")
+    text = {"yaml": YAML, "toml": TOML}.get(suffix) or json.dumps(yaml.safe_load(YAML))
+    file = tmp_path / f"graph.{suffix}"
+    file.write_text(text)
+    (tmp_path / "products.csv").write_text("sku,net\n1,10\n")
+    (tmp_path / "markets.csv").write_text("market\nus\nde\n")
+
+    draft, wanted = read_graph_file(file), written()
+
+    if suffix == "toml":
+        del wanted.definitions["product/1"]
+    assert draft.definitions == wanted.definitions
+    assert draft.removed == wanted.removed
+
+
+def test_yaml_without_its_package_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other formats need nothing."""
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    (tmp_path / "graph.yml").write_text("{}")
+
+    with pytest.raises(InvalidDraft, match=r"pip install 'rebaser\[yaml\]'"):
+        read_graph_file(tmp_path / "graph.yml")
