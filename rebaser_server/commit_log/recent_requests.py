@@ -54,6 +54,11 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
     def __iter__(self) -> Iterator[RequestId]:
         return self._last(len(self))
 
+    @property
+    def last_stored(self) -> int:
+        """When NATS stored the last one, in milliseconds since 1970; 0 if that is not known."""
+        return self._stored[-1] if self._stored else 0
+
     def _last(self, count: int) -> Iterator[RequestId]:
         end = len(self._commits)
         return (RequestId.from_bytes(self._id(row)) for row in range(end - count, end))

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from math import floor
 from typing import Final
 
 from rebaser_core.commits import CommitV1
-from rebaser_core.ids import ChangeSet, ChangeSetId
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_server.commit_log.batch_store import BatchStore, MissingBatch
 from rebaser_server.commit_log.log import OTHER_PAST, CommitLog
 from rebaser_server.commit_log.retention import CheckpointRef
@@ -133,6 +135,32 @@ class StateLoader:
             raise HistoryInconsistent(
                 f"{self.change_set}: commit {state.commit} is {entry.id} in the log, and "
                 f"{state.commit_id} in the checkpoint: {OTHER_PAST}"
+            )
+
+    def require_settled(
+        self, state: State, sequence: int, request_id: RequestId | None, stored: datetime
+    ) -> None:
+        """Require that a request at or below the last settled one was settled itself (S-5).
+
+        Its id is remembered, or it was stored no later than the last one that is. Otherwise
+        its stream was made anew, and sequences were given twice.
+
+        Args:
+            state: the change set's.
+            sequence: the request's in its stream.
+            request_id: as the request names it; None if it names none.
+            stored: when the server stored the request.
+
+        Raises:
+            HistoryInconsistent: it was not settled; nothing was changed.
+        """
+        if request_id in state.recent or state.control.deleted:
+            return
+        if floor(stored.timestamp() * 1000) > state.recent.last_stored:
+            raise HistoryInconsistent(
+                f"{self.change_set}: request {sequence} was not handled, although the log says "
+                f"that all up to {state.control.last_sequence} were: the stream was made anew, or "
+                "is of another past"
             )
 
     async def _load_sibling(self, change_set_id: ChangeSetId, at: int) -> State:

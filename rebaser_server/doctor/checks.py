@@ -12,6 +12,7 @@ from rebaser_server.commit_log.garbage_collection import Garbage, GarbageCollect
 from rebaser_server.doctor import nats_checks, queue_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories
+from rebaser_server.doctor.request_checks import check_requests
 from rebaser_server.files.orphan_files import OrphanFiles
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.queries.cached_state import open_state_loader
@@ -50,6 +51,9 @@ class Examination:
             yield _not_done("history", error)
             return
         loaders = [open_state_loader(self.provisioner.js, self.settings, c) for c in change_sets]
+        js, subjects = self.provisioner.js, self.provisioner.subjects
+        async for finding in check_requests(js, subjects, loaders):
+            yield finding
         async for finding in check_histories(loaders, self.sample, deep=self.deep):
             yield finding
 

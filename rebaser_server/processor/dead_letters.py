@@ -54,7 +54,8 @@ async def store_dead_letter(
     """
     change_set, batches = loader.change_set, loader.batches
     subject = subjects.dead_letters(change_set)
-    letter_id = f"{change_set.change_set_id}-{request.stream_sequence}"
+    stored = round(request.stored * 1000)  # a stream made anew gives a sequence twice
+    letter_id = f"{change_set.change_set_id}-{request.stream_sequence}-{stored}"
     details = {
         REASON: _plain(reason),
         SEQUENCE: str(request.stream_sequence),

@@ -1,5 +1,6 @@
 """Whether there is work for a change set: checked before and after a run, without a commit."""
 
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -10,12 +11,13 @@ from rebaser_client.request_publisher import ensure_task
 from rebaser_core.commits import BranchState, ClosedState, ControlState
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import JetStreamError, StreamNotFound
+from rebaser_core.jetstream import JetStreamError, StoredMessage, StreamNotFound
 from rebaser_core.records.registry_records import ChangeSetRecordV1, ChangeSetStatus
 from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion, RunEnded
+from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion, NotRetained, RunEnded
 from rebaser_server.processor.context import Services
-from rebaser_server.processor.request_queue import RequestQueue
+from rebaser_server.processor.request_queue import RequestQueue, announced_request
 
 log: Final = structlog.get_logger()
 
@@ -27,24 +29,40 @@ async def has_work(services: Services, change_set: ChangeSet) -> bool:
     owner that the control record names did not end well, so a run has to look for more.
 
     Raises:
-        HistoryInconsistent: the requests' stream ends before the last settled request (S-5),
-            or no build can read the change set's record.
+        HistoryInconsistent: the requests' stream ends before the last settled request, or the
+            first request was not settled and should have been (S-5); or no build can read the
+            change set's record.
         NeedsNewerVersion: this build cannot read it.
     """
     queue = RequestQueue(services.js, services.subjects, change_set)
-    has_request = await queue.lowest_sequence() is not None
+    first = await queue.lowest()
     _, last = await CommitLog(services.js, services.subjects, change_set).last()
     registry = Registry(services.js, services.subjects)
     if last is None:
-        return has_request or (await initial_control(registry, change_set)).branch is not None
+        return first is not None or (await initial_control(registry, change_set)).branch is not None
     await queue.require_sequence(last.control.last_sequence)
+    if first is not None and first.sequence <= last.control.last_sequence:
+        await require_settled(services.loader(change_set), first)
     return (
-        has_request
+        first is not None
         or bool(last.control.owner)
         or last.control.unfinished
         or _is_unstarted_branch(last.control)
         or await _is_registry_behind(registry, change_set, last.control)
     )
+
+
+async def require_settled(loader: StateLoader, request: StoredMessage) -> None:
+    """Require that a request at or below the last settled one was settled itself (S-5).
+
+    It needs no ownership, so that a takeover writes no commit first. Raises as
+    `StateLoader.require_settled`.
+    """
+    with suppress(NotRetained):  # of a deleted change set
+        state = (await loader.load()).state
+        loader.require_settled(
+            state, request.sequence, announced_request(request.headers), request.time
+        )
 
 
 def _is_unstarted_branch(head: ControlState) -> bool:

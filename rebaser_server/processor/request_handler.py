@@ -24,7 +24,7 @@ from rebaser_server.processor.dead_letters import store_dead_letter
 from rebaser_server.processor.ownership import CommittedEntry, Ownership
 from rebaser_server.processor.rejection import REASON_LENGTH
 from rebaser_server.processor.replies import CommittedRequest, final_result
-from rebaser_server.processor.request_queue import RequestQueue, request_id_of
+from rebaser_server.processor.request_queue import RequestQueue, announced_request, request_id_of
 from rebaser_server.processor.result_publisher import publish_result
 from rebaser_server.runtime.transient_errors import backoff, is_transient
 
@@ -110,7 +110,14 @@ class RequestHandler:
 
     async def _handle_one(self, request: Delivery) -> None:
         if request.stream_sequence > self.ownership.control.last_sequence:
-            await self._attempt(request)  # else it was settled before (W5)
+            await self._attempt(request)
+        else:  # settled before (W5), or of another stream (S-5)
+            self.ownership.loader.require_settled(
+                self.ownership.state,
+                request.stream_sequence,
+                announced_request(request.headers),
+                request.timestamp,
+            )
 
     async def _result(self, request: Delivery) -> CommittedRequest | None:
         committed = self._committed.get(request.stream_sequence)

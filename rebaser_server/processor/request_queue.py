@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import deque
+from collections.abc import Mapping
 from itertools import chain, repeat
 from types import TracebackType
 from typing import Any, Final, Self
@@ -15,6 +16,7 @@ from rebaser_core.jetstream import (
     JetStreamError,
     NatsUnreachable,
     PendingReply,
+    StoredMessage,
     Unavailable,
     ordered_reader,
 )
@@ -173,11 +175,15 @@ class RequestQueue:
             await retry(lambda: self._js.delete_message(self._stream, sequence), _DELETE_TIMEOUT)
 
     async def lowest_sequence(self, after: int = 0) -> int | None:
-        """Return the lowest request after sequence `after`, as the leader has it (S-4, W12)."""
-        message = await self._js.get_message(
+        """Return the lowest request's sequence after `after`, as the leader has it (S-4, W12)."""
+        message = await self.lowest(after)
+        return None if message is None else message.sequence
+
+    async def lowest(self, after: int = 0) -> StoredMessage | None:
+        """Return the lowest request after sequence `after`, as the leader has it."""
+        return await self._js.get_message(
             self._stream, sequence=after + 1, next_by_subject=self._subject
         )
-        return None if message is None else message.sequence
 
     async def require_sequence(self, handled: int) -> None:
         """Raise `HistoryInconsistent` if the stream ends before the last settled request (S-5).
@@ -195,7 +201,12 @@ class RequestQueue:
 
 def request_id_of(request: Delivery) -> RequestId:
     """Return the id in the headers; if a request has none, one made from its sequence."""
+    return announced_request(request.headers) or RequestId.from_int(request.stream_sequence)
+
+
+def announced_request(headers: Mapping[str, str]) -> RequestId | None:
+    """Return the id that a request's headers name; None if they name none."""
     try:
-        return RequestId.from_str(announced_id(request.headers) or "")
+        return RequestId.from_str(announced_id(headers) or "")
     except ValueError:
-        return RequestId.from_int(request.stream_sequence)
+        return None

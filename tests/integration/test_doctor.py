@@ -22,6 +22,13 @@ from tests.helpers.eventually import eventually
 from tests.helpers.scripted_owner import NOTHING, Owner
 
 
+@pytest.fixture
+async def deployment(deployment: Deployment) -> Deployment:
+    """Have its requests begin behind those that scripted owners commit."""
+    await deployment.js.purge(deployment.subjects.requests_stream, below_sequence=100)
+    return deployment
+
+
 class Asked:
     """Arguments of the command."""
 

@@ -1,4 +1,4 @@
-"""A log, a store or requests of another past are refused, and no state is made of two of them."""
+"""A log, a store or requests of another past are refused: no state is made of two (S-5, S-6)."""
 
 import pytest
 

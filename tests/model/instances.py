@@ -11,6 +11,7 @@ from tests.model.pausing import Pausing
 from tests.model.reference import Reference
 from tests.model.remembering import Remembering
 from tests.model.shapes import Instance, Rules
+from tests.model.streams_made_anew import MadeAnew
 
 PROMPT: Final = Rules(pending_requests=False, pending_dvus=False)
 """No reconciler: what must be well at once, not only a period later."""
@@ -23,7 +24,7 @@ REFERENCE: Final[Mapping[str, Model]] = {
     "reference-dvu": Reference(requests=2, dvus=True),
 }
 
-World = Instance | Pausing | Remembering
+World = Instance | MadeAnew | Pausing | Remembering
 
 SMALL: Final[Mapping[str, World]] = {
     "no-faults": Instance(("dd",)),
@@ -59,6 +60,8 @@ SMALL: Final[Mapping[str, World]] = {
     "looks-prompt": Instance(("dd",), looks=True, rules=PROMPT),
     "looks-crash": Instance(("d",), looks=True, crashes=1),
     "looks-zombie": Instance(("p",), looks=True, zombies=1, crashes=1),
+    "made-anew": MadeAnew(),
+    "made-anew-twice": MadeAnew(requests=3, others=3, crashes=2, remakes=2),
     "pauses-prompt": Pausing(),
     "pauses": Pausing(dies=True, pauses=2, rules=pausing.Rules(reconciler=True)),
     "remembering": Remembering(),
@@ -112,6 +115,7 @@ class Flawed(NamedTuple):
 
 
 FLAWED: Final[Mapping[str, Flawed]] = {
+    "S-5": Flawed("identity", MadeAnew(), "S1"),
     "C2": Flawed("poke_confirmed", Instance(("p",), losses=1, rules=PROMPT), "S1"),
     "W2": Flawed("takeover", Instance(("d",), zombies=1), "never rests"),
     "W2b": Flawed("heed_head", Instance(("d",), looks=True, crashes=1), "never rests"),
