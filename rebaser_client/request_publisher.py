@@ -110,7 +110,9 @@ async def _publish_both(
 
 
 def queue_full_error(what: str, error: Full) -> QueueFull:
-    """Return the error for a caller whose request the full queue refused."""
+    """Return the error for a caller whose request the full queue, or a full NATS, refused."""
+    if error.is_out_of_room:
+        return QueueFull(f"{what} is not stored: {error}. Enqueue it again once there is room")
     whose = "its change set has" if isinstance(error, SubjectFull) else "all change sets have"
     return QueueFull(
         f"{what} is not stored: {whose} as much waiting as the server takes "

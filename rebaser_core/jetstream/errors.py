@@ -33,6 +33,12 @@ from http import HTTPStatus
 from typing import Any, Final, Self
 
 NO_MESSAGE_FOUND: Final = 10037
+NO_ROOM: Final = "NATS has no room: its disk, or a limit of the server or the account, is full"
+_OUT_OF_ROOM: Final = (
+    10002,  # "resource limits exceeded for account"
+    10023,  # "insufficient resources": of the server
+    10047,  # "insufficient storage resources available"
+)
 STORE_FAILED: Final = 10077  # generic: only the description tells a full subject from a full disk
 
 
@@ -103,10 +109,16 @@ class ApiError(JetStreamError):
     """An error reply of the server. Nothing was done."""
 
     def __init__(self, code: int, err_code: int | None, description: str) -> None:
-        super().__init__(f"{description} (code {code}, err_code {err_code})")
         self.code = code
         self.err_code = err_code
         self.description = description
+        what = f"{NO_ROOM}: {description}" if self.is_out_of_room else description
+        super().__init__(f"{what} (code {code}, err_code {err_code})")
+
+    @property
+    def is_out_of_room(self) -> bool:
+        """Whether server or account have no room for anything, whatever the stream's limits are."""
+        return self.err_code in _OUT_OF_ROOM
 
     @classmethod
     def of(cls, error: Mapping[str, Any]) -> "ApiError":

@@ -4,18 +4,16 @@ A server says when it syncs on its monitoring port alone. Neither its greeting n
 JetStream tells an account has it.
 """
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Never
 
-import aiohttp
 import structlog
 
 from rebaser_core.jetstream import JetStream, StreamNotFound
 from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.nats_monitoring import read_monitoring, urls_of
 from rebaser_server.runtime.periodic import repeat_every
-from rebaser_server.settings.redaction import redact_url
 
 log: Final = structlog.get_logger()
 
@@ -24,8 +22,6 @@ UNKNOWN: Final = "unknown: "
 NO_MONITORING: Final = (
     f"{UNKNOWN}set REBASER_NATS__MONITORING to the URLs of the monitoring ports of all NATS servers"
 )
-_TIMEOUT: Final = aiohttp.ClientTimeout(total=2.0)
-_NANOSECONDS: Final = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +50,7 @@ async def read_durability(js: JetStream, subjects: Subjects, monitoring: str | N
     servers = {server for info in infos for server in _servers(info)}
     if monitoring is None:
         return Durability(NO_MONITORING, replicas)
-    return Durability(
-        await _sync(servers, [url.strip() for url in monitoring.split(",")]), replicas
-    )
+    return Durability(await _sync(servers, urls_of(monitoring)), replicas)
 
 
 def _streams(subjects: Subjects) -> tuple[str, ...]:
@@ -78,16 +72,9 @@ def _servers(stream_info: dict[str, Any]) -> set[str]:
     return {cluster.get("leader") or "without a leader", *(peer["name"] for peer in followers)}
 
 
-async def _sync(servers: set[str], urls: Iterable[str]) -> str:
-    intervals: dict[str, float] = {}
-    problems = []
-    async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
-        answers = await asyncio.gather(*(_ask(session, url) for url in urls))
-    for answer in answers:
-        if isinstance(answer, str):
-            problems.append(answer)
-        else:
-            intervals |= answer
+async def _sync(servers: set[str], urls: Sequence[str]) -> str:
+    reports, problems = await read_monitoring(urls)
+    intervals = {report.server: report.sync_interval for report in reports}
     missing = servers - intervals.keys()
     if missing:
         problems.append(f"no monitoring port of server {', '.join(sorted(missing))}")
@@ -95,24 +82,6 @@ async def _sync(servers: set[str], urls: Iterable[str]) -> str:
         return f"{UNKNOWN}{'; '.join(problems) or 'there is no stream'}"
     longest = max(intervals[server] for server in servers)
     return f"every {longest:g} s" if longest else ALWAYS
-
-
-async def _ask(session: aiohttp.ClientSession, url: str) -> dict[str, float] | str:
-    """The server's name and how often it syncs, in seconds, 0 for always; or what is wrong."""
-    shown = redact_url(url)
-    try:
-        async with session.get(f"{url.rstrip('/')}/varz") as answer:
-            status = await answer.json(content_type=None)
-        config = status["jetstream"]["config"]
-        always = config.get("sync_always", False)
-        interval = 0.0 if always else config["sync_interval"] / _NANOSECONDS
-        return {str(status["server_name"]): interval}
-    except TimeoutError:
-        return f"{shown} does not answer in time"
-    except (aiohttp.ClientError, OSError) as error:
-        return f"{shown}: {error}"
-    except (ValueError, KeyError, TypeError):
-        return f"{shown} is no monitoring port of a NATS server with JetStream"
 
 
 class DurabilityWatch:

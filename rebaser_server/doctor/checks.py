@@ -30,11 +30,12 @@ class Examination:
     deep: bool
 
     async def findings(self) -> AsyncIterator[Finding]:
-        """All findings, check by check. Changes nothing."""
+        """All findings, check by check. Changes nothing but a mark of the trial write."""
         async for finding in queue_checks.configuration(self.provisioner):
             yield finding
         for check in (
             self._durability,
+            self._room,
             queue_checks.missing_tasks,
             queue_checks.strays,
             queue_checks.dead_letters,
@@ -59,6 +60,9 @@ class Examination:
 
     def _durability(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
         return nats_checks.durability(provisioner, self.settings.nats.monitoring)
+
+    def _room(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
+        return nats_checks.room(provisioner, self.settings.nats.monitoring)
 
     async def _change_sets(self) -> list[ChangeSet]:
         """The change sets that have a commit log."""

@@ -30,7 +30,13 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
             "must be the deployment's."
         ),
     ),
-    (Full, "NATS has no room: `rebaser queue` shows what waits, REBASER_QUEUE__* are the limits."),
+    (
+        Full,
+        (
+            "`rebaser queue` shows what waits, REBASER_QUEUE__* are the limits, "
+            "`rebaser doctor` tells whether NATS has room."
+        ),
+    ),
     (client.Unreachable, "Does a Rebaser run? `rebaser serve` starts one."),
     (
         client.NoSuchChangeSet,
@@ -40,8 +46,17 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         client.NotInWorkspace,
         "Nothing was sent. `rebaser change-sets list WORKSPACE` shows those of a workspace.",
     ),
-    (client.NotConfirmed, "Send it again with the same --request-id: it takes effect once."),
-    (client.QueueFull, "`rebaser queue` shows what waits."),
+    (
+        client.NotConfirmed,
+        (
+            "Send it again with the same --request-id: it takes effect once. "
+            "`rebaser doctor` tells whether NATS takes what is written."
+        ),
+    ),
+    (
+        client.QueueFull,
+        "`rebaser queue` shows what waits, `rebaser doctor` whether NATS has room.",
+    ),
     (
         client.OutcomeUnknown,
         "`rebaser log WORKSPACE CHANGE_SET` shows which requests were applied.",
