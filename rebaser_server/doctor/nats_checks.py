@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import ApiError, KeyValue, NatsUnreachable
 from rebaser_core.jetstream.connection.subscription import request_all
-from rebaser_server.cluster.durability import ALWAYS, UNKNOWN, read_durability
+from rebaser_server.cluster.nats_durability import ALWAYS, UNKNOWN, read_durability
 from rebaser_server.cluster.nats_monitoring import read_monitoring, urls_of
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.doctor.findings import Finding, Severity
