@@ -18,11 +18,11 @@ from rebaser_core.streams import StreamOptions
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.capacity_check import CapacityCheck
 from rebaser_server.cluster.deleted_data_job import DeletedDataJob
-from rebaser_server.cluster.nats_durability import DurabilityWatch
 from rebaser_server.cluster.dvu_cancellation import serve_cancellations
 from rebaser_server.cluster.garbage_job import GarbageJob
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.monitor import Monitor
+from rebaser_server.cluster.nats_durability import DurabilityWatch
 from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.provisioning import Provisioner, report
 from rebaser_server.cluster.reconciler import Reconciler
