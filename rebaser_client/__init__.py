@@ -1,6 +1,7 @@
 """Asking: enqueue updates and await their outcome."""
 
 from rebaser_client.client import RebaserClient, connect
+from rebaser_client.drafts.differences import ValueDifferences
 from rebaser_client.drafts.draft import Draft
 from rebaser_client.drafts.functions import builtin, cel, function, python
 from rebaser_client.drafts.named_change_set import EditedDraft, NamedChangeSet
@@ -11,6 +12,7 @@ from rebaser_client.errors import (
     AlreadyRegistered,
     ClientError,
     InvalidDraft,
+    MissingPackage,
     NoSuchChangeSet,
     NotConfirmed,
     NotInWorkspace,
@@ -39,6 +41,7 @@ __all__ = [
     "InvalidDraft",
     "LoadPlan",
     "MalformedMessage",
+    "MissingPackage",
     "NamedBranch",
     "NamedChangeSet",
     "NamedWorkspace",
@@ -58,6 +61,7 @@ __all__ = [
     "Settlement",
     "TooLarge",
     "Unreachable",
+    "ValueDifferences",
     "ValueSet",
     "WorkspaceId",
     "builtin",

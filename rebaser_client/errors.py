@@ -4,6 +4,7 @@ RebaserError
 └── ClientError
     ├── AlreadyRegistered  a workspace or change set of that id is registered already
     ├── InvalidDraft   nothing was sent: a graph that a program wrote makes no sense, and why
+    ├── MissingPackage   a package is not installed that makes what was asked for
     ├── NoSuchChangeSet  no workspace or change set of that id or name is registered
     ├── NotInWorkspace  nothing was sent: the change set is another workspace's, or none
     ├── NotConfirmed     the request may or may not be in the stream: ask again with the same id
@@ -57,6 +58,10 @@ class AlreadyRegistered(ClientError):
 
 class InvalidDraft(ClientError):
     """A graph that a program or a file describes makes no sense; nothing was sent."""
+
+
+class MissingPackage(ClientError):
+    """A package is not installed that makes what was asked for; the message names the extra."""
 
 
 class NoSuchChangeSet(ClientError):

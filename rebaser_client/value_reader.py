@@ -3,11 +3,13 @@
 import asyncio
 import random
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import nats.errors
 from nats.aio.subscription import Subscription
 
+from rebaser_client.display.frames import Columns, arrow_table, pandas_frame
+from rebaser_client.display.html import html_table
 from rebaser_client.errors import ReadRefused, TooLarge, Unreachable
 from rebaser_client.log_reader import LogEntry, read_log
 from rebaser_core.errors import RebaserError
@@ -75,6 +77,23 @@ class ValueSet(Mapping[str, ValueSnapshot]):
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame`, a row for each value. Raises `MissingPackage` without pandas."""
+        return pandas_frame(self._columns())
+
+    def to_arrow(self) -> Any:
+        """A `pyarrow.Table`, a row for each value. Raises `MissingPackage` without pyarrow."""
+        return arrow_table(self._columns())
+
+    def _columns(self) -> Columns:
+        names = ("name", "value", "status", "message", "id")
+        return {name: [getattr(value, name) for value in self.values()] for name in names}
+
+    def _repr_html_(self) -> str:
+        rows = [(v.name or v.id, v.value, v.status, v.message) for v in self.values()]
+        note = f"as of commit {self.commit}" + (", may be stale" if self.may_be_stale else "")
+        return html_table(("value", "is", "status", "message"), rows, note)
 
 
 class ChangeSetReader:

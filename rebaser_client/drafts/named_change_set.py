@@ -8,8 +8,9 @@ from typing import Final
 from rebaser_client.batch_enqueuer import BatchEnqueuer, Wait
 from rebaser_client.drafts.draft import Computed, Draft
 from rebaser_client.drafts.plan import LoadPlan, build_plan, derived_id
-from rebaser_client.errors import NoSuchChangeSet
+from rebaser_client.errors import InvalidDraft, NoSuchChangeSet
 from rebaser_client.outcomes.batch_outcome import BatchOutcome
+from rebaser_client.outcomes.failures import Values
 from rebaser_client.outcomes.settlement import Progress, Settlement
 from rebaser_client.value_reader import ValueSet
 from rebaser_client.workspaces import Workspaces
@@ -23,10 +24,29 @@ NAMES_AT_ONCE: Final = 500
 class EditedDraft(Draft):
     """A draft that is compared with the change set, and loaded, at the end of `edit`."""
 
-    plan: LoadPlan | None = None
-    """What differed; None before the end."""
     outcome: BatchOutcome | None = None
     """What became of it; None before the end, and if nothing was sent."""
+    _plan: LoadPlan | None = None
+
+    @property
+    def plan(self) -> LoadPlan:
+        """What differed.
+
+        Raises:
+            InvalidDraft: the body of `edit` has not ended.
+        """
+        if self._plan is None:
+            raise InvalidDraft("what differs is known once the body of `edit` has ended")
+        return self._plan
+
+    @property
+    def failed(self) -> Values:
+        """Values that failed because of it; none if nothing was sent."""
+        return () if self.outcome is None else self.outcome.failed
+
+    def end(self, plan: LoadPlan, outcome: BatchOutcome | None) -> None:
+        """Take what `edit` has done."""
+        self._plan, self.outcome = plan, outcome
 
 
 class NamedChangeSet:
@@ -109,11 +129,22 @@ class NamedChangeSet:
         Nothing is sent if the body raises. Afterwards the draft's `plan` and `outcome` say what
         was done.
         """
-        edit = EditedDraft()
-        yield edit
-        edit.plan = await self.plan(edit, prune=prune)
-        if edit.plan and confirm(edit.plan):
-            edit.outcome = await self.load(edit.plan, wait=wait)
+        edited = EditedDraft()
+        yield edited
+        await self.finish(edited, prune=prune, wait=wait, confirm=confirm)
+
+    async def finish(
+        self,
+        edited: EditedDraft,
+        *,
+        prune: bool = False,
+        wait: Wait = "computed",
+        confirm: Callable[[LoadPlan], bool] = lambda _: True,
+    ) -> None:
+        """What `edit` does once its body has ended."""
+        plan = await self.plan(edited, prune=prune)
+        agreed = bool(plan) and confirm(plan)
+        edited.end(plan, await self.load(plan, wait=wait) if agreed else None)
 
     async def _by_name(self, names: Iterable[str]) -> dict[str, ValueSnapshot]:
         values = await self._read(names)

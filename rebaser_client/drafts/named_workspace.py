@@ -3,6 +3,7 @@
 from typing import Final, Self
 
 from rebaser_client.batch_enqueuer import BatchEnqueuer
+from rebaser_client.drafts.differences import ValueDifferences
 from rebaser_client.drafts.named_change_set import NamedChangeSet
 from rebaser_client.errors import AlreadyRegistered, NoSuchChangeSet
 from rebaser_client.outcomes.settlement import Settlement
@@ -47,6 +48,10 @@ class NamedBranch(NamedChangeSet):
             record = await self._workspaces.fork((await self.head.ids()).workspace_id, self.name)
             await self._workspaces.refresh(record.workspace_id, record.change_set_id)
         return self
+
+    async def differences(self) -> ValueDifferences:
+        """The values that differ from head's, sources and computed ones, as both are."""
+        return ValueDifferences(await self.head.values(), await self.values())
 
     async def apply(self, *, reviewed: str | None = None) -> Settlement:
         """Have head take the branch's difference, and wait until head's values are computed.

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 
 from blake3 import blake3
 
+from rebaser_client.display.html import html_table
 from rebaser_client.drafts.draft import Computed, Definition, Draft, Source
 from rebaser_client.drafts.functions import Function
 from rebaser_client.errors import InvalidDraft
@@ -52,6 +53,12 @@ class LoadPlan:
         """One line for people."""
         counts = [f"{self.count(each):,} {each}" for each in ("added", "changed", "removed")]
         return f"{', '.join(counts)}, {self.unchanged:,} as they are"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (each.name, each.change, each.what, each.before, each.after) for each in self.changes
+        ]
+        return html_table(("value", "change", "of it", "before", "after"), rows, self.summary())
 
     def __str__(self) -> str:
         lines = [

@@ -8,7 +8,6 @@ import pytest
 
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment
-from tests.helpers.eventually import eventually
 
 GRAPH = """
 functions:
@@ -28,13 +27,9 @@ tables:
 @pytest.fixture
 async def commands(deployment: Deployment) -> Commands:
     await deployment.start()
+    await deployment.answers()
     commands = Commands(deployment)
     await commands.tell("workspaces", "create", "shop")
-
-    async def answered() -> bool:
-        return (await commands.give("plan", "shop", __file__)).code == 1
-
-    await eventually(answered)
     return commands
 
 

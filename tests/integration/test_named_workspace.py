@@ -1,7 +1,5 @@
 """Graphs written by name: edited, planned, branched and applied; no id is ever typed."""
 
-from contextlib import suppress
-
 import pytest
 
 from rebaser_client import (
@@ -11,12 +9,10 @@ from rebaser_client import (
     NamedChangeSet,
     NamedWorkspace,
     NoSuchChangeSet,
-    Unreachable,
     builtin,
     cel,
 )
 from tests.helpers.deployment import Deployment
-from tests.helpers.eventually import eventually
 
 ADD = builtin("sum", name="add")
 
@@ -27,18 +23,9 @@ def shop(g: Draft, net: object = 100) -> None:
 
 
 async def new_shop(deployment: Deployment) -> NamedWorkspace:
-    """A workspace whose head a daemon answers for: it does so a moment after it is ready."""
     await deployment.start()
-    workspace = await deployment.client.workspace("shop").create()
-
-    async def answered() -> bool:
-        with suppress(Unreachable):
-            await workspace.values()
-            return True
-        return False
-
-    await eventually(answered)
-    return workspace
+    await deployment.answers()
+    return await deployment.client.workspace("shop").create()
 
 
 async def plain(change_set: NamedChangeSet) -> dict[str, object]:
@@ -54,10 +41,12 @@ async def test_a_graph_is_edited_branched_and_applied_by_name(deployment: Deploy
 
     async with workspace.edit() as first:
         shop(first)
+        with pytest.raises(InvalidDraft, match="once the body"):
+            assert first.plan
     async with workspace.edit() as second:
         shop(second)
     assert await plain(workspace) == {"net": 100, "tax": 19, "gross": 119}
-    assert (first.plan.count("added"), first.outcome.failed) == (3, ())
+    assert (first.plan.count("added"), first.failed) == (3, ())
     assert (bool(second.plan), second.outcome) == (False, None)
 
     branch = await workspace.branch("winter").fork()
@@ -65,7 +54,7 @@ async def test_a_graph_is_edited_branched_and_applied_by_name(deployment: Deploy
     async with branch.edit(confirm=asked.append) as unconfirmed:
         shop(unconfirmed, 90)
     assert [plan.summary() for plan in asked] == ["0 added, 1 changed, 0 removed, 2 as they are"]
-    assert unconfirmed.outcome is None
+    assert (unconfirmed.outcome, unconfirmed.failed) == (None, ())
 
     assert (await branch.load(unconfirmed, wait="computed")).failed == ()
     assert (await plain(branch))["gross"] == 109
@@ -76,7 +65,7 @@ async def test_a_graph_is_edited_branched_and_applied_by_name(deployment: Deploy
     async with workspace.edit(prune=True) as less:
         less.value("gross", ADD, less.source("net", "text"))
     assert await plain(workspace) == {"net": "text", "gross": None}
-    assert [value.name for value in less.outcome.failed] == ["gross"]
+    assert [value.name for value in less.failed] == ["gross"]
     assert [step async for step in workspace.progress()] != []
 
 

@@ -1,0 +1,43 @@
+"""Rows as a table of pandas or Arrow, each imported when it is asked for."""
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from rebaser_client.errors import MissingPackage
+
+Columns = Mapping[str, Sequence[Any]]
+"""Column → its cells, all of one length."""
+
+
+def pandas_frame(columns: Columns) -> Any:
+    """The columns as a `pandas.DataFrame`.
+
+    Raises:
+        MissingPackage: pandas is not installed.
+    """
+    return _package("pandas", extra="pandas").DataFrame(columns)
+
+
+def arrow_table(columns: Columns) -> Any:
+    """The columns as a `pyarrow.Table`; one with values of several kinds becomes JSON text.
+
+    Raises:
+        MissingPackage: pyarrow is not installed.
+    """
+    arrow = _package("pyarrow", extra="arrow")
+    made = {}
+    for name, cells in columns.items():
+        try:
+            made[name] = arrow.array(cells)
+        except (arrow.ArrowException, TypeError, OverflowError):
+            made[name] = arrow.array(map(json.dumps, cells), arrow.string())
+    return arrow.table(made)
+
+
+def _package(name: str, *, extra: str) -> Any:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingPackage(f"{name} is not installed: pip install 'rebaser[{extra}]'") from error

@@ -1,0 +1,27 @@
+"""The client without `await`, for scripts and notebooks: `connect`, and then as `RebaserClient`.
+
+One background thread runs the asynchronous client; each call here waits for its method there.
+Calls may come from several threads. Begin with `sync_client.py`.
+"""
+
+from rebaser_client.sync.sync_client import (
+    SyncBranch,
+    SyncChangeSet,
+    SyncClient,
+    SyncOperations,
+    SyncReader,
+    SyncWorkspace,
+    SyncWorkspaces,
+    connect,
+)
+
+__all__ = [
+    "SyncBranch",
+    "SyncChangeSet",
+    "SyncClient",
+    "SyncOperations",
+    "SyncReader",
+    "SyncWorkspace",
+    "SyncWorkspaces",
+    "connect",
+]
