@@ -58,9 +58,10 @@ async def publish_request(
     with trace_context.span("rebaser enqueue", change_set, SpanKind.PRODUCER, request=request_id):
         headers = trace_context.inject(headers)
         tasks = tasks or TaskPublisher.using(js, subjects, retry_for)
-        return await _publish_both(
-            js, subjects, change_set, request_id, headers, payload, retry_for, tasks
-        )
+        sequence = await _store(js, subjects, change_set, headers, payload, retry_for)
+        if not await tasks.ensure(change_set):
+            raise NotConfirmed(f"request {request_id} is stored, but its task is not confirmed")
+        return sequence
 
 
 def message_id(request_id: object, change_set: ChangeSet, payload: bytes) -> str:
@@ -74,17 +75,17 @@ def message_id(request_id: object, change_set: ChangeSet, payload: bytes) -> str
     return f"{request_id}.{digest}"
 
 
-async def _publish_both(
+async def _store(
     js: JetStream,
     subjects: Subjects,
     change_set: ChangeSet,
-    request_id: str,
     headers: Mapping[str, str],
     payload: bytes,
     retry_for: float,
-    tasks: "TaskPublisher",
 ) -> int:
-    async def store() -> int:
+    request_id = announced_id(headers) or ""
+
+    async def publish() -> int:
         subject = subjects.requests(change_set)
         ack = await js.publish(
             subject,
@@ -95,7 +96,7 @@ async def _publish_both(
         return ack.sequence
 
     try:
-        sequence = await retry(store, retry_for)
+        return await retry(publish, retry_for)
     except Full as error:  # the server looks for the id first
         raise queue_full_error(f"request {request_id} of {change_set}", error) from error
     except Unsendable as error:
@@ -104,9 +105,6 @@ async def _publish_both(
         # Stored or not, a task harms nothing and the request may need it (C2).
         await ensure_task(js, subjects, change_set, retry_for=BACKOFF.longest)
         raise NotConfirmed(f"request {request_id}: {error}") from error
-    if not await tasks.ensure(change_set):
-        raise NotConfirmed(f"request {request_id} is stored, but its task is not confirmed")
-    return sequence
 
 
 def queue_full_error(what: str, error: Full) -> QueueFull:

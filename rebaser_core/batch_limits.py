@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
+from pydantic import ConfigDict, Field
 from pydantic_core import to_json
 
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, SetInputs, SetValue
+
+_AtLeastOne = Annotated[int, Field(ge=1)]
 
 
 def size_violation(size: int, at_most: int) -> str:
@@ -17,17 +21,19 @@ def size_violation(size: int, at_most: int) -> str:
 class BatchLimits:
     """The deployment's; `REBASER_LIMITS__…` at the server, an argument at the client."""
 
-    batch_updates: int = 2_000_000
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    batch_updates: _AtLeastOne = 2_000_000
     """Updates of one batch."""
-    batch_bytes: int = 128 * 1024 * 1024
+    batch_bytes: _AtLeastOne = 128 * 1024 * 1024
     """Bytes of one batch that is not inline, encoded. Reading it takes up to 40 times as much."""
-    value_bytes: int = 8 * 1024 * 1024
-    """Bytes of one value as JSON."""
-    inputs: int = 100_000
+    value_bytes: _AtLeastOne = 8 * 1024 * 1024
+    """Bytes of one value as JSON, sent or computed."""
+    inputs: _AtLeastOne = 100_000
     """Inputs of one value, all arguments together."""
-    name_depth: int = 32
+    name_depth: _AtLeastOne = 32
     """Parts of a value's or function's name, between slashes."""
-    change_sets: int = 100_000
+    change_sets: _AtLeastOne = 100_000
     """Change sets of a workspace, the closed ones included until they are deleted."""
 
     def violation(self, updates: Iterable[AnyUpdate], count: int) -> str | None:

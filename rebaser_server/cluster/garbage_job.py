@@ -8,8 +8,8 @@ from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.commit_log.garbage_collection import GarbageCollector
+from rebaser_server.commit_log.stores import open_shared_files
 from rebaser_server.files.orphan_files import OrphanFiles
-from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.runtime.periodic import repeat_every
 from rebaser_server.settings.settings import StoreSettings
 
@@ -33,7 +33,7 @@ class GarbageJob:
         cls, js: JetStream, subjects: Subjects, members: Membership, store: StoreSettings
     ) -> "GarbageJob":
         """Build it from the settings."""
-        leftovers = OrphanFiles(SharedFiles(store.root, store.options))
+        leftovers = OrphanFiles(open_shared_files(store))
         grace = store.orphan_retention.total_seconds()
         collector = GarbageCollector(js, subjects, leftovers, grace)
         return cls(collector, members, store.gc_interval.total_seconds())

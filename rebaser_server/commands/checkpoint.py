@@ -35,12 +35,11 @@ def add(commands: Any) -> None:
 async def _checkpoint(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_core.jetstream import deadlines
     from rebaser_server.commands.support.pauses import warn_if_paused
-    from rebaser_server.store.checkpoints import Checkpoints
+    from rebaser_server.graph_application.state_machine import open_checkpoints
 
     change_set = await deployment.require_change_set(arguments)
     await warn_if_paused(deployment, change_set)
-    store = deployment.settings.store
-    checkpoints = Checkpoints(store.root, store.options)
+    checkpoints = open_checkpoints(deployment.settings.store)
     commit, stored = None, None
     try:
         async with deadlines.within(arguments.within):

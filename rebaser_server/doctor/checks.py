@@ -9,12 +9,12 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError, StreamNotFound
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.commit_log.garbage_collection import Garbage, GarbageCollector
+from rebaser_server.commit_log.stores import open_shared_files
 from rebaser_server.doctor import nats_checks, queue_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories
 from rebaser_server.doctor.request_checks import check_requests
 from rebaser_server.files.orphan_files import OrphanFiles
-from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.settings.settings import Settings
 
@@ -80,7 +80,7 @@ class Examination:
         collector = GarbageCollector(
             provisioner.js,
             provisioner.subjects,
-            OrphanFiles(SharedFiles(store.root, store.options)),
+            OrphanFiles(open_shared_files(store)),
             store.orphan_retention.total_seconds(),
         )
         garbage = await collector.find()

@@ -1,7 +1,5 @@
 """Large batches as files under the store's root, which all Rebasers read."""
 
-from collections.abc import Mapping
-
 from rebaser_server.files.paths import batch_file, run_directory
 from rebaser_server.files.shared_files import SharedFiles
 
@@ -9,8 +7,8 @@ from rebaser_server.files.shared_files import SharedFiles
 class BatchFiles:
     """Bytes by key, written once. All calls block; run them in a thread."""
 
-    def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
-        self.files = SharedFiles(root, options)
+    def __init__(self, files: SharedFiles) -> None:
+        self.files = files
 
     def put(self, key: str, payload: bytes) -> None:
         """Store the bytes whole or not at all; the same key again replaces them."""

@@ -16,6 +16,7 @@ from rebaser_server.graph_application.content import (
     graph_of,
 )
 from rebaser_server.graph_application.table_maintenance import TableMaintenance
+from rebaser_server.settings.settings import StoreSettings
 from rebaser_server.store.checkpoint_changes import CheckpointChanges, restore_touched, take_changes
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.rebase.edits import Edits
@@ -92,6 +93,11 @@ class GraphStateMachine:
     def on_purge(self, change_set: ChangeSet, commit: int) -> None:
         if self._maintenance is not None:
             self._maintenance.schedule(change_set, commit)
+
+
+def open_checkpoints(store: StoreSettings) -> Checkpoints:
+    """Return the tables of the store, as the settings say; makes no request."""
+    return Checkpoints(store.root, store.options)
 
 
 def checkpoints_of(loader: StateLoader) -> Checkpoints:

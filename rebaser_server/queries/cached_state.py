@@ -11,9 +11,8 @@ from rebaser_server.commit_log.state_loader import LoadedState, StateLoader
 from rebaser_server.commit_log.stores import open_batch_store
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.content import graph_of
-from rebaser_server.graph_application.state_machine import GraphStateMachine
+from rebaser_server.graph_application.state_machine import GraphStateMachine, open_checkpoints
 from rebaser_server.settings.settings import Settings
-from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.graph import Graph
 
 
@@ -24,7 +23,7 @@ def open_state_loader(js: JetStream, settings: Settings, change_set: ChangeSet) 
         change_set,
         CommitLog(js, subjects, change_set),
         open_batch_store(js, subjects, settings),
-        GraphStateMachine(Checkpoints(settings.store.root, settings.store.options)),
+        GraphStateMachine(open_checkpoints(settings.store)),
     )
 
 

@@ -7,7 +7,6 @@ import structlog
 from nats.aio.client import Client
 from ulid import ULID
 
-from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import WorkspaceId
 from rebaser_core.jetstream import (
     Drift,
@@ -33,9 +32,8 @@ from rebaser_server.cluster.task_lease import LeaseSettings
 from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.retention import Retention
-from rebaser_server.commit_log.stores import open_batch_store
+from rebaser_server.commit_log.stores import open_batch_store, open_shared_files
 from rebaser_server.errors import Interrupted
-from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.ops.serve import ops_endpoint
 from rebaser_server.processor.application import Application
 from rebaser_server.processor.context import ProcessorSettings, Services
@@ -113,7 +111,7 @@ async def serve(
         deleted_data_job = DeletedDataJob(
             services.js,
             services.subjects,
-            SharedFiles(settings.store.root, settings.store.options),
+            open_shared_files(settings.store),
             members,
             keep=settings.change_sets.deleted_retention.total_seconds(),
         )
@@ -175,7 +173,7 @@ def build_services(
             checkpoint_every=settings.checkpoint_every,
             retention=Retention.of(settings.history),
             dvu_attempts=settings.dvu_max_attempts,
-            batch_limits=BatchLimits(**settings.limits.model_dump()),
+            batch_limits=settings.limits,
         ),
     )
 

@@ -11,9 +11,9 @@ from rebaser_server.compute.runs.executor import Executor
 from rebaser_server.compute.units.work_unit import CallLimits
 from rebaser_server.graph_application.application import GraphApplication
 from rebaser_server.graph_application.dvu.planner import DvuServices
+from rebaser_server.graph_application.state_machine import open_checkpoints
 from rebaser_server.graph_application.table_maintenance import TableMaintenance
 from rebaser_server.settings.settings import Settings
-from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.telemetry.work_stats import WorkStats
 
 
@@ -32,7 +32,7 @@ class ValueGraph:
         self, js: JetStream, subjects: Subjects, batches: BatchStore, stats: WorkStats
     ) -> GraphApplication:
         settings = self.settings
-        tables = Checkpoints(settings.store.root, settings.store.options)
+        tables = open_checkpoints(settings.store)
         return GraphApplication(
             js,
             subjects,

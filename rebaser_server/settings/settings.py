@@ -62,23 +62,6 @@ class ChangeSetSettings(SettingsGroup):
     """Time after which the data of a deleted change set is removed."""
 
 
-class LimitsSettings(SettingsGroup):
-    """How large requests may be. Clients check it before they send, by their `BatchLimits`."""
-
-    batch_updates: Annotated[int, Field(ge=1)] = BatchLimits().batch_updates
-    """Updates of one batch."""
-    batch_bytes: Annotated[int, Field(ge=1)] = BatchLimits().batch_bytes
-    """Bytes of one batch that is not inline, encoded."""
-    value_bytes: Annotated[int, Field(ge=1)] = BatchLimits().value_bytes
-    """Bytes of one value as JSON, sent or computed."""
-    inputs: Annotated[int, Field(ge=1)] = BatchLimits().inputs
-    """Inputs of one value, all arguments together."""
-    name_depth: Annotated[int, Field(ge=1)] = BatchLimits().name_depth
-    """Parts of a name, between slashes."""
-    change_sets: Annotated[int, Field(ge=1)] = BatchLimits().change_sets
-    """Change sets of a workspace, the closed ones included until they are deleted."""
-
-
 class SparkSettings(SettingsGroup):
     """Where dependent values updates run."""
 
@@ -157,7 +140,7 @@ class Settings(BaseSettings):
     store: StoreSettings = StoreSettings()
     history: HistorySettings = HistorySettings()
     change_sets: ChangeSetSettings = ChangeSetSettings()
-    limits: LimitsSettings = LimitsSettings()
+    limits: BatchLimits = BatchLimits()
     spark: SparkSettings = SparkSettings()
     queue: QueueSettings = QueueSettings()
     fairness: FairnessSettings = FairnessSettings()

@@ -26,14 +26,13 @@ from rebaser_core.jetstream import (
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.content import graph_of
-from rebaser_server.graph_application.state_machine import GraphStateMachine
+from rebaser_server.graph_application.state_machine import GraphStateMachine, open_checkpoints
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.queries.query_service import DEFAULT, QueryService
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
-from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.graph import Graph
 from tests.helpers.eventually import eventually
 from tests.helpers.fork_server import Fork, Streams, forkable
@@ -169,7 +168,7 @@ class Deployment:
 
     def answering(self, bounds: QueryBounds = DEFAULT) -> QueryService:
         """Answers questions in this process, as a daemon does."""
-        checkpoints = Checkpoints(self.settings.store.root, self.settings.store.options)
+        checkpoints = open_checkpoints(self.settings.store)
         outcomes = OutcomeLookup(self.js, self.subjects, GraphStateMachine(checkpoints))
         return QueryService(self.subjects, self.archive, outcomes, bounds)
 

@@ -88,7 +88,7 @@ def test_of_two_writers_the_later_state_wins(root, options):
 
 
 def test_results_lie_there_until_they_are_deleted(root, options):
-    results = BatchFiles(root, options)
+    results = BatchFiles(SharedFiles(root, options))
     results.put("key", b"one")
     results.put("key", b"two")
     assert results.get("key") == b"two"

@@ -221,7 +221,7 @@ MUTATIONS: Mapping[Mutation, int] = {
     without_compare_and_swap: 6,
     without_remembering_the_need: 7,
     without_knowing_what_was_handled: 7,
-    without_minding_gaps: 191,
+    without_minding_gaps: 115,
     deleting_before_committing: 68,
     with_results_of_any_claim: 5,
     looking_at_the_claim_too_early: 8,

@@ -19,6 +19,7 @@ from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.files.batch_files import BatchFiles
+from rebaser_server.files.shared_files import SharedFiles
 from tests.chaos.checker import judge
 from tests.chaos.history import Kind
 from tests.schedules.applications import Counters, Kin, ValueGraphs
@@ -215,7 +216,9 @@ class World:
 
     async def _state(self, js: JetStream, change_set: ChangeSet) -> State:
         root = str(self._store or NOWHERE)
-        batches = BatchStore(ObjectStore(js, self._subjects.batches_bucket), BatchFiles(root))
+        batches = BatchStore(
+            ObjectStore(js, self._subjects.batches_bucket), BatchFiles(SharedFiles(root))
+        )
         log = CommitLog(js, self._subjects, change_set)
         until, last = await log.last()
         machine = self._kin.machine()

@@ -7,11 +7,12 @@ from pydantic import ValidationError
 
 from rebaser_core.messages import StoreRef
 from rebaser_server.files.batch_files import BatchFiles
+from rebaser_server.files.shared_files import SharedFiles
 
 
 @pytest.fixture
 def results(tmp_path):
-    return BatchFiles(str(tmp_path / "store"))
+    return BatchFiles(SharedFiles(str(tmp_path / "store")))
 
 
 def test_a_stored_file_is_read_until_deleted(results):

@@ -14,7 +14,7 @@ RUN = "ab" * 32
 def test_a_batch_is_on_the_disk_with_all_directories_above_it(tmp_path: Path) -> None:
     recorder = SyncRecorder()
     with recorder.recording():
-        batches = BatchFiles(str(tmp_path / "not" / "there" / "yet"))
+        batches = BatchFiles(SharedFiles(str(tmp_path / "not" / "there" / "yet")))
         batches.put("key", b"one")
         assert recorder.lost(tmp_path) == []
 

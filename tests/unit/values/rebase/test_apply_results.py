@@ -12,6 +12,7 @@ from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult
 from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK
 from rebaser_server.files.batch_files import BatchFiles
+from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.graph_application.content import read_results
 from rebaser_server.values.canonical_json import dumps
 from rebaser_server.values.rebase.apply_results import apply_result_table
@@ -70,7 +71,7 @@ def test_stale_results_are_dropped_and_reported_once(edit):
 
 @pytest.fixture
 def store(tmp_path):
-    return BatchStore(None, BatchFiles(str(tmp_path / "store")))
+    return BatchStore(None, BatchFiles(SharedFiles(str(tmp_path / "store"))))
 
 
 async def placed(store, request_id):
