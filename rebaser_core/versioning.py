@@ -26,6 +26,9 @@ REPLY_INBOX: Final = "X-Reply-Inbox"
 AUTHOR: Final = "X-Author"
 """The author, for people who read the log: as the client names it, unchecked."""
 
+APPLY_REQUEST: Final = "X-Apply-Request"
+"""Of a branch's difference on its way to head: the request to apply the branch."""
+
 REPLY_VERSION: Final = "X-Reply-Version"
 """Of a question: the newest version of its answer that the asker reads; without it, 1."""
 

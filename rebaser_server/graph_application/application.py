@@ -2,12 +2,14 @@
 
 from typing import Never
 
-from rebaser_core.commits import SettledRequest
+from rebaser_core.commits import RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream
+from rebaser_core.jetstream import Delivery, JetStream
+from rebaser_core.messages import EnqueueUpdatesRequestV1
 from rebaser_core.records.registry_records import ChangeSetRequestV2
 from rebaser_core.subjects import Subjects
 from rebaser_server.graph_application.branches.branch_runner import BranchRunner
+from rebaser_server.graph_application.branches.difference_admission import admit_difference
 from rebaser_server.graph_application.commands import execute
 from rebaser_server.graph_application.dvu.planner import DvuPlanner, DvuServices
 from rebaser_server.graph_application.state_machine import GraphStateMachine
@@ -45,6 +47,11 @@ class GraphApplication(GraphStateMachine):
         self, ownership: Ownership, message: ChangeSetRequestV2, handled: SettledRequest
     ) -> tuple[SettledRequest, Changes]:
         return await execute(ownership, message, handled)
+
+    async def admit(
+        self, ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1
+    ) -> RequestOutcome | str:
+        return await admit_difference(ownership, request, message)
 
     def companion(self, ownership: Ownership, checkpointer: Checkpointer) -> BranchRunner:
         outcomes = OutcomeLookup(self._js, self._subjects, self)

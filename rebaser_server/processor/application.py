@@ -9,9 +9,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, Never, Protocol
 
-from rebaser_core.commits import DvuClaim, SettledRequest
+from rebaser_core.commits import DvuClaim, RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet
-from rebaser_core.messages import UpdatesAddress
+from rebaser_core.jetstream import Delivery
+from rebaser_core.messages import EnqueueUpdatesRequestV1, UpdatesAddress
 from rebaser_core.records.registry_records import ChangeSetRequestV2
 from rebaser_server.commit_log.content import Batch, Content
 from rebaser_server.commit_log.state_machine import StateMachine
@@ -156,6 +157,17 @@ class Application(StateMachine, Protocol):
         """
         del ownership
         return reject(handled, f"there is no action {message.action!r}"), {}
+
+    async def admit(
+        self, ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1
+    ) -> RequestOutcome | str:
+        """Decide on a batch that comes from another change set, before anything is applied.
+
+        The caller holds the lock, and has appended all staged commits. Returns `APPLIED` to have
+        it applied, `DUPLICATE` if it took effect before, or why it is refused.
+        """
+        del ownership, request, message
+        return RequestOutcome.APPLIED
 
     async def run(self) -> Never:
         """Work beside all change sets of the process, until cancelled."""

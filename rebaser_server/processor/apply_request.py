@@ -52,7 +52,7 @@ def read_request(change_set: ChangeSet, request: Delivery) -> ClientRequest:
 
 
 def is_batchable(message: ClientRequest) -> bool:
-    """Whether the request is small and needs no batch to be fetched or deleted.
+    """Whether the request is small, and needs no batch or other change set to be looked at.
 
     Such requests may be committed together.
     """
@@ -61,6 +61,7 @@ def is_batchable(message: ClientRequest) -> bool:
     address = message.updates_address
     return (
         isinstance(address, Inline)
+        and message.from_change_set_id is None
         and address.inline.computed is None
         and len(address.inline.updates) < SMALL_BATCH
     )
@@ -87,9 +88,27 @@ async def apply_request(
         handled, changes = await execute(run, message, request.stream_sequence)
         stage_request(ownership, request, handled, action=message.action, **changes)
         return None
+    if message.from_change_set_id is not None:
+        admission = await run.services.application.admit(ownership, request, message)
+        if admission is not RequestOutcome.APPLIED:  # an earlier commit may refer to the batch
+            _stage_unapplied(ownership, request, message.id, admission)
+            return None
     handled, changes = await _apply_batch(run, message, request)
     stage_request(ownership, request, handled, **changes)
     return message.updates_address if handled.updates != message.updates_address else None
+
+
+def _stage_unapplied(
+    ownership: Ownership, request: Delivery, request_id: RequestId, admission: RequestOutcome | str
+) -> None:
+    """Stage the commit of a request that the application did not admit; see its `admit`."""
+    if isinstance(admission, RequestOutcome):
+        stage_duplicate(ownership, request, request_id)
+        return
+    handled = SettledRequest(
+        id=request_id, sequence=request.stream_sequence, outcome=RequestOutcome.REFUSED
+    )
+    stage_request(ownership, request, reject(handled, admission))
 
 
 def stage_duplicate(ownership: Ownership, request: Delivery, request_id: RequestId) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from tests.model import pausing
+from tests.model.applying import Applying
 from tests.model.built import Built
 from tests.model.explorer import Model
 from tests.model.pausing import Pausing
@@ -24,7 +25,7 @@ REFERENCE: Final[Mapping[str, Model]] = {
     "reference-dvu": Reference(requests=2, dvus=True),
 }
 
-World = Instance | MadeAnew | Pausing | Remembering
+World = Applying | Instance | MadeAnew | Pausing | Remembering
 
 SMALL: Final[Mapping[str, World]] = {
     "no-faults": Instance(("dd",)),
@@ -65,6 +66,7 @@ SMALL: Final[Mapping[str, World]] = {
     "pauses-prompt": Pausing(),
     "pauses": Pausing(dies=True, pauses=2, rules=pausing.Rules(reconciler=True)),
     "remembering": Remembering(),
+    "applying": Applying(),
 }
 
 BIG: Final[Mapping[str, World]] = {
@@ -148,6 +150,8 @@ FLAWED: Final[Mapping[str, Flawed]] = {
     "F1": Flawed("presumed_once", Instance(("p",), presumptions=1), "L1"),
     "W7-time": Flawed("by_time", Remembering(), "S3"),
     "W7-stored": Flawed("stored_time", Remembering(), "S3"),
+    "B1": Flawed("reads_log", Applying(), "S3"),
+    "B1-asks": Flawed("asks", Applying(), "S3"),
     "P2": Flawed("asks", Pausing(), "S1"),
     "P2-order": Flawed("asks_last", Pausing(), "S1"),
     "P5": Flawed("pokes", Pausing(), "S1"),

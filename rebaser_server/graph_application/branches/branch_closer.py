@@ -21,7 +21,7 @@ from rebaser_core.records.registry_records import (
     now,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioning import AUTHOR
+from rebaser_core.versioning import APPLY_REQUEST, AUTHOR
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.commands import head_request_id
 from rebaser_server.graph_application.content import require
@@ -90,7 +90,10 @@ class BranchCloser:
             self._registered = closing.standing
 
     async def _apply_to_head(self, closing: ClosedState) -> None:
-        """Send the difference to head, once; then the branch is applied, or open again."""
+        """Send the difference to head; then the branch is applied, or open again.
+
+        However often it is sent, head applies it once (B1).
+        """
         ownership = self._ownership
         branch = require(ownership.state.control.branch, "a base")
         self._waiting_since = self._clock()
@@ -141,7 +144,9 @@ class BranchCloser:
                     outcome = await self._outcomes.find(query)
                     continue
                 handled = Commit.decode(message.headers, message.payload).handled
-                if handled is not None and handled.id == query.id:
+                if handled is None or handled.outcome is RequestOutcome.DUPLICATE:
+                    continue
+                if handled.id == query.id:
                     is_applied = handled.outcome is RequestOutcome.APPLIED
                     return (
                         None if is_applied else handled.message or "refused"
@@ -170,6 +175,7 @@ class BranchCloser:
         headers, payload = EnqueueUpdatesRequest.encode(request)
         if closing.author is not None:
             headers[AUTHOR] = closing.author
+        headers[APPLY_REQUEST] = str(closing.request)
         await publish_request(self._js, self._subjects, head, headers, payload)
 
     async def _update_registry(self, closing: ClosedState, problem: str | None = None) -> None:
