@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-long test-python check format unit slow chaos bench docs clean audit manifests images
+.PHONY: demo test test-long test-python check format unit slow chaos powercut bench docs clean audit manifests images
 
 demo: .venv/ready ## the main job, on real input
 	$(BIN)/rebaser demo $(DEMO)
@@ -38,6 +38,9 @@ slow: .venv/ready ## soak and scale runs
 
 chaos: .venv/ready ## seeded faults against real daemons: make chaos SEED=7 MINUTES=10
 	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),5)
+
+powercut: .venv/ready ## power cuts, judged; takes root and loop devices: make powercut SEED=7 CUTS=50 POWERCUT='--servers 3'
+	$(BIN)/python -m tests.powercut --seed $(or $(SEED),1) --cuts $(or $(CUTS),20) $(POWERCUT)
 
 bench: .venv/ready ## what it costs, beside the limits measured in the same run
 	$(BIN)/python -m benchmarks

@@ -139,19 +139,21 @@ class ChaosClient:
             task.cancel()
         if self.replies:
             await asyncio.wait(self.replies)
-        await asyncio.gather(*map(self._learn, list(self.unanswered.values())))
+        unanswered = list(self.unanswered.values())
+        await asyncio.gather(*(self.learn(asked.change_set, asked.request) for asked in unanswered))
 
-    async def _learn(self, asked: _Asked) -> None:
+    async def learn(self, change_set: ChangeSet, request: RequestId) -> None:
+        """Ask what became of the request, at rest."""
         known = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_WITHIN):
                 while known is None:
                     with contextlib.suppress(NoAnswer):
-                        known = await self.client.outcome(*asked.change_set, asked.request)
+                        known = await self.client.outcome(*change_set, request)
         if known is None or known.response is None:
-            self.history.add(Kind.NO_REPLY, request=str(asked.request))
+            self.history.add(Kind.NO_REPLY, request=str(request))
         else:
-            self._answered(asked, known.response)
+            self._answered(request, known.response)
 
     def _new(self, change_set: ChangeSet, batch: Batch) -> _Asked:
         asked = _Asked(RequestId(), change_set, batch)
@@ -237,15 +239,15 @@ class ChaosClient:
 
     async def _await(self, asked: _Asked, reply: Reply) -> None:
         with contextlib.suppress(Died):  # its task is looked after while the answer is awaited
-            self._answered(asked, await reply)
+            self._answered(asked.request, await reply)
 
-    def _answered(self, asked: _Asked, response: EnqueueUpdatesResponseV2) -> None:
-        self.unanswered.pop(asked.request, None)
+    def _answered(self, request: RequestId, response: EnqueueUpdatesResponseV2) -> None:
+        self.unanswered.pop(request, None)
         status = response.status
         failed = isinstance(status, ErrorStatus)
         self.history.add(
             Kind.REPLY,
-            request=str(asked.request),
+            request=str(request),
             ok=not failed,
             commit=None if failed else status.success.commit,
             message=status.error.message if failed else None,

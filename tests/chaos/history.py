@@ -50,8 +50,12 @@ class History:
     events: list[Event] = field(default_factory=list)
     _began: float = field(default_factory=time.monotonic)
 
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return round(time.monotonic() - self._began, 4)
+
     def add(self, kind: Kind, **data: Any) -> None:
-        self.events.append(Event(round(time.monotonic() - self._began, 4), kind, data))
+        self.events.append(Event(self.now(), kind, data))
 
     def of(self, *kinds: Kind) -> Iterator[Event]:
         return (event for event in self.events if event.kind in kinds)

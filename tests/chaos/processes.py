@@ -135,7 +135,7 @@ class Seat:
     def unforeseen(self) -> Iterator[tuple[str, str, str]]:
         """Errors in the logs of all its daemons that nobody meant to happen."""
         for name, log in self._logs():
-            for event, exception in _errors(log):
+            for event, exception in errors_in(log):
                 yield name, event, exception
 
     def runs(self) -> Iterator[dict[str, Any]]:
@@ -179,7 +179,8 @@ def _is_whole(line: str) -> bool:
     return line.startswith("{") and line.endswith("}")
 
 
-def _errors(log: str) -> Iterator[tuple[str, str]]:
+def errors_in(log: str) -> Iterator[tuple[str, str]]:
+    """What nobody meant to happen, by event and exception, in what a daemon logged."""
     for line in log.splitlines():
         if not _is_whole(line):
             if line.startswith("Traceback"):
@@ -211,8 +212,11 @@ def _environment(**variables: str) -> Iterator[None]:
 async def nats_servers(
     directory: Path, *, cluster: bool, config: str = ""
 ) -> AsyncIterator[list[NatsServer]]:
-    """One server, with what else is to be in its configuration; or three that form a cluster."""
-    servers = three_servers(directory) if cluster else [NatsServer(directory / "nats", config)]
+    """One server, or three that form a cluster, with what else is to be in the configuration."""
+    if cluster:
+        servers = three_servers(directory, [config] * 3)
+    else:
+        servers = [NatsServer(directory / "nats", config)]
     try:
         await asyncio.gather(*(asyncio.to_thread(server.start) for server in servers))
         yield servers

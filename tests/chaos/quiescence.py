@@ -18,9 +18,20 @@ class Resting:
     """Looks at one deployment."""
 
     def __init__(
-        self, deployment: Deployment, history: History, recorder: Recorder, patience: float
+        self,
+        deployment: Deployment,
+        history: History,
+        recorder: Recorder,
+        patience: float,
+        *,
+        consumers_count: bool = True,
     ) -> None:
-        """`patience`: seconds in which nothing is settled; then it is stuck."""
+        """`patience`: seconds in which nothing is settled; then it is stuck.
+
+        `consumers_count`: whether a consumer that is left counts. A cluster that starts anew
+        takes a minute to delete those of readers that are no more.
+        """
+        self._consumers_count = consumers_count
         self._js = deployment.js
         self._subjects = deployment.subjects
         self._history = history
@@ -78,7 +89,7 @@ class Resting:
         tasks = (await self._js.stream_info(self._subjects.tasks_stream))["state"]
         return {
             "requests": requests["messages"],
-            "consumers": requests["consumer_count"],
+            "consumers": requests["consumer_count"] if self._consumers_count else 0,
             "tasks": tasks["messages"],
             "due": sum(self._heads_due()),
         }

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from tests.chaos.recorder import recording
 from tests.chaos.vandal import Vandal, vandal
 from tests.chaos.workload import Values
 from tests.helpers.deployment import SCALED, Deployment, new_change_sets
+from tests.helpers.nats_process import NatsServer
 from tests.schedules.example_batches import Sheet
 
 IDLE_TASKS = 5
@@ -208,15 +209,20 @@ class _Round:
         if left["requests"] or left["due"]:
             return
         for change_set in change_sets:
-            state = (await self.deployment.archive(change_set).load()).state
-            if state.control.closing is not None:
-                continue
-            graph = graph_of(state)
-            found = {v.id: [v.status.value, v.value] for v in graph.values.values()}
-            self.history.add(Kind.VALUES, change_set=str(change_set), values=found)
+            await write_down_values(self.deployment, change_set, self.history)
         for branch in self.leading.branches:
             record = await Registry(self.deployment.js, self.deployment.subjects).change_set(branch)
             self.history.add(Kind.RECORD, change_set=str(branch), record=record.to_wire())
+
+
+async def write_down_values(
+    deployment: Deployment, change_set: ChangeSet, history: History
+) -> None:
+    """As checkpoint and log have them; none of a change set that is closed."""
+    state = (await deployment.archive(change_set).load()).state
+    if state.control.closing is None:
+        found = {v.id: [v.status.value, v.value] for v in graph_of(state).values.values()}
+        history.add(Kind.VALUES, change_set=str(change_set), values=found)
 
 
 async def run_round(seed: str, directory: Path, size: Size, history: History) -> None:
@@ -228,12 +234,12 @@ async def run_round(seed: str, directory: Path, size: Size, history: History) ->
         )
         urls = tuple(server.url for server in servers)
         nc = await stack.enter_async_context(connected(size.access.options(WITNESS, urls)))
-        deployment = await _deployed(stack, nc, directory, servers, size)
+        deployment = await provisioned(stack, nc, directory, servers, size)
         recorder = await stack.enter_async_context(recording(nc, deployment.subjects, history))
         places = await stack.enter_async_context(seats(size.daemons, directory, history, servers))
         change_sets = {c: Values(rng) for c in new_change_sets(size.change_sets)}
         clients = [
-            await stack.enter_async_context(_client(seed, n, urls, history, change_sets, size))
+            await stack.enter_async_context(chaos_client(seed, n, urls, history, change_sets, size))
             for n in range(size.clients)
         ]
         target = Target(
@@ -246,7 +252,7 @@ async def run_round(seed: str, directory: Path, size: Size, history: History) ->
         )
         [head], chance = new_change_sets(1), random.Random(f"{seed}/lead")
         lead = await stack.enter_async_context(
-            _client(seed, size.clients, urls, history, change_sets, size, role="operator")
+            chaos_client(seed, size.clients, urls, history, change_sets, size, role="operator")
         )
         leading = Leading(lead.js, history, chance, head, Sheet(chance))
         patience = size.rest_within + 3 * size.lease
@@ -268,9 +274,10 @@ async def run_round(seed: str, directory: Path, size: Size, history: History) ->
         await _Round(*parts, resting).run()
 
 
-async def _deployed(
-    stack: AsyncExitStack, nc: Client, directory: Path, servers: list, size: Size
+async def provisioned(
+    stack: AsyncExitStack, nc: Client, directory: Path, servers: Sequence[NatsServer], size: Size
 ) -> Deployment:
+    """With its streams; no daemon is started."""
     settings = Settings.model_validate(
         {
             "nats": {"url": servers[0].url, "replicas": size.replicas},
@@ -293,7 +300,7 @@ async def _deployed(
 
 
 @asynccontextmanager
-async def _client(
+async def chaos_client(
     seed: str,
     number: int,
     urls: tuple[str, ...],
@@ -302,6 +309,7 @@ async def _client(
     size: Size,
     role: str = "client",
 ) -> AsyncIterator[ChaosClient]:
+    """The client of that number, connected."""
     rng, subjects = random.Random(f"{seed}/{number}"), Subjects()
     async with connected(size.access.options(role, urls)) as nc:
         api_prefix = size.access.api_prefix(role)
