@@ -85,13 +85,13 @@ class BatchStore:
         """
         if isinstance(address, Inline):
             inline = address.inline
-            return Batch(inline.updates, inline.computed, inline.under)
-        from_client = from_client and isinstance(address, ObjectRef)  # only we write the store
-        payload = await self._payload(address, self._max_bytes if from_client else None)
-        client_payload = payload if isinstance(address, ObjectRef) else None
+            return Batch(inline.updates, inline.computed, inline.under, from_client=from_client)
+        untrusted = from_client and isinstance(address, ObjectRef)  # only we write the store
+        payload = await self._payload(address, self._max_bytes if untrusted else None)
+        raw = payload if isinstance(address, ObjectRef) else None
         if isinstance(address, ObjectRef) and await _digest(payload) != address.object:
             raise MalformedMessage(f"object {address.object} is not what its name says")
-        batch = await self._decode(payload, from_client=from_client)
+        batch = await self._decode(payload, from_client=untrusted)
         if batch.id != request_id:
             raise MalformedMessage(f"the batch at {address} is of request {batch.id}")
         results = None
@@ -100,7 +100,7 @@ class BatchStore:
             if run is None:
                 raise MalformedMessage(f"the batch at {address} names results of no run")
             results = self.result_files(run, batch.results)
-        return Batch(batch.updates, batch.computed, batch.under, results, client_payload)
+        return Batch(batch.updates, batch.computed, batch.under, results, raw, from_client)
 
     def result_files(self, run: str, files: Sequence[ResultFile]) -> ResultFiles:
         """Files in the directory of a run."""

@@ -35,6 +35,8 @@ class Batch:
     """Results that are too many for `updates`."""
     payload: bytes | None = field(default=None, repr=False)
     """The bytes that were read, of a client's batch."""
+    from_client: bool = False
+    """Whether it is as a client sent it; in the log it is as it was performed."""
 
 
 class AppliedBatch(Protocol):

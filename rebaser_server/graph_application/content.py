@@ -1,14 +1,13 @@
 """The content of a change set: a graph of values and, of a branch, its own edits on head's."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from rebaser_core.commits import ControlState
-from rebaser_core.updates import AnyUpdate
+from rebaser_core.updates import PutValue
 from rebaser_server.commit_log.batch_store import MissingBatch
 from rebaser_server.commit_log.content import SMALL_BATCH, Batch, Content, ResultFiles
 from rebaser_server.commit_log.state import State
@@ -53,26 +52,29 @@ class GraphContent:
     def apply_now(self, sequence: int, batch: Batch, covers: int | None = None) -> RebaseResult:
         """Rebase a batch onto the graph; a branch remembers which updates were its own edits.
 
-        A batch with a `head_side` brings head's changes to the branch, and is no edit.
+        A batch with a `head_side` brings head's changes to the branch, and is no edit. What a
+        client's batch only repeats is not performed.
 
         Raises:
             MissingBatch: results that it names are not there; nothing was changed.
         """
         if covers is not None and batch.results is not None:
             return apply_result_table(self.graph, read_results(batch.results), covers)
-        if self.edits is None or covers is not None:
+        if covers is not None:
             return rebase(self.graph, sequence, batch.updates, covers)
+        if self.edits is None:
+            repeated = _always if batch.from_client else None
+            return rebase(self.graph, sequence, batch.updates, repeated=repeated)
         if batch.head_side is not None:
             done = rebase(self.graph, sequence, batch.updates)
             self.edits.update_theirs(batch.head_side)
             return done
-        return self._apply_edit(self.edits, sequence, batch.updates)
+        return self._apply_edit(self.edits, sequence, batch)
 
-    def _apply_edit(
-        self, edits: Edits, sequence: int, updates: Sequence[AnyUpdate]
-    ) -> RebaseResult:
-        before = Preimage.of(self.graph, updates)
-        done = rebase(self.graph, sequence, updates)
+    def _apply_edit(self, edits: Edits, sequence: int, batch: Batch) -> RebaseResult:
+        before = Preimage.of(self.graph, batch.updates)
+        repeated = edits.has if batch.from_client else None
+        done = rebase(self.graph, sequence, batch.updates, repeated=repeated)
         edits.add(done.updates, before)
         return done
 
@@ -103,6 +105,10 @@ class GraphContent:
         edits = edits_from_json(metadata["edits"], graph) if "edits" in metadata else None
         origin = BranchOrigin(metadata["origin"]) if "origin" in metadata else None
         return cls(graph, edits, origin)
+
+
+def _always(_: PutValue) -> bool:
+    return True
 
 
 def require(part: T | None, name: str) -> T:

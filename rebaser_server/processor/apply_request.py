@@ -178,7 +178,8 @@ async def _apply_batch(
     applied = await state.content.apply(sequence, batch)
     address = message.updates_address
     inline = isinstance(address, Inline) and len(request.payload) > INLINE_BYTES
-    if inline or applied.corrections:  # a commit has room for small ones alone
+    as_sent = not applied.corrections and len(applied.updates) == len(batch.updates)
+    if inline or not as_sent:  # a commit has room for small ones alone
         address = await batches.put(message.id, applied.updates)
     else:
         address = await batches.adopt(address, batch)

@@ -70,6 +70,11 @@ class Edits:
             lambda i: self.their_funcs[i] if i in self.their_funcs else func_definition(graph, i),
         )
 
+    def has(self, put: PutValue) -> bool:
+        """Whether the branch has made exactly this edit already."""
+        edit = self.values.get(put.value_id)
+        return edit is not None and edit.ours == put
+
     def add(self, performed: Sequence[AnyUpdate], preimage: Preimage) -> None:
         """Add a batch of the branch's own, as performed; `preimage` is from just before it."""
         for update in performed:

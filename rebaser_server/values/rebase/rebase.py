@@ -26,28 +26,46 @@ from rebaser_core.updates import (
     SetValue,
 )
 from rebaser_server.values.canonical_json import dumps
-from rebaser_server.values.graph import Func, Graph, Inputs, Value, ids_in, without
+from rebaser_server.values.graph import (
+    Func,
+    Graph,
+    Inputs,
+    Value,
+    ValueStatus,
+    ids_in,
+    without,
+)
 from rebaser_server.values.rebase.apply_results import apply_result_updates
 from rebaser_server.values.rebase.result import RebaseResult
 
+IsRepeated = Callable[[PutValue], bool]
+"""Whether a put that defines a computed value as it is may be left out."""
+
 
 def rebase(
-    graph: Graph, sequence: int, updates: Sequence[AnyUpdate], covers: int | None = None
+    graph: Graph,
+    sequence: int,
+    updates: Sequence[AnyUpdate],
+    covers: int | None = None,
+    *,
+    repeated: IsRepeated | None = None,
 ) -> RebaseResult:
     """Apply `updates` to `graph`; each changed value becomes a root of `sequence`.
 
     With `covers` they are a DVU's results for the roots up to that sequence, and leave no root.
+    With `repeated`, which is asked for each put that changes nothing, those are not performed.
     """
     if covers is None:
-        return _Rebaser(graph, sequence).apply(updates)
+        return _Rebaser(graph, sequence, repeated).apply(updates)
     return apply_result_updates(graph, updates, covers)
 
 
 class _Rebaser:
     """Applies one batch to the graph."""
 
-    def __init__(self, graph: Graph, sequence: int) -> None:
+    def __init__(self, graph: Graph, sequence: int, repeated: IsRepeated | None) -> None:
         self._graph = graph
+        self._repeated = repeated
         self._sequence = sequence
         self._result = RebaseResult()
         self._index = 0
@@ -106,9 +124,11 @@ class _Rebaser:
         if self._graph.mark_users_pending(func_id, self._sequence):
             self._result.dirty = True
 
-    def _put_value(self, update: PutValue) -> AnyUpdate:
+    def _put_value(self, update: PutValue) -> AnyUpdate | None:
         graph = self._graph
         value = graph.values[update.value_id]
+        if self._repeated is not None and _is_same(value, update) and self._repeated(update):
+            return None
         update = self._corrected_kind(self._corrected_name(value, update))
         if update.name != value.name:
             graph.rename(value, update.name)
@@ -209,3 +229,15 @@ class _Rebaser:
         if value is None:
             self._correct("missing-value", f"value {value_id} does not exist")
         return value
+
+
+def _is_same(value: Value, update: PutValue) -> bool:
+    """Whether a computed value is defined so already, and has a result or is to get one."""
+    inputs = update.inputs or {}
+    return (
+        update.func_id is not None
+        and (update.func_id, update.name, update.value) == (value.func_id, value.name, None)
+        and value.status in (ValueStatus.OK, ValueStatus.PENDING)
+        and value.inputs == inputs
+        and list(value.inputs) == list(inputs)
+    )

@@ -1,0 +1,118 @@
+"""A put that defines a computed value as it is changes nothing, and computes nothing."""
+
+from typing import Any
+
+import pytest
+
+from rebaser_core.updates import (
+    AnyUpdate,
+    PutFunc,
+    PutValue,
+    RemoveValue,
+    SetComputed,
+    SetInputs,
+    SetValue,
+)
+from rebaser_server.commit_log.content import Batch
+from rebaser_server.graph_application.content import GraphContent
+from rebaser_server.values.rebase.edits import Edits
+from rebaser_server.values.rebase.result import RebaseResult
+from tests.helpers.batches import new_id
+
+NET, TAX, GROSS, ADD = (new_id() for _ in range(4))
+INPUTS: dict[str, Any] = {"values": [NET, TAX]}
+PUT = PutValue(value_id=GROSS, name="gross", func_id=ADD, inputs=INPUTS)
+DEFINE: list[AnyUpdate] = [
+    PutFunc(func_id=ADD, name="add", runtime="builtin", code="sum"),
+    PutValue(value_id=NET, name="net", value=1),
+    PutValue(value_id=TAX, name="tax", value=2),
+    PUT,
+]
+
+
+def send(content: GraphContent, *updates: AnyUpdate) -> RebaseResult:
+    return content.apply_now(9, Batch(updates, from_client=True))
+
+
+def definitions(content: GraphContent) -> dict[str, Any]:
+    graph = content.graph
+    return {
+        value.id: (value.name, value.text, value.status, value.inputs, graph.roots.get(value.id))
+        for value in graph.values.values()
+    }
+
+
+def computed(*, branch: bool = False, failed: str | None = None) -> GraphContent:
+    content = GraphContent()
+    content.apply_now(1, Batch(DEFINE))
+    result = SetComputed(value_id=GROSS, value=None if failed else 3, failed=failed)
+    content.apply_now(0, Batch([result]), covers=1)
+    content.complete(1)
+    if branch:
+        content.edits = Edits()
+    return content
+
+
+def test_the_same_definition_again_is_not_performed() -> None:
+    """Nor is any root left; what differs is performed as ever."""
+    content = computed()
+
+    again = send(content, *DEFINE[1:])
+    changed = send(content, SetValue(value_id=NET, value=5), PUT)
+
+    assert [update.KIND for update in again.updates] == ["putValue", "putValue"]
+    assert (again.corrections, again.dirty) == ([], False)
+    assert [update.KIND for update in changed.updates] == ["setValue"]
+    assert changed.dirty
+
+
+@pytest.mark.parametrize(
+    "updates",
+    [
+        [PUT.model_copy(update={"name": "total"})],
+        [PUT.model_copy(update={"inputs": {"values": [TAX, NET]}})],
+        [PUT.model_copy(update={"func_id": new_id()})],
+        [RemoveValue(value_id=GROSS), PUT],
+        [SetInputs(value_id=GROSS, inputs={}), PUT],
+        [PUT.model_copy(update={"value": 3})],
+    ],
+    ids=["name", "inputs", "function", "after removal", "after other inputs", "corrected"],
+)
+def test_a_put_that_changes_anything_is_performed(updates: list[AnyUpdate]) -> None:
+    """As judged at its place in the batch."""
+    done = send(computed(), *updates)
+
+    assert len(done.updates) == len(updates)
+    assert done.dirty
+
+
+def test_a_value_without_a_result_is_computed_again() -> None:
+    """Its function may have been mended meanwhile."""
+    assert send(computed(failed="ValueError"), PUT).dirty
+
+
+def test_a_replay_performs_what_the_log_has() -> None:
+    """Older commits hold such puts, and `rebaser dvu run` writes them: they leave roots."""
+    assert computed().apply_now(9, Batch([PUT])).dirty
+
+
+def test_what_was_performed_gives_the_same_graph() -> None:
+    """So leaving updates out of a batch needs no word in the log."""
+    live, again = computed(), computed()
+
+    done = send(live, SetValue(value_id=TAX, value=7), PUT, *DEFINE[1:3])
+    again.apply_now(9, Batch(done.updates))
+
+    assert definitions(live) == definitions(again)
+    assert done.dirty
+
+
+def test_a_branch_makes_a_value_its_own_by_the_first_put() -> None:
+    """The second one changes nothing."""
+    content = computed(branch=True)
+
+    first, second = send(content, PUT), send(content, PUT)
+
+    assert (first.dirty, second.dirty, second.updates) == (True, False, [])
+    assert content.edits is not None
+    assert content.edits.values[GROSS].ours == PUT
