@@ -1,6 +1,7 @@
 """Why the run of a change set ended before it was idle, and what happens to its task then.
 
 RebaserError
+├── DeploymentInconsistent  NATS and store, or the streams, are not of one deployment
 ├── OpsNotStarted       the ops endpoint cannot listen where the settings want it
 ├── NotRetained         the past that was asked for is not kept, or not there yet
 ├── BackgroundEnded     work beside a body ended before it: a fault of ours; what it served ends
@@ -27,6 +28,13 @@ from rebaser_core.errors import NewerVersion, RebaserError
 from rebaser_core.jetstream import JetStreamError
 
 NEWER_DELAY: Final = 30.0  # seconds until a task for a newer Rebaser is redelivered
+
+
+class DeploymentInconsistent(RebaserError):
+    """NATS and the store, or the streams, are not of one deployment: a person must look.
+
+    Nothing was touched.
+    """
 
 
 class NotRetained(RebaserError):

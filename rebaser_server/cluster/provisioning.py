@@ -8,6 +8,7 @@ from typing import Any, Final
 import structlog
 
 from rebaser_client.registry import Registry
+from rebaser_core.commits import Commit
 from rebaser_core.jetstream import (
     ApiError,
     ConsumerGone,
@@ -19,11 +20,13 @@ from rebaser_core.jetstream import (
     ObjectStore,
     StreamNotFound,
     Unavailable,
+    ordered_reader,
 )
 from rebaser_core.jetstream.config_diff import diff_config
 from rebaser_core.streams import StreamOptions, stream_configs, tasks_consumer_config
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.pauses import PauseStore
+from rebaser_server.errors import DeploymentInconsistent
 
 log: Final = structlog.get_logger()
 
@@ -65,12 +68,51 @@ class Provisioner:
             await asyncio.sleep(_RETRY_DELAY)
 
     async def ensure(self) -> list[Drift]:
-        """Create what is missing; return how the rest differs. May be cancelled and repeated."""
+        """Create what is missing; return how the rest differs. May be cancelled and repeated.
+
+        Raises:
+            DeploymentInconsistent: the logs or the requests are lost, and the others are there.
+        """
+        await self._require_all_or_none()
         drifts = []
-        for config in self._streams():
+        for config in reversed(self._streams()):  # nothing is stored before requests can be
             drifts += await self.js.ensure_stream(config)
         drifts += await self.js.ensure_consumer(self.subjects.tasks_stream, self._consumer())
         return drifts + await self._ensure_buckets()
+
+    async def _require_all_or_none(self) -> None:
+        """Require that of requests and logs none is lost: an empty one would pass for sound."""
+        names = (self.subjects.requests_stream, self.subjects.commits_stream)
+        for lost, other in (names, names[::-1]):
+            try:
+                await self.js.stream_info(lost)
+            except StreamNotFound:
+                if await self._last_sequence(other):
+                    raise DeploymentInconsistent(
+                        f"{lost} is gone, and {other} is not: {_remedy_of_missing(lost)}"
+                    ) from None
+
+    async def _last_sequence(self, stream: str) -> int:
+        """The last sequence that the stream gave; 0 if it is missing."""
+        try:
+            info = await self.js.stream_info(stream)
+        except StreamNotFound:
+            return 0
+        return int(info["state"]["last_seq"])
+
+    async def recreate_requests(self) -> None:
+        """Create an empty stream of requests that begins above all that was handled (S-5)."""
+        handled = 0
+        last_commits = ordered_reader(
+            self.js, self.subjects.commits_stream, deliver_policy="last_per_subject"
+        )
+        async with last_commits:
+            while (commit := await last_commits.next(idle_timeout=0)) is not None:
+                control = Commit.decode(commit.headers, commit.payload).control
+                handled = max(handled, control.last_sequence)
+        name = self.subjects.requests_stream
+        [config] = [config for config in self._streams() if config["name"] == name]
+        await self.js.create_stream({**config, "first_seq": handled + 1})
 
     async def check(self) -> list[Drift]:
         """Return how all differ from their configuration; recreate a missing tasks' stream (X3)."""
@@ -172,6 +214,18 @@ def report(differences: list[Drift]) -> None:
         )
 
 
+def _remedy_of_missing(name: str) -> str:
+    remedy = "stop the Rebasers, and restore it from a backup"
+    if "REQUESTS" in name:
+        return (
+            f"{remedy}; or `rebaser doctor --repair` makes an empty one, with a first_seq above "
+            "the last one handled (S-5)"
+        )
+    if "COMMITS" in name:
+        return f"{remedy} of the same time as the store's; docs/backup.md says what is left without"
+    return f"{remedy}, or start them again to have an empty one"
+
+
 _SETTINGS: Final = {
     "ack_wait": "REBASER_ACK_WAIT",
     "num_replicas": "REBASER_NATS__REPLICAS",
@@ -185,10 +239,7 @@ _SETTINGS: Final = {
 
 def remedy_for(drift: Drift) -> str:
     if drift.field == MISSING.field:
-        return (
-            "stop the Rebasers, restore it from a backup, or start them again to have an empty "
-            "one; of requests with a first_seq above the last one handled (S-5)"
-        )
+        return _remedy_of_missing(drift.name)
     kind, _, _ = drift.name.partition(" ")
     remedy = f"set it back with `nats {kind} edit`"
     if drift.field in _SETTINGS:

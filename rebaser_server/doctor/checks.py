@@ -7,6 +7,7 @@ from functools import partial
 from rebaser_core.errors import RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError, StreamNotFound
+from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.commit_log.garbage_collection import Garbage, GarbageCollector
 from rebaser_server.commit_log.stores import open_shared_files
@@ -36,6 +37,7 @@ class Examination:
         for check in (
             self._durability,
             self._room,
+            self._store,
             queue_checks.missing_tasks,
             queue_checks.strays,
             queue_checks.dead_letters,
@@ -52,9 +54,12 @@ class Examination:
             yield _not_done("history", error)
             return
         loaders = [open_state_loader(self.provisioner.js, self.settings, c) for c in change_sets]
-        js, subjects = self.provisioner.js, self.provisioner.subjects
-        async for finding in check_requests(js, subjects, loaders):
-            yield finding
+        try:
+            js, subjects = self.provisioner.js, self.provisioner.subjects
+            async for finding in check_requests(js, subjects, loaders):
+                yield finding
+        except StreamNotFound as error:
+            yield _not_done("requests", error)
         async for finding in check_histories(loaders, self.sample, deep=self.deep):
             yield finding
 
@@ -63,6 +68,23 @@ class Examination:
 
     def _room(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
         return nats_checks.room(provisioner, self.settings.nats.monitoring)
+
+    async def _store(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
+        """Whether the store is the deployment's."""
+        store = self.settings.store
+        deployment = DeploymentId(provisioner.js, provisioner.subjects, open_shared_files(store))
+        if problem := await deployment.problem():
+            is_lost = await deployment.in_store() is None
+            yield Finding(
+                "store",
+                store.root,
+                problem,
+                Severity.ERROR,
+                remedy="set REBASER_STORE__ROOT to the store of this NATS, or restore both from "
+                "backups of the same time; delete deployment.json there, and `rebaser doctor "
+                "--repair`, only if they do belong together",
+                repair=deployment.adopt if is_lost else None,
+            )
 
     async def _change_sets(self) -> list[ChangeSet]:
         """The change sets that have a commit log."""

@@ -19,6 +19,7 @@ async def configuration(provisioner: Provisioner) -> AsyncIterator[Finding]:
     """Streams, consumer and bucket that are missing or configured differently."""
     for drift in await provisioner.diff():
         missing = drift.field == "existence"
+        is_requests = drift.name == f"stream {provisioner.subjects.requests_stream}"
         yield Finding(
             "configuration",
             drift.name,
@@ -27,6 +28,7 @@ async def configuration(provisioner: Provisioner) -> AsyncIterator[Finding]:
             else f"{drift.field} is {drift.actual!r}, not {drift.expected!r}",
             Severity.ERROR,
             remedy=remedy_for(drift),
+            repair=provisioner.recreate_requests if missing and is_requests else None,
         )
 
 

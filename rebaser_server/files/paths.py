@@ -3,6 +3,7 @@
 | path | what lies there |
 |---|---|
 | `change_sets/<workspace>/<change set>` | the checkpoints of a change set, one Delta table |
+| `deployment.json` | the id of the deployment that the store belongs to |
 | `results/<key>.batch` | a batch of updates |
 | `results/<run>/` | what the runs of one dependent values update leave, see `RunStore` |
 | `results/<run>/<key>.batch` | the batch that names the results beside it |
@@ -14,11 +15,13 @@ from typing import Final
 from rebaser_core.ids import ChangeSet
 
 RESULTS: Final = "results"
+CHANGE_SETS: Final = "change_sets"
+DEPLOYMENT: Final = "deployment.json"
 _BATCH: Final = ".batch"
 
 
 def change_set_directory(change_set: ChangeSet) -> str:
-    return f"change_sets/{change_set.workspace_id}/{change_set.change_set_id}"
+    return f"{CHANGE_SETS}/{change_set.workspace_id}/{change_set.change_set_id}"
 
 
 def run_directory(run: str) -> str:

@@ -11,12 +11,14 @@ from rebaser_core.ids import WorkspaceId
 from rebaser_core.jetstream import (
     Drift,
     JetStream,
+    JetStreamError,
     connected,
 )
 from rebaser_core.streams import StreamOptions
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.capacity_check import CapacityCheck
 from rebaser_server.cluster.deleted_data_job import DeletedDataJob
+from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.dvu_cancellation import serve_cancellations
 from rebaser_server.cluster.garbage_job import GarbageJob
 from rebaser_server.cluster.membership import Membership
@@ -76,6 +78,7 @@ async def serve(
 
     Raises:
         NatsUnreachable: no first connection to NATS in time, or no JetStream behind it.
+        DeploymentInconsistent: streams are lost, or the store is another deployment's.
         GraceExceeded: the runs took longer than the grace period and were cancelled.
     """
     options = connect_options(settings)
@@ -85,6 +88,7 @@ async def serve(
         try:
             async with shutdown.interrupts():
                 report(await provisioner.ensure_when_up())
+                await _require_own_store(provisioner, settings)
         except Interrupted:
             log.info("stopped")
             return
@@ -149,6 +153,19 @@ async def serve(
             runner = TaskRunner(services, lease, shutdown, work, pauses)
             await take_tasks(runner, provisioner, settings.shutdown_grace.total_seconds())
         log.info("stopped")
+
+
+async def _require_own_store(provisioner: Provisioner, settings: Settings) -> None:
+    """Raise `DeploymentInconsistent` if the store is not the deployment's, as far as is known."""
+    try:
+        await deployment_id(provisioner, settings).ensure()
+    except (JetStreamError, OSError) as error:  # requests that need it wait for it
+        log.warning("store not checked", error=str(error))
+
+
+def deployment_id(provisioner: Provisioner, settings: Settings) -> DeploymentId:
+    files = open_shared_files(settings.store)
+    return DeploymentId(provisioner.js, provisioner.subjects, files)
 
 
 def build_services(

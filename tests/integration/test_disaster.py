@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.files.paths import DEPLOYMENT
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from tests.helpers.deployment import Deployment, deployed
 from tests.helpers.eventually import eventually
@@ -61,7 +62,9 @@ async def test_without_a_store_the_log_is_everything_while_it_goes_back_to_the_b
 
     shutil.rmtree(tmp_path / "store")
 
-    assert await doctor(deployment) == WELL
+    code, [what] = await doctor(deployment)
+    assert (code, "has no id" in what) == (Exit.REPAIRABLE, True)
+    assert (await doctor(deployment, repair=True))[0] == Exit.OK
     await everything_is_there(deployment, asked.change_set, asked.sent, asked.values.gross)
 
 
@@ -73,8 +76,9 @@ async def test_without_a_store_a_log_that_was_purged_is_refused_and_requests_wai
 
     shutil.rmtree(tmp_path / "store")
 
-    code, [what] = await doctor(deployment, repair=True)
-    assert (code, "HistoryInconsistent" in what) == (Exit.DAMAGED, True)
+    code, [lost, what] = await doctor(deployment, repair=True)
+    assert (code, "has no id" in lost) == (Exit.DAMAGED, True)
+    assert "HistoryInconsistent" in what
     daemon = await deployment.start()
     await eventually(lambda: bool(daemon.said("history broken")))
     assert await requests(deployment) == waiting == WAITING
@@ -89,6 +93,11 @@ async def test_with_another_nats_a_table_is_neither_gone_on_with_nor_emptied(
         async with deployed(server, tmp_path) as other:
             again = Asked(other, asked)
             await again.ask(1, wait=False)
+            code, found = await doctor(other, repair=True)
+            assert (code, any("NATS of none" in what for what in found)) == (Exit.DAMAGED, True)
+
+            (tmp_path / "store" / DEPLOYMENT).unlink()  # a person insists
+
             daemon = await other.start("other")
             await eventually(lambda: bool(daemon.said("history broken")))
             daemon.kill()

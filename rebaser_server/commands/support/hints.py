@@ -6,7 +6,12 @@ from rebaser_client import errors as client
 from rebaser_core.errors import MalformedMessage, NewerVersion
 from rebaser_core.jetstream import Full, JetStreamError, NatsUnreachable, StreamNotFound
 from rebaser_server.commands.support.permissions import NotPermitted
-from rebaser_server.errors import HistoryInconsistent, NotRetained, OpsNotStarted
+from rebaser_server.errors import (
+    DeploymentInconsistent,
+    HistoryInconsistent,
+    NotRetained,
+    OpsNotStarted,
+)
 
 _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (
@@ -78,6 +83,10 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
             "`rebaser log WORKSPACE CHANGE_SET` shows the commits that are kept; "
             "REBASER_HISTORY__* sets for how long."
         ),
+    ),
+    (
+        DeploymentInconsistent,
+        "Nothing was touched. `rebaser doctor` says what to do; docs/backup.md has more.",
     ),
     (OpsNotStarted, "REBASER_OPS__ENABLED=false starts the daemon without it."),
     (HistoryInconsistent, "`rebaser doctor` names what does not fit together, and the remedy."),

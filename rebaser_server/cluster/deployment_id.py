@@ -1,0 +1,111 @@
+"""The id of a deployment, which NATS and the store both have: one tells which the other must be.
+
+A store by another path, or another deployment's, would otherwise pass for an empty one.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from ulid import ULID
+
+from rebaser_core.jetstream import (
+    JetStream,
+    KeyNotFound,
+    KeyValue,
+    StreamNotFound,
+    WrongLastSequence,
+)
+from rebaser_core.subjects import Subjects
+from rebaser_server.errors import DeploymentInconsistent
+from rebaser_server.files.paths import CHANGE_SETS, DEPLOYMENT
+from rebaser_server.files.shared_files import SharedFiles
+
+log: Final = structlog.get_logger()
+
+KEY: Final = "rebaser.deployment.id"
+"""Its key in the registry's bucket: records have one token or two there, and no list has three."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentId:
+    """The id as NATS and the store have it."""
+
+    js: JetStream
+    subjects: Subjects
+    files: SharedFiles
+
+    async def ensure(self) -> None:
+        """Require the same id in NATS and in the store; give one to a deployment without.
+
+        Raises:
+            DeploymentInconsistent: they do not belong together.
+            OSError: the store cannot be read or written now.
+        """
+        in_nats, in_store = await self.in_nats(), await self.in_store()
+        if in_nats is None and (in_store is None or not await self._has_history()):
+            await self._establish(in_store or str(ULID()))
+        elif in_nats != in_store:
+            raise DeploymentInconsistent(await self.problem())
+
+    async def problem(self) -> str:
+        """Why NATS and the store do not belong together; empty if they may."""
+        in_nats, in_store = await self.in_nats(), await self.in_store()
+        if in_nats == in_store or (in_nats is None and not await self._has_history()):
+            return ""
+        where, nats = f"the store {self.files.root}", f"NATS is of deployment {in_nats}"
+        if in_store is None:
+            return f"{where} has no id, but {nats}: it is another directory, or was lost"
+        if in_nats is None:
+            nats = "NATS of none: it was emptied, restored from a copy of before, or is another one"
+        return f"{where} is of deployment {in_store}, but {nats}"
+
+    async def in_nats(self) -> str | None:
+        """The id that NATS has."""
+        try:
+            return (await self._bucket.get(KEY)).value.decode()
+        except (KeyNotFound, StreamNotFound):
+            return None
+
+    async def in_store(self) -> str | None:
+        """The id that the store has."""
+        try:
+            payload = await asyncio.to_thread(lambda: bytes(self.files.get(DEPLOYMENT)))
+        except FileNotFoundError:
+            return None
+        try:
+            return str(json.loads(payload)["deployment"])
+        except (ValueError, LookupError, TypeError):
+            return "(unreadable)"
+
+    async def adopt(self) -> None:
+        """Give the store the id that NATS has: a person decided that it is the right one."""
+        in_nats = await self.in_nats()
+        if in_nats is not None:
+            await self._put(in_nats)
+
+    async def _establish(self, new: str) -> None:
+        """Write the store first: if this process dies in between, its successor takes that id."""
+        await self._put(new)
+        try:
+            await self._bucket.create(KEY, new.encode())
+        except WrongLastSequence:  # another Rebaser was faster
+            await self.adopt()
+        log.info("deployment", id=await self.in_nats())
+
+    async def _put(self, deployment: str) -> None:
+        payload = json.dumps({"deployment": deployment}).encode()
+        await asyncio.to_thread(self.files.put, DEPLOYMENT, payload)
+
+    async def _has_history(self) -> bool:
+        """Whether NATS or the store has, or had, anything of a change set."""
+        if await asyncio.to_thread(self.files.list_names, CHANGE_SETS):
+            return True
+        info = await self.js.stream_info(self.subjects.commits_stream)
+        return bool(info["state"]["last_seq"])
+
+    @property
+    def _bucket(self) -> KeyValue:
+        return KeyValue(self.js, self.subjects.change_sets_bucket)

@@ -1,0 +1,138 @@
+"""Daemons serve with the store of their NATS, and with no other, until a person decides."""
+
+from pathlib import Path
+
+import pytest
+
+from rebaser_core.jetstream import StreamNotFound
+from rebaser_server.cluster.deployment_id import DeploymentId
+from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.errors import DeploymentInconsistent
+from rebaser_server.files.paths import DEPLOYMENT
+from rebaser_server.service.composition import deployment_id, provisioner_of
+from tests.helpers.batches import new_id, put
+from tests.helpers.deployment import Daemon, Deployment, deployed, new_change_sets
+from tests.helpers.nats_process import NatsServer, running
+from tests.helpers.scripted_owner import Owner
+from tests.integration.test_backup import doctor
+from tests.integration.test_other_pasts import make_anew
+
+
+def id_of(deployment: Deployment, root: Path | None = None) -> DeploymentId:
+    settings = deployment.settings
+    if root is not None:
+        store = settings.store.model_copy(update={"root": str(root)})
+        settings = settings.model_copy(update={"store": store})
+    return deployment_id(provisioner_of(deployment.js, settings), settings)
+
+
+async def committed(deployment: Deployment, count: int = 3) -> Owner:
+    """Have a change set with commits and a checkpoint."""
+    owner = await Owner.of(deployment, new_change_sets(1)[0])
+    for number in range(count):
+        await owner.commit([put(new_id(), number)])
+    await owner.checkpoint()
+    return owner
+
+
+async def test_a_deployment_has_one_id_and_so_has_its_store(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """One of an earlier release gets it likewise: it has commits, and neither has an id."""
+    await committed(deployment)
+
+    await id_of(deployment).ensure()
+    await id_of(deployment).ensure()
+
+    kept = await id_of(deployment).in_nats()
+    assert kept == await id_of(deployment).in_store()
+    assert kept in (tmp_path / "store" / DEPLOYMENT).read_text()
+
+
+async def test_a_store_at_another_path_is_refused(deployment: Deployment, tmp_path: Path) -> None:
+    """As of a host where a relative path leads elsewhere."""
+    await id_of(deployment).ensure()
+
+    with pytest.raises(DeploymentInconsistent, match="it is another directory, or was lost"):
+        await id_of(deployment, tmp_path / "elsewhere").ensure()
+
+
+async def test_another_deployments_store_is_refused(deployment: Deployment, tmp_path: Path) -> None:
+    await id_of(deployment).ensure()
+    with running(NatsServer(tmp_path / "other")) as server:
+        async with deployed(server, tmp_path / "b") as other:
+            await id_of(other).ensure()
+
+            with pytest.raises(DeploymentInconsistent, match=r"is of deployment .* NATS is of"):
+                await id_of(other, tmp_path / "store").ensure()
+
+
+async def test_an_empty_nats_under_a_store_with_change_sets_is_refused(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    await committed(deployment)
+    await id_of(deployment).ensure()
+    with running(NatsServer(tmp_path / "other")) as server:
+        async with deployed(server, tmp_path) as other:
+            with pytest.raises(DeploymentInconsistent, match="NATS of none"):
+                await id_of(other).ensure()
+
+
+async def test_a_store_that_was_lost_is_taken_when_a_person_says_so(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    await id_of(deployment).ensure()
+    (tmp_path / "store" / DEPLOYMENT).unlink()
+
+    code, [what] = await doctor(deployment)
+
+    assert (code, "has no id" in what) == (Exit.REPAIRABLE, True)
+    assert (await doctor(deployment, repair=True))[0] == Exit.OK
+    assert await doctor(deployment) == (Exit.OK, [])
+
+
+async def test_a_daemon_with_another_store_ends_and_says_why(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    await id_of(deployment).ensure()
+
+    daemon = Daemon(
+        "astray",
+        tmp_path,
+        {"NATS__URL": deployment.nats.url, "STORE__ROOT": str(tmp_path / "elsewhere")},
+    )
+
+    assert await daemon.ended() == Exit.FAILED
+    assert "it is another directory, or was lost" in daemon.said_in_all()
+
+
+async def test_lost_requests_are_not_made_anew_unless_a_person_says_so(
+    deployment: Deployment,
+) -> None:
+    """Then they begin above what was handled (S-5)."""
+    await committed(deployment, 7)
+    provisioner = provisioner_of(deployment.js, deployment.settings)
+    requests = deployment.subjects.requests_stream
+    await deployment.js.delete_stream(requests)
+
+    with pytest.raises(DeploymentInconsistent, match=f"{requests} is gone"):
+        await provisioner.ensure()
+    with pytest.raises(StreamNotFound):
+        await deployment.js.stream_info(requests)
+    await doctor(deployment, repair=True)
+
+    await provisioner.ensure()
+    assert (await deployment.js.stream_info(requests))["state"]["last_seq"] == 7
+    assert await doctor(deployment) == (Exit.OK, [])
+
+
+async def test_lost_logs_are_not_made_anew(deployment: Deployment) -> None:
+    [change_set], names = new_change_sets(1), deployment.subjects
+    await deployment.js.publish(names.requests(change_set), b"")
+    await deployment.js.delete_stream(names.commits_stream)
+
+    with pytest.raises(DeploymentInconsistent, match=f"{names.commits_stream} is gone"):
+        await provisioner_of(deployment.js, deployment.settings).ensure()
+
+    await make_anew(deployment, names.requests_stream)  # nothing was ever done here
+    await provisioner_of(deployment.js, deployment.settings).ensure()
