@@ -6,6 +6,7 @@ from typing import Any, Final, Self
 
 from nats.aio.client import Client
 
+from rebaser_client.address_book import AddressBook
 from rebaser_client.batch_enqueuer import BatchEnqueuer
 from rebaser_client.correction_reader import read_all
 from rebaser_client.drafts.named_workspace import NamedWorkspace
@@ -64,6 +65,8 @@ class RebaserClient(BatchEnqueuer):
         super().__init__(js, subjects, sender, options, limits, check)
         self.workspaces = Workspaces(js, subjects, limits, author, sender.send_command)
         """Workspaces and their change sets: create, fork, apply and so on."""
+        self.addresses = AddressBook(self.workspaces)
+        """Workspaces and change sets by name."""
         self.operations = Operations(sender.send_command)
         """Operator actions on one change set."""
 
@@ -73,6 +76,14 @@ class RebaserClient(BatchEnqueuer):
         """A client on an open connection; `options` are the constructor's."""
         async with receiving_replies(nc) as replies:
             yield cls(js, replies, **options)
+
+    async def find(self, address: str) -> ChangeSet:
+        """The ids of the change set of an address: `shop`, `shop/winter`, or a unique part of ids.
+
+        Raises:
+            NoSuchChangeSet, AmbiguousAddress: see `AddressBook.find`.
+        """
+        return (await self.addresses.find(address)).change_set
 
     def workspace(self, name: str) -> NamedWorkspace:
         """The workspace of that name: `edit` its head, or a `branch`. No I/O.

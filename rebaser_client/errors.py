@@ -5,7 +5,9 @@ RebaserError
     ├── AlreadyRegistered  a workspace or change set of that id is registered already
     ├── InvalidDraft   nothing was sent: a graph that a program wrote makes no sense, and why
     ├── MissingPackage   a package is not installed that makes what was asked for
+    ├── NameTaken     a workspace or an open change set has that name already
     ├── NoSuchChangeSet  no workspace or change set of that id or name is registered
+    ├── AmbiguousAddress  several change sets may be meant; the message lists them
     ├── NotInWorkspace  nothing was sent: the change set is another workspace's, or none
     ├── NotConfirmed     the request may or may not be in the stream: ask again with the same id
     ├── RequestRefused       final: the change set takes no such request, and nothing was done
@@ -66,6 +68,14 @@ class MissingPackage(ClientError):
 
 class NoSuchChangeSet(ClientError):
     """No workspace or change set goes by that id or name."""
+
+
+class AmbiguousAddress(ClientError):
+    """Several change sets may be meant by an address; the message lists them with their ids."""
+
+
+class NameTaken(ClientError):
+    """A workspace, or an open change set of the workspace, has that name; nothing was done."""
 
 
 class NotInWorkspace(ClientError):

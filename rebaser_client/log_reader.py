@@ -9,6 +9,7 @@ from rebaser_core.commits import Commit, CommitV1, RequestOutcome, SettledReques
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStream, ordered_reader
 from rebaser_core.messages import Correction, Inline
+from rebaser_core.records.registry_records import utc_text
 from rebaser_core.subjects import Subjects
 
 
@@ -40,7 +41,7 @@ class LogEntry:
         """As plain data, for programs."""
         return {
             "commit": self.commit,
-            "time": self.time.isoformat(),
+            "time": utc_text(self.time),
             "request": str(self.request),
             "outcome": self.outcome.value,
             "author": self.author,

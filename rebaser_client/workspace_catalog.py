@@ -5,7 +5,6 @@ Nothing here asks a Rebaser: records are an index that Rebasers keep up to date.
 
 from typing import Final
 
-from rebaser_client.errors import NoSuchChangeSet
 from rebaser_client.initial_records import Workspace, new_branch, new_workspace, validated_name
 from rebaser_client.registry import Registry
 from rebaser_core.batch_limits import BatchLimits
@@ -61,8 +60,11 @@ class WorkspaceCatalog:
         return workspace
 
     async def all(self) -> list[WorkspaceRecordV1]:
-        """All workspaces."""
-        return [record async for record in self.registry.workspaces()]
+        """All workspaces, the oldest first."""
+        found = {  # one that changes meanwhile comes twice
+            record.workspace_id: record async for record in self.registry.workspaces()
+        }
+        return [*found.values()]
 
     async def change_sets(
         self, workspace_id: WorkspaceId, *, closed: bool = False
@@ -85,22 +87,6 @@ class WorkspaceCatalog:
             NoSuchChangeSet: nothing.
         """
         return await self.registry.change_set(ChangeSet(workspace_id, change_set_id))
-
-    async def find(self, workspace_id: WorkspaceId, name_or_id: str) -> ChangeSetRecordV1:
-        """The change set of that id, or the one of that name among the open ones.
-
-        Raises:
-            NoSuchChangeSet: there is none, or more than one of that name.
-        """
-        try:
-            return await self.describe(workspace_id, ChangeSetId.from_str(name_or_id))
-        except ValueError:
-            pass
-        found = [r for r in await self.change_sets(workspace_id) if r.name == name_or_id]
-        if len(found) != 1:
-            which = "no change set" if not found else "more than one"
-            raise NoSuchChangeSet(f"{which} of workspace {workspace_id} is called {name_or_id!r}")
-        return found[0]
 
     async def fork(
         self,

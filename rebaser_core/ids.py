@@ -10,6 +10,11 @@ from ulid import ULID
 CANONICAL: Final = r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
 _is_canonical: Final = re.compile(CANONICAL).fullmatch
 
+SHORTEST_PART: Final = 4
+"""Characters of an id that a part of it has, at least, to stand for it."""
+_split_part: Final = re.compile(
+    r"([0-9A-HJKMNP-TV-Z]*)(?:(?:…|\.\.+)([0-9A-HJKMNP-TV-Z]*))?", re.IGNORECASE
+).fullmatch
 
 _DIGITS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TO_PYTHON: Final = str.maketrans(_DIGITS, "0123456789ABCDEFGHIJKLMNOPQRSTUV")
@@ -85,3 +90,17 @@ UlidText = Annotated[str, StringConstraints(pattern=CANONICAL)]
 
 ValueId = UlidText
 FuncId = UlidText
+
+
+def is_part(text: str) -> bool:
+    """Whether the text may stand for an id: its beginning, its end after `…`, or both."""
+    part = _split_part(text)
+    return part is not None and len(part[1] + (part[2] or "")) >= SHORTEST_PART
+
+
+def has_part(whole_id: str, text: str) -> bool:
+    """Whether the text may stand for this id. Upper and lower case are the same."""
+    part = _split_part(text)
+    if part is None or not is_part(text):
+        return False
+    return whole_id.startswith(part[1].upper()) and whole_id.endswith((part[2] or "").upper())

@@ -5,10 +5,11 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Final
 
+from rebaser_client.address_book import AddressBook
 from rebaser_client.batch_enqueuer import BatchEnqueuer, Wait
 from rebaser_client.drafts.draft import Computed, Draft
 from rebaser_client.drafts.plan import LoadPlan, build_plan, derived_id
-from rebaser_client.errors import InvalidDraft, NoSuchChangeSet
+from rebaser_client.errors import InvalidDraft
 from rebaser_client.outcomes.batch_outcome import BatchOutcome
 from rebaser_client.outcomes.failures import Values
 from rebaser_client.outcomes.settlement import Progress, Settlement
@@ -63,10 +64,12 @@ class NamedChangeSet:
         """The ids of workspace and change set, for methods of the client that take them.
 
         Raises:
-            NoSuchChangeSet: there is none of that name, or more than one.
+            NoSuchChangeSet: there is none of that name.
+            AmbiguousAddress: there is more than one.
         """
         if self._ids is None:
-            self._ids = await self._find()
+            found = await AddressBook(self._workspaces).find(self.address)
+            self._ids = found.change_set
         return self._ids
 
     async def values(self, *names: str, at: int | None = None) -> ValueSet:
@@ -156,18 +159,6 @@ class NamedChangeSet:
         while some := tuple(islice(left, NAMES_AT_ONCE)):
             values += (await self.values(*some)).values()
         return values
-
-    async def _find(self) -> ChangeSet:
-        workspace_name, _, name = self.address.partition("/")
-        records = [r for r in await self._workspaces.all() if r.name == workspace_name]
-        if len(records) != 1:
-            which = "more than one" if records else "no"
-            raise NoSuchChangeSet(f"{which} workspace is called {workspace_name!r}")
-        [workspace] = records
-        if not name:
-            return ChangeSet(workspace.workspace_id, workspace.head)
-        record = await self._workspaces.find(workspace.workspace_id, name)
-        return ChangeSet(record.workspace_id, record.change_set_id)
 
 
 def _names_in(draft: Draft) -> dict[str, None]:

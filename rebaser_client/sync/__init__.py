@@ -5,6 +5,7 @@ Calls may come from several threads. Begin with `sync_client.py`.
 """
 
 from rebaser_client.sync.sync_client import (
+    SyncAddressBook,
     SyncBranch,
     SyncChangeSet,
     SyncClient,
@@ -16,6 +17,7 @@ from rebaser_client.sync.sync_client import (
 )
 
 __all__ = [
+    "SyncAddressBook",
     "SyncBranch",
     "SyncChangeSet",
     "SyncClient",

@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar
 
+from rebaser_client.address_book import AddressBook
 from rebaser_client.batch_enqueuer import Wait
 from rebaser_client.client import RebaserClient
 from rebaser_client.client import connect as connect_async
@@ -43,7 +44,6 @@ class SyncWorkspaces(Blocking[Workspaces]):
     all = blocking(Workspaces.all)
     change_sets = blocking(Workspaces.change_sets)
     describe = blocking(Workspaces.describe)
-    find = blocking(Workspaces.find)
     fork = blocking(Workspaces.fork)
     rename = blocking(Workspaces.rename)
     refresh = blocking(Workspaces.refresh)
@@ -51,6 +51,17 @@ class SyncWorkspaces(Blocking[Workspaces]):
     abandon = blocking(Workspaces.abandon)
     delete = blocking(Workspaces.delete)
     delete_workspace = blocking(Workspaces.delete_workspace)
+
+
+class SyncAddressBook(Blocking[AddressBook]):
+    """As `AddressBook`."""
+
+    find = blocking(AddressBook.find)
+    workspace = blocking(AddressBook.workspace)
+    all = blocking(AddressBook.all)
+    address_of = blocking(AddressBook.address_of)
+    name_of = blocking(AddressBook.name_of)
+    check_free = blocking(AddressBook.check_free)
 
 
 class SyncChangeSet(Blocking[W]):
@@ -107,6 +118,7 @@ class SyncWorkspace(SyncChangeSet[NamedWorkspace]):
 class SyncClient(Blocking[RebaserClient]):
     """As `RebaserClient`; a context manager that closes the connection."""
 
+    find = blocking(RebaserClient.find)
     enqueue = blocking(RebaserClient.enqueue)
     enqueue_updates = blocking(RebaserClient.enqueue_updates)
     enqueue_updates_from_change_set = blocking(RebaserClient.enqueue_updates_from_change_set)
@@ -118,6 +130,7 @@ class SyncClient(Blocking[RebaserClient]):
     def __init__(self, wrapped: RebaserClient, loop: LoopThread, close: Callable[[], None]) -> None:
         super().__init__(wrapped, loop)
         self.workspaces = SyncWorkspaces(wrapped.workspaces, loop)
+        self.addresses = SyncAddressBook(wrapped.addresses, loop)
         self.operations = SyncOperations(wrapped.operations, loop)
         self.close: Final = close
         """Close the connection, and end the thread."""

@@ -29,7 +29,12 @@ Timestamp = Annotated[
 
 
 def now() -> Timestamp:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc_text(datetime.now(UTC))
+
+
+def utc_text(moment: datetime) -> Timestamp:
+    """The moment, which has a zone, to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class ChangeSetKind(StrEnum):

@@ -4,9 +4,11 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from rebaser_server.commands.support.arguments import (
+    Parser,
+    add_address,
     add_command,
     add_group,
-    add_named_change_set,
+    add_ids,
     add_workspace,
     with_deployment,
 )
@@ -31,13 +33,15 @@ def add(commands: Any) -> None:
     listing = add_command(group, "list", _list, about="list the open change sets of a workspace")
     add_workspace(listing)
     listing.add_argument("--all", action="store_true", help="list the closed ones, too")
+    add_ids(listing)
 
     fork = add_command(
         group, "fork", _fork, about="create a branch of head or of another change set"
     )
     add_workspace(fork)
-    fork.add_argument("name", help="name of the branch")
-    fork.add_argument("--base", help="name or ULID of the change set to fork (default: head)")
+    add_ids(fork)
+    fork.add_argument("name", help="name of the branch, or WORKSPACE/NAME")
+    fork.add_argument("--base", help="name or id of the change set to fork (default: head)")
     fork.add_argument(
         "--commit", type=int, help="commit of the base at which to fork (default: latest)"
     )
@@ -48,7 +52,7 @@ def add(commands: Any) -> None:
         ("refresh", _act, "merge the changes of head into a branch now"),
     ):
         command = add_command(group, name, handler, about=about)
-        add_named_change_set(command)
+        _add_branch(command)
         if name == "rename":
             command.add_argument("name", help="the new name")
 
@@ -59,7 +63,7 @@ def add(commands: Any) -> None:
         about="show what a branch changes, ask, and apply it to head",
         validate=unless_confirmed(yes="--yes", reviewed="--reviewed DIGEST"),
     )
-    add_named_change_set(apply)
+    _add_branch(apply)
     apply.add_argument("--yes", action="store_true", help="apply without showing it and asking")
     apply.add_argument(
         "--reviewed",
@@ -71,14 +75,19 @@ def add(commands: Any) -> None:
         ("abandon", "close a branch without effect on head"),
         ("delete", "close a branch, and delete its data after the retention time"),
     ):
-        add_named_change_set(add_command(group, name, _act, about=about))
+        _add_branch(add_command(group, name, _act, about=about))
 
     diff = add_command(commands, "diff", _diff, about="show what a branch would change in head")
-    add_named_change_set(diff)
+    add_address(diff)
     diff.add_argument(
         "--computed", action="store_true", help="also show computed values that differ"
     )
     diff.add_argument("--batch", action="store_true", help="show only the updates, as a JSON array")
+
+
+def _add_branch(parser: Parser) -> None:
+    add_address(parser)
+    add_ids(parser)
 
 
 @with_deployment
@@ -86,72 +95,74 @@ async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None
     from rebaser_core.ids import ChangeSet
     from rebaser_server.cluster.pauses import PauseStore, paused_since
     from rebaser_server.commands.render.change_sets import show_change_sets
+    from rebaser_server.commands.support.addresses import workspace_of
 
+    workspace = await workspace_of(deployment, arguments.workspace)
     records = await deployment.client.workspaces.change_sets(
-        arguments.workspace, closed=arguments.all
+        workspace.workspace_id, closed=arguments.all
     )
     pauses = await PauseStore(deployment.js, deployment.subjects).all()
     since = [paused_since(pauses, ChangeSet(r.workspace_id, r.change_set_id)) for r in records]
-    show_change_sets(records, since, as_json=arguments.json)
+    show_change_sets(records, since, ids=arguments.ids, as_json=arguments.json)
 
 
 @with_deployment
 async def _fork(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.change_sets import show_change_set
+    from rebaser_server.commands.support.addresses import workspace_of
 
-    workspaces = deployment.client.workspaces
+    word, name = arguments.workspace, arguments.name
+    if word is None and "/" in name:
+        word, _, name = name.partition("/")
+    workspace = (await workspace_of(deployment, word)).workspace_id
+    workspaces, addresses = deployment.client.workspaces, deployment.client.addresses
+    await addresses.check_free(name, workspace)
     base = None
     if arguments.base is not None:
-        base = (await workspaces.find(arguments.workspace, arguments.base)).change_set_id
-    record = await workspaces.fork(
-        arguments.workspace, arguments.name, base=base, commit=arguments.commit
-    )
+        found = await addresses.find(f"{workspace}/{arguments.base}", closed=True)
+        base = found.record.change_set_id
+    record = await workspaces.fork(workspace, name, base=base, commit=arguments.commit)
     await workspaces.refresh(record.workspace_id, record.change_set_id)
-    show_change_set(record, as_json=arguments.json)
+    await _show(deployment, arguments, record)
 
 
 @with_deployment
 async def _describe(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.change_sets import show_change_set
-
-    show_change_set(await _find(deployment, arguments), as_json=arguments.json)
+    await _show(deployment, arguments, await _find(deployment, arguments, closed=True))
 
 
 @with_deployment
 async def _rename(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.change_sets import show_change_set
-
     record = await _find(deployment, arguments)
+    if arguments.name != record.name:
+        await deployment.client.addresses.check_free(arguments.name, record.workspace_id)
     renamed = await deployment.client.workspaces.rename(
         record.workspace_id, record.change_set_id, arguments.name
     )
-    show_change_set(renamed, as_json=arguments.json)
+    await _show(deployment, arguments, renamed)
 
 
 @with_deployment
 async def _act(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     """Refresh, abandon or delete: the client's method of the command's name."""
-    from rebaser_server.commands.render.change_sets import show_change_set
-
     workspaces = deployment.client.workspaces
-    record = await _find(deployment, arguments)
+    record = await _find(deployment, arguments, closed=arguments.action == "delete")
     change_set = record.workspace_id, record.change_set_id
     await getattr(workspaces, arguments.action)(*change_set)
-    show_change_set(await workspaces.describe(*change_set), as_json=arguments.json)
+    await _show(deployment, arguments, await workspaces.describe(*change_set))
 
 
 @with_deployment
 async def _diff(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.change_sets import show_comparison
 
-    record = await _find(deployment, arguments)
+    record = await _find(deployment, arguments, closed=True)
     comparison = await _compare(deployment, record, computed=arguments.computed)
     show_comparison(comparison, as_json=arguments.json, as_batch=arguments.batch)
 
 
 @with_deployment
 async def _apply(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.change_sets import show_change_set, show_comparison
+    from rebaser_server.commands.render.change_sets import show_comparison
 
     record = await _find(deployment, arguments)
     reviewed = arguments.reviewed
@@ -165,12 +176,29 @@ async def _apply(deployment: "Deployment", arguments: argparse.Namespace) -> int
     record = await deployment.client.workspaces.apply(
         record.workspace_id, record.change_set_id, reviewed=reviewed
     )
-    show_change_set(record, as_json=arguments.json)
+    await _show(deployment, arguments, record)
     return Exit.OK
 
 
-async def _find(deployment: "Deployment", arguments: argparse.Namespace) -> "ChangeSetRecordV1":
-    return await deployment.client.workspaces.find(arguments.workspace, arguments.change_set)
+async def _find(
+    deployment: "Deployment", arguments: argparse.Namespace, *, closed: bool = False
+) -> "ChangeSetRecordV1":
+    from rebaser_server.commands.support.addresses import find_registered
+
+    return (await find_registered(deployment, arguments, closed=closed)).record
+
+
+async def _show(
+    deployment: "Deployment", arguments: argparse.Namespace, record: "ChangeSetRecordV1"
+) -> None:
+    from rebaser_core.ids import ChangeSet
+    from rebaser_server.commands.render.change_sets import show_change_set
+
+    addresses, base = deployment.client.addresses, None
+    if record.base is not None:
+        base = await addresses.address_of(ChangeSet(record.workspace_id, record.base.change_set_id))
+    address = await addresses.address_of(ChangeSet(record.workspace_id, record.change_set_id))
+    show_change_set(record, address, base, ids=arguments.ids, as_json=arguments.json)
 
 
 async def _compare(

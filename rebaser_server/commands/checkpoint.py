@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_server.commands.support.arguments import add_change_set, add_command, with_deployment
+from rebaser_server.commands.support.arguments import add_address, add_command, with_deployment
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.terminal.lines import complain, say, say_json
 
@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
     checkpoint = add_command(
         commands, "checkpoint", _checkpoint, about="store the state of a change set now"
     )
-    add_change_set(checkpoint)
+    add_address(checkpoint)
     checkpoint.add_argument(
         "--within",
         type=float,
@@ -34,10 +34,11 @@ def add(commands: Any) -> None:
 @with_deployment
 async def _checkpoint(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_core.jetstream import deadlines
+    from rebaser_server.commands.support.addresses import change_set_of
     from rebaser_server.commands.support.pauses import warn_if_paused
     from rebaser_server.graph_application.state_machine import open_checkpoints
 
-    change_set = await deployment.require_change_set(arguments)
+    change_set = await change_set_of(deployment, arguments)
     await warn_if_paused(deployment, change_set)
     checkpoints = open_checkpoints(deployment.settings.store)
     commit, stored = None, None

@@ -18,16 +18,23 @@ from rebaser_server.commands import (
     queue,
     serve,
     train,
+    use,
     values,
     watch,
     workspaces,
 )
-from rebaser_server.commands.support.arguments import Parser, PrintText, make_group
+from rebaser_server.commands.support.arguments import (
+    Parser,
+    PrintText,
+    make_group,
+    too_many_addresses,
+)
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.terminal import lines
 
 _SUBJECTS: Final = (
     serve,
+    use,
     enqueue,
     load,
     values,
@@ -57,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.handler is None:
             arguments.parser.print_help()
             return Exit.OK
-        if (problem := arguments.validate(arguments)) is not None:
+        problem = too_many_addresses(arguments) or arguments.validate(arguments)
+        if problem is not None:
             arguments.parser.error(problem)
         # NATS, pydantic and the settings take a second to import; what ended above needs none.
         from rebaser_server.commands.support.execution import execute

@@ -1,23 +1,83 @@
-"""`rebaser completion`: a script with which a shell completes commands and options."""
+"""`rebaser completion`: a script with which a shell completes commands, options and names.
+
+For names that script asks `rebaser complete`.
+"""
 
 import argparse
-from typing import Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_server.commands.support.arguments import PrintText
+from rebaser_server.commands.support.arguments import PrintText, add_command, with_deployment
+from rebaser_server.terminal.lines import say, say_json
+
+if TYPE_CHECKING:
+    from rebaser_server.commands.support.deployment import Deployment
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
+TIMEOUT: Final = 3.0
+"""Seconds after which names are not offered: a person waits for them."""
+
 
 def add(commands: Any, parser: argparse.ArgumentParser) -> None:
-    """Declare the command, which completes what `parser` takes; it reads no settings."""
+    """Declare the commands, which complete what `parser` takes."""
 
     def script(shell: str) -> str:
         import shtab
 
         return str(shtab.complete(parser, shell=shell))
 
+    complete = add_command(
+        commands, "complete", _complete, about="print the names that could end a command line"
+    )
+    complete.add_argument(
+        "word",
+        nargs="*",
+        help="words of the command line behind `rebaser`; the last is incomplete (default: none)",
+    )
+    complete.set_defaults(root=parser)
+
     about = "print a completion script: `source <(rebaser completion bash)`"
     completion = commands.add_parser("completion", help=about, description=about)
     completion.add_argument(
         "shell", choices=SHELLS, action=PrintText, text=script, help="the shell to complete for"
     )
+
+
+@with_deployment
+async def _complete(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+    from rebaser_core.jetstream import deadlines
+
+    *before, begun = arguments.word or [""]
+    command, given = arguments.root.command_of(before)
+    takes, names = command.positionals(), []
+    with suppress(TimeoutError):
+        async with deadlines.within(TIMEOUT):
+            if not given and takes & {"address", "workspace"}:
+                names += await _addresses(deployment, branches="address" in takes)
+            if takes >= {"address", "name"}:
+                names += await _values(deployment, given)
+    fitting = sorted({name for name in names if name.startswith(begun)})
+    if arguments.json:
+        say_json(fitting)
+    else:
+        say(*fitting)
+
+
+async def _addresses(deployment: "Deployment", *, branches: bool) -> list[str]:
+    """Those of all open change sets, or the names of their workspaces."""
+    found = await deployment.client.addresses.all()
+    return [each.address if branches else each.workspace.name for each in found]
+
+
+async def _values(deployment: "Deployment", given: list[str]) -> list[str]:
+    """Names of the values of the change set that the words before name, or of the one in use."""
+    from rebaser_server.commands.support.addresses import change_set_and_names
+    from rebaser_server.commands.support.context import address_in_use
+
+    if not given and address_in_use(deployment.settings) is None:
+        return []
+    words = argparse.Namespace(address=given[0] if given else None, name=given[1:])
+    change_set, _ = await change_set_and_names(deployment, words, closed=True)
+    values = await deployment.client.reader(*change_set).values()
+    return [value.name for value in values.values() if value.name is not None]

@@ -7,6 +7,7 @@ from rebaser_server.commands.support.arguments import (
     Parser,
     add_command,
     add_group,
+    add_ids,
     with_deployment,
 )
 from rebaser_server.terminal.lines import say, say_json
@@ -25,6 +26,7 @@ def add(commands: Any) -> None:
     listing.add_argument(
         "--limit", type=int, default=50, help="number of letters to list (default: %(default)s)"
     )
+    add_ids(listing)
 
     show = add_command(group, "show", _show, about="show one dead letter with its updates")
     _add_number(show)
@@ -63,18 +65,14 @@ def _add_number(parser: Parser, **options: Any) -> None:
 @with_deployment
 async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.output import show
+    from rebaser_server.commands.support.addresses import add_addresses, address_headings
     from rebaser_server.commands.support.dead_letters import latest
 
-    headings = {
-        "sequence": "number",
-        "at": "died at",
-        "workspace": "workspace",
-        "changeSet": "change set",
-        "attempts": "attempts",
-        "reason": "reason",
-    }
+    headings = {"sequence": "number", "at": "died at", **address_headings(ids=arguments.ids)}
+    headings |= {"attempts": "attempts", "reason": "reason"}
     letters = await latest(deployment.js, deployment.subjects, arguments.limit)
     rows = [letter.summary() for letter in letters]
+    await add_addresses(deployment, rows)
     show(rows, headings, as_json=arguments.json, nothing="no dead letters")
 
 

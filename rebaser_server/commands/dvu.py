@@ -1,15 +1,16 @@
 """`rebaser dvu`: dependent values updates: list them, cancel one, compute values again."""
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_server.commands.support.arguments import (
-    add_change_set,
+    add_address,
+    add_address_and_names,
     add_command,
     add_group,
-    change_set_id,
+    add_ids,
     with_deployment,
-    workspace_id,
 )
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.terminal.lines import complain, say, say_json
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from rebaser_server.commands.support.deployment import Deployment
 
 _HEADINGS: Final = {
-    "workspace": "workspace",
-    "changeSet": "change set",
     "state": "state",
     "affected": "affected",
     "done": "done",
@@ -28,6 +27,7 @@ _HEADINGS: Final = {
     "instance": "Rebaser",
 }
 _FAILED: Final = {"name": "name or id", "status": "status", "message": "message"}
+_WHICH: Final = "give the names of the values, or --failed"
 _NO_UPDATE: Final = "no update runs or is due"
 
 
@@ -42,14 +42,9 @@ def add(commands: Any) -> None:
         "status",
         _status,
         about="list updates that run or are due; for one change set also the values that failed",
-        validate=lambda arguments: (
-            None
-            if (arguments.workspace is None) is (arguments.change_set is None)
-            else "give a WORKSPACE and a CHANGE_SET, or neither"
-        ),
     )
-    for name, kind in (("workspace", workspace_id), ("change_set", change_set_id)):
-        status.add_argument(name, nargs="?", type=kind, help="a ULID (default: all)")
+    add_address(status, default="all change sets")
+    add_ids(status)
     status.add_argument(
         "--limit",
         type=int,
@@ -63,7 +58,7 @@ def add(commands: Any) -> None:
         _cancel,
         about="stop the running update; it stays due, and Rebaser tries it again a minute later",
     )
-    add_change_set(cancel)
+    add_address(cancel)
     cancel.add_argument("--pause", action="store_true", help="pause the change set first")
     cancel.add_argument("--reason", help="reason of the pause (default: none)")
 
@@ -73,13 +68,10 @@ def add(commands: Any) -> None:
         _run,
         about="compute values again, now",
         validate=lambda arguments: (
-            "give the names of the values, or --failed"
-            if arguments.failed is bool(arguments.name)
-            else None
+            _WHICH if not arguments.failed and arguments.address is None else None
         ),
     )
-    add_change_set(run)
-    run.add_argument("name", nargs="*", help="names or ids of computed values (default: none)")
+    add_address_and_names(run, about="names or ids of computed values (default: none)")
     run.add_argument("--failed", action="store_true", help="compute all values that failed")
     run.add_argument("--wait", action="store_true", help="wait until they are computed")
 
@@ -88,23 +80,31 @@ def add(commands: Any) -> None:
 async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.dvu_status import failed_in, updates
     from rebaser_server.commands.render.output import show
+    from rebaser_server.commands.support.addresses import (
+        add_addresses,
+        address_headings,
+        change_set_of,
+    )
 
-    if arguments.workspace is None:
+    headings = address_headings(ids=arguments.ids) | _HEADINGS
+    if not arguments.address:
         rows = await updates(deployment)
-        show(rows, _HEADINGS, as_json=arguments.json, nothing=_NO_UPDATE)
+        await add_addresses(deployment, rows)
+        show(rows, headings, as_json=arguments.json, nothing=_NO_UPDATE)
         return
-    change_set = await deployment.require_change_set(arguments)
+    change_set = await change_set_of(deployment, arguments, closed=True)
     rows = await updates(deployment, change_set)
+    await add_addresses(deployment, rows)
     failed = await failed_in(deployment, change_set)
     if arguments.json:
         say_json({"updates": rows, **failed})
         return
-    show(rows, _HEADINGS, as_json=False, nothing=_NO_UPDATE)
+    show(rows, headings, as_json=False, nothing=_NO_UPDATE)
     show(failed["values"][: arguments.limit], _FAILED, as_json=False, nothing="no value failed")
     if failed["failed"]:
         say(
             f"failed: {failed['failed']:,}, and blocked by them: {failed['blocked']:,}; "
-            "remove the cause, then: `rebaser dvu run WORKSPACE CHANGE_SET --failed`"
+            f"remove the cause, then: `rebaser dvu run {shlex.join(arguments.address)} --failed`"
         )
 
 
@@ -113,8 +113,9 @@ async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> in
     from rebaser_core.records.pause_record import PauseScope
     from rebaser_server.cluster.pauses import PauseStore
     from rebaser_server.commands.render.dvu_status import cancel
+    from rebaser_server.commands.support.addresses import change_set_of
 
-    change_set = await deployment.require_change_set(arguments)
+    change_set = await change_set_of(deployment, arguments)
     if arguments.pause:
         book = PauseStore(deployment.js, deployment.subjects)
         author = deployment.settings.author or None
@@ -137,12 +138,17 @@ async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> in
 async def _run(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.failures import failures
     from rebaser_server.commands.render.progress import until_computed
+    from rebaser_server.commands.support.addresses import change_set_and_names, whole_ids
     from rebaser_server.commands.support.pauses import warn_if_paused
 
-    change_set = await deployment.require_change_set(arguments)
+    change_set, names = await change_set_and_names(deployment, arguments)
+    if arguments.failed is bool(names):
+        complain(f"rebaser: {_WHICH}")
+        return Exit.BAD_SETTINGS
     await warn_if_paused(deployment, change_set)
+    names = await whole_ids(deployment, change_set, names)
     commit = await deployment.client.operations.recompute(
-        *change_set, None if arguments.failed else arguments.name
+        *change_set, None if arguments.failed else names
     )
     if not arguments.wait:
         if arguments.json:
@@ -151,9 +157,7 @@ async def _run(deployment: "Deployment", arguments: argparse.Namespace) -> int:
             say(f"commit {commit}; the update follows")
         return Exit.OK
     await until_computed(deployment, change_set, commit)
-    failed = await failures(
-        deployment, change_set, commit, arguments.name, everything=arguments.failed
-    )
+    failed = await failures(deployment, change_set, commit, names, everything=arguments.failed)
     if arguments.json:
         say_json({"commit": commit, "computed": True, "values": failed.plain()})
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_server.commands.support.arguments import (
-    add_change_set,
+    add_address,
     add_command,
     request_id,
     with_deployment,
@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
             else None
         ),
     )
-    add_change_set(enqueue)
+    add_address(enqueue)
     enqueue.add_argument(
         "file", type=Path, help="file with a JSON array of updates (docs/wire.md); - reads stdin"
     )
@@ -74,11 +74,10 @@ async def _enqueue(settings: "Settings", arguments: argparse.Namespace) -> int |
 @with_deployment
 async def _send(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.progress import follow
+    from rebaser_server.commands.support.addresses import change_set_of
 
-    if arguments.unregistered:
-        change_set = await deployment.check_change_set(arguments)
-    else:
-        change_set = await deployment.require_change_set(arguments, _HINT)
+    new = arguments.unregistered
+    change_set = await change_set_of(deployment, arguments, new=new, hint=_HINT)
     if arguments.wait:
         return await follow(
             deployment,

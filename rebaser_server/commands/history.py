@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from rebaser_server.commands.support.arguments import add_change_set, add_command, with_deployment
+from rebaser_server.commands.support.arguments import add_address, add_command, with_deployment
 
 if TYPE_CHECKING:
     from rebaser_server.commands.support.deployment import Deployment
@@ -14,7 +14,7 @@ def add(commands: Any) -> None:
     log = add_command(
         commands, "log", _log, about="show the requests of a change set and their outcomes"
     )
-    add_change_set(log)
+    add_address(log)
     log.add_argument(
         "--last", type=int, metavar="N", help="show only the last N requests (default: all)"
     )
@@ -29,7 +29,7 @@ def add(commands: Any) -> None:
     revert = add_command(
         commands, "revert", _revert, about="undo one commit of a change set, by a new commit"
     )
-    add_change_set(revert)
+    add_address(revert)
     revert.add_argument("commit", type=int, help="number of the commit, as in `rebaser log`")
     revert.add_argument(
         "--force", action="store_true", help="also undo what a later commit changed again"
@@ -42,8 +42,9 @@ def add(commands: Any) -> None:
 @with_deployment
 async def _log(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.history import show_log
+    from rebaser_server.commands.support.addresses import change_set_of
 
-    change_set = await deployment.require_change_set(arguments)
+    change_set = await change_set_of(deployment, arguments, closed=True)
     after, most = arguments.after, arguments.last
     await show_log(deployment, change_set, after=after, most=most, as_json=arguments.json)
 
@@ -51,10 +52,11 @@ async def _log(deployment: "Deployment", arguments: argparse.Namespace) -> None:
 @with_deployment
 async def _revert(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.history import show_revert
+    from rebaser_server.commands.support.addresses import change_set_of
 
     return await show_revert(
         deployment,
-        await deployment.require_change_set(arguments),
+        await change_set_of(deployment, arguments),
         arguments.commit,
         force=arguments.force,
         dry_run=arguments.dry_run,

@@ -4,7 +4,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rebaser_server.commands.support.arguments import Parser, add_command, with_deployment
+from rebaser_server.commands.support.arguments import (
+    Parser,
+    add_address,
+    add_command,
+    with_deployment,
+)
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.questions import confirmed, unless_confirmed
 from rebaser_server.terminal.lines import complain
@@ -36,9 +41,7 @@ def add(commands: Any) -> None:
 
 
 def _add_file(parser: Parser) -> None:
-    parser.add_argument(
-        "address", help="the change set: WORKSPACE for its head, or WORKSPACE/BRANCH"
-    )
+    add_address(parser)
     parser.add_argument(
         "file", type=Path, help="file with the graph (docs/graph-files.md): YAML, JSON or TOML"
     )
@@ -53,7 +56,7 @@ async def _plan(deployment: "Deployment", arguments: argparse.Namespace) -> None
     from rebaser_server.commands.render.load_plan import show_plan
 
     draft = read_graph_file(arguments.file)
-    change_set = _change_set(deployment, arguments)
+    change_set = await _change_set(deployment, arguments)
     show_plan(await change_set.plan(draft, prune=arguments.prune), as_json=arguments.json)
 
 
@@ -64,7 +67,7 @@ async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.progress import follow
 
     draft = read_graph_file(arguments.file)
-    change_set = _change_set(deployment, arguments)
+    change_set = await _change_set(deployment, arguments)
     plan = await change_set.plan(draft, prune=arguments.prune)
     if not plan or not arguments.yes:
         show_plan(plan, as_json=arguments.json)
@@ -82,8 +85,9 @@ async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     )
 
 
-def _change_set(deployment: "Deployment", arguments: argparse.Namespace) -> "NamedChangeSet":
+async def _change_set(deployment: "Deployment", arguments: argparse.Namespace) -> "NamedChangeSet":
     from rebaser_client.drafts.named_change_set import NamedChangeSet
+    from rebaser_server.commands.support.addresses import find_registered
 
-    client = deployment.client
-    return NamedChangeSet(client, client.workspaces, arguments.address)
+    client, found = deployment.client, await find_registered(deployment, arguments)
+    return NamedChangeSet(client, client.workspaces, "/".join(map(str, found.change_set)))

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_server.commands.support.arguments import (
     Parser,
+    add_address,
     add_command,
-    change_set_id,
+    add_ids,
     with_deployment,
-    workspace_id,
 )
 from rebaser_server.terminal.lines import complain, say, say_json
 
@@ -16,13 +16,8 @@ if TYPE_CHECKING:
     from rebaser_core.records.pause_record import PauseScope
     from rebaser_server.commands.support.deployment import Deployment
 
-_HEADINGS: Final = {
-    "workspace": "workspace",
-    "changeSet": "change set",
-    "since": "since",
-    "by": "by",
-    "reason": "reason",
-}
+_SCOPE: Final = "WORKSPACE for all its change sets, WORKSPACE/head or WORKSPACE/BRANCH for one"
+_HEADINGS: Final = {"since": "since", "by": "by", "reason": "reason"}
 
 
 def add(commands: Any) -> None:
@@ -46,75 +41,64 @@ def add(commands: Any) -> None:
     )
     _add_scope(resume)
 
-    add_command(
+    pauses = add_command(
         commands, "pauses", _pauses, about="list what is paused, since when, by whom, and why"
     )
+    add_ids(pauses)
 
 
 def _add_scope(parser: Parser) -> None:
-    parser.add_argument(
-        "workspace", nargs="?", type=workspace_id, help="the workspace's ULID (default: none)"
-    )
-    parser.add_argument(
-        "change_set",
-        nargs="?",
-        type=change_set_id,
-        help="the change set's ULID (default: the whole workspace)",
-    )
+    add_address(parser, about=_SCOPE, default="none")
     parser.add_argument("--all", action="store_true", help="everything in all workspaces")
 
 
 def _validate(arguments: argparse.Namespace) -> str | None:
-    if arguments.all is (arguments.workspace is not None):
-        return "give a WORKSPACE, a WORKSPACE and a CHANGE_SET, or --all"
+    if arguments.all is bool(arguments.address):
+        return "give a WORKSPACE, a WORKSPACE/BRANCH, or --all"
     return None
 
 
 @with_deployment
 async def _pause(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_core.records.pause_record import PauseScope
     from rebaser_server.cluster.pauses import PauseStore, pauses_to_json
+    from rebaser_server.commands.support.addresses import add_addresses, scope_of
     from rebaser_server.commands.support.pauses import describe
 
-    scope = PauseScope(arguments.workspace, arguments.change_set)
-    if scope.change_set_id is not None:
-        await deployment.check_change_set(arguments)
+    scope = await scope_of(deployment, arguments)
     book = PauseStore(deployment.js, deployment.subjects)
     author = deployment.settings.author or None
     record = await book.pause(scope, by=author, reason=arguments.reason)
     if arguments.json:
-        say_json(pauses_to_json([record])[0])
+        [row] = pauses_to_json([record])
+        await add_addresses(deployment, [row])
+        say_json(row)
     else:
-        say(f"{describe(scope)} is paused; Rebasers finish the requests in hand")
+        say(f"{await describe(deployment, scope)} is paused; Rebasers finish the requests in hand")
 
 
 @with_deployment
 async def _resume(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_core.records.pause_record import PauseScope
     from rebaser_server.cluster.pauses import PauseStore, pauses_to_json
+    from rebaser_server.commands.support.addresses import add_addresses, scope_of
     from rebaser_server.commands.support.pauses import describe, resume_hint
 
-    scope = PauseScope(arguments.workspace, arguments.change_set)
+    scope = await scope_of(deployment, arguments)
     book = PauseStore(deployment.js, deployment.subjects)
     before = await book.of(scope)
     poked = await book.resume(scope)
     pauses = await book.all()
     wider = [pauses[each] for each in _around(scope) if each in pauses]
     if arguments.json:
-        facts = {
-            "resumed": before is not None,
-            "poked": poked,
-            "stillPaused": pauses_to_json(wider),
-        }
-        say_json(facts)
+        still = pauses_to_json(wider)
+        await add_addresses(deployment, still)
+        say_json({"resumed": before is not None, "poked": poked, "stillPaused": still})
         return
     outcome = "is resumed" if before else "was not paused"
-    say(f"{describe(scope)} {outcome}; change sets with work: {poked}")
+    say(f"{await describe(deployment, scope)} {outcome}; change sets with work: {poked}")
     for record in wider:
-        complain(
-            f"it still waits: {describe(record.scope)} is paused; {resume_hint(record.scope)} "
-            "ends that"
-        )
+        wider_name = await describe(deployment, record.scope)
+        hint = await resume_hint(deployment, record.scope)
+        complain(f"it still waits: {wider_name} is paused; {hint} ends that")
 
 
 def _around(scope: "PauseScope") -> list["PauseScope"]:
@@ -129,14 +113,10 @@ def _around(scope: "PauseScope") -> list["PauseScope"]:
 async def _pauses(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.cluster.pauses import PauseStore, pauses_to_json
     from rebaser_server.commands.render.output import show
+    from rebaser_server.commands.support.addresses import add_addresses, address_headings
 
-    pauses = pauses_to_json((await PauseStore(deployment.js, deployment.subjects).all()).values())
-    rows = (
-        pauses
-        if arguments.json
-        else [
-            {**row, "workspace": row["workspace"] or "all", "changeSet": row["changeSet"] or "all"}
-            for row in pauses
-        ]
-    )
-    show(rows, _HEADINGS, as_json=arguments.json, nothing="nothing is paused")
+    pauses = await PauseStore(deployment.js, deployment.subjects).all()
+    rows = pauses_to_json(pauses.values())
+    await add_addresses(deployment, rows, whole=None if arguments.json else "all change sets")
+    headings = address_headings(ids=arguments.ids) | {"address": "paused"} | _HEADINGS
+    show(rows, headings, as_json=arguments.json, nothing="nothing is paused")

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from rebaser_server.commands.support.arguments import add_command, with_deployment
+from rebaser_server.commands.support.arguments import add_command, add_ids, with_deployment
 
 if TYPE_CHECKING:
     from rebaser_core.jetstream import JetStream
@@ -21,6 +21,7 @@ def add(commands: Any) -> None:
         default=50,
         help="number of change sets to list, longest queue first (default: %(default)s)",
     )
+    add_ids(queue)
 
     tasks = add_command(
         commands, "tasks", _tasks, about="list the tasks: one for each change set with work to do"
@@ -31,20 +32,21 @@ def add(commands: Any) -> None:
         default=50,
         help="number of tasks to list, oldest first (default: %(default)s)",
     )
+    add_ids(tasks)
 
 
 @with_deployment
 async def _queue(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.output import show
+    from rebaser_server.commands.support.addresses import add_addresses, address_headings
 
-    headings = {
-        "workspace": "workspace",
-        "changeSet": "change set",
+    headings = address_headings(ids=arguments.ids) | {
         "requests": "requests",
         "oldestSeconds": "oldest, s",
         "paused": "paused since",
     }
     rows = await _queues(deployment, arguments.limit)
+    await add_addresses(deployment, rows)
     show(rows, headings, as_json=arguments.json, nothing="no request waits")
 
 
@@ -77,14 +79,14 @@ async def _queues(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
 @with_deployment
 async def _tasks(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.output import show
+    from rebaser_server.commands.support.addresses import add_addresses, address_headings
 
-    headings = {
-        "workspace": "workspace",
-        "changeSet": "change set",
+    headings = address_headings(ids=arguments.ids) | {
         "ageSeconds": "age, s",
         "owner": "owner by the log",
     }
     rows = await _oldest_tasks(deployment, arguments.limit)
+    await add_addresses(deployment, rows)
     show(rows, headings, as_json=arguments.json, nothing="no task: nothing to do")
 
 

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from rebaser_server.commands.support.arguments import (
     Parser,
-    add_change_set,
+    add_address,
+    add_address_and_names,
     add_command,
     add_group,
+    add_ids,
+    add_value,
     with_deployment,
 )
 from rebaser_server.commands.support.exit_codes import Exit
@@ -29,17 +32,14 @@ def add(commands: Any) -> None:
     )
 
     get = add_command(values, "get", _get, about="list values")
-    add_change_set(get)
-    get.add_argument("name", nargs="*", help="names or ids of values to show (default: all)")
+    add_address_and_names(get, about="names or ids of values to show (default: all)")
+    add_ids(get)
     _add_commit(get)
 
     tree = add_command(
         values, "tree", _tree, about="show values by the parts of their names, with their inputs"
     )
-    add_change_set(tree)
-    tree.add_argument(
-        "name", nargs="?", default="", help="show only this name and those below (default: all)"
-    )
+    add_address_and_names(tree, about="show only this name and those below (default: all)")
     tree.add_argument(
         "--depth",
         type=int,
@@ -49,8 +49,8 @@ def add(commands: Any) -> None:
     _add_commit(tree)
 
     put = add_command(values, "set", _set, about="set a value that is not computed")
-    add_change_set(put)
-    put.add_argument("name", help="name or id of the value")
+    add_address(put)
+    add_value(put, "name", "name or id of the value")
     put.add_argument("value", help="the new value as JSON; - reads it from stdin")
     put.add_argument("--text", action="store_true", help="take the value as text, not as JSON")
     put.add_argument(
@@ -70,26 +70,33 @@ def _add_commit(parser: Parser) -> None:
 @with_deployment
 async def _get(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.values import load_state, show_values
+    from rebaser_server.commands.support.addresses import change_set_and_names
 
-    change_set = await deployment.require_change_set(arguments)
+    change_set, names = await change_set_and_names(deployment, arguments, closed=True)
     state = await load_state(deployment, change_set, arguments.at)
-    show_values(state, arguments.name, as_json=arguments.json)
+    show_values(state, names, ids=arguments.ids, as_json=arguments.json)
 
 
 @with_deployment
-async def _tree(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+async def _tree(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.tree import show_tree
     from rebaser_server.commands.render.values import load_state
+    from rebaser_server.commands.support.addresses import change_set_and_names
 
-    change_set = await deployment.require_change_set(arguments)
+    change_set, names = await change_set_and_names(deployment, arguments, closed=True)
+    if len(names) > 1:
+        complain(f"rebaser: a tree has one top: {' or '.join(names)}?")
+        return Exit.BAD_SETTINGS
     state = await load_state(deployment, change_set, arguments.at)
-    show_tree(state, arguments.name, depth=arguments.depth, as_json=arguments.json)
+    show_tree(state, "".join(names), depth=arguments.depth, as_json=arguments.json)
+    return Exit.OK
 
 
 @with_deployment
 async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.progress import follow
     from rebaser_server.commands.render.values import find_value, load_state
+    from rebaser_server.commands.support.addresses import change_set_of
     from rebaser_server.graph_application.content import graph_of
 
     text = sys.stdin.read() if arguments.value == "-" else arguments.value
@@ -98,7 +105,7 @@ async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     except ValueError as error:
         complain(f"rebaser: {text[:80]!r} is not JSON: {error}; --text takes it as text")
         return Exit.FAILED
-    change_set = await deployment.require_change_set(arguments)
+    change_set = await change_set_of(deployment, arguments)
     value = find_value(graph_of(await load_state(deployment, change_set)), arguments.name)
     if value.func_id is not None:
         complain(

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from rebaser_server.commands.support.arguments import add_change_set, add_command, with_deployment
+from rebaser_server.commands.support.arguments import add_address, add_command, with_deployment
 from rebaser_server.terminal.lines import say, say_json
 
 if TYPE_CHECKING:
@@ -16,14 +16,15 @@ def add(commands: Any) -> None:
     watch = add_command(
         commands, "watch", _watch, about="show the work on a change set as it happens, until Ctrl-C"
     )
-    add_change_set(watch)
+    add_address(watch)
 
 
 @with_deployment
 async def _watch(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_client.activity_feed import watching
+    from rebaser_server.commands.support.addresses import change_set_of
 
-    change_set = await deployment.check_change_set(arguments)
+    change_set = await change_set_of(deployment, arguments, new=True)
     async with watching(deployment.js, deployment.subjects, change_set) as activities:
         async for activity in activities:
             if arguments.json:
@@ -33,6 +34,7 @@ async def _watch(deployment: "Deployment", arguments: argparse.Namespace) -> Non
 
 
 def _line(activity: "ActivityV1") -> str:
+    from rebaser_core.records.registry_records import utc_text
+
     details = " ".join(f"{key}={value}" for key, value in activity.details.items())
-    moment = activity.id.datetime.astimezone().strftime("%H:%M:%S.%f")[:-3]
-    return f"{moment}  {activity.kind.value:<15} {details}"
+    return f"{utc_text(activity.id.datetime)}  {activity.kind.value:<15} {details}"

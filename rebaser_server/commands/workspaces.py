@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rebaser_server.commands.support.arguments import (
     add_command,
     add_group,
+    add_ids,
     add_workspace,
     change_set_id,
     with_deployment,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def add(commands: Any) -> None:
     """Declare the commands."""
     group = add_group(commands, "workspaces", about="create, list or delete workspaces")
-    add_command(group, "list", _list, about="list all workspaces")
+    add_ids(add_command(group, "list", _list, about="list all workspaces"))
 
     create = add_command(
         group, "create", _create, about="create a workspace and its head change set"
@@ -40,6 +41,7 @@ def add(commands: Any) -> None:
         metavar="ULID",
         help="the workspace of that change set (default: a new one)",
     )
+    add_ids(create)
 
     delete = add_command(
         group,
@@ -48,7 +50,8 @@ def add(commands: Any) -> None:
         about="close all change sets of a workspace; delete their data after the retention time",
         validate=unless_confirmed(yes="--yes"),
     )
-    add_workspace(delete)
+    add_workspace(delete, required=True)
+    add_ids(delete)
     delete.add_argument("--yes", action="store_true", help="delete without asking")
 
 
@@ -56,25 +59,30 @@ def add(commands: Any) -> None:
 async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.change_sets import show_workspaces
 
-    show_workspaces(await deployment.client.workspaces.all(), as_json=arguments.json)
+    records = await deployment.client.workspaces.all()
+    show_workspaces(records, ids=arguments.ids, as_json=arguments.json)
 
 
 @with_deployment
 async def _create(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.change_sets import show_workspaces
 
+    if arguments.workspace is None and arguments.head is None:
+        await deployment.client.addresses.check_free(arguments.name)
     workspace = await deployment.client.workspaces.create(
         arguments.name, workspace_id=arguments.workspace, head=arguments.head
     )
-    show_workspaces([workspace.record], as_json=arguments.json)
+    show_workspaces([workspace.record], ids=arguments.ids, as_json=arguments.json)
 
 
 @with_deployment
 async def _delete(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.change_sets import show_change_sets
+    from rebaser_server.commands.support.addresses import workspace_of
 
-    workspaces, workspace = deployment.client.workspaces, arguments.workspace
-    record = await workspaces.registry.workspace(workspace)
+    workspaces = deployment.client.workspaces
+    record = await workspace_of(deployment, arguments.workspace)
+    workspace = record.workspace_id
     if not arguments.yes:
         count = len(await workspaces.change_sets(workspace, closed=True))
         if not await confirmed(f"Delete {record.name!r} and its {count} change sets?"):
@@ -82,5 +90,5 @@ async def _delete(deployment: "Deployment", arguments: argparse.Namespace) -> in
             return Exit.FAILED
     await workspaces.delete_workspace(workspace)
     records = await workspaces.change_sets(workspace, closed=True)
-    show_change_sets(records, [None] * len(records), as_json=arguments.json)
+    show_change_sets(records, [None] * len(records), ids=arguments.ids, as_json=arguments.json)
     return Exit.OK

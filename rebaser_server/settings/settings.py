@@ -151,6 +151,8 @@ class Settings(BaseSettings):
     )
     author: Annotated[str, Field(max_length=200)] = Field(default_factory=_login_name)
     """Whom the log of commits names for what a command asks; the login name if not set."""
+    address: str = ""
+    """The change set of commands that are given none, before the one of `rebaser use`."""
     log_format: LogFormat = "auto"
     """`json`, `pretty`, or `auto`: pretty in a terminal, JSON elsewhere."""
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 100

@@ -107,7 +107,8 @@ class Session:
     def _environment(self) -> dict[str, str]:
         mine = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{mine['PATH']}"
-        return mine | dict(self.variables) | {"COLUMNS": "120", "LOGNAME": "ada", "PATH": path}
+        person = {"COLUMNS": "120", "LOGNAME": "ada", "XDG_CONFIG_HOME": str(self.directory)}
+        return mine | dict(self.variables) | person | {"PATH": path}
 
     def agrees(self, said: list[str], command: Command) -> bool:
         """Whether a command printed what the page says; what it calls things is taken down."""

@@ -88,6 +88,6 @@ async def test_an_unregistered_change_set_is_named_in_the_error(deployment: Depl
 
     assert ended.returncode == 1
     assert ended.stderr.splitlines() == [
-        f"rebaser: {workspace} is not registered",
+        f"rebaser: there is no workspace {workspace!r}",
         f"  {hint_for(NoSuchChangeSet())}",
     ]

@@ -249,11 +249,12 @@ async def test_they_are_listed_found_by_name_and_renamed(team: Team) -> None:
         return [record.name for record in records] == ["head", "uno"]
 
     await eventually(listed)
-    assert (await team.workspaces.find(team.id, "uno")).change_set_id == one.change_set_id
+    client = team.deployment.client
+    assert (await client.find("prices/uno")).change_set_id == one.change_set_id
     assert len(await team.workspaces.change_sets(team.id, closed=True)) == 3
     assert [record.name for record in await team.workspaces.all()] == ["prices"]
-    with pytest.raises(NoSuchChangeSet, match="is called 'one'"):
-        await team.workspaces.find(team.id, "one")
+    with pytest.raises(NoSuchChangeSet, match="has no change set 'one'"):
+        await client.find("prices/one")
 
 
 async def test_the_data_of_a_deleted_branch_is_gone_after_the_retention_time(

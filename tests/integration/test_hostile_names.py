@@ -80,8 +80,7 @@ async def test_no_command_takes_a_name_or_a_text_for_more_than_text(
     fork = await commands.give("change-sets", "fork", workspace.workspace_id, LABEL)
     said.append(is_text(fork))
     said.append(is_text(await commands.give("change-sets", "list", workspace.workspace_id)))
-    branch = await workspaces.find(workspace.workspace_id, LABEL)
-    its = ChangeSet(branch.workspace_id, branch.change_set_id)
+    its = await deployment.client.find(f"{workspace.workspace_id}/{LABEL}")
     edit = [{"setValue": {"valueId": each, "value": REASON}} for each in ids.values()]
     file.write_text(json.dumps(edit))
     await commands.give("enqueue", *its, file, "--wait")
@@ -146,7 +145,7 @@ async def test_an_encoding_that_lacks_a_character_is_no_traceback(
 ) -> None:
     workspace, _ = await deployment.client.workspaces.create("価格 √2 …")
 
-    done = await run(deployment, "workspaces", "list", **variables)
+    done = await run(deployment, "workspaces", "list", "--ids", **variables)
 
     assert done.returncode == 0, done.stderr
     assert r"\u4fa1\u683c \u221a2 \u2026" in done.stdout

@@ -14,6 +14,7 @@ from rebaser_client import (
     Unreachable,
     sync,
 )
+from rebaser_client.address_book import AddressBook
 from rebaser_client.drafts.functions import builtin
 from rebaser_client.operations import Operations
 from rebaser_client.value_reader import ChangeSetReader
@@ -23,6 +24,7 @@ from tests.helpers.deployment import Deployment
 PAIRS = [
     (RebaserClient, sync.SyncClient),
     (Workspaces, sync.SyncWorkspaces),
+    (AddressBook, sync.SyncAddressBook),
     (Operations, sync.SyncOperations),
     (ChangeSetReader, sync.SyncReader),
     (NamedChangeSet, sync.SyncChangeSet),

@@ -17,65 +17,69 @@ _WIDEST: Final = 60
 """Characters of a value that are printed for people at most."""
 
 
-def show_workspaces(records: Sequence[WorkspaceRecordV1], *, as_json: bool) -> None:
+def show_workspaces(records: Sequence[WorkspaceRecordV1], *, ids: bool, as_json: bool) -> None:
     """Print them, the oldest first."""
     records = sorted(records, key=lambda record: record.created_at)
     if as_json:
         say_json([record.to_wire() for record in records])
         return
-    table = Table("workspace", "name", "head", "created", "by")
+    table = Table("workspace", "created", "by", *(["id", "id of head"] if ids else []))
     for record in records:
-        table.add(
-            str(record.workspace_id),
-            record.name,
-            str(record.head),
-            record.created_at,
-            record.by or "",
-        )
+        its_ids = [str(record.workspace_id), str(record.head)] if ids else []
+        table.add(record.name, record.created_at, record.by or "", *its_ids)
     table.show()
 
 
 def show_change_sets(
-    records: Sequence[ChangeSetRecordV1], paused: Sequence[str | None], *, as_json: bool
+    records: Sequence[ChangeSetRecordV1],
+    paused: Sequence[str | None],
+    *,
+    ids: bool,
+    as_json: bool,
 ) -> None:
     """Print them in the order given; `paused` has for each the start of its pause, or None."""
     if as_json:
         both = zip(records, paused, strict=True)
         say_json([{**record.to_wire(), "pausedSince": since} for record, since in both])
         return
-    table = Table("change set", "name", "kind", "state", "created", "by")
+    table = Table("change set", "kind", "state", "created", "by", *(["id"] if ids else []))
     for record, since in zip(records, paused, strict=True):
         table.add(
-            str(record.change_set_id),
             record.name,
             record.kind.value,
             record.standing.value if since is None else f"{record.standing.value}, paused",
             record.created_at,
             record.by or "",
+            *([str(record.change_set_id)] if ids else []),
         )
     table.show()
 
 
-def show_change_set(record: ChangeSetRecordV1, *, as_json: bool) -> None:
-    """Print the record of a change set."""
+def show_change_set(
+    record: ChangeSetRecordV1, address: str, base: str | None, *, ids: bool, as_json: bool
+) -> None:
+    """Print the record of a change set; `address` and `base` are its own and its origin's."""
     if as_json:
         say_json(record.to_wire())
         return
     table = Table("", "")
-    facts = {
-        "workspace": record.workspace_id,
-        "change set": record.change_set_id,
-        "name": record.name,
+    facts: dict[str, object] = {
+        "change set": address,
         "kind": record.kind.value,
         "state": record.standing.value,
-        "forked from": record.base and f"{record.base.change_set_id} at {record.base.commit}",
+        "forked from": record.base and f"{base} at {record.base.commit}",
         "created": record.created_at,
         "by": record.by,
         "closed": record.closed_at,
-        "applied as": record.application and record.application.at_head,
         "head's commit": record.application and record.application.commit,
         "problem": record.problem,
     }
+    if ids:
+        facts |= {
+            "workspace id": record.workspace_id,
+            "change set id": record.change_set_id,
+            "applied as": record.application and record.application.at_head,
+        }
     for fact, value in facts.items():
         if value is not None:
             table.add(fact, str(value))

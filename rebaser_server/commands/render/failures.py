@@ -84,5 +84,5 @@ async def failures(
     except ClientError as error:
         raise FailuresUnknown(
             f"commit {commit} is computed, but it is unknown whether values failed: {error}; "
-            "`rebaser dvu status WORKSPACE CHANGE_SET` reads that from the store"
+            "`rebaser dvu status ADDRESS` reads that from the store"
         ) from error

@@ -7,6 +7,7 @@ from rebaser_client.log_reader import LogEntry, read_log
 from rebaser_core.corrections import total_count
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus, SuccessStatusV2
+from rebaser_core.records.registry_records import utc_text
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.queries.cached_state import open_state_loader
@@ -33,7 +34,7 @@ def _table(entries: list[LogEntry]) -> Table:
     for entry in entries:
         table.add(
             str(entry.commit),
-            entry.time.isoformat(" ", "seconds"),
+            utc_text(entry.time),
             str(entry.request),
             entry.outcome.value,
             _what(entry),

@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from rebaser_server.commands.render.values import NoSuchValue, plain, say_if_due, similar_names
+from rebaser_core.similar_names import offer
+from rebaser_server.commands.render.values import NoSuchValue, plain, say_if_due
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.terminal.lines import say, say_json
@@ -41,7 +42,7 @@ def show_tree(state: State, name: str, *, depth: int | None, as_json: bool) -> N
     unnamed = sum(1 for value in graph.values.values() if value.name is None)
     if name and not count:
         raise NoSuchValue(
-            f"no value is called {name!r}, nor is one below it{similar_names(graph, name)}"
+            f"no value is called {name!r}, nor is one below it{offer(name, graph.names)}"
         )
     if as_json:
         say_json(_plain(root, due=state.control.dvu_due))

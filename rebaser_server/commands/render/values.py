@@ -1,11 +1,12 @@
 """The output of `rebaser values`: the values of a change set."""
 
 import json
-from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
+from rebaser_core.similar_names import offer
+from rebaser_server.commands.support.addresses import one_id
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of
@@ -13,11 +14,6 @@ from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
 from rebaser_server.values.graph import Graph, Value
-
-_NEAR: Final = 5
-"""Similar names that an error offers, at most."""
-_COMPARED: Final = 20_000
-"""Names that are compared with the unknown one, at most; that takes a second."""
 
 
 class NoSuchValue(RebaserError):
@@ -37,39 +33,32 @@ async def load_state(
 
 
 def find_value(graph: Graph, name: str) -> Value:
-    """The value of that name or id.
+    """The value of that name or id, or of that part of its id.
 
     Raises:
         NoSuchValue: there is none.
+        AmbiguousAddress: several ids have that part.
     """
-    value = graph.values.get(name) or graph.values.get(graph.names.get(name) or "")
+    value_id = graph.names.get(name) or (name if name in graph.values else "")
+    value = graph.values.get(value_id or one_id(graph.values, name))
     if value is None:
         raise NoSuchValue(
-            f"there is no value {name!r}{similar_names(graph, name)}; "
-            "`rebaser values tree WORKSPACE CHANGE_SET` shows all"
+            f"there is no value {name!r}{offer(name, graph.names)}; "
+            "`rebaser values tree ADDRESS` shows all"
         )
     return value
 
 
-def similar_names(graph: Graph, name: str) -> str:
-    """The end of an error message: names similar to an unknown one, if there are any."""
-    text = name.casefold()
-    containing = [each for each in graph.names if text in each.casefold()]
-    similar = containing[:_NEAR] or get_close_matches(name, [*graph.names][:_COMPARED], _NEAR)
-    return f"; there is {', '.join(map(repr, similar))}" if similar else ""
-
-
-def show_values(state: State, names: list[str], *, as_json: bool) -> None:
+def show_values(state: State, names: list[str], *, ids: bool, as_json: bool) -> None:
     """Print the values of these names or ids, or all of them, in their order."""
     graph = graph_of(state)
-    for name in names:
-        find_value(graph, name)
-    chosen = [v for v in graph.values.values() if not names or {v.id, v.name} & {*names}]
+    wanted = {find_value(graph, name).id for name in names}
+    chosen = [value for value in graph.values.values() if not names or value.id in wanted]
     if as_json:
         rows = [plain(value, due=state.control.dvu_due) for value in chosen]
         say_json(rows)
         return
-    _table(chosen, graph).show()
+    _table(chosen, graph, ids=ids).show()
     say_if_due(state)
 
 
@@ -92,11 +81,12 @@ def plain(value: Value, *, due: bool) -> dict[str, Any]:
     }
 
 
-def _table(values: list[Value], graph: Graph) -> Table:
-    table = Table("name or id", "value", "status", "computed by")
+def _table(values: list[Value], graph: Graph, *, ids: bool) -> Table:
+    table = Table("name or id", "value", "status", "computed by", *(["id"] if ids else []))
     for value in values:
         func = graph.funcs.get(value.func_id or "")
         status = value.status.value + (f": {value.message}" if value.message else "")
         by = "" if value.func_id is None else func.name if func else value.func_id
-        table.add(value.name or value.id, json.dumps(value.value), status, by)
+        row = value.name or value.id, json.dumps(value.value), status, by
+        table.add(*row, *([value.id] if ids else []))
     return table

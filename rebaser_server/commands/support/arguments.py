@@ -6,7 +6,7 @@ Nothing here imports NATS, pydantic or the settings: `rebaser --help` does witho
 import argparse
 import functools
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
 
 from rebaser_server.terminal.lines import say_script, visible
@@ -18,10 +18,30 @@ if TYPE_CHECKING:
     from rebaser_server.commands.support.deployment import Deployment
     from rebaser_server.settings.settings import Settings
 
+_WORDS: Final = 2
+"""Words of an address, at most: workspace and change set."""
+
 _HELP: Final = ("-h", "--help")
-_LISTS: Final = "; `rebaser workspaces list` and `rebaser change-sets list WORKSPACE` show the ids"
+
+ADDRESS: Final = "the change set: WORKSPACE for its head, or WORKSPACE/BRANCH; ids do, too"
+IN_USE: Final = "the one of `rebaser use`"
 
 Id = TypeVar("Id", bound="ULID")
+
+COMPLETERS: Final = {
+    "bash": "_rebaser_words",
+    "zsh": "_rebaser_words",
+    "fish": "(rebaser complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)",
+    "preamble": {
+        "bash": """_rebaser_words() {
+  rebaser complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | grep -v " "
+}""",
+        "zsh": """_rebaser_words() {
+  compadd -- ${(f)"$(rebaser complete -- ${words[2,CURRENT]} 2>/dev/null)"}
+}""",
+    },
+}
+"""How each shell asks `rebaser complete` for words; bash would cut words at blanks."""
 
 Handler = Callable[["Settings", argparse.Namespace], Coroutine[Any, Any, int | None]]
 """Runs a command. Returns the exit code; None stands for 0."""
@@ -42,8 +62,24 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Never:
         super().error(visible(message))
 
+    def command_of(self, words: Sequence[str]) -> tuple["Parser", list[str]]:
+        """The parser of the command that a line of words names, and its arguments so far."""
+        commands: dict[str, Parser] = next((each.choices for each in self._groups()), {})
+        if words and words[0] in commands:
+            return commands[words[0]].command_of(words[1:])
+        if commands and self.default_command:
+            return commands[self.default_command].command_of(words)
+        return self, [word for word in words if not word.startswith("-")]
+
+    def positionals(self) -> set[str]:
+        """The arguments of the command that are no options."""
+        return {action.dest for action in self._actions if not action.option_strings}
+
+    def _groups(self) -> list[Any]:
+        return [action for action in self._actions if isinstance(action.choices, dict)]
+
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
-        groups = [action for action in self._actions if isinstance(action.choices, dict)]
+        groups = self._groups()
         if groups:
             words = list(sys.argv[1:] if args is None else args)
             known = (*_HELP, *(groups[0].choices or ()))
@@ -144,28 +180,71 @@ def request_id(text: str) -> "RequestId":
     """The type of an argument: a request's ULID."""
     from rebaser_core.ids import RequestId
 
-    return _ulid(RequestId, text, hint="")
+    return _ulid(RequestId, text)
 
 
-def _ulid(kind: type[Id], text: str, hint: str = _LISTS) -> Id:
+def _ulid(kind: type[Id], text: str) -> Id:
     try:
         return kind.from_str(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a ULID{hint}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a ULID") from None
 
 
-def add_workspace(parser: argparse.ArgumentParser) -> None:
-    """Declare the argument `workspace`."""
-    parser.add_argument("workspace", type=workspace_id, help="the workspace's ULID")
+def add_address(
+    parser: argparse.ArgumentParser, *, about: str = ADDRESS, default: str = IN_USE
+) -> None:
+    """Declare `address`: one word, or two that are workspace and change set; none if left out."""
+    _completed(
+        parser.add_argument(
+            "address", nargs="*", metavar="ADDRESS", help=f"{about} (default: {default})"
+        )
+    )
 
 
-def add_change_set(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments `workspace` and `change_set`, both ULIDs."""
-    add_workspace(parser)
-    parser.add_argument("change_set", type=change_set_id, help="the change set's ULID")
+def add_address_and_names(parser: argparse.ArgumentParser, *, about: str) -> None:
+    """Declare `address` and, behind it, `name`: any number of words."""
+    _completed(
+        parser.add_argument(
+            "address", nargs="?", metavar="ADDRESS", help=f"{ADDRESS} (default: {IN_USE})"
+        )
+    )
+    _completed(parser.add_argument("name", nargs="*", metavar="NAME", help=about))
 
 
-def add_named_change_set(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments `workspace` and `change_set`; the latter may be a name."""
-    add_workspace(parser)
-    parser.add_argument("change_set", help="the change set's name or ULID")
+def add_workspace(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """Declare `workspace`: a word, or None if left out."""
+    if required:
+        about = "name or id of the workspace"
+        _completed(parser.add_argument("workspace", metavar="WORKSPACE", help=about))
+        return
+    _completed(
+        parser.add_argument(
+            "workspace",
+            nargs="?",
+            metavar="WORKSPACE",
+            help=f"name or id of the workspace (default: that of {IN_USE})",
+        )
+    )
+
+
+def add_value(parser: argparse.ArgumentParser, name: str, about: str) -> None:
+    """Declare an argument that names a value."""
+    _completed(parser.add_argument(name, metavar=name.upper(), help=about))
+
+
+def add_ids(parser: argparse.ArgumentParser) -> None:
+    """Declare `--ids`."""
+    parser.add_argument("--ids", action="store_true", help="show ids, too")
+
+
+def too_many_addresses(arguments: argparse.Namespace) -> str | None:
+    """What is wrong with the number of words of an address."""
+    address = getattr(arguments, "address", None)
+    if isinstance(address, list) and len(address) > _WORDS:
+        return f"give one ADDRESS, or the ids of WORKSPACE and CHANGE_SET: {' '.join(address)}"
+    return None
+
+
+def _completed(argument: argparse.Action) -> None:
+    """Let a shell complete the argument: see `completion`."""
+    vars(argument)["complete"] = COMPLETERS  # an attribute of shtab's

@@ -14,6 +14,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.jetstream.messages.stored_message import StoredMessage
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
+from rebaser_core.records.registry_records import utc_text
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.batch_store import BatchStore, MissingBatch
@@ -53,11 +54,11 @@ class DeadLetter:
         """Change set, times, attempts and reason, as plain data."""
         return {
             "sequence": self.sequence,
-            "at": self.headers.get(DIED_AT),
+            "at": _utc(self.headers.get(DIED_AT)),
             "workspace": str(self.change_set.workspace_id) if self.change_set else None,
             "changeSet": str(self.change_set.change_set_id) if self.change_set else None,
             "requestSequence": int(self.headers.get(SEQUENCE, 0)),
-            "requestStored": self.headers.get(STORED_AT),
+            "requestStored": _utc(self.headers.get(STORED_AT)),
             "attempts": int(self.headers.get(ATTEMPTS, 0)),
             "reason": self.headers.get(REASON, ""),
         }
@@ -78,6 +79,14 @@ class DeadLetter:
             return self.request().model_dump(mode="json", by_alias=True)
         except NotReplayable as error:
             return str(error)
+
+
+def _utc(text: str | None) -> str | None:
+    """The moment in our one format; a text that is none as it is."""
+    try:
+        return text and utc_text(datetime.fromisoformat(text))
+    except ValueError:
+        return text
 
 
 async def load(js: JetStream, subjects: Subjects, batches: BatchStore, sequence: int) -> DeadLetter:

@@ -1,6 +1,5 @@
 """A command's connection to the deployment that the settings name."""
 
-import argparse
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,32 +27,29 @@ class Deployment:
     batches: BatchStore
     settings: Settings
 
-    async def check_change_set(self, arguments: argparse.Namespace) -> ChangeSet:
-        """The change set that the arguments name, which may be new.
+    async def check_change_set(self, change_set: ChangeSet) -> None:
+        """Check the two ids. The change set may be new.
 
         Raises:
             NotInWorkspace: it belongs to another workspace, or to none.
         """
-        change_set = ChangeSet(arguments.workspace, arguments.change_set)
         await self.client.workspace_check.check(change_set)
-        return change_set
 
-    async def require_change_set(self, arguments: argparse.Namespace, hint: str = "") -> ChangeSet:
-        """The change set that the arguments name: it is registered, or has a log or requests.
+    async def require_change_set(self, change_set: ChangeSet, hint: str = "") -> None:
+        """Check that it is registered, or has a log or requests.
 
         Raises:
             NotInWorkspace: it belongs to another workspace, or to none.
             NoSuchChangeSet: it does not exist; the message ends with `hint`.
         """
-        change_set = await self.check_change_set(arguments)
+        await self.check_change_set(change_set)
         if await self._has_messages(change_set):
-            return change_set
-        if await Registry(self.js, self.subjects).has_change_set(change_set):
-            return change_set
-        raise NoSuchChangeSet(
-            f"there is no change set {change_set.change_set_id} in workspace "
-            f"{change_set.workspace_id}{hint}"
-        )
+            return
+        if not await Registry(self.js, self.subjects).has_change_set(change_set):
+            raise NoSuchChangeSet(
+                f"there is no change set {change_set.change_set_id} in workspace "
+                f"{change_set.workspace_id}{hint}"
+            )
 
     async def _has_messages(self, change_set: ChangeSet) -> bool:
         names = self.subjects

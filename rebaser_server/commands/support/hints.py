@@ -45,12 +45,20 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (client.Unreachable, "Does a Rebaser run? `rebaser serve` starts one."),
     (
         client.NoSuchChangeSet,
-        "`rebaser workspaces list` and `rebaser change-sets list WORKSPACE` show the ids.",
+        "`rebaser workspaces list` and `rebaser change-sets list WORKSPACE --all` list them.",
     ),
     (
         client.NotInWorkspace,
         "Nothing was sent. `rebaser change-sets list WORKSPACE` shows those of a workspace.",
     ),
+    (client.AmbiguousAddress, "Give one of these, or its id."),
+    (
+        client.NameTaken,
+        "Choose another name; closed change sets keep theirs and are not in the way.",
+    ),
+    (client.InvalidDraft, "Nothing was sent. docs/graph-files.md describes such files."),
+    (client.MissingPackage, "Nothing was sent. `pip install` that extra, then try again."),
+    (client.RequestDead, "`rebaser dead-letters list` shows it, with the reason."),
     (
         client.NotConfirmed,
         (
@@ -64,7 +72,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     ),
     (
         client.OutcomeUnknown,
-        "`rebaser log WORKSPACE CHANGE_SET` shows which requests were applied.",
+        "`rebaser log ADDRESS` shows which requests were applied.",
     ),
     (client.AlreadyRegistered, "Choose another id, or leave it out to get a new one."),
     (client.TooLarge, "Send it in parts, or raise REBASER_LIMITS__* for clients and daemons."),
@@ -73,14 +81,14 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (
         client.RequestRefused,
         (
-            "Nothing was changed. `rebaser change-sets describe WORKSPACE CHANGE_SET` shows the "
-            "state of the change set, `rebaser values tree WORKSPACE CHANGE_SET` its values."
+            "Nothing was changed. `rebaser change-sets describe ADDRESS` shows the state "
+            "of the change set, `rebaser values tree ADDRESS` its values."
         ),
     ),
     (
         NotRetained,
         (
-            "`rebaser log WORKSPACE CHANGE_SET` shows the commits that are kept; "
+            "`rebaser log ADDRESS` shows the commits that are kept; "
             "REBASER_HISTORY__* sets for how long."
         ),
     ),

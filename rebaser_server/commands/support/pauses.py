@@ -1,7 +1,9 @@
 """Pauses in the words of commands: what a pause covers, and which command ends it."""
 
+import shlex
 from typing import TYPE_CHECKING
 
+from rebaser_client.address_book import HEAD
 from rebaser_core.ids import ChangeSet
 from rebaser_core.records.pause_record import PauseScope, enclosing_scopes
 from rebaser_server.terminal.lines import complain
@@ -10,10 +12,11 @@ if TYPE_CHECKING:
     from rebaser_server.commands.support.deployment import Deployment
 
 
-def describe(scope: PauseScope) -> str:
-    if scope.change_set_id is not None:
-        return f"change set {scope.workspace_id} {scope.change_set_id}"
-    return f"workspace {scope.workspace_id}" if scope.workspace_id is not None else "everything"
+async def describe(deployment: "Deployment", scope: PauseScope) -> str:
+    """What the scope covers, by name."""
+    if scope.workspace_id is None:
+        return "everything"
+    return f"{_kind(scope)} {await _name(deployment, scope)!r}"
 
 
 async def warn_if_paused(deployment: "Deployment", change_set: ChangeSet) -> None:
@@ -23,10 +26,27 @@ async def warn_if_paused(deployment: "Deployment", change_set: ChangeSet) -> Non
     pauses = await PauseStore(deployment.js, deployment.subjects).all()
     for scope in enclosing_scopes(change_set):
         if scope in pauses:
-            complain(f"{describe(scope)} is paused: the request waits for {resume_hint(scope)}")
+            what, how = await describe(deployment, scope), await resume_hint(deployment, scope)
+            complain(f"{what} is paused: the request waits for {how}")
             return
 
 
-def resume_hint(scope: PauseScope) -> str:
+async def resume_hint(deployment: "Deployment", scope: PauseScope) -> str:
     """The command that ends the pause."""
-    return f"`rebaser resume {' '.join(str(each) for each in scope if each) or '--all'}`"
+    return f"`rebaser resume {shlex.quote(await _name(deployment, scope))}`"
+
+
+def _kind(scope: PauseScope) -> str:
+    return "workspace" if scope.change_set_id is None else "change set"
+
+
+async def _name(deployment: "Deployment", scope: PauseScope) -> str:
+    """The words that name the scope in `rebaser pause`; of a head `shop/head`."""
+    addresses = deployment.client.addresses
+    if scope.workspace_id is None:
+        return "--all"
+    name = await addresses.name_of(scope.workspace_id)
+    if scope.change_set_id is None:
+        return name
+    address = await addresses.address_of(ChangeSet(scope.workspace_id, scope.change_set_id))
+    return f"{address}/{HEAD}" if address == name else address
