@@ -183,6 +183,9 @@ class Ownership:
                 self.spoil()
                 self._advance(entries, error.sequences, actions)
                 raise
+            except BaseException:  # fenced, or cancelled: the log may hold some of them
+                self.spoil()
+                raise
         self._advance(entries, sequences, actions)
 
     def _advance(
@@ -201,7 +204,7 @@ class Ownership:
                 observe(committed)
 
     def spoil(self) -> None:
-        """Record that the graph holds what the log does not: no checkpoint may be made of it.
+        """Record that the content may hold what the log does not: no checkpoint is made of it.
 
         The caller holds `lock`. The run has to end, but may still write commits that change
         the control record alone.
@@ -224,6 +227,19 @@ class Ownership:
         """
         async with self.lock:
             await self.write(owner="")
+
+    async def leave(self) -> None:
+        """Release the change set after the run failed, if that is possible (W14).
+
+        Raises:
+            Fenced: another run owns the change set, and the task with it (W15).
+        """
+        with suppress(JetStreamError, TimeoutError):
+            async with within(_LEAVE_TIMEOUT):
+                try:
+                    await self.release()
+                except Fenced:  # also if a write that was cut off is in the log
+                    await self.confirm()
 
     async def confirm(self) -> None:
         """Raise `Fenced` if the log shows another owner (W10b)."""

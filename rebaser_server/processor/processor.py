@@ -2,12 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Final
 
 from rebaser_client.registry import Registry
 from rebaser_core.activities import ActivityKind
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStreamError, deadlines
 from rebaser_server.errors import Fenced, NotRetained
 from rebaser_server.processor.context import RunContext, Services
 from rebaser_server.processor.ownership import Ownership
@@ -15,8 +13,6 @@ from rebaser_server.processor.pending_work import has_work, initial_control
 from rebaser_server.processor.run import ChangeSetRun
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.concurrency import Shutdown
-
-RELEASE_TIMEOUT: Final = 2.0  # seconds
 
 
 async def process(
@@ -50,11 +46,8 @@ async def process(
     except Fenced:
         raise
     except Exception:
-        # A failed run, too, ends in order: only a death leaves its name in the log. A write
-        # that was cut off may have gone through; then this one fails, harmlessly.
-        with suppress(Fenced, JetStreamError, TimeoutError):
-            async with deadlines.within(RELEASE_TIMEOUT):
-                await ownership.release()
+        # A failed run, too, ends in order: only a death leaves its name in the log.
+        await ownership.leave()
         raise
     await ownership.release()
     if is_idle:

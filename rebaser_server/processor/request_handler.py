@@ -1,5 +1,6 @@
 """Handle requests: apply, answer again or dead-letter each; then delete and reply (W4 to W9)."""
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -167,6 +168,9 @@ class RequestHandler:
         try:
             await self._apply(request)
         except (RunEnded, AppendRefused):
+            raise
+        except asyncio.CancelledError:
+            self.ownership.spoil()
             raise
         except NewerVersion as error:
             raise NeedsNewerVersion(error) from error

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.ids import ChangeSet
+from rebaser_core.commits import CommitV1
+from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import AppendRefused, Fenced
@@ -17,6 +18,7 @@ from rebaser_server.processor.ownership import CommitObserver, CommittedEntry, O
 from rebaser_server.store.checkpoints import Checkpoints, GraphCheckpoint
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
+from tests.helpers.scripted_owner import NOTHING
 
 
 class Slow(Checkpoints):
@@ -108,3 +110,48 @@ async def test_observers_are_called_in_order_with_each_commit_also_before_a_refu
         await own.flush()
 
     assert seen == [(name, before + 1, "checkpoint") for name in ("first", "second")]
+
+
+async def test_a_checkpoint_that_waits_for_the_lock_is_not_written_once_the_run_is_fenced(
+    deployment: Deployment,
+) -> None:
+    """Its content may hold what the log does not: each row of a checkpoint is committed."""
+    [change_set] = new_change_sets(1)
+    archive = deployment.archive(change_set)
+    own = await Ownership.acquire(archive, "first")
+    await own.write()
+    checkpointing = Checkpointer(own, 1, NOTHING)
+    async with own.lock:
+        waiting = asyncio.create_task(checkpointing.write())
+        await Ownership.acquire(archive, "second")
+        with pytest.raises(Fenced):
+            await own.write()
+    await waiting
+
+    assert own.checkpoint_commit == 0
+
+
+async def test_a_failed_run_learns_by_its_release_that_it_was_fenced(
+    deployment: Deployment,
+) -> None:
+    """W15: so it does not give back a task that is another's."""
+    [change_set] = new_change_sets(1)
+    archive = deployment.archive(change_set)
+    own = await Ownership.acquire(archive, "first")
+    await Ownership.acquire(archive, "second")
+
+    with pytest.raises(Fenced):
+        await own.leave()
+
+
+async def test_a_failed_run_whose_last_write_went_through_unheard_is_not_fenced(
+    deployment: Deployment,
+) -> None:
+    """W14: the task is its own, and it gives it back."""
+    [change_set] = new_change_sets(1)
+    own = await Ownership.acquire(deployment.archive(change_set), "only")
+    state = own.state
+    unheard = CommitV1(id=RequestId(), previous=state.commit, control=state.control)
+    await own.loader.log.append([unheard])
+
+    await own.leave()

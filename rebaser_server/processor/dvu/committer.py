@@ -77,8 +77,10 @@ class DvuCommitter:
             with self._ownership.spans.result_span():
                 await self._append(handled, **covered)
         except (RunEnded, asyncio.CancelledError):
+            self._ownership.spoil()
             raise
         except Exception as error:
+            self._ownership.spoil()
             cause = (
                 error.__cause__ if isinstance(error, AppendRefused) and error.__cause__ else error
             )
