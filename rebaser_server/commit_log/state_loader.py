@@ -8,13 +8,14 @@ from math import floor
 from typing import Final
 
 from rebaser_core.commits import CommitV1
+from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_server.commit_log.batch_store import BatchStore, MissingBatch
 from rebaser_server.commit_log.log import OTHER_PAST, CommitLog
 from rebaser_server.commit_log.retention import CheckpointRef
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_machine import StateMachine
-from rebaser_server.errors import HistoryInconsistent, NotRetained
+from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion, NotRetained
 from rebaser_server.runtime.failures import StoreDamaged
 
 NumberedEntry = tuple[int, CommitV1]
@@ -101,21 +102,12 @@ class StateLoader:
 
         Raises:
             HistoryInconsistent: checkpoint and log contradict each other; nothing was changed.
+            NeedsNewerVersion: only a newer release can read the checkpoint.
         """
-        at = until if past else None
-        try:
-            checkpoint = await asyncio.to_thread(self.machine.load, self.change_set, at)
-        except StoreDamaged as error:
-            raise HistoryInconsistent(
-                f"{self.change_set}: the store is damaged: {error}"
-            ) from error
-        if checkpoint is None:
+        loaded = await self._restore_checkpoint(until if past else None)
+        if loaded is None:
             first = await self.log.oldest()
             loaded = LoadedState(State(await self.machine.initial(first, self._load_sibling)), 0)
-        else:
-            state = State.from_checkpoint(checkpoint)
-            kept = CheckpointRef.read_all(checkpoint.metadata)
-            loaded = LoadedState(state, checkpoint.commit, checkpoints=kept)
         if loaded.checkpoint > until:
             raise HistoryInconsistent(
                 f"{self.change_set}: the checkpoint is of commit {loaded.checkpoint}, but the "
@@ -125,6 +117,26 @@ class StateLoader:
         await self.catch_up(loaded, until, known)
         self.machine.require_sound(loaded.state)
         return loaded
+
+    async def _restore_checkpoint(self, at: int | None) -> LoadedState | None:
+        try:
+            checkpoint = await asyncio.to_thread(self.machine.load, self.change_set, at)
+            if checkpoint is None:
+                return None
+            kept = CheckpointRef.read_all(checkpoint.metadata)
+            return LoadedState(
+                State.from_checkpoint(checkpoint), checkpoint.commit, checkpoints=kept
+            )
+        except NewerVersion as error:
+            raise NeedsNewerVersion(error) from error
+        except StoreDamaged as error:
+            raise HistoryInconsistent(
+                f"{self.change_set}: the store is damaged: {error}"
+            ) from error
+        except (LookupError, TypeError, ValueError) as error:
+            raise HistoryInconsistent(
+                f"{self.change_set}: the checkpoint cannot be read: {type(error).__name__}: {error}"
+            ) from error
 
     async def _require_same_past(self, state: State, known: Sequence[NumberedEntry]) -> None:
         """Require that a checkpoint's last commit is the log's, unless it was purged (S-6)."""

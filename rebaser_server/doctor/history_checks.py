@@ -10,7 +10,7 @@ from functools import partial
 from rebaser_core.errors import RebaserError
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor.findings import Finding, Severity
-from rebaser_server.errors import NotRetained
+from rebaser_server.errors import NeedsNewerVersion, NotRetained
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.store.rollback import roll_back_to_sound
@@ -52,6 +52,9 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
         present = await loader.load()
         if deep and len(present.checkpoints) > 1:
             return await _compared(loader, present.checkpoints[-2].commit, present.checkpoint)
+    except NeedsNewerVersion as error:
+        remedy = "use `rebaser doctor` of the newest release that has run here"
+        return replace(_broken(loader, error), remedy=remedy)
     except (RebaserError, OSError) as error:
         broken = _broken(loader, error)
         begins = await loader.earliest_commit()

@@ -6,6 +6,7 @@ from typing import Final
 import structlog
 
 from rebaser_core.commits import NO_REQUEST, Commit, RequestOutcome, SettledRequest
+from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, ordered_reader
 from rebaser_core.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
@@ -68,7 +69,7 @@ class OutcomeLookup:
             recent, checkpoint = await asyncio.to_thread(
                 self._read_checkpoint, change_set, request_id
             )
-        except OSError as error:
+        except (OSError, NewerVersion) as error:
             log.warning("checkpoint unreadable", change_set=str(change_set), error=str(error))
             recent, checkpoint = None, 0
         if recent is not None:

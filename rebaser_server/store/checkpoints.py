@@ -80,6 +80,7 @@ class Checkpoints:
 
         Raises:
             StoreDamaged: a file of the table is gone or is not what was written.
+            NewerVersion: only a newer release can read it.
             OSError: the store cannot be read now.
         """
         with translate_store_errors():
@@ -150,7 +151,7 @@ class Checkpoints:
             try:
                 write_deltalake(
                     delta,
-                    changes.rows,
+                    _as_in(delta, changes.rows),
                     mode="overwrite" if changes.whole else "append",
                     commit_properties=CommitProperties(app_transactions=[transaction]),
                     post_commithook_properties=KEEP_ENTRIES,
@@ -209,6 +210,14 @@ def _add_missing_columns(delta: DeltaTable) -> None:
             [field for field in wanted if field.name not in existing],
             post_commithook_properties=KEEP_ENTRIES,
         )
+
+
+def _as_in(delta: DeltaTable, rows: pa.Table) -> pa.Table:
+    """The rows with null in the columns that a newer release has added to the table."""
+    for field in pa.schema(delta.schema()):
+        if field.name not in rows.schema.names:
+            rows = rows.append_column(field, pa.nulls(len(rows), field.type))
+    return rows
 
 
 def _load(delta: DeltaTable, columns: list[str], at: int | None) -> GraphCheckpoint | None:

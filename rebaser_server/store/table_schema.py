@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
+from rebaser_core.errors import NewerVersion
 from rebaser_server.store.graph_loader import load_graph
 from rebaser_server.store.input_columns import arguments_texts, hashes_column, inputs_texts
 from rebaser_server.values.graph import STATUSES, Func, Graph, ValueStatus
@@ -39,6 +40,11 @@ SCHEMA: Final = pa.schema(
         pa.field("input_hashes", pa.binary()),  # of the ids in `inputs`, in order, 8 bytes each
     ]
 )
+
+FORMAT_KEY: Final = "format"
+FORMAT: Final = 1
+"""Of rows and metadata, for metadata that do not say it. A release that writes what this one
+cannot read says a higher one."""
 
 LOADED: Final = [name for name in SCHEMA.names if name != "inputs"]
 """The columns that are enough to load a graph, except in rare cases."""
@@ -168,9 +174,16 @@ _BLOCKED: Final = STATUSES.index(ValueStatus.BLOCKED)
 
 
 def checkpoint_record(rows: pa.Table) -> tuple[int, dict[str, Any]]:
-    """The commit and the metadata of the last checkpoint among `rows`."""
+    """The commit and the metadata of the last checkpoint among `rows`.
+
+    Raises:
+        NewerVersion: the metadata say that it is of a newer format.
+    """
     heads = rows.filter(pc.equal(rows["kind"], "head")).sort_by("commit")
-    return heads["commit"][-1].as_py(), json.loads(heads["value"][-1].as_py())
+    metadata = json.loads(heads["value"][-1].as_py())
+    if (version := metadata.get(FORMAT_KEY, FORMAT)) > FORMAT:
+        raise NewerVersion(f"checkpoint of format {version}; this build reads up to {FORMAT}")
+    return heads["commit"][-1].as_py(), metadata
 
 
 def split_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], pa.Table]:
