@@ -75,6 +75,19 @@ class CommitLog:
             return None
         return decode_commit(message)
 
+    async def require_readable(self) -> None:
+        """Raise `HistoryInconsistent` if the log has commits, and its last one cannot be read.
+
+        If the last one's checksum is wrong, NATS answers as if there were none, and stores
+        another first commit.
+        """
+        subjects = await self._js.stream_subjects(self._stream, self._subject)
+        if subjects and (await self.last())[1] is None:
+            raise HistoryInconsistent(
+                f"{self._subject}: the log has commits, but its last one cannot be read: a file of "
+                f"{self._stream} is damaged"
+            )
+
     async def oldest(self) -> CommitV1 | None:
         """Return the oldest commit that was not purged: the past begins at its `previous`."""
         message = await self._js.get_message(

@@ -86,6 +86,8 @@ class StateLoader:
     async def _extent(self) -> tuple[int, int]:
         """The earliest commit whose state can be had, and the last."""
         last, _ = await self.log.last()
+        if not last:
+            await self.log.require_readable()
         return await self.earliest_commit(), last
 
     async def earliest_commit(self) -> int:

@@ -50,6 +50,8 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
         return None
     try:
         present = await loader.load()
+        if deep:
+            await _require_whole_log(loader)
         if deep and len(present.checkpoints) > 1:
             return await _compared(loader, present.checkpoints[-2].commit, present.checkpoint)
     except NeedsNewerVersion as error:
@@ -72,6 +74,13 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
         repair = None if found is None else partial(_roll_back, loader, begins, last)
         return replace(broken, repair=repair)
     return None
+
+
+async def _require_whole_log(loader: StateLoader) -> None:
+    """Read every commit that is kept, also those before the checkpoint."""
+    begins, (last, _) = await loader.earliest_commit(), await loader.log.last()
+    async for _ in loader.log.entries(begins, last):
+        pass
 
 
 def _broken(loader: StateLoader, error: Exception) -> Finding:

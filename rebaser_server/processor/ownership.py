@@ -87,6 +87,8 @@ class Ownership:
         """
         while True:
             previous, last, headers = await loader.log.last_with_headers()
+            if last is None:
+                await loader.log.require_readable()
             control = await initial_control() if last is None else last.control
             own_id = RequestId()
             own_control = control.model_copy(
