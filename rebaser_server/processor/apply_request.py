@@ -3,7 +3,6 @@
 from typing import Any
 
 from rebaser_client.batches import INLINE_BYTES
-from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.commits import AUTHOR_LENGTH, RequestOutcome, SettledRequest
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
@@ -17,13 +16,12 @@ from rebaser_core.messages import (
 from rebaser_core.records.registry_records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.versioning import AUTHOR, MESSAGE_TYPE
 from rebaser_server.commit_log.batch_store import OversizedBatch
-from rebaser_server.commit_log.content import SMALL_BATCH, Batch
-from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.content import SMALL_BATCH
 from rebaser_server.processor.application import Changes
-from rebaser_server.processor.change_set_commands import closed_reason, execute
+from rebaser_server.processor.change_set_commands import execute
 from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.ownership import Ownership
-from rebaser_server.processor.rejection import reject
+from rebaser_server.processor.rejection import batch_rejection, reject
 
 
 class Unprocessable(RebaserError):
@@ -147,13 +145,6 @@ def stage_request(
     )
 
 
-def _rejection(state: State, batch: Batch, limits: BatchLimits) -> str | None:
-    """Return why a client's batch is rejected, or None."""
-    if state.control.closing is not None:
-        return closed_reason(state.control.closing)
-    return limits.violation(batch.updates, len(batch.updates))
-
-
 async def _apply_batch(
     run: RunContext, message: EnqueueUpdatesRequestV1, request: Delivery
 ) -> tuple[SettledRequest, Changes]:
@@ -171,7 +162,7 @@ async def _apply_batch(
         raise Unprocessable("only a branch's own log says what head has under it")
     if batch.results is not None:
         raise Unprocessable("only an update's own result lies in files")
-    rejection = _rejection(state, batch, run.services.settings.batch_limits)
+    rejection = batch_rejection(state, batch, run.services.settings.batch_limits)
     if rejection is not None:
         handled = SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.REFUSED)
         return reject(handled, rejection), {}

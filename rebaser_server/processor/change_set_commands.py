@@ -12,7 +12,7 @@ from rebaser_core.records.registry_records import ChangeSetRequestV2, ChangeSetS
 from rebaser_server.commit_log.state import State
 from rebaser_server.processor.application import Changes
 from rebaser_server.processor.context import RunContext
-from rebaser_server.processor.rejection import reject
+from rebaser_server.processor.rejection import command_rejection, reject
 
 _CLOSES: Final = {"abandon": ChangeSetStatus.ABANDONED, "delete": ChangeSetStatus.DELETED}
 
@@ -26,7 +26,7 @@ async def execute(
     handled = SettledRequest(
         id=message.id, sequence=sequence, outcome=RequestOutcome.APPLIED, author=author
     )
-    rejection = _rejection(ownership.state, message)
+    rejection = command_rejection(ownership.state, message)
     if rejection is not None:
         return reject(handled, rejection), {}
     match message.action:
@@ -36,23 +36,6 @@ async def execute(
             return handled, close(ownership.state, message.id, _CLOSES[message.action])
         case _:
             return await run.services.application.execute(ownership, message, handled)
-
-
-def closed_reason(closing: ClosedState) -> str:
-    """Why a change set takes no requests."""
-    because = f", {closing.reason}" if closing.reason else ""
-    return f"change set is {closing.standing}{because}"
-
-
-def _rejection(state: State, message: ChangeSetRequestV2) -> str | None:
-    closing = state.control.closing
-    if closing is not None:
-        over = closing.standing in (ChangeSetStatus.APPLIED, ChangeSetStatus.ABANDONED)
-        again = message.action == "delete" and over
-        return None if again else closed_reason(closing)
-    if state.control.branch is None and message.action in ("apply", "abandon"):
-        return f"only a branch can be told to {message.action}"
-    return None
 
 
 def close(state: State, request: RequestId, standing: ChangeSetStatus) -> Changes:

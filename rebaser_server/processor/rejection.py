@@ -1,13 +1,41 @@
-"""The rejection of a well-formed request by a change set."""
+"""Why a change set rejects a well-formed request: it is closed, or a limit is exceeded."""
 
 from typing import Final
 
-from rebaser_core.commits import RequestOutcome, SettledRequest
+from rebaser_core.batch_limits import BatchLimits
+from rebaser_core.commits import ClosedState, RequestOutcome, SettledRequest
+from rebaser_core.records.registry_records import ChangeSetRequestV2, ChangeSetStatus
+from rebaser_server.commit_log.content import Batch
+from rebaser_server.commit_log.state import State
 
 REASON_LENGTH: Final = 1_000
 """Most characters of the reason that the log holds of a rejected or dead request."""
 
 
+def batch_rejection(state: State, batch: Batch, limits: BatchLimits) -> str | None:
+    """Return why a client's batch is rejected; None if it is not."""
+    if state.control.closing is not None:
+        return _closed_reason(state.control.closing)
+    return limits.violation(batch.updates, len(batch.updates))
+
+
+def command_rejection(state: State, message: ChangeSetRequestV2) -> str | None:
+    """Return why a command is rejected; None if it is not, or only the application rejects it."""
+    closing = state.control.closing
+    if closing is not None:
+        over = closing.standing in (ChangeSetStatus.APPLIED, ChangeSetStatus.ABANDONED)
+        again = message.action == "delete" and over
+        return None if again else _closed_reason(closing)
+    if state.control.branch is None and message.action in ("apply", "abandon"):
+        return f"only a branch can be told to {message.action}"
+    return None
+
+
 def reject(handled: SettledRequest, reason: str) -> SettledRequest:
     message = f"refused: {reason}"[:REASON_LENGTH]
     return handled.model_copy(update={"outcome": RequestOutcome.REFUSED, "message": message})
+
+
+def _closed_reason(closing: ClosedState) -> str:
+    because = f", {closing.reason}" if closing.reason else ""
+    return f"change set is {closing.standing}{because}"

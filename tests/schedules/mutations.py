@@ -194,7 +194,7 @@ def going_to_head_under_a_new_id() -> AbstractContextManager[Any]:
 
 def without_an_end_of_branches() -> AbstractContextManager[Any]:
     """Batches behind the end of a branch take effect."""
-    return mock.patch.object(apply_request, "_rejection", return_value=None)
+    return mock.patch.object(apply_request, "batch_rejection", return_value=None)
 
 
 @contextmanager
