@@ -223,11 +223,6 @@ def graph_from_batches(values: list[pa.RecordBatch], others: pa.Table) -> Graph:
     return load_graph(columns, funcs)
 
 
-def graph_from_table(rows: pa.Table) -> Graph:
-    """The graph of a table that has all columns."""
-    return graph_from_batches(*split_rows(rows.to_batches()))
-
-
 def _latest_funcs(rows: pa.Table) -> list[Func]:
     latest = {row["id"]: row for row in rows.sort_by("commit").to_pylist()}
     return [

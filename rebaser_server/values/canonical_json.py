@@ -5,7 +5,6 @@ differs for 1, 1.0 and true, and for 0.0 and -0.0. So two values are the same JS
 only if their texts are equal.
 """
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -31,12 +30,6 @@ def dumps(data: Any) -> str:
 def loads(text: str | bytes) -> Any:
     """What any JSON text says. Raises `ValueError`."""
     return orjson.loads(text)
-
-
-def dumps_many(data: Sequence[Any]) -> pa.LargeStringArray:
-    """The canonical text of each."""
-    dumped = [orjson.dumps(item, option=_SORTED) for item in data]
-    return pa.array(dumped, pa.large_binary()).cast(pa.large_string())
 
 
 def loads_many(texts: pa.LargeStringArray) -> list[Any]:

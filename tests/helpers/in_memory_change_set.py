@@ -21,11 +21,12 @@ from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.unit_result import decode_result
 from rebaser_server.graph_application.content import GraphContent, graph_of
 from rebaser_server.store.checkpoint_changes import take_changes
-from rebaser_server.store.table_schema import checkpoint_record, graph_from_table
+from rebaser_server.store.table_schema import checkpoint_record
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
 from rebaser_server.values.rebase.result import RebaseResult
 from tests.helpers.reference_model import plain
+from tests.helpers.table_rows import graph_from_table
 
 
 class ChangeSet:

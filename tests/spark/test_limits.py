@@ -5,7 +5,8 @@ import pytest
 from rebaser_server.compute.runs.bisection import run_isolated
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.unit_result import UnitResult
-from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit, with_limits
+from rebaser_server.compute.units.work_unit import CallLimits, with_limits
+from tests.helpers.work_units import unit_from_rows
 
 pytestmark = pytest.mark.spark
 
@@ -17,7 +18,7 @@ def unit(*functions: tuple[str, str, int]) -> bytes:
     signatures = [
         (n, [(name, None) for name in shapes[code]]) for n, (_, code, _) in enumerate(functions)
     ]
-    return WorkUnit.from_rows(
+    return unit_from_rows(
         [(runtime, code) for runtime, code, _ in functions],
         signatures,
         [

@@ -1,7 +1,7 @@
 """The bytes between planner and evaluator: some values, and all that computing them needs.
 
-A unit is columns, and is made from columns (`WorkUnit(…)`, from what was taken from a graph's) or,
-by tests, from lists (`WorkUnit.from_rows`). No Python object is made for any value on the way.
+A unit is columns, and is made from columns that were taken from a graph's. No Python object is made
+for any value on the way.
 
 Encoded, little-endian: the format's version in one byte, three of padding, the length of the
 header in four, the number of values in eight; the limits in 32; the header in CBOR; then the
@@ -11,9 +11,8 @@ one section, a string column two: Arrow's offsets of 64 bits, and the text.
 """
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import cbor2
 import numpy as np
@@ -31,7 +30,6 @@ from rebaser_server.compute.units.buffers import (
     strings,
     strings_from_buffers,
 )
-from rebaser_server.values.canonical_json import dumps
 
 VERSION: Final = 3
 
@@ -115,35 +113,6 @@ class WorkUnit:
     constant_texts: pa.LargeStringArray = field(default_factory=_no_strings)
     """The values; of one that has none, anything."""
     limits: CallLimits = CallLimits()
-
-    @classmethod
-    def from_rows(
-        cls,
-        functions: Sequence[tuple[str | None, str]],
-        signatures: Sequence[tuple[int, list[ArgumentSpec]]],
-        values: Sequence[tuple[str, int, str, Any, bool, Sequence[int]]],
-        constants: Sequence[tuple[str, bool, Any]] = (),
-        limits: CallLimits = CallLimits(),
-    ) -> Self:
-        """A unit from rows: id, signature, word of its status, value or message, forced, refs."""
-        ids, calls, words, before, must_compute, refs = (
-            zip(*values, strict=True) if values else [()] * 6
-        )
-        known = zip(words, before, strict=True)
-        return cls(
-            list(functions),
-            list(signatures),
-            pa.array(ids, STRING_TYPE),
-            contiguous(calls, np.int32),
-            contiguous([STATUSES.index(word) for word in words], np.uint8),
-            strings([dumps(data) if word == "ok" else data or "" for word, data in known]),
-            contiguous(must_compute, np.bool_),
-            contiguous([ref for each in refs for ref in each], np.int32),
-            strings([value_id for value_id, _, _ in constants]),
-            contiguous([is_known for _, is_known, _ in constants], np.bool_),
-            strings([dumps(data) for _, _, data in constants]),
-            limits,
-        )
 
     def __len__(self) -> int:
         return len(self.signature_indices)

@@ -26,7 +26,6 @@ from rebaser_server.values.rebase.definitions import (
     Preimage,
     difference,
     func_definition,
-    same_value,
     value_definition,
 )
 
@@ -192,10 +191,6 @@ class Edits:
                 continue
             removed |= {*ids_in(put.inputs)}.difference(graph.values[dependent].input_ids())
         return difference(head, branch, self.values, self.funcs, removed)
-
-    def changed_on_both_sides(self) -> set[str]:
-        """Values that the branch edited and head changed since."""
-        return {i for i, e in self.values.items() if not same_value(e.base, self.theirs[i])}
 
 
 def wanted_inputs(update: AnyUpdate) -> list[str]:

@@ -7,13 +7,14 @@ import pytest
 
 from rebaser_server.compute.evaluate.evaluator import evaluate, start_evaluation
 from rebaser_server.compute.units.unit_result import decode_result
-from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
+from rebaser_server.compute.units.work_unit import CallLimits
 from tests.helpers.graph_builder import install
+from tests.helpers.work_units import unit_from_rows
 
 
 def test_a_process_that_dumps_its_tracebacks_later_can_have_a_guarded_child() -> None:
     """A fork has the lock of the thread that does it, and not the thread."""
-    unit = WorkUnit.from_rows(
+    unit = unit_from_rows(
         [("builtin", "identity")],
         [(0, [("value", None)])],
         [("copy", 0, "pending", None, True, [-1])],
@@ -36,7 +37,7 @@ def test_a_value_that_ends_its_evaluator_fails_alone_wherever_the_steps_end(
     install(tmp_path, "ending", code, {"next": "ending:next"})
     monkeypatch.syspath_prepend(tmp_path)
     values = [(f"v{n}", 0, "pending", None, True, [n - 1 if n % 6 else -1]) for n in range(8)]
-    unit = WorkUnit.from_rows(
+    unit = unit_from_rows(
         [("python", "next")],
         [(0, [("value", None)])],
         values,

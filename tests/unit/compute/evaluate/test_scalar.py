@@ -10,8 +10,9 @@ from rebaser_server.compute.evaluate.evaluation import evaluate_unit
 from rebaser_server.compute.evaluate.scalar import CHUNK
 from rebaser_server.compute.units.segments import VECTOR_THRESHOLD
 from rebaser_server.compute.units.unit_result import UnitResult, ValueResult
-from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
+from rebaser_server.compute.units.work_unit import CallLimits
 from tests.helpers.graph_builder import install
+from tests.helpers.work_units import unit_from_rows
 
 FUNCTIONS = """
 ODD = [1.5, float("nan"), 2**63, True, None, "text", [1, [2]], {1}, -0.0, 7]
@@ -48,7 +49,7 @@ def computed(
         for n, row in enumerate(rows)
     ]
     constants = [(f"c{item}", item >= 0, item) for item in given]
-    unit = WorkUnit.from_rows([("python", f"many.{code}")], [(0, shape)], values, constants, limits)
+    unit = unit_from_rows([("python", f"many.{code}")], [(0, shape)], values, constants, limits)
     return evaluate_unit(unit, CallWatchdog(limits))
 
 

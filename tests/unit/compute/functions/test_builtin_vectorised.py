@@ -20,6 +20,7 @@ from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.compute.units.work_unit import ArgumentSpec, CallLimits, WorkUnit
 from tests.helpers.graph_builder import UNHURRIED, install
 from tests.helpers.reference_evaluator import independently
+from tests.helpers.work_units import unit_from_rows
 
 NUMBERS = [0, 1, -1, 3, 0.0, -0.0, 1.0, 0.5, -2.5, 1e16, 0.1, 1e308, 5e-324, 2**53 + 1, 2**62]
 EXTREMES = [2**63 - 1, -(2**63), -1e308, 2**31, 1e-300]
@@ -68,7 +69,7 @@ def random_blob(rng: random.Random, groups: int = 6) -> WorkUnit:
             before = rng.choice(pools[pool]) if status == "ok" else "why" * (status == "failed")
             must_compute = status == "pending" or rng.random() < 0.7
             values.append((f"v{group}.{n}", group, status, before, must_compute, refs[:count]))
-    return WorkUnit.from_rows(functions, signatures, values, constants)
+    return unit_from_rows(functions, signatures, values, constants)
 
 
 def rows_of(outcome: UnitResult) -> list[dict[str, Any]]:
@@ -102,7 +103,7 @@ def test_a_stored_value_that_is_too_deep_is_no_result_of_many_at_once_either(cod
     values = [(f"v{n}", 0, "pending", None, True, [~(n % 2)]) for n in range(2 * VECTOR_THRESHOLD)]
 
     outcome = require_same(
-        WorkUnit.from_rows(
+        unit_from_rows(
             [("builtin", code)], [(0, shape)], values, [("deep", True, deep), ("b", True, "b")]
         )
     )
@@ -120,7 +121,7 @@ def test_what_was_computed_before_is_known_by_its_text(before: list[Any]) -> Non
     constants = [(f"c{n}", True, each) for n, each in enumerate(data)]
 
     outcome = require_same(
-        WorkUnit.from_rows([("builtin", "identity")], [(0, [("value", None)])], values, constants)
+        unit_from_rows([("builtin", "identity")], [(0, [("value", None)])], values, constants)
     )
 
     assert (len(outcome), outcome.recomputed) == (0, 2 * VECTOR_THRESHOLD)
@@ -144,7 +145,7 @@ def test_lists_at_once_are_lists_one_by_one(code: str, lists: list[list[Any]]) -
     values = [(f"v{i}", 0, "pending", None, True, [~(3 * i + n) for n in range(3)])
               for i in range(len(rows))]  # fmt: skip
 
-    require_same(WorkUnit.from_rows([("builtin", code)], [(0, [("values", 3)])], values, constants))
+    require_same(unit_from_rows([("builtin", code)], [(0, [("values", 3)])], values, constants))
 
 
 @UNHURRIED
@@ -208,7 +209,7 @@ def calls_of(code: str, arguments: list[dict[str, Any]]) -> WorkUnit:
     values = [(f"v{i}", 0, "pending", None, True, [~(width * i + n) for n in range(width)])
               for i in range(len(cells))]  # fmt: skip
     constants = [(f"{i}", True, cell) for i, cell in enumerate(c for row in cells for c in row)]
-    return WorkUnit.from_rows([("python", code)], [(0, shape)], values, constants)
+    return unit_from_rows([("python", code)], [(0, shape)], values, constants)
 
 
 @pytest.mark.usefixtures("python")

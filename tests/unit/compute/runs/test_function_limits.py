@@ -7,8 +7,9 @@ import pytest
 
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.compute.units.unit_result import UnitResult
-from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
+from rebaser_server.compute.units.work_unit import CallLimits
 from tests.helpers.graph_builder import install
+from tests.helpers.work_units import unit_from_rows
 
 LIMITS = CallLimits(seconds=0.5, memory=64 << 20)
 FUNCTIONS = """
@@ -52,7 +53,7 @@ async def executor(
 async def test_a_function_that_takes_too_much_fails_its_value_alone(
     executor: ChildProcessExecutor,
 ) -> None:
-    unit = WorkUnit.from_rows(
+    unit = unit_from_rows(
         [("python", name) for name in NAMES],
         [(n, [("value", None)]) for n in range(len(NAMES))],
         [(name, n, "pending", None, True, [-1]) for n, name in enumerate(NAMES)]

@@ -14,6 +14,7 @@ from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.compute.units.work_unit import WorkUnit
 from rebaser_server.files.shared_files import SharedFiles
 from tests.helpers.graph_builder import install
+from tests.helpers.work_units import unit_from_rows
 
 LEVELS, WIDTH = 3, 400
 FUNCTION = ("python", "logged")
@@ -62,7 +63,7 @@ def layers() -> WorkUnit:
         for level in range(LEVELS)
         for n in range(WIDTH)
     ]
-    return WorkUnit.from_rows(
+    return unit_from_rows(
         [FUNCTION], [(0, [("value", None), ("more", None)])], values, [("c", True, 1)]
     )
 

@@ -10,6 +10,7 @@ from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.units.incremental_split import IncrementalSplit, offset_positions
 from rebaser_server.compute.units.unit_result import UnitResult, decode_result
 from rebaser_server.compute.units.work_unit import WorkUnit
+from tests.helpers.work_units import unit_from_rows
 
 FUNCTIONS = [
     ("builtin", "sum"),
@@ -39,7 +40,7 @@ def random_blob(rng: Random) -> WorkUnit:
         before = {"ok": rng.choice([0, 1, 2, 3, "x"]), "failed": "f", "blocked": "c0"}.get(status)
         must_compute = status == "pending" or rng.random() < 0.2
         values.append((f"v{n}", call, status, before, must_compute, refs))
-    return WorkUnit.from_rows(FUNCTIONS, signatures, values, constants)
+    return unit_from_rows(FUNCTIONS, signatures, values, constants)
 
 
 def in_steps(unit: WorkUnit, rng: Random) -> tuple[int, list[object]]:

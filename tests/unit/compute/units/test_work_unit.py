@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from rebaser_server.compute.units.work_unit import VERSION, CallLimits, WorkUnit, count_values
+from tests.helpers.work_units import unit_from_rows
 
 COLUMNS = (
     "ids", "signature_indices", "statuses", "texts", "must_compute", "refs",
@@ -15,7 +16,7 @@ COLUMNS = (
 
 
 def example() -> WorkUnit:
-    return WorkUnit.from_rows(
+    return unit_from_rows(
         [("builtin", "sum"), (None, "gone")],
         [(0, [("values", 2)]), (1, [("value", None), ("others", 0)])],
         [("é", 0, "ok", 1.0, True, [-1, -2]), ("", 1, "failed", "why", False, [0])],

@@ -21,7 +21,7 @@ from rebaser_server.compute.plan import affected as closures
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.work_unit import WorkUnit
 from rebaser_server.store import graph_loader, table_schema
-from rebaser_server.store.table_schema import graph_from_table, rows_of
+from rebaser_server.store.table_schema import rows_of
 from rebaser_server.values.graph import (
     Graph,
     ValueStatus,
@@ -49,6 +49,7 @@ from tests.helpers.random_batches import (
     require_consistent,
 )
 from tests.helpers.replay import after, bytes_of
+from tests.helpers.table_rows import graph_from_table
 
 THRESHOLDS = [
     (ids, "_RECENT", 2),

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from rebaser_server.values.rebase.definitions import same_value
+from rebaser_server.values.rebase.edits import Edits
 from tests.helpers.in_memory_branch import Branch, Head
 from tests.helpers.paths import ROOT
 from tests.helpers.reference_model import plain
@@ -56,7 +58,12 @@ def test_documented_concurrent_edits_end_as_documented(example, order):
         check(branch.graph, claim)
     if order == "branch first":
         both = re.findall(r"^both changed: (.*)", example, re.MULTILINE)
-        assert branch.edits.changed_on_both_sides() >= set(map(id_of, both))
+        assert changed_on_both_sides(branch.edits) >= set(map(id_of, both))
     head.request(branch.difference())
     for claim in re.findall(r"^head: (.*)", example, re.MULTILINE):
         check(head.graph, claim)
+
+
+def changed_on_both_sides(edits: Edits) -> set[str]:
+    """Values that the branch edited and head changed since."""
+    return {i for i, e in edits.values.items() if not same_value(e.base, edits.theirs[i])}

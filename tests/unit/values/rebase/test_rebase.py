@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from rebaser_core.updates import PutValue
-from rebaser_server.store.table_schema import graph_from_table, rows_of
+from rebaser_server.store.table_schema import rows_of
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
 from tests.helpers.checkpoint_writer import ulid
@@ -25,6 +25,7 @@ from tests.helpers.random_batches import (
 )
 from tests.helpers.reference_model import Model, plain
 from tests.helpers.replay import after, bytes_of_history, dump, encoded
+from tests.helpers.table_rows import graph_from_table
 
 
 @given(histories)
