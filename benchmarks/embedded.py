@@ -66,7 +66,7 @@ class Rebaser:
 @asynccontextmanager
 async def running(directory: Path, url: str) -> AsyncIterator[Rebaser]:
     """What `daemon.run` runs, with a clock around its executor. Spark is cold at first."""
-    logs.configure("benchmark", only_warnings=True)
+    logs.configure("benchmark", level="warning")
     gc.set_threshold(*_COLLECT_EVERY)
     settings = settings_in_directory(Settings(), directory, url)
     options = SparkOptions(state_directory=settings.spark.state_directory)

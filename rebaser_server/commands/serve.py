@@ -52,7 +52,7 @@ async def _serve(settings: "Settings", _: argparse.Namespace) -> None:
     from rebaser_server.service import daemon
     from rebaser_server.telemetry import logs
 
-    logs.configure(settings.instance_id, settings.log_format)
+    logs.configure(settings.instance_id, settings.log_format, settings.log_level)
     structlog.get_logger().info("starting")
     shutdown = Shutdown()
     with on_signals(shutdown):
@@ -67,7 +67,7 @@ async def _up(settings: "Settings", arguments: argparse.Namespace) -> None:
     from rebaser_server.service.dev_server import run_dev_server
     from rebaser_server.telemetry import logs
 
-    logs.configure(settings.instance_id, settings.log_format)
+    logs.configure(settings.instance_id, settings.log_format, settings.log_level)
     await run_dev_server(
         settings,
         arguments.data.absolute(),

@@ -1,12 +1,13 @@
 """Everything that can be set from outside: read once, checked before anything starts."""
 
 import getpass
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Self
 
 from annotated_types import Ge, Gt
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from ulid import ULID
 
@@ -14,7 +15,7 @@ from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import UlidText
 from rebaser_server.settings.access import NatsSettings, OpsSettings
 from rebaser_server.settings.types import Duration, Options, SettingsGroup, Url
-from rebaser_server.telemetry.logs import LogFormat
+from rebaser_server.telemetry.logs import LogFormat, LogLevel
 
 _PREFIX: Final = "REBASER_"
 
@@ -153,6 +154,8 @@ class Settings(BaseSettings):
     """Whom the log of commits names for what a command asks; the login name if not set."""
     address: str = ""
     """The change set of commands that are given none, before the one of `rebaser use`."""
+    log_level: LogLevel = "info"
+    """Lines of this level and above are logged: `debug`, `info`, `warning` or `error`."""
     log_format: LogFormat = "auto"
     """`json`, `pretty`, or `auto`: pretty in a terminal, JSON elsewhere."""
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 100
@@ -188,6 +191,16 @@ class Settings(BaseSettings):
         if 2 * self.progress_interval >= self.ack_wait:
             raise ValueError("progress_interval must be less than half of ack_wait")
         return self
+
+
+def setting_names(model: type[BaseModel] = Settings, prefix: str = _PREFIX) -> Iterator[str]:
+    """The variable of each setting, nested ones included."""
+    for name, field in model.model_fields.items():
+        kind, variable = field.annotation, f"{prefix}{name.upper()}"
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from setting_names(kind, f"{variable}__")
+        else:
+            yield variable
 
 
 def unknown_variables(environment: dict[str, str]) -> list[str]:

@@ -14,11 +14,14 @@ from rebaser_server.terminal.lines import visible
 LogFormat = Literal["auto", "json", "pretty"]
 """`auto`: pretty in a terminal, JSON elsewhere."""
 
+LogLevel = Literal["debug", "info", "warning", "error"]
+"""The least level that is logged."""
+
 _TRACEBACK: Final = "exc_info"
 """Key of an event's traceback, which is shown as lines of its own."""
 
 
-def configure(instance_id: str, form: LogFormat = "auto", *, only_warnings: bool = False) -> None:
+def configure(instance_id: str, form: LogFormat = "auto", level: LogLevel = "info") -> None:
     """Set logging up for the process. stdout stays free for results."""
     terminal = sys.stderr.isatty()
     pretty = terminal if form == "auto" else form == "pretty"
@@ -30,7 +33,7 @@ def configure(instance_id: str, form: LogFormat = "auto", *, only_warnings: bool
             *(_console_processors(colors=terminal) if pretty else _json_processors()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
-            logging.WARNING if only_warnings else logging.INFO
+            logging.getLevelNamesMapping()[level.upper()]
         ),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,

@@ -59,12 +59,19 @@ def test_a_duration_that_is_none_is_refused_with_one_that_is() -> None:
     assert "REBASER_QUIET_PERIOD: not a duration; PT5M is five minutes" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["REBASER_CONCURENCY", "REBASER_NATS__URI"])
-def test_an_unknown_setting_is_named_and_refused(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("REBASER_CONCURENCY", "REBASER_CONCURRENCY"),
+        ("REBASER_NATS__URI", "REBASER_NATS__URL"),
+        ("REBASER_NATS_URL", "REBASER_NATS__URL"),
+    ],
+)
+def test_an_unknown_setting_is_refused_with_the_nearest_one(name: str, meant: str) -> None:
     done = rebaser("serve", **{name: "1"})
 
     assert done.returncode == 2
-    assert name in done.stderr.upper()
+    assert f"no such setting: {name}; there is '{meant}'" in done.stderr
 
 
 def test_settings_show_what_is_in_force_without_secrets() -> None:

@@ -3,16 +3,17 @@
 import argparse
 import asyncio
 import os
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import JetStreamError, NatsUnreachable
+from rebaser_core.similar_names import offer
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.hints import hint_for
 from rebaser_server.settings.renamed_variables import BothNamesGiven, rename_variables
-from rebaser_server.settings.settings import Settings, unknown_variables
+from rebaser_server.settings.settings import Settings, setting_names, unknown_variables
 from rebaser_server.telemetry import tracing
 from rebaser_server.terminal.lines import complain
 
@@ -37,6 +38,11 @@ def execute(arguments: argparse.Namespace) -> int:
         return Exit.NO_NATS if isinstance(error, NatsUnreachable) else Exit.FAILED
 
 
+_DURATION: Final = (
+    "not a duration; PT5M is five minutes, PT0.5S is half a second, 30 is thirty seconds"
+)
+
+
 class _BadSettings(Exception):
     """The environment has unknown or malformed settings. No command was started."""
 
@@ -54,19 +60,24 @@ def _settings() -> Settings:
     unknown = unknown_variables(dict(os.environ))
     if unknown:
         raise _BadSettings(
-            f"rebaser: no such setting: {', '.join(unknown)}; `rebaser settings` lists them all"
+            *(f"rebaser: no such setting: {_with_similar(name)}" for name in unknown),
+            "  `rebaser settings` lists them all",
         )
     try:
         return Settings()
     except ValidationError as error:
-        problems = [
-            f"  REBASER_{'__'.join(map(str, problem['loc'])).upper()}: {_describe(problem)}"
-            for problem in error.errors(include_url=False)
-        ]
+        problems = [f"  {_describe(problem)}" for problem in error.errors(include_url=False)]
         raise _BadSettings("rebaser: bad settings", *problems) from error
 
 
 def _describe(problem: Any) -> str:
+    name = f"REBASER_{'__'.join(map(str, problem['loc'])).upper()}"
+    if problem["type"] == "extra_forbidden":
+        return f"no such setting: {_with_similar(name)}"
     if str(problem["type"]).startswith("time_delta"):
-        return "not a duration; PT5M is five minutes, PT0.5S is half a second, 30 is thirty seconds"
-    return str(problem["msg"])
+        return f"{name}: {_DURATION}"
+    return f"{name}: {problem['msg']}"
+
+
+def _with_similar(name: str) -> str:
+    return f"{name}{offer(name, setting_names(), 2)}"

@@ -45,6 +45,17 @@ def test_no_line_of_a_traceback_looks_like_an_event(capsys: pytest.CaptureFixtur
     assert all(line.startswith("  ") and line.rstrip().isprintable() for line in rest)
 
 
+def test_events_below_the_level_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("a", "json", "warning")
+    structlog.get_logger().info("told")
+    structlog.get_logger().warning("warned")
+    logs.configure("a", "json", "debug")
+    structlog.get_logger().debug("traced")
+
+    lines = capsys.readouterr().err.splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["warned", "traced"]
+
+
 def test_an_event_for_programs_is_one_line_of_ascii(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("a", "json")
 
