@@ -1,12 +1,11 @@
-"""Enqueue a batch, await the reply, and read the value that is computed from it."""
+"""Enqueue a batch, wait until what depends on it is computed, and read that."""
 
 import asyncio
 import os
 
 from ulid import ULID
 
-from rebaser_client import connect
-from rebaser_core.ids import ChangeSetId, WorkspaceId
+from rebaser_client import ChangeSetId, WorkspaceId, connect
 
 URL = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
 
@@ -22,13 +21,10 @@ async def main() -> None:
         {"putValue": {"valueId": gross, "name": "gross", "funcId": add, "inputs": inputs}},
     ]
     async with connect(URL) as client, asyncio.timeout(60):
-        _, reply = await client.enqueue_updates_with_reply(workspace, change_set, batch)
-        print("committed:", (await reply).status.success.commit)
-
-        reader = client.reader(workspace, change_set)
-        while (found := (await reader.values("gross"))["gross"]).status == "pending":
-            await asyncio.sleep(0.1)
-        print("gross:", found.value)
+        outcome = await client.enqueue(workspace, change_set, batch, wait="computed")
+        print("committed:", outcome.commit)
+        values = await client.reader(workspace, change_set).values("gross")
+        print("gross:", values["gross"].value)
         print("in change set:", workspace, change_set)
 
 

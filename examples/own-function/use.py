@@ -5,8 +5,7 @@ import os
 
 from ulid import ULID
 
-from rebaser_client import connect
-from rebaser_core.ids import ChangeSetId, WorkspaceId
+from rebaser_client import ChangeSetId, WorkspaceId, connect
 
 URL = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
 
@@ -28,13 +27,9 @@ async def main() -> None:
 
     async with connect(URL) as client, asyncio.timeout(60):
         reader = client.reader(workspace, change_set)
-        before = None
         for updates in (batch, too_much):
-            _, reply = await client.enqueue_updates_with_reply(workspace, change_set, updates)
-            await reply
-            while (found := (await reader.values("pays"))["pays"]).value == before:
-                await asyncio.sleep(0.1)  # what was computed stays until it is computed anew
-            before = found.value
+            await client.enqueue(workspace, change_set, updates, wait="computed")
+            found = (await reader.values("pays"))["pays"]
             print(found.status, found.value, found.message or "")
 
 

@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Iterable, Mapping
-from math import isnan
+from math import isfinite, isnan
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -64,7 +64,7 @@ def read_csv(path: str | Path, *, text: Iterable[str] = ()) -> list[dict[str, An
     """The rows of a CSV file in UTF-8 whose first line names the columns; empty cells are None.
 
     A column is numbers if each of its cells is one as JSON writes it and fits 64 bits, except
-    those in `text`; so 007 stays text.
+    those in `text`; so 007 stays text. It is integers if all are, else floats.
 
     Raises:
         InvalidDraft: a line has more cells than the first one, or the columns have no names.
@@ -81,21 +81,24 @@ def read_csv(path: str | Path, *, text: Iterable[str] = ()) -> list[dict[str, An
     for column in columns:
         cells = [row[column] for row in rows if row[column] is not None]
         if cells and all(map(_is_number, cells)):
+            whole = all(map(_is_whole, cells))
             for row in rows:
-                row[column] = None if row[column] is None else _number(row[column])
+                row[column] = row[column] and _number(row[column], whole=whole)
     return rows
 
 
 def _is_number(cell: str) -> bool:
-    return _NUMBER.fullmatch(cell) is not None and _fits(_number(cell))
+    if _NUMBER.fullmatch(cell) is None:
+        return False
+    return INT_MIN <= int(cell) <= INT_MAX if _is_whole(cell) else isfinite(float(cell))
 
 
-def _fits(number: float) -> bool:
-    return INT_MIN <= number <= INT_MAX if isinstance(number, int) else abs(number) < float("inf")
+def _is_whole(cell: str) -> bool:
+    return cell.lstrip("-").isdigit()
 
 
-def _number(cell: str) -> int | float:
-    return int(cell) if cell.lstrip("-").isdigit() else float(cell)
+def _number(cell: str, *, whole: bool) -> int | float:
+    return int(cell) if whole else float(cell)
 
 
 def _plain(cell: Any) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.command_line import Done, run_command
 from tests.helpers.deployment import SCALED, Daemon
 from tests.helpers.nats_process import MONITORING, SYNC_ALWAYS, NatsServer, running
 from tests.helpers.paths import ROOT
@@ -26,6 +27,11 @@ class Up:
 
     def python(self, *command: str | Path) -> "subprocess.CompletedProcess[str]":
         return self.run(sys.executable, *command)
+
+    def rebaser(self, *words: str) -> Done:
+        """The command line, as where `rebaser up` was started."""
+        variables = {"REBASER_NATS__URL": self.nats.url, "REBASER_STORE__ROOT": str(self.store)}
+        return run_command(words, variables)
 
     def run(
         self, *command: str | Path, cwd: Path = ROOT, timeout: float = 120

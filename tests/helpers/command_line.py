@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,22 @@ class Done:
     err: str
 
 
+def run_command(words: Sequence[str], variables: Mapping[str, str]) -> Done:
+    """Run one in this process, with these of the variables that are settings."""
+    out, err = io.StringIO(), io.StringIO()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
+    with (
+        redirect_stdout(out),
+        redirect_stderr(err),
+        mock.patch.dict(os.environ, {**environment, **variables}, clear=True),
+    ):
+        try:
+            code = main(words)
+        except SystemExit as error:  # argparse's
+            code = int(error.code or 0)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
 class Commands:
     """Gives commands to a deployment."""
 
@@ -33,21 +50,7 @@ class Commands:
 
     async def give(self, *words: Any) -> Done:
         """Run one to its end, beside the test's own work."""
-        return await asyncio.to_thread(self._run, [str(word) for word in words])
-
-    def _run(self, words: list[str]) -> Done:
-        out, err = io.StringIO(), io.StringIO()
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
-        with (
-            redirect_stdout(out),
-            redirect_stderr(err),
-            mock.patch.dict(os.environ, environment | self._variables, clear=True),
-        ):
-            try:
-                code = main(words)
-            except SystemExit as error:  # argparse's
-                code = int(error.code or 0)
-        return Done(code, out.getvalue(), err.getvalue())
+        return await asyncio.to_thread(run_command, [str(word) for word in words], self._variables)
 
     async def tell(self, *words: Any, code: int = 0) -> str:
         """What it says on stdout, or on stderr if it is to fail with `code`."""

@@ -21,7 +21,7 @@ async def test_the_same_batch_again_computes_nothing(deployment: Deployment) -> 
     daemon = await deployment.start()
     client = deployment.client
 
-    for change_set, count in ((small, 3), (large, 400)):
+    for change_set, count in ((small, 3), (large, 260)):
         function, puts = priced(count)
         await client.enqueue(*change_set, [*function, *puts], wait="computed")
         await client.enqueue(*change_set, puts, wait="computed")
@@ -34,7 +34,7 @@ async def test_the_same_batch_again_computes_nothing(deployment: Deployment) -> 
 
     daemon.kill()
     await deployment.start()
-    for change_set, count in ((small, 3), (large, 400)):
+    for change_set, count in ((small, 3), (large, 260)):
         await client.enqueue(*change_set, [], wait="computed")
         values = await client.reader(*change_set).values()
         assert {value.status for value in values.values()} == {"ok"}
