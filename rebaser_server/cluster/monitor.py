@@ -9,6 +9,7 @@ import structlog
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_server.cluster.provisioning import Provisioner, report
+from rebaser_server.cluster.task_lease import LeaseTerms
 from rebaser_server.runtime.containment import printable
 from rebaser_server.runtime.periodic import repeat_every
 
@@ -27,8 +28,13 @@ class Monitor:
         alert_after: timedelta,
         period: float,
         paused: Callable[[ChangeSet], bool] = lambda _: False,
+        lease_terms: LeaseTerms | None = None,
     ) -> None:
-        """`alert_after`: how long a request may wait unless it is `paused`; `period`: seconds."""
+        """`alert_after`: how long a request may wait unless it is `paused`; `period`: seconds.
+
+        `lease_terms` are kept as the tasks' consumer has them.
+        """
+        self._lease_terms = lease_terms
         self._paused = paused
         self._provisioner = provisioner
         self._alert_after = alert_after
@@ -39,7 +45,10 @@ class Monitor:
         await repeat_every(self._period, self._check, "inspection")
 
     async def _check(self) -> None:
-        report(await self._provisioner.check())
+        differences = await self._provisioner.check()
+        report(differences)
+        if self._lease_terms is not None:
+            self._lease_terms.heed(differences)
         await self.report_old_requests()
 
     async def report_old_requests(self) -> None:

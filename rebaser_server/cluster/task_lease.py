@@ -2,14 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Never
 
 import structlog
 
 from rebaser_client.retry import retry
-from rebaser_core.jetstream import Delivery, JetStream, JetStreamError, deadlines
+from rebaser_core.jetstream import Delivery, Drift, JetStream, JetStreamError, deadlines
 from rebaser_server.errors import Fenced, HistoryInconsistent, Interrupted, LeaseLost, RetryLater
 from rebaser_server.runtime.concurrency import background
 from rebaser_server.runtime.transient_errors import backoff
@@ -18,6 +18,9 @@ from rebaser_server.telemetry import metrics
 log: Final = structlog.get_logger()
 
 SETTLE_TIMEOUT: Final = 5.0  # seconds to settle a task, also during a cancellation
+_REPORTS: Final = 4
+"""Reports of progress that fit into a lease, at least, so that one or two may be lost."""
+_NANOSECONDS: Final = 1e9
 INCONSISTENT_DELAY: Final = 30.0  # seconds until a run checks whether an operator repaired it
 
 
@@ -29,8 +32,30 @@ class LeaseSettings:
     renew_every: float
 
 
+class LeaseTerms:
+    """The lease in force: the shorter one of ours and the consumer's.
+
+    The consumer's `ack_wait` alone decides when a task is redelivered. Were ours longer, the
+    server would give a task away under its holder, and the holder would count as dead (L1).
+    """
+
+    def __init__(self, configured: LeaseSettings) -> None:
+        self._configured = configured
+        self.settings = configured
+
+    def heed(self, differences: Iterable[Drift]) -> None:
+        """Take over what the consumer has, from how it differs from our configuration."""
+        configured = self._configured
+        of_consumer = [
+            drift.actual / _NANOSECONDS for drift in differences if drift.field == "ack_wait"
+        ]
+        ack_wait = min([configured.ack_wait, *of_consumer])
+        renew_every = min(configured.renew_every, ack_wait / _REPORTS)
+        self.settings = LeaseSettings(ack_wait, renew_every)
+
+
 @contextlib.asynccontextmanager
-async def lease(js: JetStream, task: Delivery, settings: LeaseSettings) -> AsyncIterator[None]:
+async def lease(js: JetStream, task: Delivery, terms: LeaseTerms) -> AsyncIterator[None]:
     """Lease `task` while the body runs; settle it by how the body ends.
 
     ==========================  ==========================================================
@@ -47,7 +72,7 @@ async def lease(js: JetStream, task: Delivery, settings: LeaseSettings) -> Async
     ==========================  ==========================================================
 
     """
-    task_lease = TaskLease(task, settings)
+    task_lease = TaskLease(task, terms)
     try:
         async with background(task_lease.renew()):
             yield
@@ -74,11 +99,11 @@ class TaskLease:
     message while another process works on it. So the clock is kept here.
     """
 
-    def __init__(self, task: Delivery, settings: LeaseSettings) -> None:
+    def __init__(self, task: Delivery, terms: LeaseTerms) -> None:
         self._task = task
-        self._settings = settings
+        self._terms = terms
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
-        self._ends = self._clock() + settings.ack_wait
+        self._ends = self._clock() + terms.settings.ack_wait
 
     @property
     def remaining(self) -> float:
@@ -98,15 +123,14 @@ class TaskLease:
         try:
             async with deadlines.until(self._ends) as deadline:
                 while True:
+                    settings = self._terms.settings
                     with contextlib.suppress(JetStreamError):
                         sent = self._clock()
-                        await self._task.in_progress(
-                            confirm=True, timeout=self._settings.renew_every
-                        )
-                        self._ends = sent + self._settings.ack_wait
+                        await self._task.in_progress(confirm=True, timeout=settings.renew_every)
+                        self._ends = sent + settings.ack_wait
                         metrics.LEASE_RENEWALS.inc()
                         deadline.reschedule(self._ends)
-                    await asyncio.sleep(self._settings.renew_every)
+                    await asyncio.sleep(settings.renew_every)
         except TimeoutError:
             raise LeaseLost(self._task.subject) from None
 

@@ -14,7 +14,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStreamError
 from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.slot_pool import SlotPool
-from rebaser_server.cluster.task_lease import LeaseSettings, ack_and_delete, lease
+from rebaser_server.cluster.task_lease import LeaseTerms, ack_and_delete, lease
 from rebaser_server.errors import Fenced, HistoryInconsistent, Interrupted, LeaseLost, RetryLater
 from rebaser_server.processor.context import Services
 from rebaser_server.processor.pending_work import recheck_after_ack
@@ -33,7 +33,7 @@ class TaskRunner:
     """Runs tasks, one in each slot."""
 
     services: Services
-    lease_settings: LeaseSettings
+    lease_terms: LeaseTerms
     shutdown: Shutdown
     slots: SlotPool
     pauses: PauseMonitor
@@ -94,7 +94,7 @@ class TaskRunner:
         end, stats = "failed", self.services.notifier.stats
         try:
             with stats.hold(change_set), self.pauses.registered(change_set, slot):
-                async with lease(self.services.js, task, self.lease_settings):
+                async with lease(self.services.js, task, self.lease_terms):
                     quiet = await process(self.services, change_set, self.shutdown, slot)
             await self._recheck(change_set)
             end = "quiet" if quiet else "paused" if slot.paused else "turn over"

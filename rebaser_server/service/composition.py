@@ -30,7 +30,7 @@ from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.cluster.slot_pool import Fairness, SlotPool
 from rebaser_server.cluster.stray_requests import StrayRequests
 from rebaser_server.cluster.takeover import Takeover
-from rebaser_server.cluster.task_lease import LeaseSettings
+from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
 from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.retention import Retention
@@ -87,7 +87,8 @@ async def serve(
         provisioner = provisioner_of(open_jetstream(nc, settings.nats), settings)
         try:
             async with shutdown.interrupts():
-                report(await provisioner.ensure_when_up())
+                differences = await provisioner.ensure_when_up()
+                report(differences)
                 await _require_own_store(provisioner, settings)
         except Interrupted:
             log.info("stopped")
@@ -103,10 +104,13 @@ async def serve(
             await durability.refresh()
         services.notifier.stats.durability = durability.to_json
         reconciler = Reconciler(services.js, services.subjects, period, pauses.is_paused)
-        monitor = Monitor(provisioner, settings.alert_after, period, pauses.is_paused)
-        lease = LeaseSettings(
-            settings.ack_wait.total_seconds(), settings.progress_interval.total_seconds()
+        lease_terms = LeaseTerms(
+            LeaseSettings(
+                settings.ack_wait.total_seconds(), settings.progress_interval.total_seconds()
+            )
         )
+        lease_terms.heed(differences)
+        monitor = Monitor(provisioner, settings.alert_after, period, pauses.is_paused, lease_terms)
         log.info("ready", concurrency=settings.concurrency)
         members = Membership(nc, services.subjects, services.instance, lambda: work.busy)
         takeover = Takeover(
@@ -150,7 +154,7 @@ async def serve(
             _query_service(services, settings).serve(nc),
         ):
             ready(page)
-            runner = TaskRunner(services, lease, shutdown, work, pauses)
+            runner = TaskRunner(services, lease_terms, shutdown, work, pauses)
             await take_tasks(runner, provisioner, settings.shutdown_grace.total_seconds())
         log.info("stopped")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import StreamNotFound
 from rebaser_core.subjects import TASKS_CONSUMER
@@ -15,7 +16,7 @@ from rebaser_core.versioning import MESSAGE_VERSION
 from rebaser_server.cluster.monitor import Monitor
 from rebaser_server.service.composition import provisioner_of
 from tests.chaos.processes import three_servers
-from tests.helpers.batches import ExampleGraph
+from tests.helpers.batches import ExampleGraph, new_id, put
 from tests.helpers.deployment import REBASER, SCALED, Daemon, Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 
@@ -174,3 +175,22 @@ async def test_a_daemon_that_is_stopped_before_it_began_ends_with_success(tmp_pa
         assert await daemon.ended() == 0
     finally:
         daemon.kill()
+
+
+async def test_a_consumer_with_a_shorter_lease_than_ours_has_its_tasks_reported_in_time(
+    deployment: Deployment,
+) -> None:
+    """W1, W15: else it gives the task away under its holder, who counts as dead each time."""
+    [change_set] = new_change_sets(1)
+    stream, reports = deployment.subjects.tasks_stream, list[bytes]()
+
+    async def on_ack(message: Msg) -> None:
+        if message.data.startswith(b"+WPI"):
+            reports.append(message.data)
+
+    await deployment.nc.subscribe(f"$JS.ACK.{stream}.>", cb=on_ack)
+    daemon = await deployment.start(ACK_WAIT="80", PROGRESS_INTERVAL="30", QUIET_PERIOD="60")
+    await deployment.client.enqueue_updates(*change_set, [put(new_id(), 1)])
+
+    await eventually(lambda: len(reports) > 2, within=20)
+    assert [taken["delivered"] for taken in daemon.said("taken")] == [1]

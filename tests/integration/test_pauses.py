@@ -12,7 +12,7 @@ from rebaser_core.records.pause_record import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.pauses import PauseMonitor, PauseStore
 from rebaser_server.cluster.slot_pool import Fairness, SlotPool
-from rebaser_server.cluster.task_lease import LeaseSettings
+from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
 from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
@@ -165,7 +165,7 @@ async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
         settings,
         ValueGraph(settings, ChildProcessExecutor(), 1, CostModel()),
     )
-    runner = TaskRunner(services, LeaseSettings(2, 0.4), Shutdown(), slots, late)
+    runner = TaskRunner(services, LeaseTerms(LeaseSettings(2, 0.4)), Shutdown(), slots, late)
     await book.pause(PauseScope(*change_set))
     await late.refresh()
     await deployment.client.enqueue_updates(*change_set, [put(new_id(), 1)])
