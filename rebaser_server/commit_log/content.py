@@ -88,3 +88,5 @@ class Checkpoint:
     metadata: dict[str, Any]
     """The protocol's part, as `State.metadata` gave it, and what the application added."""
     content: Content
+    damage: str = ""
+    """Why a later checkpoint cannot be read; empty if there is none."""

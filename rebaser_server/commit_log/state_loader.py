@@ -38,6 +38,8 @@ class LoadedState:
     """Those of them that settle a request."""
     checkpoints: list[CheckpointRef] = field(default_factory=list)
     """Checkpoints that the past can be restored from, oldest first, the last one included."""
+    damage: str = ""
+    """Why a later checkpoint could not be read; empty if there is none. The log made up for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class StateLoader:
             HistoryInconsistent: checkpoint and log contradict each other; nothing was changed.
             NeedsNewerVersion: only a newer release can read the checkpoint.
         """
-        loaded = await self._restore_checkpoint(until if past else None)
+        loaded, damage = await self._restore_checkpoint(until if past else None)
         if loaded is None:
             first = await self.log.oldest()
             loaded = LoadedState(State(await self.machine.initial(first, self._load_sibling)), 0)
@@ -115,30 +117,43 @@ class StateLoader:
                 f"{self.change_set}: the checkpoint is of commit {loaded.checkpoint}, but the "
                 f"log ends at {until}; was the stream restored from an older backup than the store?"
             )
-        await self._require_same_past(loaded.state, known)
-        await self.catch_up(loaded, until, known)
-        self.machine.require_sound(loaded.state)
+        try:
+            await self._require_same_past(loaded.state, known)
+            await self.catch_up(loaded, until, known)
+            self.machine.require_sound(loaded.state)
+        except HistoryInconsistent as error:
+            raise self._damaged(damage, str(error)) if damage else error from None
+        loaded.damage = damage
         return loaded
 
-    async def _restore_checkpoint(self, at: int | None) -> LoadedState | None:
+    async def _restore_checkpoint(self, at: int | None) -> tuple[LoadedState | None, str]:
+        """Restore the last sound checkpoint, and say why it is not the last, if that is so."""
         try:
             checkpoint = await asyncio.to_thread(self.machine.load, self.change_set, at)
             if checkpoint is None:
-                return None
+                return None, ""
             kept = CheckpointRef.read_all(checkpoint.metadata)
-            return LoadedState(
-                State.from_checkpoint(checkpoint), checkpoint.commit, checkpoints=kept
-            )
+            state = State.from_checkpoint(checkpoint)
         except NewerVersion as error:
             raise NeedsNewerVersion(error) from error
         except StoreDamaged as error:
-            raise HistoryInconsistent(
-                f"{self.change_set}: the store is damaged: {error}"
+            begins = await self.earliest_commit()
+            if not begins:
+                return None, str(error)
+            raise self._damaged(
+                str(error), f"no checkpoint is sound, and the log begins behind commit {begins}"
             ) from error
         except (LookupError, TypeError, ValueError) as error:
             raise HistoryInconsistent(
                 f"{self.change_set}: the checkpoint cannot be read: {type(error).__name__}: {error}"
             ) from error
+        return LoadedState(state, checkpoint.commit, checkpoints=kept), checkpoint.damage
+
+    def _damaged(self, damage: str, reason: str) -> HistoryInconsistent:
+        return HistoryInconsistent(
+            f"{self.change_set}: the store is damaged: {damage}; the log cannot make up for it: "
+            f"{reason}; restore the store and NATS from backups of the same time"
+        )
 
     async def _require_same_past(self, state: State, known: Sequence[NumberedEntry]) -> None:
         """Require that a checkpoint's last commit is the log's, unless it was purged (S-6)."""

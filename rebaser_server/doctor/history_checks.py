@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from rebaser_core.errors import RebaserError
-from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.commit_log.state_loader import LoadedState, StateLoader
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.errors import NeedsNewerVersion, NotRetained
 from rebaser_server.graph_application.content import graph_of
@@ -52,6 +52,8 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
         present = await loader.load()
         if deep:
             await _require_whole_log(loader)
+        if present.damage:
+            return _damaged(loader, present)
         if deep and len(present.checkpoints) > 1:
             return await _compared(loader, present.checkpoints[-2].commit, present.checkpoint)
     except NeedsNewerVersion as error:
@@ -81,6 +83,19 @@ async def _require_whole_log(loader: StateLoader) -> None:
     begins, (last, _) = await loader.earliest_commit(), await loader.log.last()
     async for _ in loader.log.entries(begins, last):
         pass
+
+
+def _damaged(loader: StateLoader, present: LoadedState) -> Finding:
+    async def repair() -> None:
+        await asyncio.to_thread(checkpoints_of(loader).repair, loader.change_set)
+
+    return Finding(
+        "history",
+        str(loader.change_set),
+        f"the last checkpoint is damaged, and the state comes from that of commit "
+        f"{present.checkpoint} and the log: {present.damage}",
+        repair=repair,
+    )
 
 
 def _broken(loader: StateLoader, error: Exception) -> Finding:

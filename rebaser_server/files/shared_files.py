@@ -38,8 +38,8 @@ class SharedFiles:
     ) -> None:
         """Store the bytes, or those that `payload` writes, whole or not at all. Replaces a file.
 
-        Afterwards they outlast a power cut. Not `durable`: they may not, and are stored faster;
-        for what nothing relies on.
+        Afterwards they outlast a power cut (S-7). Not `durable`: they may not, and are stored
+        faster; for what nothing relies on.
         """
         target = self._root / path
         # An object store shows an object only when it is complete, and renames by copying;
@@ -98,6 +98,11 @@ class SharedFiles:
     def open(self, path: str) -> NativeFile:
         """Open the file, to read some of it. Raises `FileNotFoundError`."""
         return self._files.open_input_file(str(self._root / path))
+
+    def rename(self, path: str, new_path: str) -> None:
+        """Give the file another name, which outlasts a power cut. Replaces a file."""
+        self._files.move(str(self._root / path), str(self._root / new_path))
+        self.sync([new_path])
 
     def list_names(self, directory: str) -> list[str]:
         """The names in a directory, sorted; empty for a missing directory."""

@@ -5,6 +5,7 @@ from typing import Any, Final
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.content import Checkpoint
+from rebaser_server.commit_log.retention import CheckpointRef
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.commit_log.state_machine import LoadState, Snapshot
@@ -71,7 +72,7 @@ class GraphStateMachine:
         if loaded is None:
             return None
         content = GraphContent.from_checkpoint(loaded.graph, loaded.metadata)
-        return Checkpoint(loaded.commit, loaded.metadata, content)
+        return Checkpoint(loaded.commit, loaded.metadata, content, loaded.damage)
 
     def metadata(self, change_set: ChangeSet) -> dict[str, Any] | None:
         return self.checkpoints.metadata(change_set)
@@ -82,7 +83,9 @@ class GraphStateMachine:
 
     def take(self, state: State, metadata: dict[str, Any], *, whole: bool) -> CheckpointChanges:
         metadata = {**content_of(state).metadata(state.control), **metadata}
-        return take_changes(graph_of(state), state.commit, metadata, whole=whole)
+        before = CheckpointRef.read_all(metadata)[:-1]
+        base = before[-1].commit if before and not whole else 0
+        return take_changes(graph_of(state), state.commit, metadata, whole=whole, base=base)
 
     def save(self, change_set: ChangeSet, snapshot: Snapshot) -> None:
         self.checkpoints.save(change_set, _changes(snapshot))

@@ -11,6 +11,7 @@ from rebaser_server.commit_log.retention import CHECKPOINTS_KEY, CheckpointRef, 
 from rebaser_server.commit_log.state_machine import Snapshot
 from rebaser_server.errors import RetryLater
 from rebaser_server.processor.ownership import CommittedEntry, Ownership
+from rebaser_server.runtime.failures import StoreDamaged
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
@@ -19,7 +20,7 @@ STORE_DELAY: Final = 5.0  # seconds until a checkpoint that the run needs is tri
 
 
 class Checkpointer:
-    """The checkpoints of one run, written beside its requests, one at a time.
+    """The checkpoints of one run, written beside its requests, one at a time (S-7).
 
     A store that fails is logged: the log still has everything.
     """
@@ -107,6 +108,8 @@ class Checkpointer:
             metrics.CHECKPOINTS.labels("failed").inc()
             log.warning("checkpoint failed", change_set=str(loader.change_set), error=str(error))
             await self._on_failure(snapshot, entries, requests)
+            if isinstance(error, StoreDamaged):  # nothing that changes could be added to
+                ownership.checkpoint_commit, ownership.checkpoints = 0, []
             return
         metrics.CHECKPOINTS.labels("written").inc()
         metrics.CHECKPOINT_ROWS.inc(len(snapshot))

@@ -59,6 +59,8 @@ class Ownership:
         self.requests_since_checkpoint = loaded.settled_requests
         """Number of requests settled since then."""
         self.checkpoints = loaded.checkpoints
+        self.damage = loaded.damage
+        """Why a later checkpoint could not be read; empty if there was none."""
         self.lock = asyncio.Lock()
         self.spans = RequestSpans(loader.change_set)
         self.pending_dvu = PendingDvu()

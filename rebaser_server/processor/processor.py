@@ -2,6 +2,9 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import structlog
 
 from rebaser_client.registry import Registry
 from rebaser_core.activities import ActivityKind
@@ -13,6 +16,9 @@ from rebaser_server.processor.pending_work import has_work, initial_control
 from rebaser_server.processor.run import ChangeSetRun
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.telemetry import metrics
+
+log: Final = structlog.get_logger()
 
 
 async def process(
@@ -77,6 +83,9 @@ async def _acquire(services: Services, change_set: ChangeSet) -> Ownership:
         doubtful.add(change_set)
         raise
     doubtful.discard(change_set)
+    if ownership.damage:
+        metrics.CHECKPOINTS.labels("damaged").inc()
+        log.warning("checkpoint damaged", change_set=str(change_set), reason=ownership.damage)
     return ownership
 
 

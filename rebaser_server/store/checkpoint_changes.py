@@ -19,6 +19,8 @@ class CheckpointChanges:
     rows: pa.Table
     whole: bool
     """The rows are complete: they replace the table's rows and the past."""
+    base: int = 0
+    """The commit of the checkpoint that the rows are added to; 0 if that is not known."""
     values: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     """The touched values, as indices into the graph."""
     funcs: frozenset[str] = frozenset()
@@ -28,12 +30,12 @@ class CheckpointChanges:
 
 
 def take_changes(
-    graph: Graph, commit: int, metadata: dict[str, Any], *, whole: bool
+    graph: Graph, commit: int, metadata: dict[str, Any], *, whole: bool, base: int = 0
 ) -> CheckpointChanges:
     """Take what changed since the last call, or everything; afterwards no value is touched."""
     rows = rows_of(graph, metadata, commit, whole=whole)
     changes = CheckpointChanges(
-        commit, rows, whole, graph.touched.indices(), frozenset(graph.touched_funcs)
+        commit, rows, whole, base, graph.touched.indices(), frozenset(graph.touched_funcs)
     )
     graph.touched.clear()
     graph.touched_funcs.clear()

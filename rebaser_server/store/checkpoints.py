@@ -5,16 +5,13 @@ commit counts. So it harms nothing when two Rebasers, one of them fenced off, bo
 write: the table never goes back. All calls block; run them in a thread.
 """
 
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, TypeVar
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import (
     CommitProperties,
     DeltaTable,
-    PostCommitHookProperties,
-    Schema,
     Transaction,
     write_deltalake,
 )
@@ -23,42 +20,29 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from rebaser_core.ids import ChangeSet
 from rebaser_server.files.paths import change_set_directory
 from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.runtime.failures import StoreDamaged, StoreFailed
 from rebaser_server.store.checkpoint_changes import CheckpointChanges
-from rebaser_server.store.graph_loader import InputsNeeded
-from rebaser_server.store.store_errors import translate_store_errors
-from rebaser_server.store.table_files import TableFiles
-from rebaser_server.store.table_schema import (
-    LOADED,
-    SCHEMA,
-    checkpoint_record,
-    graph_from_batches,
-    split_rows,
+from rebaser_server.store.graph_checkpoint import (
+    GraphCheckpoint,
+    read_checkpoint,
+    read_metadata,
 )
-from rebaser_server.values.graph import Graph
+from rebaser_server.store.recovery import is_damage, repair, sound_versions
+from rebaser_server.store.store_errors import translate_store_errors
+from rebaser_server.store.table_columns import add_missing_columns, add_unknown_columns
+from rebaser_server.store.table_files import TableFiles
+from rebaser_server.store.table_schema import SCHEMA
+from rebaser_server.store.vacuum import KEEP_ENTRIES
+
+_Found = TypeVar("_Found")
 
 APP_ID: Final = "rebaser"
 
 _PROPERTIES: Final = {"delta.logRetentionDuration": "interval 1 days"}
 """The past is not read from Delta's own versions: each row has its commit."""
 
-KEEP_ENTRIES: Final = PostCommitHookProperties(cleanup_expired_logs=False)
-"""Delta deletes no entry of its log when it sums them up in a file that is not on the disk yet."""
-
-_DICTIONARY_COLUMNS: Final = ["kind", "func_id", "status", "arguments"]
-"""Columns with few different texts are read as dictionaries."""
-
 _MAX_TRIES: Final = 10
 """Attempts at a save; each loses to another process's save, and two are already rare."""
-
-
-@dataclass(frozen=True, slots=True)
-class GraphCheckpoint:
-    """A graph as of one commit."""
-
-    commit: int
-    metadata: dict[str, Any]
-    """Everything but the graph."""
-    graph: Graph
 
 
 class Checkpoints:
@@ -78,29 +62,58 @@ class Checkpoints:
     def load(self, change_set: ChangeSet, at: int | None = None) -> GraphCheckpoint | None:
         """The last checkpoint, or the last at or before commit `at`; None if there is none.
 
+        Of a damaged table, the last checkpoint that is sound.
+
         Raises:
-            StoreDamaged: a file of the table is gone or is not what was written.
+            StoreDamaged: the table is damaged, and no checkpoint in it is sound.
             NewerVersion: only a newer release can read it.
             OSError: the store cannot be read now.
         """
-        with translate_store_errors():
-            delta = self.open(change_set)
-            if delta is None:
-                return None
-            column_names = {field.name for field in delta.schema().fields}
-            try:
-                return _load(delta, [name for name in LOADED if name in column_names], at)
-            except InputsNeeded:
-                return _load(delta, sorted(column_names), at)
+        return self._read(change_set, partial(read_checkpoint, at=at))
 
     def metadata(self, change_set: ChangeSet) -> dict[str, Any] | None:
         """Everything but the graph of the last checkpoint, at a fraction of the cost."""
+        return self._read(change_set, read_metadata)
+
+    def _read(
+        self, change_set: ChangeSet, read: Callable[[DeltaTable, str], _Found | None]
+    ) -> _Found | None:
+        """Read the table or, if that is damaged, its last sound version."""
+        delta: DeltaTable | None = None
+        try:
+            with translate_store_errors():
+                delta = self.open(change_set)
+                return None if delta is None else read(delta, "")
+        except StoreFailed as error:
+            with translate_store_errors():
+                if not is_damage(error, self._table_files(change_set), delta):
+                    raise
+                last = self._table_files(change_set).log().last
+                for delta in self.sound_versions(change_set):
+                    # The last one is sound: only what was read before had been tidied away.
+                    found = read(delta, "" if delta.version() == last else str(error))
+                    if found is not None:
+                        return found
+            raise StoreDamaged(str(error)) from error
+
+    def sound_versions(self, change_set: ChangeSet) -> Iterator[DeltaTable]:
+        """The versions of the table that can be read whole, the latest first.
+
+        Raises:
+            OSError: the store cannot be read now.
+        """
+        return sound_versions(self._table_files(change_set), partial(self.table, change_set))
+
+    def repair(self, change_set: ChangeSet) -> DeltaTable | None:
+        """Turn a damaged table back to its last sound version; None: it has none, and is gone.
+
+        Raises:
+            OSError: the store failed.
+        """
         with translate_store_errors():
-            delta = self.open(change_set)
-            if delta is None:
-                return None
-            rows = delta.to_pyarrow_table(filters=[("kind", "=", "head")])
-        return checkpoint_record(rows)[1] if rows else None
+            self._secured.pop(change_set, None)
+            version = repair(self._table_files(change_set), partial(self.table, change_set))
+            return None if version is None else self.table(change_set)
 
     def last_commit(self, change_set: ChangeSet) -> int:
         """The commit of the last checkpoint; 0 if there is none.
@@ -117,16 +130,17 @@ class Checkpoints:
 
         Afterwards all of it is in the table or, if the process dies, none; it was read back, and
         outlasts a power cut. A later checkpoint that is there already, or comes in between,
-        stays.
+        stays. A damaged table is repaired.
 
         Raises:
+            StoreDamaged: the table lacks the checkpoint that the changes are added to.
             OSError: the store failed. It may hold the changes or not.
         """
         with translate_store_errors():
             self.secure(change_set, self._save(change_set, changes))
 
     def secure(self, change_set: ChangeSet, delta: DeltaTable) -> None:
-        """Return once this version of the table outlasts a power cut, and was read back.
+        """Return once this version of the table outlasts a power cut, and was read back (S-7).
 
         Whatever writes to a table calls it, before anything relies on that.
 
@@ -144,14 +158,16 @@ class Checkpoints:
         tries = 0
         while True:
             tries += 1
-            delta = self.open(change_set) or self._create(change_set)
-            _add_missing_columns(delta)
+            delta = self._open_sound(change_set, changes.base)
+            if not changes.whole and (delta.transaction_version(APP_ID) or 0) < changes.base:
+                raise StoreDamaged(f"{self.uri(change_set)} lacks commit {changes.base}")
+            add_missing_columns(delta)
             if (delta.transaction_version(APP_ID) or 0) >= changes.commit:
                 return delta
             try:
                 write_deltalake(
                     delta,
-                    _as_in(delta, changes.rows),
+                    add_unknown_columns(delta, changes.rows),
                     mode="overwrite" if changes.whole else "append",
                     commit_properties=CommitProperties(app_transactions=[transaction]),
                     post_commithook_properties=KEEP_ENTRIES,
@@ -161,6 +177,32 @@ class Checkpoints:
                     raise
             else:
                 return delta
+
+    def set_aside(self, change_set: ChangeSet, after: int) -> None:
+        """Turn the table back to version `after`; no file is deleted.
+
+        Raises:
+            OSError: the store failed.
+        """
+        with translate_store_errors():
+            self._secured.pop(change_set, None)
+            self._table_files(change_set).set_aside_sums()
+            self._table_files(change_set).set_aside_entries(after)
+
+    def _open_sound(self, change_set: ChangeSet, base: int) -> DeltaTable:
+        """Open the table, or create it; a damaged one is repaired.
+
+        Its files are looked through if its last checkpoint is not `base`: that may be the last
+        sound one.
+        """
+        try:
+            with translate_store_errors():
+                delta = self.open(change_set)
+                if delta is not None and base not in (0, delta.transaction_version(APP_ID)):
+                    self._table_files(change_set).require_files(delta)
+        except StoreDamaged:
+            delta = self.repair(change_set)
+        return delta or self._create(change_set)
 
     def open(self, change_set: ChangeSet) -> DeltaTable | None:
         """The change set's table as it is now, if there is one.
@@ -199,43 +241,3 @@ class Checkpoints:
             )
         except CommitFailedError:
             return DeltaTable(self.uri(change_set), storage_options=self._options)
-
-
-def _add_missing_columns(delta: DeltaTable) -> None:
-    """Add the columns that a table of an earlier release lacks."""
-    existing = {field.name for field in delta.schema().fields}
-    wanted = Schema.from_arrow(SCHEMA).fields
-    if existing < {field.name for field in wanted}:
-        delta.alter.add_columns(
-            [field for field in wanted if field.name not in existing],
-            post_commithook_properties=KEEP_ENTRIES,
-        )
-
-
-def _as_in(delta: DeltaTable, rows: pa.Table) -> pa.Table:
-    """The rows with null in the columns that a newer release has added to the table."""
-    for field in pa.schema(delta.schema()):
-        if field.name not in rows.schema.names:
-            rows = rows.append_column(field, pa.nulls(len(rows), field.type))
-    return rows
-
-
-def _load(delta: DeltaTable, columns: list[str], at: int | None) -> GraphCheckpoint | None:
-    values, others = scan(delta, columns, at)
-    if not pc.any(pc.equal(others["kind"], "head")).as_py():
-        return None
-    commit, metadata = checkpoint_record(others)
-    return GraphCheckpoint(commit, metadata, graph_from_batches(values, others))
-
-
-def scan(
-    delta: DeltaTable, columns: list[str], at: int | None = None
-) -> tuple[list[pa.RecordBatch], pa.Table]:
-    """The rows up to commit `at`, or all, as `split_rows` gives them."""
-    # It imports pandas, which takes as long as half of a start.
-    from pyarrow.dataset import ParquetReadOptions
-
-    options = ParquetReadOptions(dictionary_columns=_DICTIONARY_COLUMNS)
-    dataset = delta.to_pyarrow_dataset(parquet_read_options=options)
-    wanted = None if at is None else pc.field("commit") <= at
-    return split_rows(dataset.to_batches(columns=columns, filter=wanted))

@@ -15,9 +15,9 @@ from deltalake.exceptions import CommitFailedError
 from numpy.typing import NDArray
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.store.checkpoints import APP_ID, KEEP_ENTRIES, Checkpoints
+from rebaser_server.store.checkpoints import APP_ID, Checkpoints
 from rebaser_server.store.store_errors import translate_store_errors
-from rebaser_server.store.vacuum import vacuum
+from rebaser_server.store.vacuum import KEEP_ENTRIES, vacuum
 from rebaser_server.values.graph.hash_index import HashIndex, hashes_of
 from rebaser_server.values.graph.ids import padded_ids
 

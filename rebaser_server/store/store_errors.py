@@ -12,7 +12,7 @@ from rebaser_server.runtime.failures import StoreDamaged, StoreFailed
 
 _DAMAGE: Final = re.compile(
     "corrupt|json error|parquet error|invalid checkpoint|found gap|logsegment"
-    "|requested range was invalid",
+    "|no table metadata or protocol found|requested range was invalid",
     re.IGNORECASE,
 )
 """Delta has one error for everything: its text alone tells a damaged file from a store that is

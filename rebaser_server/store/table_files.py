@@ -1,17 +1,18 @@
-"""The files of a Delta table: made to outlast a power cut, and read back.
+"""The files of a Delta table: made to outlast a power cut, read back, and set aside if damaged.
 
 Delta syncs none of them, and takes an empty entry of its log for one that changes nothing.
 """
 
 import json
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyarrow.parquet import read_metadata
+from pyarrow.parquet import ParquetFile, read_metadata
 
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.runtime.failures import StoreDamaged
@@ -28,6 +29,25 @@ class DataFile(NamedTuple):
     size: int
     """Octets."""
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableLog:
+    """The files of a table's log: version → octets."""
+
+    entries: dict[int, int]
+    sums: dict[int, int]
+    """Of the Parquet files in which Delta sums up all entries up to a version."""
+
+    @property
+    def last(self) -> int:
+        """The last version that has an entry; -1 for none."""
+        return max(self.entries, default=-1)
+
+    def is_whole(self, version: int) -> bool:
+        """Whether no entry is empty or missing of those that say what the version is."""
+        summed_up = max((each for each in self.sums if each <= version), default=-1)
+        return all(self.entries.get(each) for each in range(summed_up + 1, version + 1))
 
 
 class TableFiles:
@@ -63,11 +83,64 @@ class TableFiles:
             first, added = since + 1, self._added(range(since + 1, version + 1))
         names = [_entry(each) for each in range(first, version + 1)]
         if since is None or summed_up >= since:
-            names += [f"{summed_up:020d}.checkpoint.parquet", _HINT]
+            names += [_sum(summed_up), _HINT]
         present = self._files.sizes(f"{self._directory}/{_LOG}", names)
         paths = [f"{_LOG}/{name}" for name in present] + [file.name for file in added]
         self._files.sync([f"{self._directory}/{path}" for path in paths])
         self._require_files(added)
+
+    def log(self) -> TableLog:
+        """The files of the log as they are now."""
+        table_log = TableLog({}, {})
+        for info in self._files.list_infos(f"{self._directory}/{_LOG}"):
+            version, _, kind = info.base_name.partition(".")
+            if kind == "json" and version.isdigit():
+                table_log.entries[int(version)] = info.size
+            elif kind == "checkpoint.parquet" and version.isdigit():
+                table_log.sums[int(version)] = info.size
+        return table_log
+
+    def require_file(self, file: DataFile) -> None:
+        """Raise `StoreDamaged` if the file is not as it was written. Reads all of it."""
+        self._require_files([file])
+        path = f"{self._directory}/{file.name}"
+        with _damage_of(path), self._files.open(path) as opened:
+            for _ in ParquetFile(opened).iter_batches():
+                pass
+
+    def require_files(self, delta: DeltaTable) -> None:
+        """Raise `StoreDamaged` if a file of the table is not as it was written. Reads all of it."""
+        for file in data_files(delta):
+            self.require_file(file)
+
+    def set_aside_sums(self) -> None:
+        """Rename those sums of the log that cannot be read, and the hint at the last sum.
+
+        It is safe at any time: the entries say the same, and without a hint Delta looks.
+        """
+        self._set_aside([_HINT])
+        for version in self.log().sums:
+            path = f"{self._directory}/{_LOG}/{_sum(version)}"
+            try:
+                self._rows_of(path)
+            except StoreDamaged:
+                self._set_aside([_sum(version)])
+
+    def set_aside_entries(self, after: int) -> None:
+        """Rename all that the log has after a version, the last one first.
+
+        So the log has no gap if the process dies meanwhile.
+        """
+        table_log = self.log()
+        for version in sorted(table_log.entries | table_log.sums, reverse=True):
+            if version > after:
+                self._set_aside([_sum(version), _entry(version)])
+
+    def _set_aside(self, names: Iterable[str]) -> None:
+        present = self._files.sizes(f"{self._directory}/{_LOG}", list(names))
+        for name in present:
+            path = f"{self._directory}/{_LOG}/{name}"
+            self._files.rename(path, f"{path}.set-aside")
 
     def _require_files(self, files: Sequence[DataFile]) -> None:
         sizes = self._files.sizes(self._directory, [file.name for file in files])
@@ -81,11 +154,8 @@ class TableFiles:
 
     def _rows_of(self, path: str) -> int:
         """Count the rows by the file's footer."""
-        with self._files.open(path) as file:
-            try:
-                return int(read_metadata(file).num_rows)
-            except (pa.ArrowInvalid, OSError) as error:
-                raise StoreDamaged(f"{path}: {error}") from error
+        with _damage_of(path), self._files.open(path) as file:
+            return int(read_metadata(file).num_rows)
 
     def _added(self, versions: Iterable[int]) -> list[DataFile]:
         """List the Parquet files that these entries of the log add, and no later one removes."""
@@ -132,3 +202,20 @@ def _data_file(add: dict[str, Any]) -> DataFile:
 
 def _entry(version: int) -> str:
     return f"{version:020d}.json"
+
+
+def _sum(version: int) -> str:
+    return f"{version:020d}.checkpoint.parquet"
+
+
+@contextmanager
+def _damage_of(path: str) -> Iterator[None]:
+    """Raise `StoreDamaged` for what Arrow says of a file's content: errors without a number."""
+    try:
+        yield
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        raise StoreDamaged(f"{path}: {error}") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise StoreDamaged(f"{path}: {error}") from error

@@ -1,8 +1,12 @@
 """Vacuum of a change set's table: the removal of files that no version uses."""
 
 import math
+from typing import Final
 
-from deltalake import DeltaTable
+from deltalake import DeltaTable, PostCommitHookProperties
+
+KEEP_ENTRIES: Final = PostCommitHookProperties(cleanup_expired_logs=False)
+"""Delta deletes no entry of its log when it sums them up in a file that is not on the disk yet."""
 
 
 def vacuum(delta: DeltaTable, replaced_retention: float) -> list[str]:

@@ -68,7 +68,7 @@ DVU_VALUES: Final = _counter(
     ("affected", "recomputed", "changed", "failed"),
 )
 CHECKPOINTS: Final = _counter(
-    "checkpoints", "Checkpoints tried, by result", "result", ("written", "failed")
+    "checkpoints", "Checkpoints tried, by result", "result", ("written", "failed", "damaged")
 )
 CHECKPOINT_ROWS: Final = Counter(
     "rebaser_checkpoint_rows", "Values and functions that checkpoints wrote"

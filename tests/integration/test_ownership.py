@@ -15,7 +15,8 @@ from rebaser_server.errors import AppendRefused, Fenced
 from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.ownership import CommitObserver, CommittedEntry, Ownership
-from rebaser_server.store.checkpoints import Checkpoints, GraphCheckpoint
+from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.store.graph_checkpoint import GraphCheckpoint
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.scripted_owner import NOTHING

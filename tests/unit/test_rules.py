@@ -42,7 +42,7 @@ RULES = rules()
 def test_the_page_has_all_rules_that_were_designed():
     designed = [f"C{n}" for n in range(1, 4)] + [f"W{n}" for n in range(1, 16)]
     designed += [f"D{n}" for n in range(1, 7)] + ["L1", "L2", "X1", "X2", "X3", "X4"]
-    designed += [f"S-{n}" for n in range(1, 7)]
+    designed += [f"S-{n}" for n in range(1, 8)]
 
     assert [rule for rule in designed if rule not in RULES] == []
 

@@ -1,4 +1,4 @@
-"""What a checkpoint is made of outlasts a power cut before anything relies on it."""
+"""What a checkpoint is made of outlasts a power cut before anything relies on it (S-7)."""
 
 from pathlib import Path
 
