@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 def add(commands: Any) -> None:
     """Declare the commands."""
     up = add_command(
-        commands, "up", _up, about="run NATS, a Rebaser and Spark on this machine, to try it out"
+        commands,
+        "up",
+        _up,
+        about="run NATS, a Rebaser and Spark on this machine, to try it out",
+        validate=lambda arguments: (
+            f"--data {arguments.data} is a file: give a directory, or a new name"
+            if arguments.data.is_file()
+            else None
+        ),
     )
     up.add_argument(
         "--data",

@@ -11,9 +11,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from rebaser_core.errors import RebaserError
 from rebaser_server.settings.settings import Settings
 
 VARIABLE: Final = "REBASER_ADDRESS"
+
+
+class AddressNotStored(RebaserError):
+    """The address in use cannot be stored; the one before it stays in use."""
 
 
 class AddressInUse(NamedTuple):
@@ -42,25 +47,34 @@ def use_address(settings: Settings, address: str | None) -> None:
     """Store the address in use for this deployment; with None, forget it.
 
     The file changes as a whole: a reader sees the old one or the new one.
+
+    Raises:
+        AddressNotStored: the directory does not take it.
     """
     addresses = _read()
     addresses.pop(_deployment(settings), None)
     if address is not None:
         addresses[_deployment(settings)] = address
     file = context_file()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=file.parent, prefix=file.name, delete=False
-    ) as written:
-        json.dump(addresses, written, indent=2)
-    Path(written.name).replace(file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=file.parent, prefix=file.name, delete=False
+        ) as written:
+            json.dump(addresses, written, indent=2)
+        Path(written.name).replace(file)
+    except OSError as error:
+        raise AddressNotStored(
+            f"{file} cannot be written: {error.strerror}; set {VARIABLE}, or XDG_CONFIG_HOME to "
+            "a directory of yours"
+        ) from error
 
 
 def _read() -> dict[str, str]:
-    """The stored addresses; none if the file is missing or was damaged."""
+    """The stored addresses; none if there is no file that can be read."""
     try:
         addresses = json.loads(context_file().read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError):
         return {}
     if not isinstance(addresses, dict):
         return {}

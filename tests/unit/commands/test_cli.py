@@ -101,6 +101,19 @@ def test_help_version_and_completion_import_no_large_library(words: list[str]) -
     assert done.stderr == "set()\n"
 
 
+def test_a_file_for_the_data_of_up_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A directory or a new name is wanted; nothing starts."""
+    (tmp_path / "data").write_text("")
+
+    with pytest.raises(SystemExit) as ended:
+        main(["up", "--data", str(tmp_path / "data")])
+
+    assert ended.value.code == 2
+    assert "data is a file: give a directory" in capsys.readouterr().err
+
+
 def test_an_installed_command_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.commands.support.context import address_in_use, context_file, use_address
+from rebaser_server.commands.support.context import (
+    AddressNotStored,
+    address_in_use,
+    context_file,
+    use_address,
+)
 from rebaser_server.settings.access import NatsSettings
 from rebaser_server.settings.settings import Settings
 
@@ -42,6 +47,18 @@ def test_a_forgotten_address_leaves_those_of_other_deployments() -> None:
     assert address_in_use(HERE) is None
     assert address_in_use(STAGING) == ("shop", "rebaser use")
     assert [*context_file().parent.iterdir()] == [context_file()]
+
+
+def test_a_directory_that_takes_no_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says what does without the directory; reading is as if there were none."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+
+    with pytest.raises(AddressNotStored, match=r"addresses\.json cannot be written: .*REBASER_ADD"):
+        use_address(HERE, "shop")
+    assert address_in_use(HERE) is None
 
 
 def test_the_setting_comes_first() -> None:
