@@ -8,13 +8,13 @@ their order and the rules of who may write are the product's own code.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, Final
 from unittest import mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from deltalake import Schema
 from deltalake.exceptions import TableNotFoundError
 
 from rebaser_server.store import checkpoints, compaction
@@ -38,8 +38,8 @@ class Table:
         self.uri = uri
         self.versions = lake.tables[uri]
 
-    def schema(self) -> Any:
-        return SimpleNamespace(fields=list(self.versions[-1].files[0].schema))
+    def schema(self) -> Schema:
+        return Schema.from_arrow(self.versions[-1].files[0].schema)
 
     def to_pyarrow_table(
         self,
