@@ -18,7 +18,7 @@ class CutFigures:
     acknowledged: int = 0
     lost: int = 0
     silent: int = 0
-    """Cuts with a loss of which `rebaser doctor` says nothing."""
+    """Cuts with a loss of which neither the daemon's start nor `rebaser doctor` says anything."""
     seconds: list[float] = field(default_factory=list)
     """Of each cut that lost something, from the first lost acknowledgement to the cut."""
     violations: Counter[str] = field(default_factory=Counter)
@@ -37,12 +37,15 @@ class CutFigures:
         self.lost += verdict.lost
         if verdict.lost:
             self.seconds.append(verdict.seconds)
-            self.silent += not verdict.aftermath.findings
+            self.silent += not (verdict.aftermath.findings or verdict.aftermath.refused)
         self.violations.update({violation.rule for violation in verdict.violations})
         self.said.update(set(verdict.aftermath.said))
         self.findings.update(set(verdict.aftermath.findings))
         rests = [event.data for event in verdict.history.of(Kind.REST)]
-        self.standing["stuck" if any("stuck" in rest for rest in rests) else "at rest"] += 1
+        if verdict.aftermath.refused:
+            self.standing["not started"] += 1
+        else:
+            self.standing["stuck" if any("stuck" in rest for rest in rests) else "at rest"] += 1
         for stream, last in verdict.aftermath.last.items():
             self.standing[f"{stream} lost"] += last is None
 
@@ -64,7 +67,9 @@ class CutFigures:
                 f"median {1000 * median(self.seconds):.0f}, worst {1000 * max(self.seconds):.0f}"
             )
             lines.append(f"ms of acknowledged requests lost, where any is: {shown}")
-            lines.append(f"doctor says nothing of the loss after {self.silent}")
+            lines.append(
+                f"neither the start nor doctor says anything of the loss after {self.silent}"
+            )
         for name in ("standing", "violations", "said", "findings"):
             counter: Counter[str] = getattr(self, name)
             shown = ", ".join(f"{n} {what}" for what, n in counter.most_common(12) if n)

@@ -37,6 +37,8 @@ def decide(life: Life, cut: Cut, aftermath: Aftermath) -> Verdict:
     forgotten = {event.data["request"] for event in lost}
     history = History([*survivors, *(e for e in after if not _is_unknown(e, forgotten))])
     violations = [*_contradictions(before, aftermath), *judge(history)]
+    if aftermath.refused:
+        violations.append(Violation("START", "", aftermath.refused))
     violations += [Violation("STATE", c, why) for c, why in sorted(aftermath.unreadable.items())]
     return Verdict(
         cut,

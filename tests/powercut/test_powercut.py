@@ -1,0 +1,46 @@
+"""The whole product loses its power, starts on what is left, and has all that it acknowledged."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers.machine_requirements import lacking
+from tests.helpers.paths import ROOT
+from tests.powercut.volume import lacked
+
+pytestmark = pytest.mark.long
+
+NONE_LOST = ", 0 of them lost\n"
+SEED = "5"
+"""Its cuts come at least half a second after the kernel has written everything."""
+
+
+@pytest.fixture(autouse=True)
+def volumes_are_possible() -> None:
+    if missing := lacked():
+        lacking(*missing)
+
+
+@pytest.mark.parametrize("servers", ["1", "3"])
+def test_nothing_acknowledged_is_lost_where_nats_syncs_always(servers: str) -> None:
+    done = powercut("always", servers)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert NONE_LOST in done.stdout
+
+
+def test_a_loss_where_nats_syncs_later_is_seen() -> None:
+    """So the cuts are real, and the test above can fail."""
+    done = powercut("default", "1")
+
+    assert "2 cuts; violations after 2, a loss after 2\n" in done.stdout, done.stdout + done.stderr
+
+
+def powercut(sync: str, servers: str) -> "subprocess.CompletedProcess[str]":
+    command = [
+        *(sys.executable, "-m", "tests.powercut"),
+        *("--seed", SEED, "--cuts", "2", "--window", "3"),
+        *("--sync", sync, "--servers", servers),
+    ]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
