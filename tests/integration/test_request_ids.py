@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import SuccessStatusV2
@@ -74,6 +76,7 @@ async def test_a_waiting_request_is_found_by_its_id(deployment: Deployment) -> N
     assert (await outcomes.find(query)).state is RequestState.WAITING
 
 
+@pytest.mark.long
 async def test_a_repetition_is_recognised_behind_more_than_a_thousand_others(
     deployment: Deployment,
 ) -> None:
