@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rebaser_client import Draft, InvalidDraft, builtin, cel, python
 from rebaser_client.drafts.graph_file import read_graph_file
@@ -69,7 +70,6 @@ def written() -> Draft:
 @pytest.mark.parametrize("suffix", ["yaml", "json", "toml"])
 def test_a_file_says_what_a_program_says(suffix: str, tmp_path: Path) -> None:
     """TOML has no null, so it names a column always."""
-    yaml = pytest.importorskip("yaml")
     text = {"yaml": YAML, "toml": TOML}.get(suffix) or json.dumps(yaml.safe_load(YAML))
     file = tmp_path / f"graph.{suffix}"
     file.write_text(text)
