@@ -8,7 +8,7 @@ JetStreamError
 ├── StatusError            the server ended a pull or a push with an error status
 │   └── ConsumerGone       the consumer was deleted
 ├── HeartbeatsMissed       the server has been silent for too long
-├── MessagesMissed         deliveries are missing between those that came
+├── MessagesMissed         deliveries are missing, between those that came or behind them
 ├── AnswersMissed          the server does not hear the answers to its flow control
 ├── Misconfigured          what was asked for contradicts itself or what exists
 ├── ObjectDamaged          stored bytes do not match their digest or count
@@ -86,7 +86,10 @@ class HeartbeatsMissed(JetStreamError):
 
 
 class MessagesMissed(JetStreamError):
-    """There is a gap in the consumer's sequence; the messages may be delivered again."""
+    """Messages were not delivered; they may be later.
+
+    There is a gap in the consumer's sequence, or the leader has messages that none delivers.
+    """
 
 
 class FlowControlIgnored(JetStreamError):

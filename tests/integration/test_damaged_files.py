@@ -62,3 +62,16 @@ async def test_a_damaged_commit_in_the_middle_is_missed(
     await owner.archive.load()
     code, [what] = await doctor(deployment)
     assert (code, "commits are missing" in what) == (Exit.REPAIRABLE, True)
+
+
+@pytest.mark.long
+async def test_the_doctor_does_not_wait_for_a_last_commit_that_nats_cannot_read(
+    deployment: Deployment, owner: Owner, tmp_path: Path
+) -> None:
+    await owner.checkpoint()
+    await flip(deployment, tmp_path, b"previous")
+
+    code, findings = await doctor(deployment)
+
+    assert code == Exit.DAMAGED
+    assert any("its last one cannot be read" in finding for finding in findings)

@@ -13,7 +13,12 @@ from rebaser_core.jetstream.consumers.ephemeral_consumer import EphemeralConsume
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import MessageReader
 from rebaser_core.jetstream.consumers.stream_position import StreamPosition
-from rebaser_core.jetstream.errors import NatsUnreachable, StreamNotFound, Unavailable
+from rebaser_core.jetstream.errors import (
+    MessagesMissed,
+    NatsUnreachable,
+    StreamNotFound,
+    Unavailable,
+)
 from rebaser_core.jetstream.messages.delivery import Delivery, parse_delivery
 from rebaser_core.jetstream.messages.status_message import StatusMessage, is_delivery, parse_status
 
@@ -22,6 +27,7 @@ log: Final = logging.getLogger(__name__)
 HEARTBEAT: Final = 2.0  # seconds between signs of life
 INACTIVE_THRESHOLD: Final = 5.0  # seconds that the server's consumer outlives a lost reader
 MISSED_HEARTBEATS: Final = 3  # heartbeats missed until it is believed (ADR-15)
+UNDELIVERED_TIMEOUT: Final = 15.0  # seconds until a stored message is taken for unreadable
 _BACKOFF: Final = Backoff(0.05, 1.0)
 
 
@@ -78,6 +84,7 @@ class OrderedReader(MessageReader):
         self._active = self._closed = False
         self._empty_attempts = 0
         self._opened_at = 0.0
+        self._undelivered_since: float | None = None
         self._sequence = 0
         self._name: str | None = None
         self.pending = 0
@@ -127,6 +134,8 @@ class OrderedReader(MessageReader):
         Raises:
             NatsUnreachable: the connection or this reader is closed.
             StreamNotFound: there is no such stream.
+            MessagesMissed: the leader has a message behind the cursor, and for 15 s one consumer
+                after the other has not delivered it, as where its file is damaged.
             ApiError, StatusError: the server does not allow such a consumer.
         """
         clock = asyncio.get_running_loop().time
@@ -176,7 +185,7 @@ class OrderedReader(MessageReader):
         self._sequence += 1
         self._position.advance(delivery)
         self.pending = delivery.pending
-        self._empty_attempts = 0
+        self._empty_attempts, self._undelivered_since = 0, None
         return delivery
 
     def _reset(self, why: str) -> None:
@@ -194,9 +203,17 @@ class OrderedReader(MessageReader):
         except (NatsUnreachable, Unavailable):
             return False
         if not any(found):
+            self._undelivered_since = None
             return self._active and not self._inbox.queue
         await self._inbox.wait(self._heartbeat)
-        if not self._inbox.queue and self._inbox.is_valid:
+        if not any(map(is_delivery, self._inbox.queue)) and self._inbox.is_valid:
+            now = asyncio.get_running_loop().time()
+            self._undelivered_since = self._undelivered_since or now
+            if now > self._undelivered_since + UNDELIVERED_TIMEOUT:
+                raise MessagesMissed(
+                    f"{stream} has messages behind {self.cursor}, and does not deliver them: "
+                    "one of its files may be damaged"
+                )
             self._reset("a stored message was not delivered")
         return False
 
