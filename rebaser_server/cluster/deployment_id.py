@@ -45,7 +45,7 @@ class DeploymentId:
             OSError: the store cannot be read or written now.
         """
         in_nats, in_store = await self.in_nats(), await self.in_store()
-        if in_nats is None and (in_store is None or not await self._has_history()):
+        if in_nats is None and (in_store is None or not await self._is_emptied()):
             await self._establish(in_store or str(ULID()))
         elif in_nats != in_store:
             raise DeploymentInconsistent(await self.problem())
@@ -53,13 +53,13 @@ class DeploymentId:
     async def problem(self) -> str:
         """Why NATS and the store do not belong together; empty if they may."""
         in_nats, in_store = await self.in_nats(), await self.in_store()
-        if in_nats == in_store or (in_nats is None and not await self._has_history()):
+        if in_nats == in_store or (in_nats is None and not await self._is_emptied()):
             return ""
         where, nats = f"the store {self.files.root}", f"NATS is of deployment {in_nats}"
         if in_store is None:
             return f"{where} has no id, but {nats}: it is another directory, or was lost"
         if in_nats is None:
-            nats = "NATS of none: it was emptied, restored from a copy of before, or is another one"
+            nats = "NATS of none, and empty: it lost its streams, or is another one"
         return f"{where} is of deployment {in_store}, but {nats}"
 
     async def in_nats(self) -> str | None:
@@ -99,12 +99,16 @@ class DeploymentId:
         payload = json.dumps({"deployment": deployment}).encode()
         await asyncio.to_thread(self.files.put, DEPLOYMENT, payload)
 
-    async def _has_history(self) -> bool:
-        """Whether NATS or the store has, or had, anything of a change set."""
-        if await asyncio.to_thread(self.files.list_names, CHANGE_SETS):
-            return True
+    async def _is_emptied(self) -> bool:
+        """Whether the store has change sets, and NATS has never had a commit.
+
+        A NATS that has commits and no id has lost the record, as at a power cut before it was
+        synced; each change set is compared with its checkpoints anyway (S-6).
+        """
+        if not await asyncio.to_thread(self.files.list_names, CHANGE_SETS):
+            return False
         info = await self.js.stream_info(self.subjects.commits_stream)
-        return bool(info["state"]["last_seq"])
+        return not info["state"]["last_seq"]
 
     @property
     def _bucket(self) -> KeyValue:
