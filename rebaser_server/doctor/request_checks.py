@@ -11,7 +11,6 @@ from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.processor.dead_letters import store_dead_letter
-from rebaser_server.processor.pending_work import require_settled
 from rebaser_server.processor.request_queue import RequestQueue, announced_request
 
 
@@ -56,8 +55,14 @@ async def _require_settled(
     js: JetStream, subjects: Subjects, loader: StateLoader, control: ControlState
 ) -> None:
     first = await RequestQueue(js, subjects, loader.change_set).lowest()
-    if first is not None and first.sequence <= control.last_sequence:
-        await require_settled(loader, first)
+    if first is None or first.sequence > control.last_sequence:
+        return
+    try:
+        state = (await loader.load()).state
+    except HistoryInconsistent:
+        return  # the check of histories reports it
+    request_id = announced_request(first.headers)
+    loader.require_settled(state, first.sequence, request_id, first.time)
 
 
 async def _bury(js: JetStream, subjects: Subjects, loader: StateLoader) -> None:
