@@ -18,6 +18,7 @@ from rebaser_core.streams import StreamOptions, stream_configs
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import _KINDS, UpdateList
 from rebaser_core.versioning import (
+    APPLY_REQUEST,
     AUTHOR,
     CONTENT_TYPE,
     MESSAGE_ID,
@@ -120,6 +121,7 @@ def test_the_page_lists_every_header():
         "X-MESSAGE-VERSION",
         MESSAGE_ID,
         REPLY_INBOX,
+        APPLY_REQUEST,
         AUTHOR,
         REPLY_VERSION,
         *(
