@@ -6,7 +6,7 @@ from typing import Any
 from unittest import mock
 
 from rebaser_client import request_publisher
-from rebaser_core.commits import DvuClaim
+from rebaser_core.commits import DvuClaim, RequestOutcome
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import AckSubject
 from rebaser_core.jetstream.api_base import JetStreamRequests
@@ -17,7 +17,7 @@ from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.recent_requests import RecentRequests
-from rebaser_server.graph_application import commands
+from rebaser_server.graph_application import application, commands
 from rebaser_server.graph_application.branches import branch_closer
 from rebaser_server.processor import apply_request
 from rebaser_server.processor.dvu.committer import DvuCommitter
@@ -187,9 +187,12 @@ def passing_over_what_head_did() -> AbstractContextManager[Any]:
     return mock.patch.object(commands, "head_changes_since", head_changes_since)
 
 
-def going_to_head_under_a_new_id() -> AbstractContextManager[Any]:
-    """Whoever takes a difference to head again is not recognised."""
-    return mock.patch.object(branch_closer, "head_request_id", side_effect=lambda _: RequestId())
+@contextmanager
+def going_to_head_under_a_new_id() -> Iterator[None]:
+    """B1: head does not recognise a difference that is sent again."""
+    new_ids = mock.patch.object(branch_closer, "head_request_id", side_effect=lambda _: RequestId())
+    with new_ids, mock.patch.object(application, "admit_difference", _admitted):
+        yield
 
 
 def without_an_end_of_branches() -> AbstractContextManager[Any]:
@@ -206,6 +209,10 @@ def without_tasks_from_clients() -> Iterator[None]:
 
 class _Other(Exception):
     """What nobody raises."""
+
+
+async def _admitted(*_: Any) -> RequestOutcome:
+    return RequestOutcome.APPLIED
 
 
 async def _nothing(*_: Any, **__: Any) -> int:
