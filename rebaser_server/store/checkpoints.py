@@ -41,6 +41,9 @@ APP_ID: Final = "rebaser"
 _PROPERTIES: Final = {"delta.logRetentionDuration": "interval 1 days"}
 """The past is not read from Delta's own versions: each row has its commit."""
 
+_MAX_SECURED: Final = 10_000
+"""Tables remembered as secured; one that is forgotten is synced and read back whole once more."""
+
 _MAX_TRIES: Final = 10
 """Attempts at a save; each loses to another process's save, and two are already rare."""
 
@@ -53,7 +56,7 @@ class Checkpoints:
         self._options = options or {}
         self._files = SharedFiles(self._root, self._options)
         self._secured: dict[ChangeSet, int] = {}
-        """The version of each table up to which `secure` has seen to it."""
+        """The version of each table up to which `secure` has seen to it; the last ones written."""
 
     def uri(self, change_set: ChangeSet) -> str:
         """Where the change set's Delta table is, for any engine to read."""
@@ -150,7 +153,10 @@ class Checkpoints:
         """
         with translate_store_errors():
             self._table_files(change_set).secure(delta, self._secured.get(change_set))
+            self._secured.pop(change_set, None)
             self._secured[change_set] = delta.version()
+            if len(self._secured) > _MAX_SECURED:
+                self._secured.pop(next(iter(self._secured)), None)
 
     def _save(self, change_set: ChangeSet, changes: CheckpointChanges) -> DeltaTable:
         """Append under the table's version: Delta refuses a write to any but the latest."""
