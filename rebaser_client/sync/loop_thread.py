@@ -1,7 +1,7 @@
 """An event loop in a background thread."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from threading import Thread
 from typing import Any, TypeVar
@@ -35,7 +35,7 @@ class LoopThread:
             raise
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Its items, each awaited when it is asked for."""
+        """Its items, each awaited when it is asked for. It is closed if the caller stops early."""
 
         async def step() -> list[T]:
             try:
@@ -43,8 +43,12 @@ class LoopThread:
             except StopAsyncIteration:
                 return []
 
-        while item := self.run(step()):
-            yield item[0]
+        try:
+            while item := self.run(step()):
+                yield item[0]
+        finally:
+            if isinstance(items, AsyncGenerator):
+                self.run(items.aclose())
 
     def stop(self) -> None:
         """End the thread."""
