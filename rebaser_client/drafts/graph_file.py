@@ -44,7 +44,7 @@ class TableEntry(_Part):
     file: str | list[str]
     """CSV files; a path begins at the graph's file."""
     text: list[str] = Field(default_factory=list)
-    """Columns that stay text, whatever is in them."""
+    """Columns that stay text, also where they hold numbers."""
     sources: dict[str, str | None] = Field(default_factory=dict)
     """Pattern of a name → column; null: the whole row."""
     values: dict[str, ComputedEntry] = Field(default_factory=dict)
