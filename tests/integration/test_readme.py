@@ -27,4 +27,4 @@ async def test_the_example_of_the_readme_runs(deployment: Deployment) -> None:
     )
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "3 added, 0 changed, 0 removed, 0 as they are 119\n"
+    assert done.stdout == "3 added, 0 changed, 0 removed, 0 as they are\ngross: 119\n"
