@@ -37,6 +37,7 @@ def test_a_package_that_does_not_exist_is_refused_with_what_was_probably_meant()
     assert "did you mean" in done.stderr
 
 
+@pytest.mark.long
 async def test_each_package_fixed_in_turn_changes_what_it_should(deployment: Deployment) -> None:
     """One change set, many edits: each answer starts from what the one before left."""
     packages = load_packages()
