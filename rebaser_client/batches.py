@@ -23,7 +23,8 @@ from rebaser_core.messages import (
     UpdatesBatchV2,
 )
 from rebaser_core.messages import InlineBatch as Shipped
-from rebaser_core.updates import AnyUpdate, UpdateList
+from rebaser_core.plain_updates import UpdateSequence
+from rebaser_core.updates import AnyUpdate
 from rebaser_core.wire_model import first_error
 
 Updates = Sequence[AnyUpdate | dict[str, Any]]
@@ -35,7 +36,7 @@ INLINE_UPDATES: Final = 500
 INLINE_BYTES: Final = 64 * 1024
 """A batch that takes more bytes is not inline."""
 
-_UPDATES: Final[TypeAdapter[list[AnyUpdate]]] = TypeAdapter(UpdateList)
+_UPDATES: Final[TypeAdapter[Sequence[AnyUpdate]]] = TypeAdapter(UpdateSequence)
 
 
 async def encode_request(
@@ -82,9 +83,9 @@ async def encode_request(
     return EnqueueUpdatesRequest.encode(request, content_type)
 
 
-def _validate(updates: Updates) -> list[AnyUpdate]:
+def _validate(updates: Updates) -> Sequence[AnyUpdate]:
     try:
-        return _UPDATES.validate_python(updates)
+        return _UPDATES.validate_python(list(updates))
     except ValidationError as error:
         raise MalformedMessage(f"updates: {first_error(error)}") from error
 
@@ -104,7 +105,7 @@ async def store_batch(
     Raises:
         TooLarge: it takes more than `max_bytes` bytes; nothing was stored.
     """
-    batch = UpdatesBatchV2(id=request_id, updates=list(updates))
+    batch = UpdatesBatchV2(id=request_id, updates=updates)
     if len(updates) <= INLINE_UPDATES:
         payload = UpdatesBatch.encode(batch, content_type)[1]
         if len(payload) <= INLINE_BYTES:

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, Field
 from pydantic_core import to_json
 
+from rebaser_core.plain_updates import PlainUpdates, UpdateColumns
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, SetInputs, SetValue
 
 _AtLeastOne = Annotated[int, Field(ge=1)]
@@ -40,11 +41,23 @@ class BatchLimits:
         """What is too large about a batch of `count` updates; None if nothing is."""
         if count > self.batch_updates:
             return f"a batch of {count} updates; at most {self.batch_updates} are allowed"
+        if isinstance(updates, PlainUpdates) and self._fit(updates.columns):
+            return None
         for index, update in enumerate(updates):
             what = self._violation(update)
             if what is not None:
                 return f"update {index}: {what}"
         return None
+
+    def _fit(self, columns: UpdateColumns) -> bool:
+        names = [name for name in columns.names if name is not None]
+        names += [func.name for func in columns.funcs]
+        deepest = max((name.count("/") for name in names), default=0)
+        return (
+            deepest < self.name_depth
+            and max(columns.widths) <= self.inputs
+            and all(map(self._fits, columns.values))
+        )
 
     def _violation(self, update: AnyUpdate) -> str | None:
         if isinstance(update, PutValue | PutFunc) and update.name is not None:

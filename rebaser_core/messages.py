@@ -11,7 +11,8 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import Discriminator, Field, StringConstraints, Tag
 
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.updates import Update, UpdateList
+from rebaser_core.plain_updates import UpdateSequence
+from rebaser_core.updates import Update
 from rebaser_core.versioning import MessageType, Versioned, downgrade_to
 from rebaser_core.wire_model import ParseFromJson, WireModel
 
@@ -32,7 +33,7 @@ class DvuResultInfo(WireModel):
 class InlineBatch(WireModel):
     """A batch inside its request."""
 
-    updates: UpdateList
+    updates: UpdateSequence
     computed: DvuResultInfo | None = None
     under: list[Update] | None = None
     """In a branch's log, at a merge of head: what head has where the branch differs."""
@@ -42,7 +43,7 @@ class UpdatesBatchV1(Versioned):
     """A batch on its own. Its id is its request's, so no two requests share an address."""
 
     VERSION: ClassVar = 1
-    updates: UpdateList
+    updates: UpdateSequence
     computed: DvuResultInfo | None = None
 
     def upgrade(self) -> "UpdatesBatchV2":
@@ -63,7 +64,7 @@ class UpdatesBatchV2(Versioned):
     """Version 1, results in files, and `under` as in `InlineBatch`."""
 
     VERSION: ClassVar = 2
-    updates: UpdateList
+    updates: UpdateSequence
     computed: DvuResultInfo | None = None
     under: list[Update] | None = None
     results: Annotated[tuple[ResultFile, ...], ParseFromJson] | None = None

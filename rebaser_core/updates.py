@@ -15,6 +15,11 @@ from pydantic_core import PydanticCustomError
 from rebaser_core.ids import FuncId, ValueId
 from rebaser_core.wire_model import JsonValue, WireModel
 
+MAX_ARGUMENT: Final = 128
+"""Characters of an argument's name."""
+MAX_NAME: Final = 512
+"""Characters of a value's or a function's name."""
+
 _ONE_OR_MANY: Final = GetPydanticSchema(
     lambda source, handler: {
         **handler(source),
@@ -25,12 +30,15 @@ _ONE_OR_MANY: Final = GetPydanticSchema(
 )
 
 Inputs = dict[
-    Annotated[str, StringConstraints(min_length=1, max_length=128)],
+    Annotated[str, StringConstraints(min_length=1, max_length=MAX_ARGUMENT)],
     Annotated[ValueId | list[ValueId], _ONE_OR_MANY],
 ]
 """Argument name → one value id, or a list of them in the order that the function shall see."""
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+InputSignature = tuple[tuple[str, int | None], ...]
+"""Of inputs: argument name and length of its list, in order; None for an argument of one value."""
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME)]
 
 
 class _Tagged(WireModel):
@@ -113,7 +121,12 @@ _KINDS: Final[dict[str, type[AnyUpdate]]] = {
 _CLASSES: Final = frozenset(_KINDS.values())
 
 
-def _untag(data: Any) -> AnyUpdate:
+def read_update(data: Any) -> AnyUpdate:
+    """Read one update as the wire has it; an object that is one already stays.
+
+    Raises:
+        PydanticCustomError, ValidationError: it is none.
+    """
     if type(data) in _CLASSES:
         return cast("AnyUpdate", data)
     if not isinstance(data, dict) or len(data) != 1:
@@ -131,7 +144,7 @@ def _untag(data: Any) -> AnyUpdate:
 
 Update = Annotated[
     AnyUpdate,
-    PlainValidator(_untag),
+    PlainValidator(read_update),
     PlainSerializer(_Tagged.to_wire),
     WithJsonSchema({"type": "object"}),
 ]

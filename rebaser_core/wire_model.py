@@ -1,5 +1,6 @@
 """The base of all messages: strict models, camelCase on the wire, readable errors."""
 
+from abc import ABC, abstractmethod
 from functools import cache
 from typing import Annotated, Any, Final, Self
 
@@ -25,6 +26,14 @@ JsonValue = Annotated[Any, AfterValidator(_validated_json)]
 
 ParseFromJson = Field(strict=False)
 """For what is no JSON of its own, an enumeration or a tuple: it may be made from its JSON."""
+
+
+class WireData(ABC):
+    """Part of a message that is no model, and knows its plain data."""
+
+    @abstractmethod
+    def to_wire(self) -> Any:
+        """Return plain data, which the caller does not change."""
 
 
 class WireModel(BaseModel):
@@ -70,7 +79,7 @@ def _fields(shape: type[WireModel]) -> list[tuple[str, str, bool]]:
 def _value_to_wire(value: Any) -> Any:
     if type(value) in _AS_IT_IS:
         return value
-    if isinstance(value, WireModel):
+    if isinstance(value, WireModel | WireData):
         return value.to_wire()
     if isinstance(value, list | tuple):
         return [_value_to_wire(item) for item in value]

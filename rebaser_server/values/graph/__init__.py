@@ -6,6 +6,7 @@ else is kept of it. `Value` is a view of one, made on access.
     graph.values.get(id)        a `Value`, or None     graph.names, graph.roots   by name, by id
     graph.add, set_inputs, set_function, assign, mark_pending, mark_root, remove, rename,
     graph.order_inputs_before   edits of one value
+    graph.add_all, define_all, assign_texts            edits of many values
     graph.indices_of(ids)       Arrow strings or a list → indices, -1 for missing ids
     graph.assign_many(ids, statuses, texts, covers)   a DVU's results → which were taken
     graph.mark_users_pending(func_id, sequence)        all values that a function computes

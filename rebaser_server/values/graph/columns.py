@@ -168,6 +168,17 @@ class Columns:
         self.count = index + 1
         return index
 
+    def extend(self, raw_ids: NDArray[Any], text: int, ranks: NDArray[np.int64]) -> int:
+        """As many new sources; the index of the first, which the others follow."""
+        first, count = self.count, self.count + len(raw_ids)
+        if count > len(self.ids.buffer):
+            self._grow(max(count, 2 * first, _MIN_CAPACITY))
+        self.ids.buffer[first:count] = raw_ids
+        self.text.buffer[first:count] = text
+        self.rank.buffer[first:count] = ranks
+        self.count = count
+        return first
+
     def _grow(self, size: int) -> None:
         for name in _LAYOUT:
             column: Column = getattr(self, name)

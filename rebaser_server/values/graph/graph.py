@@ -1,6 +1,6 @@
 """The graph: every edit of one change set's values."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -57,6 +57,21 @@ class Graph(GraphData):
         self.touched.mark(index)
         return Value(self, index)
 
+    def add_all(self, raw_ids: NDArray[Any], ranks: NDArray[np.int64]) -> NDArray[np.int32]:
+        """New sources without values, none of whose ids was ever here; their indices.
+
+        Args:
+            raw_ids: their ids, padded.
+            ranks: their order among themselves, from 0; they come after every other value.
+        """
+        count = len(raw_ids)
+        first = self.columns.extend(raw_ids, self._null, ranks + self._order.next_ranks(count))
+        self._ids.add_all()
+        self.count += count
+        indices = np.arange(first, first + count, dtype=np.int32)
+        self.touched.mark_all(indices)
+        return indices
+
     def put_func(self, func: Func) -> None:
         self.funcs[func.id] = func
         self.touched_funcs.add(func.id)
@@ -84,6 +99,14 @@ class Graph(GraphData):
         self.columns.text.at[value.index] = row
         self.columns.status.at[value.index] = _STATUS_CODES[status]
         self.touched.mark(value.index)
+
+    def assign_texts(self, indices: NDArray[np.int32], texts: pa.Array) -> None:
+        """Set the canonical JSON texts of these sources."""
+        if self.texts.waste > _MAX_WASTE:
+            self._compact_texts()
+        first = self.texts.add_all(texts)
+        self.columns.text.buffer[indices] = np.arange(first, first + len(texts), dtype=np.int32)
+        self.touched.mark_all(indices)
 
     def mark_pending(self, value: Value) -> None:
         """Mark `value` as to be computed. It keeps its value, but not a message."""
@@ -127,10 +150,7 @@ class Graph(GraphData):
         former = column[value.index]
         func_index = -1
         if func_id is not None:
-            func_index = self._func_indices.setdefault(func_id, len(self.func_ids))
-            if func_index == len(self.func_ids):
-                self.func_ids.append(func_id)
-                users.append(0)
+            func_index = self._func_index(func_id)
             users[func_index] += 1
         if former >= 0:
             users[former] -= 1
@@ -143,6 +163,25 @@ class Graph(GraphData):
         self.adjacency.clear_inputs(value.index)
         self.adjacency.set_inputs(value.index, self.signatures.index_for(inputs), refs)
         self.touched.mark(value.index)
+
+    def define_all(
+        self,
+        indices: NDArray[np.int32],
+        func_ids: Sequence[str],
+        signatures: NDArray[np.int32],
+        refs: NDArray[np.int32],
+    ) -> None:
+        """Make sources without a value dependent ones, which are to be computed.
+
+        `refs` are the inputs of all, value after value, ranked below the value that takes them.
+        """
+        index_of = {func_id: self._func_index(func_id) for func_id in dict.fromkeys(func_ids)}
+        funcs = np.fromiter(map(index_of.__getitem__, func_ids), np.int32, len(func_ids))
+        for func_index, users in zip(*np.unique(funcs, return_counts=True), strict=True):
+            self._users[func_index] += int(users)
+        self.columns.func.buffer[indices] = funcs
+        self.columns.status.buffer[indices] = PENDING
+        self.adjacency.set_all_inputs(indices, signatures, refs)
 
     def clear_inputs(self, value: Value) -> None:
         self.adjacency.clear_inputs(value.index)
@@ -191,3 +230,10 @@ class Graph(GraphData):
         self.roots.mark_all(users, sequence)
         self.touched.mark_all(users)
         return len(users) > 0
+
+    def _func_index(self, func_id: str) -> int:
+        func_index = self._func_indices.setdefault(func_id, len(self.func_ids))
+        if func_index == len(self.func_ids):
+            self.func_ids.append(func_id)
+            self._users.append(0)
+        return func_index

@@ -96,6 +96,10 @@ class GraphData:
         indices[self.columns.status.buffer[indices] == REMOVED] = -1
         return indices
 
+    def known_indices(self, raw_ids: NDArray[Any]) -> NDArray[np.int32]:
+        """The index of each padded id, also of a value that was removed; -1: it is new."""
+        return self._ids.find_all(raw_ids)
+
     def ids_of(self, indices: NDArray[Any]) -> pa.StringArray:
         return arrow_ids(self.columns.ids.buffer[indices])
 

@@ -49,6 +49,10 @@ class IdIndex:
         own = self._columns.ids.buffer
         return self._hash_index.find(hashes_of(ids), lambda rows, met: own[met] == ids[rows])
 
+    def add_all(self) -> None:
+        """Add the ids of all indices that were added to the columns."""
+        self._index_recent()
+
     def add(self, value_id: str, index: int) -> None:
         """Add the id of the last index."""
         self._remember(value_id, index)

@@ -1,11 +1,13 @@
 """Names of values, and from names to values."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from operator import mul
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rebaser_server.values.graph.columns import Columns
@@ -77,6 +79,38 @@ class NameIndex(Mapping[str, str]):
         if len(self._recent) >= _RECENT:
             self._insert(self._index_of_older(), np.fromiter(self._recent.values(), np.int32))
             self._recent.clear()
+
+    def are_free(self, names: pa.Array) -> bool:
+        """Whether no value has any of these names, which are `large_string`."""
+        recent = self._recent
+        if recent and not recent.keys().isdisjoint(names.to_pylist()):
+            return False
+        if len(recent) == self._count:
+            return True
+        older = self._index_of_older()
+        for start in range(0, len(names), _CHUNK):
+            chunk = names.slice(start, _CHUNK)
+            if (older.find(_hashes_of(chunk), partial(self._have, chunk)) >= 0).any():
+                return False
+        return True
+
+    def _have(
+        self, names: pa.Array, rows: NDArray[np.int64], indices: NDArray[np.int32]
+    ) -> NDArray[np.bool_]:
+        """Whether each of these values has the name in the row beside it."""
+        text_rows = self._columns.name.buffer[indices]
+        same = text_rows >= 0
+        known = self.texts.take(text_rows[same])
+        same[same] = pc.equal(known, names.take(pa.array(rows[same])))
+        return same
+
+    def assign_all(self, indices: NDArray[np.int32], names: pa.Array) -> None:
+        """Give each of these values, which have none, a name that is free."""
+        first = self.texts.add_all(names)
+        self._columns.name.buffer[indices] = np.arange(first, first + len(names), dtype=np.int32)
+        self._count += len(names)
+        if self._hash_index is not None:
+            self._insert(self._hash_index, indices)
 
     def compact(self) -> None:
         """Drop the names that no value has any more."""

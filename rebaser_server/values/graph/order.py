@@ -30,6 +30,11 @@ class TopologicalOrder:
         self.highest += 1
         return self.highest
 
+    def next_ranks(self, count: int) -> int:
+        """The first of so many ranks above every other."""
+        self.highest += count
+        return self.highest - count + 1
+
     def raise_above(self, index: int, inputs: Iterable[int]) -> set[int]:
         """Rank a value above each of `inputs`; those that depend on it, which cannot be."""
         ranks = self._columns.rank.at

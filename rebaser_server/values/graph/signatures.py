@@ -5,10 +5,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rebaser_core.updates import InputSignature
 from rebaser_server.values.graph.types import Inputs
-
-InputSignature = tuple[tuple[str, int | None], ...]
-"""Argument name and length of its list, in order; None for an argument of one value."""
 
 NO_INPUTS: Final = 0
 """The index of the signature without arguments."""

@@ -18,7 +18,8 @@ def apply_result_updates(graph: Graph, updates: Sequence[AnyUpdate], covers: int
     A value of which only an *input* has changed since takes its result: that is right for
     the commit that it was computed from, and the input's root brings the next DVU.
     """
-    result = RebaseResult()
+    performed: list[AnyUpdate] = []
+    result = RebaseResult(performed)
     for index, update in enumerate(updates):
         value = graph.values.get(update.value_id) if isinstance(update, SetComputed) else None
         if not isinstance(update, SetComputed) or value is None or value.func_id is None:
@@ -27,7 +28,7 @@ def apply_result_updates(graph: Graph, updates: Sequence[AnyUpdate], covers: int
             detail = f"{value.id} was defined anew since it was computed"
         else:
             _assign_result(graph, value, update)
-            result.updates.append(update)
+            performed.append(update)
             result.failed += update.failed is not None
             continue
         result.corrections.append(Correction(index=index, code="stale-result", detail=detail))

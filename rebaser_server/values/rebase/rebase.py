@@ -15,6 +15,7 @@ from typing import Any
 
 from rebaser_core.corrections import truncate_detail
 from rebaser_core.messages import Correction
+from rebaser_core.plain_updates import PlainUpdates
 from rebaser_core.updates import (
     AnyUpdate,
     PutFunc,
@@ -36,6 +37,7 @@ from rebaser_server.values.graph import (
     without,
 )
 from rebaser_server.values.rebase.apply_results import apply_result_updates
+from rebaser_server.values.rebase.bulk_rebase import rebase_in_bulk
 from rebaser_server.values.rebase.result import RebaseResult
 
 IsRepeated = Callable[[PutValue], bool]
@@ -56,6 +58,11 @@ def rebase(
     With `repeated`, which is asked for each put that changes nothing, those are not performed.
     """
     if covers is None:
+        done = (
+            rebase_in_bulk(graph, sequence, updates) if isinstance(updates, PlainUpdates) else None
+        )
+        if done is not None:
+            return done
         return _Rebaser(graph, sequence, repeated).apply(updates)
     return apply_result_updates(graph, updates, covers)
 
@@ -67,7 +74,8 @@ class _Rebaser:
         self._graph = graph
         self._repeated = repeated
         self._sequence = sequence
-        self._result = RebaseResult()
+        self._performed: list[AnyUpdate] = []
+        self._result = RebaseResult(self._performed)
         self._index = 0
         self._defined: dict[str, int] = {}
         """Value → index of the last update that defines it."""
@@ -91,7 +99,7 @@ class _Rebaser:
         for self._index, update in enumerate(updates):
             performed = appliers[type(update)](update)
             if performed is not None:
-                self._result.updates.append(performed)
+                self._performed.append(performed)
         return self._result
 
     def _correct(self, code: str, detail: str) -> None:

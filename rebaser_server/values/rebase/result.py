@@ -1,5 +1,6 @@
 """The result of applying a batch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rebaser_core.messages import Correction
@@ -10,7 +11,7 @@ from rebaser_core.updates import AnyUpdate
 class RebaseResult:
     """A batch as performed, and the corrections that made it so."""
 
-    updates: list[AnyUpdate] = field(default_factory=list)
+    updates: Sequence[AnyUpdate] = field(default_factory=list)
     corrections: list[Correction] = field(default_factory=list)
     dirty: bool = False
     """Whether it left roots, which a DVU has to recompute from."""
