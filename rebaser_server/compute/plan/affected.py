@@ -1,5 +1,6 @@
 """What an update affects: its roots and all that depends on them, level by level."""
 
+import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from rebaser_server.values.graph.csr import indptr_of, sorted_unique
 from rebaser_server.values.graph.toposort import topological_levels
 
 _SCALAR_UP_TO: Final = 64
-"""Up to so many values their dependents are found faster one by one."""
+"""Up to so many values at a step their dependents are found faster one by one."""
 _INDEX: Final = np.int32
 
 
@@ -45,7 +46,7 @@ def closure(graph: Graph) -> Closure:
     walk = _Walk(graph)
     roots = graph.roots.indices()
     walk.add(roots)
-    frontier = walk.expand(roots)
+    frontier = walk.expand(roots, steps=1)
     direct = len(roots) + len(frontier)
     while len(frontier):
         frontier = walk.expand(frontier)
@@ -79,19 +80,53 @@ class _Walk:
         self._count += count
         self._met.append(indices)
 
-    def expand(self, frontier: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Meet what takes these, and return what is new of it."""
+    def expand(self, frontier: NDArray[np.int32], *, steps: int = sys.maxsize) -> NDArray[np.int32]:
+        """Meet what takes these, and return what is new of it; goes on while that is few."""
         if len(frontier) <= _SCALAR_UP_TO:
-            rows = [list(self._graph.adjacency.dependents(index)) for index in frontier.tolist()]
-            dependents = np.array([dependent for row in rows for dependent in row], _INDEX)
-            widths = np.array([len(row) for row in rows], np.int64)
-        else:
-            dependents, widths = self._graph.adjacency.dependents_of(frontier)
+            return self._expand_narrow(frontier, steps)
+        dependents, widths = self._graph.adjacency.dependents_of(frontier)
         self._dependents.append(dependents)
         self._widths.append(widths)
         fresh = sorted_unique(dependents[self._numbers[dependents] == 0])
         self.add(fresh)
         return fresh
+
+    def _expand_narrow(self, frontier: NDArray[np.int32], steps: int) -> NDArray[np.int32]:
+        lookup, numbers = self._graph.adjacency.dependents_lookup(), self._numbers.data
+        step: list[int] = frontier.tolist()
+        met: list[int] = []
+        dependents: list[int] = []
+        widths: list[int] = []
+        count = self._count
+        while 0 < len(step) <= _SCALAR_UP_TO and steps:
+            steps -= 1
+            if len(step) == 1 and len(row := lookup(step[0])) == 1:  # a chain has many of these
+                widths.append(1)
+                dependents += row
+                if numbers[row[0]]:
+                    step = []
+                else:
+                    count += 1
+                    numbers[row[0]] = count
+                    met += row
+                    step = row
+                continue
+            fresh: set[int] = set()
+            for index in step:
+                row = lookup(index)
+                widths.append(len(row))
+                dependents += row
+                fresh.update([dependent for dependent in row if not numbers[dependent]])
+            step = sorted(fresh)
+            for index in step:
+                count += 1
+                numbers[index] = count
+            met += step
+        self._count = count
+        self._met.append(np.array(met, _INDEX))
+        self._dependents.append(np.array(dependents, _INDEX))
+        self._widths.append(np.array(widths, np.int64))
+        return np.array(step, _INDEX)
 
     def closure(self, direct: int) -> Closure:
         met = np.concatenate(self._met)

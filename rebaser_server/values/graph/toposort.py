@@ -21,23 +21,25 @@ def topological_levels(
     after another, between the row's `bounds`. The level is the longest path from a row without
     inputs. Rows on a cycle are left out, and have level -1.
     """
-    level_of = np.full(len(indegrees), -1, np.int32)
     frontier: NDArray[Any] = np.flatnonzero(indegrees == 0).astype(np.int32)
-    levels = [frontier]
-    level = 0
+    parts: list[NDArray[Any]] = [frontier[:0]]
+    widths: list[int] = []
     narrow = _NarrowLevels(indegrees, bounds, dependents)
     while len(frontier):
-        level_of[frontier] = level
-        level += 1
         if len(frontier) <= _NARROW:
-            frontier = np.array(narrow.next(frontier.tolist()), np.int32)
+            order, frontier = narrow.walk(frontier.tolist(), widths)
+            parts.append(order)
         else:
+            parts.append(frontier)
+            widths.append(len(frontier))
             starts = bounds[frontier]
             reached = gather_rows(dependents, starts, bounds[frontier + 1] - starts)
             np.subtract.at(indegrees, reached, _ONE)
             frontier = sorted_unique(reached[indegrees[reached] == 0])
-        levels.append(frontier)
-    return np.concatenate(levels), level_of
+    rows = np.concatenate(parts)
+    level_of = np.full(len(indegrees), -1, np.int32)
+    level_of[rows] = np.repeat(np.arange(len(widths), dtype=np.int32), widths)
+    return rows, level_of
 
 
 class _NarrowLevels:
@@ -46,14 +48,28 @@ class _NarrowLevels:
     ) -> None:
         self._indegrees, self._bounds, self._dependents = indegrees.data, bounds.data, dependents
 
-    def next(self, frontier: list[int]) -> list[int]:
-        indegrees, bounds = self._indegrees, self._bounds
-        free = []
-        for row in frontier:
-            for dependent in self._dependents[bounds[row] : bounds[row + 1]].tolist():
-                left = indegrees[dependent] - 1
-                indegrees[dependent] = left
-                if not left:
-                    free.append(dependent)
-        free.sort()
-        return free
+    def walk(
+        self, frontier: list[int], widths: list[int]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The rows of the narrow levels from `frontier` on, and the level after these.
+
+        How many rows each has is appended to `widths`.
+        """
+        indegrees, bounds, dependents = self._indegrees, self._bounds, self._dependents
+        order: list[int] = []
+        while 0 < len(frontier) <= _NARROW:
+            order += frontier
+            widths.append(len(frontier))
+            free = []
+            for row in frontier:
+                first, last = bounds[row], bounds[row + 1]
+                few = (dependents[first],) if last - first == 1 else dependents[first:last]
+                for dependent in few:
+                    left = indegrees[dependent] - 1
+                    indegrees[dependent] = left
+                    if not left:
+                        free.append(dependent)
+            if len(free) > 1:
+                free.sort()
+            frontier = free
+        return np.array(order, np.int32), np.array(frontier, np.int32)
