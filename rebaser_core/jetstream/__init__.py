@@ -9,14 +9,15 @@ from rebaser_core.jetstream.connection.connect import ConnectOptions, connected
 from rebaser_core.jetstream.connection.headers import is_sendable
 from rebaser_core.jetstream.connection.message_limits import MessageLimits
 from rebaser_core.jetstream.connection.pending_reply import PendingReply
-from rebaser_core.jetstream.consumers.consume import ConsumeOptions, Messages
+from rebaser_core.jetstream.consumers.consume import Messages
 from rebaser_core.jetstream.consumers.handles import Consumer, Stream
+from rebaser_core.jetstream.consumers.options import ConsumeOptions, ReaderOptions
 from rebaser_core.jetstream.consumers.ordered_consumers import (
     OrderedPullConsumer,
     OrderedPushConsumer,
     ordered_reader,
 )
-from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader, ReaderOptions
+from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
 from rebaser_core.jetstream.consumers.pull_consumer import PullConsumer
 from rebaser_core.jetstream.consumers.push_subscription import PushSubscription
 from rebaser_core.jetstream.consumers.subscribe import pull_subscribe, subscribe

@@ -1,5 +1,6 @@
 """Asking the JetStream API, and publishing with a receipt."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,10 +11,11 @@ from nats.aio.msg import Msg
 from rebaser_core.jetstream.connection.connection import Connection
 from rebaser_core.jetstream.connection.message_limits import MessageLimits
 from rebaser_core.jetstream.connection.pending_reply import PendingReply
-from rebaser_core.jetstream.errors import ApiError, NotJetStream
+from rebaser_core.jetstream.errors import ApiError, NotJetStream, Unsendable
 from rebaser_core.jetstream.messages.stored_message import PubAck
 
 DEFAULT_PREFIX: Final = "$JS.API"
+_DOMAIN_PREFIX: Final = re.compile(r"\$JS\.([^.]+)\.API")
 MESSAGE_ID: Final = "Nats-Msg-Id"
 EXPECTED_STREAM: Final = "Nats-Expected-Stream"
 EXPECTED_LAST_SEQUENCE: Final = "Nats-Expected-Last-Sequence"
@@ -50,7 +52,10 @@ class JetStreamRequests:
         self.connection = Connection.of(nc)
         self.timeout = timeout
         self.prefix = f"$JS.{domain}.API" if domain else (api_prefix or DEFAULT_PREFIX).rstrip(".")
-        imported = self.is_remote and domain is None
+        found = _DOMAIN_PREFIX.fullmatch(self.prefix)
+        self.domain = found[1] if found else ""
+        """The domain that the prefix names, if it names one."""
+        imported = self.is_remote and not self.domain
         self.single_reply = imported if single_reply is None else single_reply
 
     @property
@@ -70,9 +75,11 @@ class JetStreamRequests:
     def prefixed_subject(self, subject: str) -> str:
         """Where to publish to a view's `subject` (`$KV.…`, `$O.…`) so that it gets to this one.
 
-        Under a prefix it cannot fall into a local bucket of the same name.
+        Under a prefix it cannot fall into a local bucket of the same name; of the domain of
+        the server itself that bucket is the one.
         """
-        return f"{self.prefix}.{subject}" if self.is_remote else subject
+        is_local = not self.is_remote or (self.domain and self.domain == self.connection.domain)
+        return subject if is_local else f"{self.prefix}.{subject}"
 
     async def request(
         self, verb: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None
@@ -84,8 +91,9 @@ class JetStreamRequests:
         Raises:
             ApiError: the server refused; see its subclasses. Nothing was done.
             NatsUnreachable: no answer; it may have been done.
+            Unsendable: a subject or a text that cannot be sent; nothing was done.
         """
-        payload = b"" if body is None else orjson.dumps(body)
+        payload = b"" if body is None else _encode(body)
         message = await self.connection.request(
             f"{self.prefix}.{verb}", payload, timeout=timeout or self.timeout
         )
@@ -161,8 +169,15 @@ class JetStreamRequests:
     ) -> PendingReply[dict[str, Any]]:
         """As `request`, but return before the answer, which is awaited later."""
         subject = f"{self.prefix}.{verb}"
-        future = await self.connection.send_request(subject, orjson.dumps(body))
+        future = await self.connection.send_request(subject, _encode(body))
         return PendingReply(subject, future, _parse_reply)
+
+
+def _encode(body: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except TypeError as error:  # a subject that is no UTF-8, for instance
+        raise Unsendable(f"not to be said in JSON: {error}") from error
 
 
 def _merge_headers(

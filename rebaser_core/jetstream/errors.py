@@ -9,7 +9,7 @@ JetStreamError
 │   └── ConsumerGone       the consumer was deleted
 ├── HeartbeatsMissed       the server has been silent for too long
 ├── MessagesMissed         deliveries are missing, between those that came or behind them
-├── AnswersMissed          the server does not hear the answers to its flow control
+├── FlowControlIgnored     the server does not hear the answers to its flow control
 ├── Misconfigured          what was asked for contradicts itself or what exists
 ├── ObjectDamaged          stored bytes do not match their digest or count
 ├── ObjectTooLarge         more octets than the reader would take
@@ -43,7 +43,7 @@ STORE_FAILED: Final = 10077  # generic: only the description tells a full subjec
 
 
 class JetStreamError(Exception):
-    """Whatever this package raises, apart from `ValueError` for arguments."""
+    """Whatever this package raises, apart from `ValueError` and `TypeError` for arguments."""
 
 
 class NatsUnreachable(JetStreamError):
@@ -126,9 +126,9 @@ class ApiError(JetStreamError):
     @classmethod
     def of(cls, error: Mapping[str, Any]) -> "ApiError":
         """Return the most telling error for the `error` member of a reply."""
-        code = int(error.get("code", 500))
-        err_code = error.get("err_code")
+        code, err_code = (_integer(error.get(name)) for name in ("code", "err_code"))
         description = str(error.get("description", ""))
+        code = 500 if code is None else code
         return _error_class(code, err_code, description)(code, err_code, description)
 
 
@@ -198,6 +198,10 @@ _ERROR_CLASSES: Final[dict[int | None, type[ApiError]]] = {
     10002: StreamFull,  # "resource limits exceeded for account"
     10047: StreamFull,  # "insufficient storage resources available"
 }
+
+
+def _integer(number: object) -> int | None:
+    return number if isinstance(number, int) else None
 
 
 def _error_class(code: int, err_code: int | None, description: str) -> type[ApiError]:

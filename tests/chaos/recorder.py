@@ -32,7 +32,7 @@ class Recorder:
         self._dead_letters = self._reader(subjects.dead_letters_stream)
 
     def _reader(self, stream: str) -> OrderedPushConsumer:
-        return OrderedPushConsumer(self._js, stream, heartbeat=_HEARTBEAT)
+        return OrderedPushConsumer(self._js, stream, idle_heartbeat=_HEARTBEAT)
 
     async def caught_up(self) -> bool:
         """Whether everything that is in the two streams was written down."""

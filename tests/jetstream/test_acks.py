@@ -47,6 +47,8 @@ def test_version_2_is_read_with_whatever_follows(domain, stream, consumer, numbe
         "$JS.ACK.S.d.1.².3.4.5",
         "$JS.ACK._.hash.S.d.x.2.3.4.5.r",
         "$XX.ACK.S.d.1.2.3.4.5",
+        "$JS.ACK..d.1.2.3.4.5",
+        "$JS.ACK.S..1.2.3.4.5",
     ],
 )
 def test_anything_else_is_an_error(subject: str) -> None:
@@ -90,7 +92,7 @@ async def test_an_unconfirmed_ack_settles_it_soon(either_js: JetStream) -> None:
 async def test_a_nak_has_it_delivered_again(either_js: JetStream, confirm: bool) -> None:
     await (await one(either_js)).nak(confirm=confirm)
 
-    again = await (await either_js.stream("S").consumer("d")).next(timeout=1)
+    again = await (await either_js.stream("S").consumer("d")).next(expires=1)
 
     assert again is not None
     assert again.delivered == 2
@@ -100,7 +102,7 @@ async def test_a_nak_can_have_it_delayed(js: JetStream) -> None:
     await (await one(js)).nak(0.3)
     started = time.monotonic()
 
-    again = await (await js.stream("S").consumer("d")).next(timeout=2)
+    again = await (await js.stream("S").consumer("d")).next(expires=2)
 
     assert again is not None
     assert time.monotonic() - started > 0.2
@@ -120,10 +122,10 @@ async def test_progress_puts_off_the_redelivery(either_js: JetStream) -> None:
     delivery = await one(either_js, ack_wait=4 * 10**8)
     consumer = await either_js.stream("S").consumer("d")
     for confirm in (True, False, True, False):
-        assert await consumer.next(timeout=0.25) is None
+        assert await consumer.next(expires=0.25) is None
         await delivery.in_progress(confirm=confirm)
 
-    again = await consumer.next(timeout=2)
+    again = await consumer.next(expires=2)
     assert again is not None
     assert again.delivered == 2
 
@@ -155,6 +157,21 @@ async def test_an_unconfirmed_word_can_be_said_again(js: JetStream, server: Nats
     server.freeze()
     with pytest.raises(NatsUnreachable):
         await delivery.ack(confirm=True, timeout=0.1)
+    server.thaw()
+
+    assert not delivery.settled
+    await delivery.ack(confirm=True)
+
+
+async def test_a_word_that_was_cancelled_can_be_said_again(
+    js: JetStream, server: NatsServer
+) -> None:
+    delivery = await one(js)
+    server.freeze()
+    saying = asyncio.ensure_future(delivery.ack(confirm=True, timeout=60))
+    await eventually(lambda: delivery.settled)
+    saying.cancel()
+    await asyncio.wait([saying])
     server.thaw()
 
     assert not delivery.settled

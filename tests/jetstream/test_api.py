@@ -1,17 +1,22 @@
 """Asking the API: streams, their messages, and receipts."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import (
+    AlreadyExists,
+    ApiError,
     ConnectOptions,
     Drift,
     JetStream,
     JetStreamError,
+    KeyValue,
     NatsUnreachable,
     NotJetStream,
+    ObjectStore,
     StoredMessage,
     StreamFull,
     StreamNotFound,
@@ -19,9 +24,10 @@ from rebaser_core.jetstream import (
     Unsendable,
     WrongLastSequence,
     connected,
+    subscribe,
 )
 from tests.helpers.nats_process import NatsServer, running
-from tests.jetstream.steps import filled, stored
+from tests.jetstream.steps import durable, filled, stored
 
 S = {"name": "S", "subjects": ["s.>"], "storage": "file"}
 ONE_EACH = {
@@ -195,6 +201,18 @@ async def test_ensuring_a_consumer_names_what_differs_and_keeps_it(js: JetStream
     assert (await js.consumer_info("S", "d"))["config"]["ack_wait"] == 30 * 10**9
 
 
+async def test_creating_a_consumer_changes_none(js: JetStream) -> None:
+    await js.create_stream(S)
+    config = {"durable_name": "d", "ack_policy": "explicit"}
+    await js.create_consumer("S", config)
+    await js.create_consumer("S", config)
+
+    with pytest.raises(AlreadyExists):
+        await js.create_consumer("S", config | {"ack_wait": 10**9})
+
+    assert (await js.consumer_info("S", "d"))["config"]["ack_wait"] == 30 * 10**9
+
+
 async def test_deleting_streams_and_consumers_that_are_gone_is_success(js: JetStream) -> None:
     await js.create_stream(S)
     for _ in range(2):
@@ -232,3 +250,54 @@ async def test_an_answer_that_is_none_of_jetstream_is_an_error_of_ours(
 def test_a_stored_message_that_is_none_is_an_error_of_ours(message) -> None:
     with pytest.raises(NotJetStream):
         StoredMessage.of(message)
+
+
+ODD = [
+    "",
+    " ",
+    ">",
+    "*",
+    "a..b",
+    "a b",
+    "\x00",
+    "a\x0bb",
+    "a\r\nb",
+    "é",
+    "\udc80",
+    "\ud800",
+    "x" * 5000,
+]
+"""Subjects, names of headers and objects, keys: they may come from other programs."""
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: ascii(odd)[:9])
+async def test_no_text_raises_anything_but_an_error_of_ours(js: JetStream, odd: str) -> None:
+    js.timeout = 0.5
+    await filled(js, "s.a")
+    await durable(js)
+    bucket, store = KeyValue(js, "b"), ObjectStore(js, "b")
+    [pulled] = await (await js.stream("S").consumer("d")).fetch(1)
+    reader = js.stream("S").ordered_consumer(odd)
+    for attempt in (
+        js.publish(f"s.{odd}", headers={odd: odd}),
+        js.publish(odd, message_id=odd),
+        js.get_message("S", last_by_subject=odd),
+        js.purge("S", subject=odd),
+        js.stream_names(odd),
+        js.request("STREAM.INFO.S", {odd: odd}),
+        subscribe(js, odd),
+        reader.fetch(1, expires=0.5, no_wait=True),
+        pulled.term(odd),
+        bucket.put(odd, b""),
+        bucket.get(odd),
+        store.put(odd, b""),
+        store.info(odd),
+    ):
+        with contextlib.suppress(JetStreamError):
+            await attempt
+    await reader.close()
+
+
+@pytest.mark.parametrize("error", [{"code": "x"}, {"code": None, "err_code": "7"}, {}], ids=str)
+def test_an_error_that_is_told_oddly_is_one_of_ours(error: dict[str, object]) -> None:
+    assert ApiError.of(error).code == 500

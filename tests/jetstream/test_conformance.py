@@ -173,7 +173,7 @@ async def test_an_ordered_reader_misses_and_repeats_nothing(
     tmp_path: Path, kind: type[OrderedReader], fault: Fault, config: str, storage: str
 ) -> None:
     async with scene(tmp_path, config, storage=storage) as here:
-        async with kind(here.reading, "S", "s.a", heartbeat=HEARTBEAT) as reader:
+        async with kind(here.reading, "S", "s.a", idle_heartbeat=HEARTBEAT) as reader:
             async with asyncio.timeout(60), asyncio.TaskGroup() as group:
                 group.create_task(here.write())
                 group.create_task(broken_half_way(here, fault))
@@ -208,7 +208,7 @@ async def test_work_is_done_by_one_or_the_other_and_none_is_left(
         await durable(here.writing, ack_wait=10**9)
 
         async def work(js: JetStream) -> None:
-            async with PullConsumer(js, "S", "d", heartbeat=HEARTBEAT) as pull:
+            async with PullConsumer(js, "S", "d", idle_heartbeat=HEARTBEAT) as pull:
                 while True:
                     delivery = await pull.take(4)
                     here.found.append(delivery)
@@ -248,7 +248,7 @@ async def test_a_handler_that_stands_still_before_400_megabytes(tmp_path: Path) 
             await here.writing.connection.publish("s.a", b"%09d" % number + bytes(9_991))
         await here.writing.publish("s.a", b"%09d" % 39_999 + bytes(9_991), timeout=60)
 
-        async with OrderedPushConsumer(here.reading, "S", "s.a", heartbeat=1) as reader:
+        async with OrderedPushConsumer(here.reading, "S", "s.a", idle_heartbeat=1) as reader:
             first = await anext(reader)
             await asyncio.sleep(10)
             held = here.reading.nc.stats["in_bytes"]
@@ -268,7 +268,7 @@ async def test_the_same_with_many_faults_one_after_the_other(
 ) -> None:
     async with scene(tmp_path, V2_ACKS) as here:
         here.total = 6000
-        async with kind(here.reading, "S", "s.a", heartbeat=HEARTBEAT) as reader:
+        async with kind(here.reading, "S", "s.a", idle_heartbeat=HEARTBEAT) as reader:
             async with asyncio.timeout(180), asyncio.TaskGroup() as group:
                 group.create_task(here.write())
                 group.create_task(broken_again_and_again(here, fault))

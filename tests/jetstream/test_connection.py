@@ -248,7 +248,7 @@ async def test_any_connection_of_nats_py_will_do(server: NatsServer) -> None:
     try:
         js = JetStream(nc)
         await filled(js, "s.a")
-        async with js.stream("S").ordered_consumer(heartbeat=0.5) as reader:
+        async with js.stream("S").ordered_consumer(idle_heartbeat=0.5) as reader:
             assert int((await reader.next()).payload) == 1
             server.kill()
             await asyncio.to_thread(server.start)

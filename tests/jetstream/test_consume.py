@@ -6,7 +6,6 @@ import pytest
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import (
-    ConsumeOptions,
     ConsumerGone,
     ConsumerNotFound,
     HeartbeatsMissed,
@@ -16,6 +15,7 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.jetstream.consumers.handles import Consumer
 from rebaser_core.jetstream.consumers.pull_request import UNLIMITED, PullBudget
+from rebaser_core.jetstream.consumers.read_buffer import ReadBuffer
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import (
@@ -24,12 +24,13 @@ from tests.jetstream.steps import (
     filled,
     numbers,
     publish_many,
+    send_status,
     spied,
     state,
 )
 
 PULLS = "$JS.API.CONSUMER.MSG.NEXT.>"
-QUICK = {"heartbeat": 0.1, "expires": 1.0}
+QUICK = {"idle_heartbeat": 0.1, "expires": 1.0}
 
 
 async def looked_up(js: JetStream, **config: object) -> Consumer:
@@ -45,23 +46,23 @@ async def looked_up(js: JetStream, **config: object) -> Consumer:
         {"max_messages": 10, "threshold_messages": 11},
         {"max_bytes": 10, "threshold_bytes": 11},
         {"max_messages": 0},
-        {"heartbeat": 20.0, "expires": 30.0},
+        {"idle_heartbeat": 20.0, "expires": 30.0},
     ],
     ids=str,
 )
 def test_limits_that_contradict_each_other_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"either|limit|heartbeat"):
-        ConsumeOptions(**wrong)
+        ReadBuffer(**wrong)
 
 
 def test_the_defaults_are_those_of_the_two_editions() -> None:
-    assert (ConsumeOptions().limit, ConsumeOptions().threshold) == (1000, 500)
-    assert ConsumeOptions(resilient=False).threshold == 250
-    assert ConsumeOptions(max_messages=1, resilient=False).threshold == 1
+    assert (ReadBuffer().limit, ReadBuffer().threshold) == (1000, 500)
+    assert ReadBuffer(resilient=False).threshold == 250
+    assert ReadBuffer(max_messages=1, resilient=False).threshold == 1
 
 
 def test_a_pull_fills_the_buffer_once_the_threshold_is_used_up() -> None:
-    buffering, pending = ConsumeOptions(max_messages=10, threshold_messages=4), PullBudget()
+    buffering, pending = ReadBuffer(max_messages=10, threshold_messages=4), PullBudget()
     assert buffering.refill(pending) == {"batch": 10}
 
     pending.on_request({"batch": 7})
@@ -71,7 +72,7 @@ def test_a_pull_fills_the_buffer_once_the_threshold_is_used_up() -> None:
 
 
 def test_octets_are_counted_instead_of_messages() -> None:
-    buffering, pending = ConsumeOptions(max_bytes=1000), PullBudget()
+    buffering, pending = ReadBuffer(max_bytes=1000), PullBudget()
     pull = buffering.refill(pending)
     assert pull == {"batch": UNLIMITED, "max_bytes": 1000}
 
@@ -128,7 +129,7 @@ async def test_pulls_that_expire_are_made_again(js: JetStream) -> None:
     consumer = await looked_up(js)
     async with (
         spied(js, PULLS) as pulls,
-        consumer.messages(max_messages=10, expires=0.2, heartbeat=0.1) as messages,
+        consumer.messages(max_messages=10, expires=0.2, idle_heartbeat=0.1) as messages,
     ):
         waiting = asyncio.ensure_future(anext(messages))
         await eventually(lambda: len(pulls) >= 3)
@@ -173,10 +174,8 @@ async def test_stopping_gives_back_what_was_not_handed_out(js: JetStream) -> Non
         await anext(messages)
         await eventually(lambda: len(messages._engine._inbox.queue) == 9)
 
-    again = []
     async with asyncio.timeout(1):
-        while len(again) < 9:  # the server may see to a pull before it has seen every nak
-            again += await consumer.fetch(9 - len(again))
+        again = await consumer.fetch(9)
 
     assert sorted(numbers(again)) == list(range(1, 10))
 
@@ -197,6 +196,24 @@ async def test_consuming_calls_the_handler_until_cancelled(js: JetStream) -> Non
 
     assert numbers(handled) == list(range(100))
     await eventually(lambda: nothing_left(js))
+
+
+async def test_a_handler_gets_what_has_come_when_it_is_drained(js: JetStream) -> None:
+    consumer = await looked_up(js)
+    await publish_many(js, range(10))
+    handled = []
+
+    async with consumer.messages(max_messages=10) as messages:
+
+        async def handler(delivery) -> None:
+            handled.append(delivery)
+            if len(handled) == 1:
+                await eventually(lambda: len(messages._engine._inbox.queue) == 9)
+                await messages.drain()
+
+        await messages.for_each(handler)
+
+    assert numbers(handled) == list(range(10))
 
 
 async def test_what_the_handler_raises_ends_consuming(js: JetStream) -> None:
@@ -226,8 +243,9 @@ async def test_a_silent_server_is_asked_again_or_is_the_end(
             await js.publish("s.a", b"1")
             assert int((await waiting).payload) == 1
         else:
-            with pytest.raises(HeartbeatsMissed):
+            with pytest.raises(HeartbeatsMissed, match=r"for 0\.2 s"):
                 await waiting
+            assert await messages.next() is None, "it has ended"
 
 
 @pytest.mark.parametrize("resilient", [True, False], ids=["newest", "first-edition"])
@@ -235,7 +253,7 @@ async def test_a_restart_is_not_noticed_while_the_consumer_is_there(
     js: JetStream, server: NatsServer, resilient: bool
 ) -> None:
     consumer = await looked_up(js)
-    async with consumer.messages(resilient=resilient, heartbeat=5, expires=30) as messages:
+    async with consumer.messages(resilient=resilient, idle_heartbeat=5, expires=30) as messages:
         waiting = asyncio.ensure_future(anext(messages))
         await eventually(lambda: messages._engine.budget.messages > 0)
         server.kill()
@@ -273,6 +291,24 @@ async def test_a_pull_that_is_refused_for_ever_is_an_error(js: JetStream) -> Non
             await anext(messages)
 
 
+@pytest.mark.parametrize("resilient", [True, False], ids=["newest", "first-edition"])
+async def test_an_error_without_counts_ends_the_first_edition_only(
+    js: JetStream, resilient: bool
+) -> None:
+    consumer = await looked_up(js)
+    async with consumer.messages(resilient=resilient) as messages:
+        waiting = asyncio.ensure_future(anext(messages))
+        await eventually(lambda: messages._engine.budget.messages > 0)
+        await send_status(js, messages._engine._inbox.subject, "409 Leadership Change")
+        if resilient:
+            await js.publish("s.a", b"1")
+            assert int((await waiting).payload) == 1
+        else:
+            with pytest.raises(StatusError, match="Leadership Change"):
+                await waiting
+            assert await messages.next() is None, "it has ended"
+
+
 async def test_a_pull_refused_for_now_is_made_again(js: JetStream) -> None:
     """Too many waiting pulls, which the server tells or not: no end for the newest edition."""
     consumer = await looked_up(js, max_waiting=1)
@@ -299,12 +335,50 @@ async def test_what_no_ack_is_wanted_for_is_not_acked(js: JetStream) -> None:
     assert acks == []
 
 
+async def test_acks_are_explicit_unless_a_consumer_is_created_otherwise(js: JetStream) -> None:
+    """The server's own default is none, with which a crash loses what was delivered."""
+    await filled(js, "s.a")
+    consumer = await js.stream("S").create_consumer({"durable_name": "d"})
+
+    await (await consumer.fetch(1))[0].ack(confirm=True)
+
+    assert (await consumer.info())["config"]["ack_policy"] == "explicit"
+    assert (await state(js))["ack_floor"]["stream_seq"] == 1
+
+
+async def test_a_push_consumer_is_not_created_for_pulling(js: JetStream) -> None:
+    await filled(js)
+
+    with pytest.raises(Misconfigured, match="push consumer"):
+        await js.stream("S").create_consumer({"durable_name": "d", "deliver_subject": "x"})
+    assert await consumers(js) == []
+
+
+async def test_a_message_larger_than_the_buffer_is_a_warning(
+    js: JetStream, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another worker may take it, and then those behind it come."""
+    consumer = await looked_up(js)
+    await js.publish("s.a", bytes(1000))
+    await js.publish("s.a", b"2")
+    async with consumer.messages(max_bytes=500) as messages:
+        waiting = asyncio.ensure_future(anext(messages))
+        await eventually(lambda: "Message Size Exceeds MaxBytes" in caplog.text)
+        await consumer.fetch(1)
+
+        async with asyncio.timeout(5):
+            assert int((await waiting).payload) == 2
+
+
 async def test_a_consumer_is_looked_up_described_and_deleted(js: JetStream) -> None:
     consumer = await looked_up(js)
     assert (await consumer.info())["name"] == "d"
     assert (await js.stream("S").info())["config"]["name"] == "S"
 
     await consumer.delete()
+    await js.stream("S").create_consumer({"durable_name": "e"})
+    assert await consumers(js) == ["e"]
+    await js.stream("S").delete_consumer("e")
 
     assert await consumers(js) == []
     with pytest.raises(ConsumerNotFound):

@@ -22,15 +22,45 @@ async def test_what_is_there_is_returned_at_once(either_js: JetStream) -> None:
     consumer = await looked_up(either_js, "s.a", "s.a", "s.a")
 
     async with asyncio.timeout(1):
-        assert numbers(await consumer.fetch(2, timeout=60)) == [1, 2]
-        assert numbers(await consumer.fetch(2, timeout=60)) == [3]
+        assert numbers(await consumer.fetch(2, expires=60)) == [1, 2]
+        assert numbers(await consumer.fetch(2, expires=60, no_wait=True)) == [3]
+
+
+async def test_a_batch_is_filled_by_what_comes_later(js: JetStream) -> None:
+    """ADR-37: it ends once the number requested is provided, or the request expires."""
+    consumer = await looked_up(js, "s.a", "s.a")
+    async with spied(js, "$JS.API.CONSUMER.MSG.NEXT.>") as pulls:
+        fetching = asyncio.create_task(consumer.fetch(4, expires=60))
+        await eventually(lambda: waiting(js))
+        await publish_many(js, range(3, 5))
+
+        async with asyncio.timeout(1):
+            assert numbers(await fetching) == [1, 2, 3, 4]
+        await eventually(lambda: len(pulls) == 2)
+
+    assert [pull["batch"] for pull in pulls] == [4, 2]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"max_messages": 0}, {"max_messages": -1}, {"max_bytes": 0}],
+    ids=str,
+)
+async def test_a_batch_has_a_positive_limit(js: JetStream, wrong: dict[str, int]) -> None:
+    consumer = await looked_up(js)
+    async with spied(js, "$JS.API.CONSUMER.MSG.NEXT.>") as pulls:
+        with pytest.raises(ValueError, match="max_messages"):
+            await consumer.fetch(**wrong)
+        await js.connection.ping(5)
+
+    assert pulls == []
 
 
 async def test_a_batch_is_asked_for_without_waiting_and_then_with(js: JetStream) -> None:
     """ADR-13, Pull(n): `no_wait`, then `expires` 100 ms before our own end."""
     consumer = await looked_up(js)
     async with spied(js, "$JS.API.CONSUMER.MSG.NEXT.>") as pulls:
-        assert await consumer.fetch(5, timeout=0.3) == []
+        assert await consumer.fetch(5, expires=0.3) == []
         await eventually(lambda: len(pulls) == 2)
 
     assert pulls[0] == {"batch": 5, "no_wait": True}
@@ -40,7 +70,7 @@ async def test_a_batch_is_asked_for_without_waiting_and_then_with(js: JetStream)
 
 async def test_what_comes_while_waiting_is_returned_when_the_batch_is_full(js: JetStream) -> None:
     consumer = await looked_up(js)
-    fetching = asyncio.create_task(consumer.fetch(2, timeout=60))
+    fetching = asyncio.create_task(consumer.fetch(2, expires=60))
     await eventually(lambda: waiting(js))
     await publish_many(js, range(2))
 
@@ -50,7 +80,7 @@ async def test_what_comes_while_waiting_is_returned_when_the_batch_is_full(js: J
 
 async def test_a_partial_batch_is_returned_at_the_end_and_leaves_no_pull(js: JetStream) -> None:
     consumer = await looked_up(js)
-    fetching = asyncio.create_task(consumer.fetch(2, timeout=0.5))
+    fetching = asyncio.create_task(consumer.fetch(2, expires=0.5))
     await eventually(lambda: waiting(js))
     await js.publish("s.a", b"1")
 
@@ -61,7 +91,7 @@ async def test_a_partial_batch_is_returned_at_the_end_and_leaves_no_pull(js: Jet
 async def test_what_is_under_way_at_the_end_is_not_lost(js: JetStream, server: NatsServer) -> None:
     """A server that was late with the end of the pull, and had a message for it before."""
     consumer = await looked_up(js)
-    fetching = asyncio.create_task(consumer.fetch(1, timeout=0.4))
+    fetching = asyncio.create_task(consumer.fetch(1, expires=0.4))
     await eventually(lambda: waiting(js))
     server.freeze()
     await js.connection.publish("s.a", b"1")
@@ -78,24 +108,40 @@ async def test_no_wait_does_not_wait(js: JetStream) -> None:
     consumer = await looked_up(js)
 
     async with asyncio.timeout(1):
-        assert await consumer.fetch(5, timeout=60, no_wait=True) == []
+        assert await consumer.fetch(5, expires=60, no_wait=True) == []
 
 
 async def test_octets_limit_a_batch(js: JetStream) -> None:
-    await filled(js)
-    for _ in range(3):
+    consumer = await looked_up(js)
+    for _ in range(6):
         await js.publish("s.a", bytes(1000))
-    await durable(js)
-    consumer = await js.stream("S").consumer("d")
 
-    assert len(await consumer.fetch(3, max_bytes=2500)) == 2
+    async with asyncio.timeout(1):
+        assert len(await consumer.fetch(3, max_bytes=2500, expires=60)) == 2
+        assert len(await consumer.fetch(max_bytes=3500, expires=60)) == 3
     with pytest.raises(StatusError, match="Message Size Exceeds MaxBytes"):
         await consumer.fetch(3, max_bytes=10)
 
 
+async def test_octets_that_came_count_while_the_rest_is_waited_for(js: JetStream) -> None:
+    consumer = await looked_up(js)
+    await js.publish("s.a", bytes(1000))
+    async with spied(js, "$JS.API.CONSUMER.MSG.NEXT.>") as pulls:
+        fetching = asyncio.create_task(consumer.fetch(max_bytes=3500, expires=60))
+        await eventually(lambda: waiting(js))
+        for _ in range(3):
+            await js.publish("s.a", bytes(1000))
+
+        async with asyncio.timeout(1):
+            assert len(await fetching) == 3
+
+    assert pulls[0]["max_bytes"] == 3500
+    assert pulls[1]["max_bytes"] < 2500
+
+
 async def test_a_cancelled_fetch_gives_back_what_had_come(js: JetStream) -> None:
     consumer = await looked_up(js)
-    fetching = asyncio.create_task(consumer.fetch(2, timeout=60))
+    fetching = asyncio.create_task(consumer.fetch(2, expires=60))
     await eventually(lambda: waiting(js))
     await js.publish("s.a", b"1")
     fetching.cancel()
@@ -109,14 +155,14 @@ async def test_a_cancelled_fetch_gives_back_what_had_come(js: JetStream) -> None
 async def test_fetches_at_the_same_time_share_the_messages(js: JetStream) -> None:
     consumer = await looked_up(js, *["s.a"] * 20)
 
-    found = await asyncio.gather(*(consumer.fetch(5, timeout=1) for _ in range(4)))
+    found = await asyncio.gather(*(consumer.fetch(5, expires=1) for _ in range(4)))
 
     assert sorted(numbers([*chain(*found)])) == list(range(1, 21))
 
 
 async def test_a_deleted_consumer_ends_the_wait(js: JetStream) -> None:
     consumer = await looked_up(js)
-    fetching = asyncio.create_task(consumer.fetch(2, timeout=60))
+    fetching = asyncio.create_task(consumer.fetch(2, expires=60))
     await eventually(lambda: waiting(js))
     await consumer.delete()
 
@@ -129,7 +175,7 @@ async def test_a_deleted_consumer_ends_the_wait(js: JetStream) -> None:
 
 async def test_a_restart_while_waiting_is_not_noticed(js: JetStream, server: NatsServer) -> None:
     consumer = await looked_up(js)
-    fetching = asyncio.create_task(consumer.fetch(1, timeout=30))
+    fetching = asyncio.create_task(consumer.fetch(1, expires=30))
     await eventually(lambda: waiting(js))
     server.kill()
     await asyncio.to_thread(server.start)
@@ -144,11 +190,11 @@ async def test_a_silent_server_is_an_alarm_if_heartbeats_were_asked_for(
     js: JetStream, server: NatsServer
 ) -> None:
     consumer = await looked_up(js)
-    fetching = asyncio.create_task(consumer.fetch(1, timeout=30, heartbeat=0.1))
+    fetching = asyncio.create_task(consumer.fetch(1, expires=30, idle_heartbeat=0.1))
     await eventually(lambda: waiting(js))
     server.freeze()
 
-    with pytest.raises(HeartbeatsMissed):
+    with pytest.raises(HeartbeatsMissed, match=r"nothing for 0\.2 s"):
         await fetching
     server.thaw()
 
@@ -158,10 +204,10 @@ async def test_a_fetch_right_after_an_empty_one_is_not_held_up(js: JetStream, ba
     """No orphaned pull of an earlier fetch takes the message to where nobody listens."""
     consumer = await looked_up(js)
     for number in range(10):
-        assert await consumer.fetch(batch, timeout=0.05) == []
+        assert await consumer.fetch(batch, expires=0.05) == []
         await js.publish("s.a", b"%d" % number)
         async with asyncio.timeout(1):
-            [delivery] = await consumer.fetch(batch, timeout=60)
+            [delivery] = await consumer.fetch(1, expires=60)
         assert int(delivery.payload) == number
         assert delivery.delivered == 1
 
@@ -172,13 +218,39 @@ async def waiting(js: JetStream) -> bool:
 
 async def test_what_is_there_is_asked_for_over_one_standing_subscription(js: JetStream) -> None:
     """ADR-13, Pull(1): a handler of the puller's own, not a subscription for each request."""
-    consumer = await looked_up(js, *["s.a"] * 10)
-    await consumer.fetch(1)
-    subscriptions = set(js.nc._subs)
+    async with await looked_up(js, *["s.a"] * 10) as consumer:
+        before = set(js.nc._subs)
+        await consumer.next()
+        subscriptions = set(js.nc._subs)
+        assert len(subscriptions) == len(before) + 1
+
+        for _ in range(5):
+            await consumer.next()
+        assert set(js.nc._subs) == subscriptions
+
+    assert set(js.nc._subs) == before
+
+
+async def test_consumers_that_are_looked_up_leave_no_subscription(js: JetStream) -> None:
+    await looked_up(js, *["s.a"] * 10)
+    before = set(js.nc._subs)
 
     for _ in range(5):
-        await consumer.next()
-    assert set(js.nc._subs) == subscriptions
+        await (await js.stream("S").consumer("d")).next()
+    consumer = await js.stream("S").consumer("d")
+    await asyncio.gather(*(consumer.next() for _ in range(5)))
 
-    await consumer.close()
-    assert len(js.nc._subs) == len(subscriptions) - 1
+    assert set(js.nc._subs) == before
+
+
+async def test_a_pull_that_gets_no_answer_ends_with_its_fetch(js: JetStream) -> None:
+    """The server answers nothing while no more may be unacked; it must not answer later."""
+    consumer = await looked_up(js, "s.a", "s.a", max_ack_pending=1)
+    async with consumer:
+        [first] = await consumer.fetch(1)
+        assert await consumer.fetch(1, expires=0.3, no_wait=True) == []
+        await first.ack(confirm=True)
+
+        async with asyncio.timeout(1):
+            [second] = await consumer.fetch(1, expires=60)
+    assert (int(second.payload), second.delivered) == (2, 1)

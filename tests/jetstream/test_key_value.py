@@ -1,10 +1,19 @@
 """Keys and values: compare-and-swap, watching, and what other clients read and write."""
 
 import asyncio
+from unittest import mock
 
 import pytest
 
-from rebaser_core.jetstream import JetStream, KeyNotFound, KeyValue, WrongLastSequence
+from rebaser_core.jetstream import (
+    JetStream,
+    KeyNotFound,
+    KeyValue,
+    KeyValueEntry,
+    KeyValueWatch,
+    Unsendable,
+    WrongLastSequence,
+)
 from tests.jetstream.steps import consumers
 
 
@@ -66,6 +75,34 @@ async def test_keys_are_those_with_a_value(either_js: JetStream, bucket: KeyValu
     assert sorted(await bucket.keys()) == ["a", "c.d"]
     assert await bucket.keys("c.*") == ["c.d"]
     assert await consumers(either_js, "KV_b") == []
+
+
+async def test_a_key_that_is_written_meanwhile_is_told_once(bucket: KeyValue) -> None:
+    """A watch tells of each change; of one that deletes the key, too."""
+    for key in ("a", "b", "c"):
+        await bucket.put(key, b"")
+    telling = KeyValueWatch.next
+    told: list[str] = []
+
+    async def changed_meanwhile(watch: KeyValueWatch) -> KeyValueEntry | None:
+        entry = await telling(watch)
+        if entry and not told:
+            await bucket.put("a", b"")
+            await bucket.delete("b")
+        if entry:
+            told.append(entry.key)
+        return entry
+
+    with mock.patch.object(KeyValueWatch, "next", changed_meanwhile):
+        assert await bucket.keys() == ["c", "a"]
+    assert sorted(told) == ["a", "a", "b", "b", "c"]
+
+
+@pytest.mark.parametrize("key", ["", ">", "a.*", "a..b", ".a", "a.", "a b", "a\n"])
+async def test_a_key_has_no_wildcards_and_no_empty_tokens(bucket: KeyValue, key: str) -> None:
+    for attempt in (bucket.put(key, b""), bucket.create(key, b""), bucket.delete(key)):
+        with pytest.raises(Unsendable):
+            await attempt
 
 
 async def test_a_watch_tells_what_is_there_and_then_what_changes(bucket: KeyValue) -> None:

@@ -46,6 +46,7 @@ CLIENT = [
     "_send_command",
     "_send_ping",
     "_send_unsubscribe",
+    "_server_info",
     "_status",
     "_subs",
     "_transport",

@@ -2,18 +2,22 @@
 
 import asyncio
 import contextlib
+from unittest import mock
 
 import pytest
 
 from rebaser_core.jetstream import (
     JetStream,
     NatsUnreachable,
+    OrderedPullConsumer,
     OrderedPushConsumer,
+    OrderedReader,
     StreamNotFound,
+    ordered_reader,
 )
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
-from tests.jetstream.steps import STREAM, consumers, filled, numbers, publish_many
+from tests.jetstream.steps import STREAM, consumers, filled, numbers, publish_many, spied
 
 QUICK = 0.1  # seconds: a heartbeat for tests that wait for missed ones
 
@@ -66,7 +70,7 @@ async def test_the_policy_holds_through_a_reset_before_the_first_message(
     await filled(js, "s.a", "s.b", "s.a")
 
     async with OrderedPushConsumer(
-        js, "S", "s.>", deliver_policy=policy, heartbeat=QUICK
+        js, "S", "s.>", deliver_policy=policy, idle_heartbeat=QUICK
     ) as reader:
         [name] = await consumers(js)
         await js.delete_consumer("S", name)
@@ -106,7 +110,7 @@ async def none_left(js: JetStream) -> bool:
 
 async def test_a_deleted_consumer_is_replaced_and_nothing_lost(js: JetStream) -> None:
     await filled(js, "s.a")
-    async with OrderedPushConsumer(js, "S", heartbeat=QUICK) as reader:
+    async with OrderedPushConsumer(js, "S", idle_heartbeat=QUICK) as reader:
         assert await read_all(reader) == [1]
         [name] = await consumers(js)
         await js.delete_consumer("S", name)
@@ -119,7 +123,7 @@ async def test_a_deleted_consumer_is_replaced_and_nothing_lost(js: JetStream) ->
 async def test_it_is_not_quiet_while_a_stored_message_is_not_delivered(js: JetStream) -> None:
     """Nothing comes from a consumer that is gone; that proves nothing about the stream."""
     await filled(js)
-    async with OrderedPushConsumer(js, "S", heartbeat=1) as reader:
+    async with OrderedPushConsumer(js, "S", idle_heartbeat=1) as reader:
         [name] = await consumers(js)
         await js.delete_consumer("S", name)
         await js.publish("s.a", b"1")
@@ -132,7 +136,7 @@ async def test_it_is_not_quiet_while_a_stored_message_is_not_delivered(js: JetSt
 async def test_impatient_callers_notice_a_deleted_consumer_too(js: JetStream) -> None:
     """Each call is shorter than the heartbeats that must be missed."""
     await filled(js)
-    async with OrderedPushConsumer(js, "S", heartbeat=QUICK) as reader:
+    async with OrderedPushConsumer(js, "S", idle_heartbeat=QUICK) as reader:
         [name] = await consumers(js)
         await js.delete_consumer("S", name)
         await js.publish("s.a", b"1")
@@ -152,7 +156,7 @@ async def test_a_restarted_server_is_read_on_from_the_same_place(
     js: JetStream, server: NatsServer, how: str
 ) -> None:
     await filled(js, "s.a", "s.b")
-    async with OrderedPushConsumer(js, "S", heartbeat=QUICK) as reader:
+    async with OrderedPushConsumer(js, "S", idle_heartbeat=QUICK) as reader:
         await reader.next()
         getattr(server, how)()
         await asyncio.to_thread(server.start)
@@ -189,7 +193,7 @@ async def test_cancelling_next_loses_nothing(js: JetStream) -> None:
 
 async def test_without_connection_nothing_is_quiet(js: JetStream, server: NatsServer) -> None:
     await filled(js)
-    async with OrderedPushConsumer(js, "S", heartbeat=QUICK) as reader:
+    async with OrderedPushConsumer(js, "S", idle_heartbeat=QUICK) as reader:
         server.kill()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
@@ -197,3 +201,103 @@ async def test_without_connection_nothing_is_quiet(js: JetStream, server: NatsSe
         await asyncio.to_thread(server.start)
         await eventually(lambda: js.connection.is_connected)
         assert await reader.next(idle_timeout=0) is None
+
+
+READERS = pytest.mark.parametrize("kind", [OrderedPushConsumer, OrderedPullConsumer])
+
+
+@READERS
+async def test_a_batch_is_filled_or_lasts_until_it_expires(
+    js: JetStream, kind: type[OrderedReader]
+) -> None:
+    await filled(js, "s.a", "s.a", "s.a")
+    async with kind(js, "S") as reader:
+        assert numbers(await reader.fetch(2)) == [1, 2]
+        assert numbers(await reader.fetch(2, expires=60, no_wait=True)) == [3]
+        assert await reader.fetch(2, expires=0.05) == []
+        fetching = asyncio.ensure_future(reader.fetch(2, expires=60))
+        await publish_many(js, range(4, 6))
+
+        assert numbers(await fetching) == [4, 5]
+        assert reader.cursor == 5
+
+
+async def test_a_batch_that_was_given_up_comes_again(js: JetStream) -> None:
+    await filled(js, "s.a", "s.a")
+    async with OrderedPushConsumer(js, "S") as reader:
+        fetching = asyncio.ensure_future(reader.fetch(3, expires=60))
+        await eventually(lambda: reader.cursor == 2)
+        fetching.cancel()
+        await asyncio.wait([fetching])
+
+        assert numbers(await reader.fetch(2)) == [1, 2]
+
+
+async def test_the_servers_consumer_is_described(js: JetStream) -> None:
+    await filled(js)
+    async with js.stream("S").ordered_consumer("s.a") as reader:
+        info = await reader.info()
+
+    assert info["config"]["filter_subject"] == "s.a"
+    assert info["config"]["ack_policy"] == "none"
+
+
+async def test_a_buffer_that_is_bounded_is_filled_by_pulls(js: JetStream) -> None:
+    """ADR-37: buffering options; flow control has no such bound."""
+    await filled(js)
+    await publish_many(js, range(30))
+    async with spied(js, "$JS.API.CONSUMER.MSG.NEXT.>") as pulls:
+        reader = js.stream("S").ordered_consumer(max_messages=10, threshold_messages=4)
+        async with reader:
+            found = [await anext(reader) for _ in range(30)]
+        await js.connection.ping(5)
+
+    assert numbers(found) == list(range(30))
+    assert [pull["batch"] for pull in pulls][:3] == [10, 4, 4]
+
+
+async def test_a_reader_of_bounded_octets_never_stalls(js: JetStream) -> None:
+    await filled(js)
+    await publish_many(js, range(200))
+    async with OrderedPullConsumer(js, "S", max_bytes=2000) as reader, asyncio.timeout(10):
+        found = [await anext(reader) for _ in range(200)]
+
+    assert numbers(found) == list(range(200))
+
+
+def test_buffering_options_that_exclude_each_other_are_refused() -> None:
+    js = mock.Mock(is_remote=False, single_reply=False)
+    with pytest.raises(ValueError, match="either"):
+        ordered_reader(js, "S", max_messages=1, max_bytes=1)
+
+
+@READERS
+async def test_a_drained_reader_ends_after_what_has_come(
+    js: JetStream, kind: type[OrderedReader]
+) -> None:
+    await filled(js, "s.a", "s.a", "s.a")
+    handled = []
+    async with kind(js, "S") as reader:
+
+        async def handler(delivery) -> None:
+            handled.append(delivery)
+            if len(handled) == 1:
+                await eventually(lambda: len(reader._inbox.queue) == 2)
+                await reader.drain()
+
+        await reader.for_each(handler)
+
+    assert numbers(handled) == [1, 2, 3]
+    assert await consumers(js) == []
+
+
+async def test_stopping_ends_the_reading_of_who_waits(js: JetStream) -> None:
+    await filled(js)
+    async with OrderedPushConsumer(js, "S") as reader:
+        waiting = asyncio.ensure_future(reader.next())
+        await asyncio.sleep(0)
+        await reader.stop()
+
+        async with asyncio.timeout(1):
+            assert await waiting is None
+        assert await consumers(js) == []

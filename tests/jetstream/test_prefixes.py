@@ -9,14 +9,18 @@ import pytest
 
 from rebaser_core.jetstream import (
     ConnectOptions,
+    FlowControlIgnored,
     JetStream,
+    JetStreamError,
     KeyValue,
     Misconfigured,
     NatsUnreachable,
     ObjectNotFound,
     ObjectStore,
     PullConsumer,
+    PushSubscription,
     connected,
+    subscribe,
 )
 from rebaser_core.jetstream.stores.object_store import CHUNK_SIZE
 from tests.helpers.eventually import eventually
@@ -160,7 +164,7 @@ async def test_a_consumer_is_pulled_across_though_a_request_gets_one_answer(
         )
         for name in ("a", "b", "c")
     ]
-    assert await first.fetch(5, timeout=0.2) == []
+    assert await first.fetch(5, expires=0.2) == []
     for number in range(40):
         await accounts.owner.publish("s.a", b"%d" % number)
 
@@ -175,6 +179,27 @@ async def test_a_consumer_is_pulled_across_though_a_request_gets_one_answer(
     assert numbers(streamed) == numbers(taken) == list(range(40))
     with pytest.raises(Misconfigured):
         await first.fetch(5, max_bytes=1000)
+
+
+async def test_flow_control_that_cannot_be_answered_across_is_an_alarm(tmp_path: Path) -> None:
+    """The document's configuration exports no `$JS.FC`: the server waits, and says so."""
+    alarms: list[JetStreamError] = []
+    config = {"flow_control": True, "idle_heartbeat": 10**8, "ack_policy": "none"}
+    async with two_accounts(tmp_path, "") as pair:
+        await pair.owner.create_stream({"name": "S", "subjects": ["s.>"], "storage": "memory"})
+        for _ in range(300):
+            await pair.owner.connection.publish("s.a", bytes(50_000))
+        async with await subscribe(
+            pair.seen, stream="S", config=config, on_warning=alarms.append
+        ) as subscription:
+            reading = asyncio.ensure_future(_read_on(subscription))
+            await eventually(lambda: any(isinstance(a, FlowControlIgnored) for a in alarms))
+            reading.cancel()
+
+
+async def _read_on(subscription: PushSubscription) -> None:
+    async for _ in subscription:
+        pass
 
 
 async def test_an_export_with_many_answers_is_pulled_from_in_batches(tmp_path: Path) -> None:
@@ -288,6 +313,27 @@ async def test_a_watch_follows_across(pair: Pair) -> None:
         await here.put("a", b"2")
         assert (await anext(watch)).value == b"2"
         assert (await there.get("a")).value == b"2"
+
+
+async def test_the_servers_own_domain_by_its_name_is_the_local_one(domains: Pair) -> None:
+    """Nothing maps the views' subjects there."""
+    js = JetStream(domains.owner.nc, domain="hub")
+    await use_everything(js)
+
+    assert await ObjectStore(domains.owner, "b").get("o") == LARGE[:1000]
+
+
+async def test_a_domain_may_be_given_as_its_prefix(domains: Pair) -> None:
+    js = JetStream(domains.seen.nc, api_prefix="$JS.hub.API")
+    await domains.owner.create_stream({"name": "S", "subjects": ["s.>"]})
+    consumer = await js.stream("S").create_consumer({"durable_name": "d"})
+    for number in range(5):
+        await domains.owner.publish("s.a", b"%d" % number)
+
+    async with spied(js, "$JS.hub.API.CONSUMER.MSG.NEXT.>") as pulls:
+        assert numbers(await consumer.fetch(5)) == list(range(5))
+        await js.connection.ping(5)
+    assert pulls == [{"batch": 5, "no_wait": True}]
 
 
 async def test_acks_cross_a_domain(domains: Pair) -> None:

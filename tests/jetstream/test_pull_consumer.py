@@ -8,7 +8,7 @@ import pytest
 from rebaser_core.jetstream import ConsumerGone, Delivery, JetStream, PullConsumer
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
-from tests.jetstream.steps import durable, filled, numbers, publish_many, state
+from tests.jetstream.steps import durable, filled, numbers, publish_many, spied, state
 
 QUICK = 0.1  # seconds: a heartbeat for tests that wait for missed ones
 
@@ -21,10 +21,24 @@ async def test_messages_are_taken_and_settled(either_js: JetStream) -> None:
         for number in (1, 2):
             delivery = await pull.take()
             assert int(delivery.payload) == number
+            assert delivery.subject == ("s.a", "s.b")[number - 1]
             assert delivery.delivered == 1
             await delivery.ack(confirm=True)
 
     assert (await either_js.stream_info("S"))["state"]["messages"] == 0
+
+
+async def test_a_consumer_without_acks_gets_none(js: JetStream) -> None:
+    """ADR-15; the server is asked which it is."""
+    await filled(js, "s.a", "s.a")
+    await durable(js, ack_policy="none")
+    async with spied(js, "$JS.ACK.>") as acks, PullConsumer(js, "S", "d") as pull:
+        delivery = await pull.take(2)
+        await delivery.ack(confirm=True)
+        await pull.close()
+        await js.connection.ping(5)
+
+    assert (acks, delivery.settled) == ([], True)
 
 
 async def test_never_more_is_asked_for_than_can_be_started(js: JetStream) -> None:
@@ -61,7 +75,7 @@ async def test_a_restart_of_the_server_is_not_noticed(
 ) -> None:
     await filled(js)
     await durable(js)
-    async with PullConsumer(js, "S", "d", heartbeat=QUICK) as pull:
+    async with PullConsumer(js, "S", "d", idle_heartbeat=QUICK) as pull:
         taking = asyncio.create_task(pull.take())
         await eventually(lambda: pull._engine.budget.messages == 1)
         getattr(server, how)()
@@ -92,7 +106,7 @@ async def test_a_deleted_consumer_ends_it_at_once(js: JetStream) -> None:
 async def test_a_frozen_server_is_asked_again(js: JetStream, server: NatsServer) -> None:
     await filled(js)
     await durable(js)
-    async with PullConsumer(js, "S", "d", heartbeat=QUICK) as pull:
+    async with PullConsumer(js, "S", "d", idle_heartbeat=QUICK) as pull:
         taking = asyncio.create_task(pull.take())
         await eventually(lambda: pull._engine.budget.messages == 1)
         inbox = pull._engine._inbox.subject
@@ -108,7 +122,7 @@ async def test_impatient_callers_notice_a_lost_pull_too(js: JetStream, server: N
     """Each call is shorter than the heartbeats that must be missed."""
     await filled(js)
     await durable(js)
-    async with PullConsumer(js, "S", "d", heartbeat=QUICK) as pull:
+    async with PullConsumer(js, "S", "d", idle_heartbeat=QUICK) as pull:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(QUICK / 2):
                 await pull.take()
@@ -157,7 +171,7 @@ async def test_workers_share_the_work_while_the_server_restarts(
     done: list[int] = []
 
     async def work() -> None:
-        async with PullConsumer(js, "S", "d", heartbeat=QUICK) as pull:
+        async with PullConsumer(js, "S", "d", idle_heartbeat=QUICK) as pull:
             while True:
                 delivery = await pull.take(4)
                 done.append(int(delivery.payload))

@@ -1,6 +1,7 @@
 """What the ordered readers make of each status, and of what is no status."""
 
 import asyncio
+from unittest import mock
 
 import pytest
 
@@ -33,7 +34,7 @@ async def test_both_kinds_read_everything_in_order(
 @KINDS
 async def test_a_gap_is_read_again(js: JetStream, kind: type[OrderedReader]) -> None:
     await filled(js, *["s.a"] * 5)
-    async with kind(js, "S", heartbeat=1) as reader:
+    async with kind(js, "S", idle_heartbeat=1) as reader:
         await reader.next()
         await eventually(lambda: len(reader._inbox.queue) == 4)
         reader._inbox.queue.popleft()
@@ -44,7 +45,7 @@ async def test_a_gap_is_read_again(js: JetStream, kind: type[OrderedReader]) -> 
 
 async def test_a_gap_that_only_a_heartbeat_tells_is_read_again(js: JetStream) -> None:
     await filled(js, *["s.a"] * 3)
-    async with OrderedPushConsumer(js, "S", heartbeat=0.1) as reader:
+    async with OrderedPushConsumer(js, "S", idle_heartbeat=0.1) as reader:
         await reader.next()
         await eventually(lambda: len(reader._inbox.queue) == 2)
         reader._inbox.queue.clear()
@@ -56,7 +57,7 @@ async def test_a_gap_that_only_a_heartbeat_tells_is_read_again(js: JetStream) ->
 @KINDS
 async def test_a_deleted_consumer_is_replaced(js: JetStream, kind: type[OrderedReader]) -> None:
     await filled(js)
-    async with kind(js, "S", heartbeat=0.1) as reader:
+    async with kind(js, "S", idle_heartbeat=0.1) as reader:
         [name] = await consumers(js)
         waiting = asyncio.ensure_future(anext(reader))
         await asyncio.sleep(0)
@@ -69,12 +70,20 @@ async def test_a_deleted_consumer_is_replaced(js: JetStream, kind: type[OrderedR
 
 
 @KINDS
+def test_silence_is_believed_after_three_heartbeats(kind: type[OrderedReader]) -> None:
+    """ADR-15, as of push subscriptions."""
+    reader = kind(mock.Mock(single_reply=False), "S", idle_heartbeat=0.1)
+
+    assert reader._heartbeat_timeout == pytest.approx(0.3)
+
+
+@KINDS
 async def test_a_frozen_server_is_waited_for(
     js: JetStream, server: NatsServer, kind: type[OrderedReader]
 ) -> None:
     await filled(js)
     await publish_many(js, range(100))
-    async with kind(js, "S", heartbeat=0.1) as reader:
+    async with kind(js, "S", idle_heartbeat=0.1) as reader:
         found = [await anext(reader)]
         server.freeze()
         while len(found) < 100:
@@ -90,7 +99,10 @@ async def test_a_frozen_server_is_waited_for(
 
 async def test_flow_control_is_answered_when_it_is_reached(js: JetStream) -> None:
     await filled(js, "s.a")
-    async with OrderedPushConsumer(js, "S", heartbeat=5) as reader, spied(js, "fc.>") as answers:
+    async with (
+        OrderedPushConsumer(js, "S", idle_heartbeat=5) as reader,
+        spied(js, "fc.>") as answers,
+    ):
         inbox = reader._inbox
         await eventually(lambda: len(inbox.queue) == 1)
         await send_status(js, inbox.subject, "100 FlowControl Request", "fc.1")
@@ -114,7 +126,7 @@ async def test_unheard_flow_control_does_not_hold_it_up(js: JetStream) -> None:
     for _ in range(400):
         await js.connection.publish("s.a", bytes(50_000))
     await js.publish("s.a")
-    async with OrderedPushConsumer(js, "S", heartbeat=0.1) as reader:
+    async with OrderedPushConsumer(js, "S", idle_heartbeat=0.1) as reader:
         reader._flow_control._connection = Silent()
         count = 0
         async with asyncio.timeout(20):

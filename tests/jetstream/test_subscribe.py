@@ -13,6 +13,7 @@ from rebaser_core.jetstream import (
     JetStreamError,
     MessagesMissed,
     Misconfigured,
+    NatsUnreachable,
     NotJetStream,
     StatusError,
     StreamNotFound,
@@ -49,6 +50,10 @@ WATCHED = {"idle_heartbeat": HEARTBEAT, "flow_control": True}
         ({"pull": True, "queue": "q"}, "queue group"),
         ({"pull": True, "config": {"deliver_subject": "x"}}, "deliver_subject"),
         ({"consumer": "a", "durable": "b"}, "bound to a"),
+        ({"config": {"deliver_group": "q"}}, "deliver_group q without queue='q'"),
+        ({"queue": "r", "config": {"deliver_group": "q"}}, "deliver_group q"),
+        ({"config": {"filter_subject": "s.b"}}, "subject s.a, but filter s.b"),
+        ({"config": {"filter_subjects": ["s.a", "s.b"]}}, "subject s.a, but filter s.a, s.b"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -131,6 +136,30 @@ async def test_a_consumer_to_be_bound_to_must_exist_for_pushes_only(js: JetStrea
     assert numbers(await consumer.fetch(1)) == [1]
 
 
+async def test_a_pull_consumer_that_was_created_goes_with_its_object(js: JetStream) -> None:
+    await filled(js, "s.a", "s.b")
+    async with spied(js, "$JS.API.CONSUMER.CREATE.>") as created:
+        async with await pull_subscribe(js, "s.a") as consumer:
+            assert consumer.created
+            assert numbers(await consumer.fetch(5, no_wait=True)) == [1]
+        await eventually(lambda: len(created) == 1)
+    assert await consumers(js) == []
+    assert created[0]["config"] == {"ack_policy": "explicit", "filter_subject": "s.a"}
+
+    await durable(js)
+    async with await pull_subscribe(js, stream="S", durable="d") as consumer:
+        assert not consumer.created
+    assert await consumers(js) == ["d"], "what we did not create stays"
+
+
+async def test_several_filters_are_given_with_the_stream(js: JetStream) -> None:
+    await filled(js, "s.a", "s.b", "s.c")
+    config = {"filter_subjects": ["s.a", "s.c"]}
+
+    async with await subscribe(js, stream="S", config=config) as subscription:
+        assert numbers([await anext(subscription), await anext(subscription)]) == [1, 3]
+
+
 async def test_messages_come_and_the_ephemeral_consumer_goes(either_js: JetStream) -> None:
     await filled(either_js, "s.a", "s.b", "s.a")
     config = {"ack_policy": "explicit"}
@@ -145,10 +174,37 @@ async def test_messages_come_and_the_ephemeral_consumer_goes(either_js: JetStrea
     assert await consumers(either_js) == []
 
 
+async def test_a_push_consumer_without_acks_gets_none(js: JetStream) -> None:
+    await filled(js, "s.a")
+    async with (
+        spied(js, "$JS.ACK.>") as acks,
+        await subscribe(js, "s.a", config={"ack_policy": "none"}) as subscription,
+    ):
+        delivery = await anext(subscription)
+        await delivery.ack(confirm=True)
+        await js.connection.ping(5)
+
+    assert (acks, delivery.settled) == ([], True)
+
+
+async def test_a_consumer_that_cannot_be_deleted_is_an_error(
+    js: JetStream, server: NatsServer
+) -> None:
+    await filled(js)
+    js.timeout = 0.2
+    subscription = await subscribe(js, "s.a")
+    server.freeze()
+
+    with pytest.raises(NatsUnreachable):
+        await subscription.unsubscribe()
+    server.thaw()
+
+
 async def test_a_durable_is_created_once_and_then_bound_to(js: JetStream) -> None:
     await filled(js, "s.a", "s.a")
     await durable(js, filter_subject="s.a", deliver_subject="to.d")
-    async with await subscribe(js, "s.a", durable="d") as subscription:
+    other = {"deliver_subject": "only.this.may.differ"}
+    async with await subscribe(js, "s.a", durable="d", config=other) as subscription:
         assert not subscription.created
         await (await anext(subscription)).ack()
 
@@ -182,6 +238,16 @@ async def test_members_of_a_queue_share_a_durable_that_outlives_them(js: JetStre
     assert await consumers(js) == ["q"]
 
 
+async def test_a_queue_with_a_durable_has_its_name(js: JetStream) -> None:
+    await filled(js)
+    async with (
+        await subscribe(js, "s.a", queue="q", durable="d"),
+        await subscribe(js, "s.a", queue="q", durable="d"),
+    ):
+        assert await consumers(js) == ["d"]
+        assert (await state(js))["config"]["durable_name"] == "d"
+
+
 async def test_who_loses_the_race_to_create_joins_or_is_told(js: JetStream) -> None:
     await filled(js)
 
@@ -193,6 +259,9 @@ async def test_who_loses_the_race_to_create_joins_or_is_told(js: JetStream) -> N
     assert [member.consumer for member in members] == ["q"] * 5
     assert sum(isinstance(one, Misconfigured) for one in alone) == 4, alone
     assert sorted(await consumers(js)) == ["d", "q"]
+    await publish_many(js, range(200))
+    await eventually(lambda: sum(len(member._inbox.queue) for member in members) == 200)
+    assert all(member._inbox.queue for member in members), "each listens where messages come"
 
 
 async def test_there_is_a_listener_before_there_is_a_consumer(js: JetStream) -> None:
@@ -217,6 +286,23 @@ async def test_draining_hands_out_what_has_come_and_then_deletes(js: JetStream) 
     await js.publish("s.a", b"3")
 
     assert numbers([delivery async for delivery in subscription]) == [1, 2]
+    assert await consumers(js) == []
+
+
+async def test_a_handler_gets_what_had_come_before_the_drain(js: JetStream) -> None:
+    await filled(js, "s.a", "s.a")
+    subscription = await subscribe(js, "s.a")
+    await eventually(lambda: len(subscription._inbox.queue) == 2)
+    handled = []
+
+    async def handler(delivery) -> None:
+        handled.append(delivery)
+        if len(handled) == 1:
+            await subscription.drain()
+
+    await subscription.for_each(handler)
+
+    assert numbers(handled) == [1, 2]
     assert await consumers(js) == []
 
 
@@ -251,6 +337,24 @@ async def test_silence_is_an_alarm_after_three_heartbeats(
         assert int((await waiting).payload) == 1
 
     assert all(isinstance(alarm, HeartbeatsMissed) for alarm in alarms)
+    assert all(str(alarm).endswith("silent for 0.3 s") for alarm in alarms)
+
+
+async def test_how_many_heartbeats_are_an_alarm_is_up_to_the_user(
+    js: JetStream, server: NatsServer
+) -> None:
+    await filled(js)
+    alarms: list[JetStreamError] = []
+    async with await subscribe(
+        js, "s.a", config=WATCHED, on_warning=alarms.append, missed_heartbeats=2
+    ) as subscription:
+        reading = asyncio.ensure_future(anext(subscription))
+        server.freeze()
+        await eventually(lambda: len(alarms) > 0)
+        server.thaw()
+        reading.cancel()
+
+    assert str(alarms[0]).endswith("silent for 0.2 s")
 
 
 async def test_the_alarm_rests_while_there_is_no_connection(

@@ -34,9 +34,14 @@ RECONNECT_WAIT: Final = (0.25, 0.5)  # seconds, one value for each connection: n
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectOptions:
-    """Where and as whom to connect; all durations in seconds."""
+    """Where and as whom to connect; all durations in seconds.
+
+    Raises:
+        TypeError: `servers` is one text, of which each letter would be a server.
+    """
 
     servers: tuple[str, ...] = field(default=("nats://127.0.0.1:4222",), repr=False)
+    """URLs; of one server a tuple, too."""
     name: str = ""
     user: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -60,6 +65,10 @@ class ConnectOptions:
     probe_interval: float = 15.0
     """How often a round trip is made to see that the client itself still reads."""
     probe_timeout: float = 5.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.servers, str):
+            raise TypeError("servers must be a tuple of URLs: (url,)")
 
     @property
     def redacted_servers(self) -> str:

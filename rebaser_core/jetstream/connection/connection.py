@@ -63,6 +63,11 @@ class Connection:
     def is_connected(self) -> bool:
         return bool(self.nc.is_connected)
 
+    @property
+    def domain(self) -> str:
+        """The JetStream domain of the server, empty if it has none."""
+        return str(self.nc._server_info.get("domain", ""))
+
     async def notify(self) -> None:
         """Tell everyone who waits that the connection came up, went down or was closed."""
         if not self.is_connected:

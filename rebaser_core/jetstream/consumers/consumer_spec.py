@@ -33,10 +33,27 @@ class ConsumerSpec:
             raise Misconfigured("neither a subject nor a stream")
         if self.consumer and self.durable and self.consumer != self.durable:
             raise Misconfigured(f"bound to {self.consumer} and durable {self.durable}")
+        self._check_filters()
+        self._check_deliver_group()
         if self.pull:
             self._check_pull()
         if self.queue:
             self._check_queue()
+
+    def _check_filters(self) -> None:
+        """The subject is the filter (ADR-15)."""
+        config = self.config
+        filters = config.get("filter_subjects") or [config.get("filter_subject") or self.subject]
+        if self.subject is not None and list(filters) != [self.subject]:
+            raise Misconfigured(
+                f"subject {self.subject}, but filter {', '.join(filters)}: the subject is the"
+                " filter; for others give the stream and no subject"
+            )
+
+    def _check_deliver_group(self) -> None:
+        group = self.config.get("deliver_group")
+        if group and group != self.queue:
+            raise Misconfigured(f"deliver_group {group} without queue={group!r}")
 
     def _check_pull(self) -> None:
         if self.config.get("ack_policy", _EXPLICIT) != _EXPLICIT:
@@ -66,7 +83,7 @@ class ConsumerSpec:
         if durable:
             config["durable_name"] = durable
         if self.subject and not config.get("filter_subjects"):
-            config.setdefault("filter_subject", self.subject)
+            config["filter_subject"] = self.subject
         if self.queue:
             config["deliver_group"] = self.queue
         return config
@@ -114,6 +131,5 @@ class ConsumerSpec:
 
     def _check_filter(self, name: str, config: Mapping[str, Any]) -> None:
         found = config.get("filter_subjects") or [config.get("filter_subject") or self.subject]
-        wanted = self.config.get("filter_subjects") or [self.subject]
-        if self.subject is not None and sorted(found) != sorted(wanted):
+        if self.subject is not None and list(found) != [self.subject]:
             raise Misconfigured(f"{name} filters {', '.join(found)}, not {self.subject}")

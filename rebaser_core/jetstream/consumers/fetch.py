@@ -5,6 +5,7 @@ import json
 from typing import Any, Final
 
 from rebaser_core.jetstream.api import JetStreamApi
+from rebaser_core.jetstream.consumers.fetch_batch import FetchBatch
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import best_effort
 from rebaser_core.jetstream.consumers.pull_request import build_pull_requests, is_benign
@@ -31,10 +32,11 @@ _NAK_TIMEOUT: Final = 2.0  # seconds
 
 
 class Fetcher:
-    """One consumer's batches, one after the other.
+    """One consumer's batches.
 
-    What is there at once is asked for over one subscription, kept for all batches.
-    Waiting for more uses a subscription of its own, so that its end ends the pull.
+    What is there at once is asked for over one subscription, which lasts as long as a fetch
+    is under way, or until `close` if `keep` is set. Waiting for more uses a subscription of
+    its own, so that its end ends the pull.
     """
 
     def __init__(self, js: JetStreamApi, stream: str, consumer: str, *, acks: bool) -> None:
@@ -45,68 +47,68 @@ class Fetcher:
         self._acks = acks
         self._shared_inbox = Inbox(js.connection)
         self._lock = asyncio.Lock()
+        self._fetches = 0
+        self.keep = False
+        """Whether the subscription outlives the fetches under way."""
 
     async def fetch(
         self,
-        batch: int,
+        batch: FetchBatch,
         *,
-        timeout: float,
-        max_bytes: int | None = None,
+        expires: float,
         no_wait: bool = False,
-        heartbeat: float | None = None,
+        idle_heartbeat: float | None = None,
     ) -> list[Delivery]:
-        """Return up to `batch` messages; none if none came.
-
-        Those that are there are returned at once. Otherwise it waits `timeout`
-        seconds for the batch, unless `no_wait` is set, and returns what came of it.
-
-        If cancelled, what came is given back.
-
-        Raises:
-            ConsumerGone: there is no such consumer.
-            StatusError: the server refuses such a pull.
-            HeartbeatsMissed: the server was silent for two of the `heartbeat` asked for.
-            NatsUnreachable: there was no connection, or no answer, to the end.
-        """
-        pull = {"batch": batch} | ({"max_bytes": max_bytes} if max_bytes else {})
+        """Return the batch once it is complete, or what came of it: see `Consumer.fetch`."""
         clock = asyncio.get_running_loop().time
-        deadline = clock() + timeout
-        while True:
-            try:
-                found = await self._fetch_available(pull, deadline)
-                return (
-                    found
-                    if found or no_wait
-                    else await self._fetch_waiting(pull, deadline, heartbeat)
-                )
-            except NatsUnreachable:  # after a reconnect the pull is forgotten: make it again
-                if self._js.nc.is_closed or clock() + _RETRY_DELAY >= deadline:
-                    raise
-            await asyncio.sleep(_RETRY_DELAY)
+        deadline = clock() + expires
+        self._fetches += 1
+        try:
+            while True:
+                try:
+                    await self._fetch_available(batch, deadline)
+                    if not (no_wait or batch.is_complete):
+                        await self._fetch_waiting(batch, deadline, idle_heartbeat)
+                except NatsUnreachable:  # after a reconnect the pull is forgotten: make it again
+                    if self._js.nc.is_closed or clock() + _RETRY_DELAY >= deadline:
+                        raise
+                else:
+                    return batch.deliveries
+                await asyncio.sleep(_RETRY_DELAY)
+        except asyncio.CancelledError:
+            await _nak_all(batch)
+            raise
+        finally:
+            self._fetches -= 1
+            if not (self.keep or self._fetches):
+                await self._shared_inbox.close()
 
-    async def _fetch_available(self, pull: dict[str, Any], deadline: float) -> list[Delivery]:
+    async def _fetch_available(self, batch: FetchBatch, deadline: float) -> None:
         async with self._lock:
             if not self._shared_inbox.is_valid:
                 await self._shared_inbox.open(keep=True)
-            asked = build_pull_requests(self._js, pull | {"no_wait": True})
-            return await _FetchBatch(self, self._shared_inbox, asked, deadline).collect()
+            is_filled = True
+            while is_filled and not batch.is_complete:
+                asked = build_pull_requests(self._js, batch.to_pull() | {"no_wait": True})
+                is_filled = await _Pull(self, self._shared_inbox, batch, asked, deadline).run()
 
     async def _fetch_waiting(
-        self, pull: dict[str, Any], deadline: float, heartbeat: float | None
-    ) -> list[Delivery]:
-        left = deadline - asyncio.get_running_loop().time()
-        if left <= 0:
-            return []
-        expires = max(left - MARGIN, left / 2)
+        self, batch: FetchBatch, deadline: float, heartbeat: float | None
+    ) -> None:
+        clock = asyncio.get_running_loop().time
         if self._js.single_reply:
-            heartbeat = None
-        elif heartbeat:
-            heartbeat = min(heartbeat, expires / 2)
-        asked = build_pull_requests(self._js, pull, expires=expires, heartbeat=heartbeat)
-        inbox = Inbox(self._js.connection)
+            heartbeat = None  # it would be the one answer
+        if clock() >= deadline:
+            return
+        inbox, is_filled = Inbox(self._js.connection), True
         try:
             await inbox.open()
-            return await _FetchBatch(self, inbox, asked, deadline, heartbeat).collect()
+            while is_filled and not batch.is_complete and (left := deadline - clock()) > 0:
+                expires = max(left - MARGIN, left / 2)
+                beat = min(heartbeat, expires / 2) if heartbeat else None
+                pull = batch.to_pull()
+                asked = build_pull_requests(self._js, pull, expires=expires, heartbeat=beat)
+                is_filled = await _Pull(self, inbox, batch, asked, deadline, beat).run()
         finally:
             await inbox.close()
 
@@ -115,14 +117,15 @@ class Fetcher:
             self._subject, json.dumps(pull).encode(), reply=inbox.subject
         )
 
-    def next_delivery(self, inbox: Inbox) -> Delivery | None:
-        """Take the next delivery from the inbox, if that is what comes next there."""
+    def take_delivery(self, inbox: Inbox, batch: FetchBatch) -> bool:
+        """Move the next delivery from the inbox to the batch, if that is what comes next there."""
         link, acks = self._js.connection, self._acks
         while inbox.queue and is_delivery(inbox.queue[0]):
             message = inbox.queue.popleft()
             if found := parse_delivery(link, message, self._stream, self._consumer, acks=acks):
-                return found
-        return None
+                batch.add(found, message)
+                return True
+        return False
 
     async def raise_for(self, status: StatusMessage) -> None:
         """Raise what the status means."""
@@ -135,62 +138,70 @@ class Fetcher:
         raise NatsUnreachable(f"no answer for {self._stream}/{self._consumer}")
 
     async def close(self) -> None:
+        """End the subscription that is kept."""
         await self._shared_inbox.close()
 
 
-class _FetchBatch:
-    """What one pull brings, be it made by one request or by one for each message."""
+class _Pull:
+    """One pull, made by one request or by one for each message."""
 
     def __init__(
         self,
         fetcher: Fetcher,
         inbox: Inbox,
+        batch: FetchBatch,
         asked: list[dict[str, Any]],
         deadline: float,
         heartbeat: float | None = None,
     ) -> None:
         self._fetcher = fetcher
         self._inbox = inbox
+        self._batch = batch
         self._requests = asked
-        self._size: int = sum(request["batch"] for request in asked)
+        self._missing: int = sum(request["batch"] for request in asked)
         self._open = len(asked)
         self._deadline = deadline
         self._heartbeat_timeout = MISSED_HEARTBEATS * heartbeat if heartbeat else None
-        self._deliveries: list[Delivery] = []
 
-    async def collect(self) -> list[Delivery]:
-        """Return what came before the pull ended; its error only if nothing did."""
+    async def run(self) -> bool:
+        """Add to the batch what comes before the pull ends; return whether more may be there.
+
+        What came after an earlier pull had been given up comes first.
+        """
+        if self._take_leftovers():
+            return True
         try:
-            self._take_leftovers()
-            if not self._deliveries:
-                for request in self._requests:
-                    await self._fetcher.request(request, self._inbox)
-                await self._receive()
-                await self._drain_expired()
-        except asyncio.CancelledError:
-            await self._nak_all()
-            raise
-        return self._deliveries
+            for request in self._requests:
+                await self._fetcher.request(request, self._inbox)
+            await self._receive()
+        finally:
+            if self._open and self._missing > 0:
+                await self._give_up()
+        return self._missing <= 0
 
-    def _take_leftovers(self) -> None:
-        """What came after the last pull had been given up comes first."""
-        while self._inbox.queue and len(self._deliveries) < self._size:
-            if delivery := self._fetcher.next_delivery(self._inbox):
-                self._deliveries.append(delivery)
-            else:
+    def _take_leftovers(self) -> bool:
+        before = self._missing
+        while self._inbox.queue and self._missing > 0:
+            if not self._take():
                 self._inbox.queue.popleft()
+        return self._missing < before
 
-    async def _drain_expired(self) -> None:
-        """If we end before the server says so, take what is under way; it would be lost."""
-        if self._open and len(self._deliveries) < self._size and "expires" in self._requests[0]:
+    def _take(self) -> bool:
+        is_taken = self._fetcher.take_delivery(self._inbox, self._batch)
+        self._missing -= is_taken
+        return is_taken
+
+    async def _give_up(self) -> None:
+        """End a pull that the server did not end; what is under way would be lost."""
+        async with best_effort(_NAK_TIMEOUT):
             await self._inbox.drain()
-            self._take_leftovers()
+            await self._inbox.close()
+        self._take_leftovers()
 
     async def _receive(self) -> None:
         clock = asyncio.get_running_loop().time
-        while len(self._deliveries) < self._size and self._open:
-            if delivery := self._fetcher.next_delivery(self._inbox):
-                self._deliveries.append(delivery)
+        while self._missing > 0 and self._open and not self._batch.is_complete:
+            if self._take():
                 self._open -= len(self._requests) > 1
             elif self._inbox.queue:
                 await self._on_status(parse_status(self._inbox.queue.popleft()))
@@ -198,8 +209,8 @@ class _FetchBatch:
                 return
             elif (fault := self._error(clock())) is None:
                 await self._inbox.wait(self._wake_at() - clock())
-            elif self._deliveries:
-                return
+            elif self._batch.deliveries:
+                self._batch.ended = True
             else:
                 raise fault
 
@@ -207,7 +218,7 @@ class _FetchBatch:
         if not self._inbox.is_valid:
             return NatsUnreachable("connection lost while waiting for messages")
         if self._heartbeat_timeout and now >= self._inbox.last_message_at + self._heartbeat_timeout:
-            return HeartbeatsMissed(f"nothing for {self._heartbeat_timeout} s")
+            return HeartbeatsMissed(f"nothing for {self._heartbeat_timeout:g} s")
         return None
 
     def _wake_at(self) -> float:
@@ -218,15 +229,15 @@ class _FetchBatch:
     async def _on_status(self, status: StatusMessage | None) -> None:
         if status is None or status.code == CONTROL:
             return
-        if not is_benign(status) and not self._deliveries:
-            await self._fetcher.raise_for(status)
         self._open -= 1
+        if is_benign(status):
+            return
+        if not self._batch.deliveries:
+            await self._fetcher.raise_for(status)
+        self._batch.ended = True
 
-    async def _nak_all(self) -> None:
-        async with best_effort(_NAK_TIMEOUT):
-            await self._inbox.drain()
-            await self._inbox.close()
-            while delivery := self._fetcher.next_delivery(self._inbox):
-                self._deliveries.append(delivery)
-            for delivery in self._deliveries:
-                await delivery.nak()
+
+async def _nak_all(batch: FetchBatch) -> None:
+    async with best_effort(_NAK_TIMEOUT):
+        for delivery in batch.deliveries:
+            await delivery.nak()

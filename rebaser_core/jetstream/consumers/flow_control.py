@@ -12,8 +12,8 @@ class FlowControl:
     A lost answer leaves the server waiting, which only its heartbeats tell.
 
     Args:
-        link: where to answer.
-        patience: seconds after which a repeated question means that answers get lost.
+        connection: where to answer.
+        reply_timeout: seconds after which a repeated question means that answers get lost.
     """
 
     def __init__(self, connection: Connection, *, reply_timeout: float) -> None:
@@ -26,7 +26,7 @@ class FlowControl:
         """Answer, and return False if the server evidently does not hear us.
 
         Call it when the status is reached in the queue: what came before is by then
-        with the user, and that is all the server may assume. `arrived` is the loop
+        with the user, and that is all the server may assume. `arrived_at` is the loop
         time at which the status came, where known.
         """
         subject = status.flow_control

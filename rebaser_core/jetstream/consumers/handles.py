@@ -1,14 +1,18 @@
 """Streams and consumers as things to hold on to (ADR-37)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 from rebaser_core.jetstream.api import JetStreamApi
-from rebaser_core.jetstream.consumers.consume import ConsumeOptions, Messages, for_each
+from rebaser_core.jetstream.consumers.consume import Messages
 from rebaser_core.jetstream.consumers.fetch import Fetcher
+from rebaser_core.jetstream.consumers.fetch_batch import FetchBatch
+from rebaser_core.jetstream.consumers.message_reader import AsyncCloseable
+from rebaser_core.jetstream.consumers.options import FETCH_EXPIRES, ConsumeOptions, ReaderOptions
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
-from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader, ReaderOptions
+from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
 from rebaser_core.jetstream.consumers.pull_engine import PullEngine, PullOptions
+from rebaser_core.jetstream.consumers.read_buffer import ReadBuffer
 from rebaser_core.jetstream.errors import Misconfigured
 from rebaser_core.jetstream.messages.delivery import Delivery
 
@@ -35,10 +39,16 @@ class Stream:
     async def create_consumer(self, config: Mapping[str, Any]) -> "Consumer":
         """Create a pull consumer, or return the one that is just like it.
 
+        Its ack policy is `explicit` unless `config` has another; the server's own default is none.
+
         Raises:
             AlreadyExists: with another configuration, which stays as it is.
+            Misconfigured: it would be a push consumer; nothing was created.
         """
-        return Consumer(self._js, await self._js.create_consumer(self.name, config))
+        if config.get("deliver_subject"):
+            raise Misconfigured("deliver_subject makes a push consumer: see subscribe")
+        wanted = {"ack_policy": "explicit", **config}
+        return Consumer(self._js, await self._js.create_consumer(self.name, wanted))
 
     async def delete_consumer(self, name: str) -> None:
         await self._js.delete_consumer(self.name, name)
@@ -50,18 +60,28 @@ class Stream:
         return ordered_reader(self._js, self.name, filter_subject, **options)
 
 
-class Consumer:
-    """One existing pull consumer, as it was when it was looked up."""
+class Consumer(AsyncCloseable):
+    """One existing pull consumer, as it was when it was looked up.
 
-    def __init__(self, js: JetStreamApi, info: Mapping[str, Any]) -> None:
+    Entered, it keeps the subscription that `fetch` needs from one batch to the next; otherwise
+    each batch makes its own.
+    """
+
+    def __init__(self, js: JetStreamApi, info: Mapping[str, Any], *, created: bool = False) -> None:
         self.config: Mapping[str, Any] = info["config"]
         self.stream: str = info["stream_name"]
         self.name: str = info["name"]
+        self.created = created
+        """Whether the consumer was made for this object, and ends with it."""
         if self.config.get("deliver_subject"):
             raise Misconfigured(f"{self.stream}/{self.name} is a push consumer, not for pulling")
         self._js = js
         self._acks = self.config.get("ack_policy", "none") != "none"
         self._fetcher = Fetcher(js, self.stream, self.name, acks=self._acks)
+
+    async def __aenter__(self) -> Self:
+        self._fetcher.keep = True
+        return self
 
     async def info(self) -> dict[str, Any]:
         return await self._js.consumer_info(self.stream, self.name)
@@ -72,52 +92,87 @@ class Consumer:
 
     async def fetch(
         self,
-        batch: int = 1,
+        max_messages: int | None = None,
         *,
-        timeout: float = 5.0,
         max_bytes: int | None = None,
+        expires: float = FETCH_EXPIRES,
         no_wait: bool = False,
-        heartbeat: float | None = None,
+        idle_heartbeat: float | None = None,
     ) -> list[Delivery]:
-        """Return up to `batch` messages, none if none came; see `Fetcher.fetch`."""
+        """Return a batch once it is full, or what came of it within `expires` seconds.
+
+        What has come waits for the rest: let `expires` be less than the consumer's `ack_wait`.
+        With `no_wait` it returns what is there. If cancelled, what came is given back.
+
+        Args:
+            max_messages: how many messages at most.
+            max_bytes: octets at most, as the server counts them; one of the two is required. A
+                message that does not fit ends the batch.
+            expires: seconds.
+            no_wait: return what is there at once.
+            idle_heartbeat: seconds between signs of life, at most half of `expires`.
+
+        Raises:
+            ConsumerGone: there is no such consumer.
+            StatusError: the server refuses such a pull.
+            HeartbeatsMissed: the server was silent for two heartbeats.
+            NatsUnreachable: there was no connection, or no answer, to the end.
+            ValueError: no limit, or one that is not positive.
+
+        Once a message came, an error ends the batch and is not raised.
+        """
         return await self._fetcher.fetch(
-            batch, timeout=timeout, max_bytes=max_bytes, no_wait=no_wait, heartbeat=heartbeat
+            FetchBatch(max_messages, max_bytes),
+            expires=expires,
+            no_wait=no_wait,
+            idle_heartbeat=idle_heartbeat,
         )
 
-    async def next(self, *, timeout: float = 5.0) -> Delivery | None:
-        """Return the next message, or None if none came."""
-        found = await self.fetch(1, timeout=timeout)
+    async def next(self, *, expires: float = FETCH_EXPIRES) -> Delivery | None:
+        """Return the next message, or None if none came within `expires` seconds."""
+        found = await self.fetch(1, expires=expires)
         return found[0] if found else None
 
-    def messages(self, **buffering: Any) -> Messages:
-        """Return the messages as they come, for `async with` and `async for`.
+    def messages(self, **options: Unpack[ConsumeOptions]) -> Messages:
+        """Return the messages as they come, for `async with` and `async for` or `for_each`.
 
-        Options are those of `ConsumeOptions`.
+        Raises:
+            ValueError: the options exclude each other.
         """
-        how = ConsumeOptions(**buffering)
+        buffer = ReadBuffer(**options)
         pulls = PullOptions(
-            expires=how.expires,
-            heartbeat=how.heartbeat,
+            expires=buffer.expires,
+            idle_heartbeat=buffer.idle_heartbeat,
             acks=self._acks,
-            resilient=how.resilient,
+            resilient=buffer.resilient,
         )
-        return Messages(PullEngine(self._js, self.stream, self.name, pulls), how)
+        return Messages(PullEngine(self._js, self.stream, self.name, pulls), buffer)
 
     async def consume(
-        self, handler: Callable[[Delivery], Awaitable[None]], **buffering: Any
+        self, handler: Callable[[Delivery], Awaitable[None]], **options: Unpack[ConsumeOptions]
     ) -> None:
         """Call the handler with one message after the other until cancelled.
 
         What has come and was not handled is then given back. What the handler
-        raises ends it, too.
+        raises ends it, too. To drain or stop it, use `messages` and its `for_each`.
 
         Raises:
             ConsumerGone: the consumer was deleted.
             StatusError: the server refuses such pulls.
             HeartbeatsMissed: the server is silent. Not if resilient.
+            ValueError: the options exclude each other.
         """
-        await for_each(self.messages(**buffering), handler)
+        async with self.messages(**options) as messages:
+            await messages.for_each(handler)
 
     async def close(self) -> None:
-        """End the subscription that `fetch` keeps. The consumer stays."""
+        """End the subscription that `fetch` keeps, and the consumer if it was made for this.
+
+        Raises:
+            ApiError, NatsUnreachable: the consumer may still be there.
+        """
+        self._fetcher.keep = False
         await self._fetcher.close()
+        if self.created:
+            await self.delete()
+        self.created = False

@@ -2,7 +2,7 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
@@ -45,6 +45,15 @@ class MessageReader(AsyncCloseable):
         if delivery is None:
             raise StopAsyncIteration
         return delivery
+
+    async def for_each(self, handler: Callable[[Delivery], Awaitable[None]]) -> None:
+        """Call the handler with one message after the other until they end.
+
+        Another task may drain or stop the reader. What the handler raises ends it, too; a
+        message whose handler is cancelled has been handed out.
+        """
+        async for delivery in self:
+            await handler(delivery)
 
 
 @contextlib.asynccontextmanager

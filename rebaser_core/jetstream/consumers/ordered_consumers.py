@@ -2,24 +2,27 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import Any, Final, Unpack
+
+from nats.aio.msg import Msg
 
 from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.flow_control import FlowControl
-from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader, ReaderOptions
+from rebaser_core.jetstream.consumers.options import ReaderOptions
+from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
 from rebaser_core.jetstream.consumers.pull_request import (
     MAX_SINGLE_PULLS,
     PullBudget,
     build_pull_requests,
     is_terminal,
 )
+from rebaser_core.jetstream.consumers.read_buffer import ReadBuffer
+from rebaser_core.jetstream.messages.delivery import Delivery
 from rebaser_core.jetstream.messages.status_message import CONTROL, StatusMessage
-
-if TYPE_CHECKING:
-    from rebaser_core.jetstream.messages.delivery import Delivery
 
 _READ_AHEAD: Final = 256  # messages asked for ahead of the reader
 _EXPIRES: Final = 30.0  # seconds
+_BOUNDS: Final = ("max_messages", "max_bytes")
 
 
 class OrderedPushConsumer(OrderedReader):
@@ -49,6 +52,9 @@ class OrderedPushConsumer(OrderedReader):
     async def _request_more(self) -> None:
         """It sends by itself."""
 
+    def _count(self, message: Msg) -> None:
+        """Flow control bounds what may come."""
+
     async def _on_status(self, status: StatusMessage) -> None:
         arrived = None if self._inbox.queue else self._inbox.last_message_at
         if status.code != CONTROL:
@@ -63,9 +69,22 @@ class OrderedPullConsumer(OrderedReader):
     """The same by pulling, which needs nothing but the API (ADR-37).
 
     For a JetStream under a prefix, whose account exports no flow control subjects.
+
+    Raises:
+        ValueError: buffering options that exclude each other.
     """
 
     _budget: PullBudget
+
+    def __init__(
+        self,
+        js: JetStreamApi,
+        stream: str,
+        filter_subject: str | Sequence[str] = ">",
+        **options: Unpack[ReaderOptions],
+    ) -> None:
+        super().__init__(js, stream, filter_subject, **options)
+        self._buffer = _buffer(options, self._heartbeat, single_reply=js.single_reply)
 
     def _delivery_config(self) -> Mapping[str, Any]:
         return {}
@@ -73,17 +92,20 @@ class OrderedPullConsumer(OrderedReader):
     def _on_consumer_created(self) -> None:
         self._budget = PullBudget()
 
-    def _advance(self, delivery: "Delivery") -> "Delivery":
-        self._budget.messages = max(0, self._budget.messages - 1)
-        return super()._advance(delivery)
+    def _count(self, message: Msg) -> None:
+        self._budget.on_message(message)
+
+    async def _next_buffered(self) -> Delivery | None:
+        if self._active and self._inbox.queue and self._inbox.is_valid:
+            await self._request_more()  # while there is still something to hand out
+        return await super()._next_buffered()
 
     async def _request_more(self) -> None:
-        limit = MAX_SINGLE_PULLS if self._js.single_reply else _READ_AHEAD
-        missing = limit - self._budget.messages
-        if missing < limit // 2:
+        pull = self._buffer.refill(self._budget)
+        if pull is None:
             return
         subject = f"{self._js.prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer.name}"
-        pull, times = {"batch": missing}, {"expires": _EXPIRES, "heartbeat": self._heartbeat}
+        times = {"expires": self._buffer.expires, "heartbeat": self._heartbeat}
         for request in build_pull_requests(self._js, pull, **times):
             self._budget.on_request(request)  # before: if cancelled, it may have been sent
             payload = json.dumps(request).encode()
@@ -100,15 +122,34 @@ class OrderedPullConsumer(OrderedReader):
             self._budget.on_end(*status.pending)
 
 
+def _buffer(options: ReaderOptions, heartbeat: float, *, single_reply: bool) -> ReadBuffer:
+    most, octets = options.get("max_messages"), options.get("max_bytes")
+    if most is None and octets is None:
+        most = MAX_SINGLE_PULLS if single_reply else _READ_AHEAD
+    return ReadBuffer(
+        max_messages=most,
+        max_bytes=octets,
+        threshold_messages=options.get("threshold_messages"),
+        threshold_bytes=options.get("threshold_bytes"),
+        expires=options.get("expires", max(_EXPIRES, 2 * heartbeat)),
+        idle_heartbeat=heartbeat,
+    )
+
+
 def ordered_reader(
     js: JetStreamApi,
     stream: str,
     filter_subject: str | Sequence[str] = ">",
     **options: Unpack[ReaderOptions],
 ) -> OrderedReader:
-    """Return a reader that is pushed to where that works: pulling where `js` is another account's.
+    """Return a reader that is pushed to where that works and nothing bounds the buffer.
 
-    It makes no request before it is entered or used.
+    It pulls where `js` is another account's, and with `max_messages` or `max_bytes`. It makes
+    no request before it is entered or used.
+
+    Raises:
+        ValueError: options that exclude each other.
     """
-    kind = OrderedPullConsumer if js.is_remote else OrderedPushConsumer
+    pulls = js.is_remote or any(name in options for name in _BOUNDS)
+    kind = OrderedPullConsumer if pulls else OrderedPushConsumer
     return kind(js, stream, filter_subject, **options)

@@ -1,53 +1,26 @@
-"""The place of an ordered reader in its stream, kept through whatever breaks (ADR-17)."""
+"""The reading of a stream in order, through whatever breaks (ADR-17, ADR-37)."""
 
 import asyncio
-import logging
-import secrets
+import copy
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Self, TypedDict, Unpack
+from collections.abc import Sequence
+from typing import Any, Final, Self, Unpack
 
+from nats.aio.msg import Msg
+
+from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.api import JetStreamApi
-from rebaser_core.jetstream.backoff import Backoff
-from rebaser_core.jetstream.consumers.ephemeral_consumer import EphemeralConsumer
-from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import MessageReader
-from rebaser_core.jetstream.consumers.stream_position import StreamPosition
-from rebaser_core.jetstream.errors import (
-    MessagesMissed,
-    NatsUnreachable,
-    StreamNotFound,
-    Unavailable,
-)
+from rebaser_core.jetstream.consumers.options import FETCH_EXPIRES, ReaderOptions
+from rebaser_core.jetstream.consumers.ordered_session import OrderedSession
+from rebaser_core.jetstream.errors import MessagesMissed, NatsUnreachable, Unavailable
 from rebaser_core.jetstream.messages.delivery import Delivery, parse_delivery
 from rebaser_core.jetstream.messages.status_message import StatusMessage, is_delivery, parse_status
 
-log: Final = logging.getLogger(__name__)
-
-HEARTBEAT: Final = 2.0  # seconds between signs of life
-INACTIVE_THRESHOLD: Final = 5.0  # seconds that the server's consumer outlives a lost reader
-MISSED_HEARTBEATS: Final = 3  # heartbeats missed until it is believed (ADR-15)
 UNDELIVERED_TIMEOUT: Final = 15.0  # seconds until a stored message is taken for unreadable
-_BACKOFF: Final = Backoff(0.05, 1.0)
 
 
-class ReaderOptions(TypedDict, total=False):
-    """What an ordered reader starts with, and how it reads."""
-
-    start_sequence: int
-    """The first stream sequence of interest (default: 1)."""
-    deliver_policy: str
-    """Instead of it `all`, `new`, `last`, `last_per_subject` or `by_start_time`; in force until
-    the first message, or until the server has said which sequence it means."""
-    start_time: str
-    """For `by_start_time` (RFC 3339)."""
-    headers_only: bool
-    """Leave the payloads out; `Nats-Msg-Size` tells their size (default: false)."""
-    heartbeat: float
-    """Seconds between signs of life; three missed are an alarm (default: 2)."""
-
-
-class OrderedReader(MessageReader):
+class OrderedReader(OrderedSession, MessageReader):
     """What push and pull have in common: all but how the server is made to send.
 
     Args:
@@ -64,42 +37,8 @@ class OrderedReader(MessageReader):
         filter_subject: str | Sequence[str] = ">",
         **options: Unpack[ReaderOptions],
     ) -> None:
-        self._js = js
-        self._stream = stream
-        self._position = StreamPosition(
-            filter_subject,
-            options.get("start_sequence", 1),
-            options.get("deliver_policy"),
-            options.get("start_time"),
-        )
-        self._heartbeat = options.get("heartbeat", HEARTBEAT)
-        self._heartbeat_timeout = MISSED_HEARTBEATS * self._heartbeat
-        self._inbox = Inbox(js.connection)
-        self._consumer = EphemeralConsumer(
-            js,
-            stream,
-            headers_only=options.get("headers_only", False),
-            inactive_threshold=INACTIVE_THRESHOLD,
-        )
-        self._active = self._closed = False
-        self._empty_attempts = 0
-        self._opened_at = 0.0
+        super().__init__(js, stream, filter_subject, options)
         self._undelivered_since: float | None = None
-        self._sequence = 0
-        self._name: str | None = None
-        self.pending = 0
-        """How many messages lay behind the last one handed out, as the server said with it."""
-        self.resets = 0
-        """How often the server's consumer was made anew."""
-
-    @property
-    def cursor(self) -> int:
-        """The stream sequence of the last message handed out; all before it were."""
-        return self._position.cursor
-
-    @abstractmethod
-    def _delivery_config(self) -> Mapping[str, Any]:
-        """Return the part of the consumer's configuration that is the subclass's."""
 
     @abstractmethod
     async def _on_status(self, status: StatusMessage) -> None:
@@ -110,8 +49,8 @@ class OrderedReader(MessageReader):
         """Have the server send, if it does not do so by itself."""
 
     @abstractmethod
-    def _on_consumer_created(self) -> None:
-        """Forget what was counted: another consumer begins at its first message."""
+    def _count(self, message: Msg) -> None:
+        """Note that a message was handed out, if what may still come is counted."""
 
     async def __aenter__(self) -> Self:
         """Open it. Otherwise the first `next` does."""
@@ -125,9 +64,10 @@ class OrderedReader(MessageReader):
     async def next(self, *, idle_timeout: float | None = None) -> Delivery | None:
         """Return the next message; or None when it is quiet.
 
-        Quiet is: nothing came for `quiet` seconds of this call, and the stream's
+        Quiet is: nothing came for `idle_timeout` seconds of this call, and the stream's
         leader confirms that nothing is left behind the cursor. With 0 that asks
         what is there now. While the server cannot be reached it is never quiet.
+        None, too, at the end of what `drain` or `stop` leaves.
 
         May be cancelled at any time; the next call then returns what this one would have.
 
@@ -143,6 +83,8 @@ class OrderedReader(MessageReader):
         while True:
             if (delivery := await self._next_buffered()) is not None:
                 return delivery
+            if self._ended:
+                return None
             if not (self._active and self._inbox.is_valid):
                 await self._open()
                 continue
@@ -156,8 +98,40 @@ class OrderedReader(MessageReader):
             elif await self._confirm_idle():
                 return None
 
+    async def fetch(
+        self, max_messages: int, *, expires: float = FETCH_EXPIRES, no_wait: bool = False
+    ) -> list[Delivery]:
+        """Return as many messages, or what came of them within `expires` seconds (ADR-37).
+
+        With `no_wait` it returns what is there now, as the stream's leader has it. If
+        cancelled, or if it raises what `next` does, the next call returns what came of it.
+        """
+        start, batch = copy.copy(self._position), list[Delivery]()
+        try:
+            async with deadlines.within(expires):
+                while len(batch) < max_messages:
+                    delivery = await self.next(idle_timeout=0 if no_wait else None)
+                    if delivery is None:
+                        break
+                    batch.append(delivery)
+        except TimeoutError:
+            return batch
+        except BaseException:
+            self._position = start
+            self._reset("a fetch was given up")
+            raise
+        return batch
+
+    async def info(self) -> dict[str, Any]:
+        """Return what the server says of the consumer that it has for this reader now.
+
+        Raises:
+            ConsumerNotFound: it is being made anew, or was not made yet.
+        """
+        return await self._js.consumer_info(self._stream, self._name or "-")
+
     async def take_buffered(self, limit: int) -> list[Delivery]:
-        """Return up to `most` of the next messages that have arrived, without waiting for any.
+        """Return up to `limit` of the next messages that have arrived, without waiting for any.
 
         Raises:
             NatsUnreachable: this reader is closed.
@@ -177,6 +151,7 @@ class OrderedReader(MessageReader):
                     await self._on_status(status)
             elif delivery := parse_delivery(link, message, self._stream, self._name, acks=False):
                 if delivery.consumer_sequence == self._sequence + 1:
+                    self._count(message)
                     return self._advance(delivery)
                 self._reset("gap")
         return None
@@ -187,12 +162,6 @@ class OrderedReader(MessageReader):
         self.pending = delivery.pending
         self._empty_attempts, self._undelivered_since = 0, None
         return delivery
-
-    def _reset(self, why: str) -> None:
-        """Give up the server's consumer: the next turn of `next` makes another one."""
-        log.info("ordered consumer on %s behind %d: %s", self._stream, self.cursor, why)
-        self._active = False
-        self._inbox.queue.clear()
 
     async def _confirm_idle(self) -> bool:
         """Whether the leader has nothing behind the cursor. If it has, that is due."""
@@ -217,61 +186,23 @@ class OrderedReader(MessageReader):
             self._reset("a stored message was not delivered")
         return False
 
-    async def _open(self) -> None:
-        """Make a consumer behind the cursor, as soon as there is a server to make it.
-
-        May be cancelled and rerun: what it left half done is replaced.
-        """
-        clock = asyncio.get_running_loop().time
-        again, self._active = self._inbox.subject != "", False
-        if clock() > self._opened_at + self._heartbeat_timeout:
-            self._empty_attempts = 0
-        give_up = clock() + self._heartbeat_timeout
-        while not self._active:
-            if self._closed:
-                raise NatsUnreachable("this reader is closed")
-            await self._js.connection.wait_connected()
-            await self._release()
-            await self._backoff()
-            try:
-                await self._create()
-            except NatsUnreachable:
-                continue
-            except (Unavailable, StreamNotFound) as error:
-                hopeless = isinstance(error, StreamNotFound) and not again
-                if hopeless or clock() >= give_up:  # else perhaps the server is still starting
-                    raise
-        self.resets += again
-
-    async def _backoff(self) -> None:
-        """After consumers that brought nothing wait, each time longer, before the next one."""
-        if self._empty_attempts:
-            await asyncio.sleep(_BACKOFF.jittered(self._empty_attempts))
-        self._empty_attempts += 1
-
-    async def _create(self) -> None:
-        await self._inbox.open()  # before the consumer: no delivery without a listener
-        self._sequence = 0
-        self._on_consumer_created()
-        self._name = f"o{secrets.token_hex(8)}"  # which tells nothing of the inbox
-        info = await self._consumer.create(
-            self._name, {**self._position.to_config(), **self._delivery_config()}
-        )
-        self.pending = info["num_pending"]
-        self._position.sync(info)
-        self._active = True
-        self._opened_at = asyncio.get_running_loop().time()
-
-    async def _release(self) -> None:
-        await self._inbox.close()
-        await self._consumer.delete()
-
     async def suspend(self) -> None:
         """Have no consumer at the server until `next` is called again, which loses nothing."""
         self._active, self._empty_attempts = False, 0
         await self._release()
 
+    async def drain(self) -> None:
+        """Ask for nothing more. `next` returns what has come by then, and then None."""
+        self._ended = True
+        await self.suspend()
+        self._inbox.notify()
+
+    async def stop(self) -> None:
+        """End it now: `next` returns None. Another reader may begin behind `cursor`."""
+        await self.drain()
+        self._inbox.queue.clear()
+
     async def close(self) -> None:
-        """As `pause`, for good. Takes milliseconds, or two seconds if the server is deaf."""
+        """As `suspend`, for good. Takes milliseconds, or two seconds if the server is deaf."""
         self._closed, self._active = True, False
         await self._release()

@@ -17,10 +17,11 @@ class PullConsumer(AsyncCloseable):
     Args:
         js: where the stream is.
         stream: its name.
-        consumer: its name; with acks unless `acks` says otherwise.
-        heartbeat: seconds between signs of life; after two missed ones it is asked anew.
+        consumer: its name.
+        idle_heartbeat: seconds between signs of life; after two missed ones it is asked anew.
         expires: seconds until an unanswered pull is made again.
-        acks: whether the consumer wants them. If not, settling does nothing.
+        acks: whether the consumer wants them; by default the server is asked, once. If not,
+            settling does nothing (ADR-15).
     """
 
     def __init__(
@@ -29,12 +30,12 @@ class PullConsumer(AsyncCloseable):
         stream: str,
         consumer: str,
         *,
-        heartbeat: float = 2.0,
+        idle_heartbeat: float = 2.0,
         expires: float = 30.0,
-        acks: bool = True,
+        acks: bool | None = None,
     ) -> None:
         self._name = f"{stream}/{consumer}"
-        options = PullOptions(expires=expires, heartbeat=heartbeat, acks=acks)
+        options = PullOptions(expires=expires, idle_heartbeat=idle_heartbeat, acks=acks)
         self._engine = PullEngine(js, stream, consumer, options)
 
     async def take(self, free: int = 1) -> Delivery:

@@ -16,6 +16,7 @@ from rebaser_core.jetstream.consumers.pull_request import (
     build_pull_requests,
     is_benign,
     is_terminal,
+    is_too_large,
 )
 from rebaser_core.jetstream.errors import (
     ApiError,
@@ -53,10 +54,10 @@ class PullOptions:
 
     expires: float
     """Until an unanswered pull is made again."""
-    heartbeat: float
+    idle_heartbeat: float
     """Between signs of life."""
-    acks: bool
-    """Whether the consumer wants acks."""
+    acks: bool | None
+    """Whether the consumer wants acks; if not known, the server is asked."""
     resilient: bool = True
     """As the newest ADR-37 has it, ask again after missed heartbeats and reconnects, and end only
     when asking cannot help. Otherwise as its first edition: missed heartbeats, a consumer that
@@ -72,8 +73,9 @@ class PullEngine:
         self._consumer = consumer
         self._subject = f"{js.prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._options = options
-        self._heartbeat_timeout = MISSED_HEARTBEATS * options.heartbeat
+        self._heartbeat_timeout = MISSED_HEARTBEATS * options.idle_heartbeat
         self._inbox = Inbox(js.connection)
+        self._acks = options.acks
         self._stale = False
         self._failures = 0
         self._requested_at = 0.0
@@ -133,12 +135,12 @@ class PullEngine:
         return delivery
 
     def _parse(self, message: "Msg") -> Delivery | None:
-        link, acks = self._js.connection, self._options.acks
+        link, acks = self._js.connection, self._acks is not False
         return parse_delivery(link, message, self._stream, self._consumer, acks=acks)
 
     async def _request(self, pull: Mapping[str, int]) -> None:
         self._requested_at = asyncio.get_running_loop().time()
-        times = {"expires": self._options.expires, "heartbeat": self._options.heartbeat}
+        times = {"expires": self._options.expires, "heartbeat": self._options.idle_heartbeat}
         for request in build_pull_requests(self._js, pull, **times):
             self.budget.on_request(request)  # before: if cancelled, it may have been sent
             await self._js.connection.publish(
@@ -167,8 +169,9 @@ class PullEngine:
     def _on_missed_heartbeats(self) -> None:
         if not self._options.resilient:
             self.stopped = True
-            raise HeartbeatsMissed(f"nothing from {self._subject} for {self._heartbeat_timeout} s")
-        log.info("nothing from %s for %s s, asking again", self._subject, self._heartbeat_timeout)
+            silence = f"nothing from {self._subject} for {self._heartbeat_timeout:g} s"
+            raise HeartbeatsMissed(silence)
+        log.info("nothing from %s for %g s, asking again", self._subject, self._heartbeat_timeout)
         self._stale = True
 
     def _back_off(self, status: StatusMessage) -> None:
@@ -176,7 +179,8 @@ class PullEngine:
         if self._progressed:
             self._progressed = False
             return
-        log.info("pull from %s/%s: %s", self._stream, self._consumer, status.to_error())
+        level = logging.WARNING if is_too_large(status) else logging.INFO
+        log.log(level, "pull from %s/%s: %s", self._stream, self._consumer, status.to_error())
         self._failures += 1
         self._request_after = asyncio.get_running_loop().time() + _BACKOFF.delay(self._failures)
 
@@ -185,13 +189,14 @@ class PullEngine:
         return min(until, self._request_after) if self._request_after > now else until
 
     async def _confirm_consumer(self) -> None:
-        """Check the consumer after a pull without responders: raise if it is gone."""
+        """Look the consumer up, raise if it is gone, and learn whether it wants acks."""
         try:
-            await self._js.consumer_info(self._stream, self._consumer)
+            info = await self._js.consumer_info(self._stream, self._consumer)
         except NotFound as error:
             raise ConsumerGone(error.description) from error
         except (ApiError, NatsUnreachable):
             return
+        self._acks = info["config"].get("ack_policy", "none") != "none"
 
     async def _reopen(self) -> None:
         """Leave all pulls behind, with what came of them kept, and start counting anew.
@@ -207,7 +212,7 @@ class PullEngine:
         self.budget.clear()
         self.budget.messages = len(self._inbox.queue)
         self._stale = False
-        if again and not self._options.resilient:
+        if self._acks is None or (again and not self._options.resilient):
             await self._confirm_consumer()
 
     async def stop(self) -> None:
@@ -221,7 +226,9 @@ class PullEngine:
         """Stop, and give back at once what has come and was not taken."""
         async with best_effort(CLOSE_TIMEOUT):
             await self.stop()
-            while self._options.acks and self._inbox.queue and self._js.connection.is_connected:
+            while (
+                self._acks is not False and self._inbox.queue and self._js.connection.is_connected
+            ):
                 message = self._inbox.queue.popleft()
                 if is_delivery(message) and (delivery := self._parse(message)):
                     await delivery.nak()

@@ -98,3 +98,8 @@ def is_terminal(status: StatusMessage) -> bool:
         or "push based" in what
         or what.startswith("exceeded maxrequest")
     )
+
+
+def is_too_large(status: StatusMessage) -> bool:
+    """Whether the next message has more octets than the pull may bring."""
+    return status.description.lower().startswith("message size exceeds maxbytes")

@@ -105,7 +105,7 @@ class PushSubscription(MessageReader):
             else:
                 self._quiet_since = clock()
                 self._on_warning(
-                    HeartbeatsMissed(f"{self._name} silent for {self._heartbeat_timeout} s")
+                    HeartbeatsMissed(f"{self._name} silent for {self._heartbeat_timeout:g} s")
                 )
 
     def _parse(self, message: "Msg") -> Delivery | None:

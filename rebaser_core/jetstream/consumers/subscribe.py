@@ -79,7 +79,7 @@ async def pull_subscribe(
     """Return a pull consumer, found or created as by `subscribe`.
 
     Unlike there, a `consumer` to be bound to need not exist: that shows when it
-    is pulled. Deleting it is the caller's.
+    is pulled. What was created is deleted when the consumer is closed.
     """
     spec = ConsumerSpec(
         subject=subject,
@@ -94,9 +94,10 @@ async def pull_subscribe(
     if info is None and spec.consumer:
         unseen = {"ack_policy": "explicit", "durable_name": spec.consumer}
         return Consumer(js, {"stream_name": stream_name, "name": spec.consumer, "config": unseen})
+    created = False
     if info is None:
-        info, _ = await _create(js, stream_name, spec, {})
-    return Consumer(js, info)
+        info, created = await _create(js, stream_name, spec, {})
+    return Consumer(js, info, created=created)
 
 
 async def _find_stream(js: JetStreamApi, spec: ConsumerSpec) -> str:

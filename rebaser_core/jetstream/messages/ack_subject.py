@@ -43,7 +43,8 @@ class AckSubject(NamedTuple):
             raise NotJetStream(f"not an ack subject: {subject!r}")
         stream, consumer, *numbers = fields
         try:
-            if not (subject.startswith(PREFIX) and _digits("".join(numbers))):
+            named = stream and consumer and subject.startswith(PREFIX)
+            if not (named and _digits("".join(numbers))):
                 raise ValueError
             delivered, stream_sequence, consumer_sequence, timestamp, pending = map(int, numbers)
         except ValueError:

@@ -83,7 +83,9 @@ class Delivery:
     ) -> None:
         """Never deliver it again, to any client. The `reason` is in the server's advisory."""
         await self._settle(
-            TERM + (b" " + reason.encode() if reason else b""), confirm=confirm, timeout=timeout
+            TERM + (b" " + reason.encode(errors="replace") if reason else b""),
+            confirm=confirm,
+            timeout=timeout,
         )
 
     async def in_progress(self, *, confirm: bool = False, timeout: float = CONFIRM_TIMEOUT) -> None:

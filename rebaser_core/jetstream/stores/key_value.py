@@ -1,5 +1,6 @@
 """Keys and values in a bucket, as every NATS client stores them (ADR-8, ADR-19)."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
@@ -7,10 +8,12 @@ from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.config_diff import Drift
 from rebaser_core.jetstream.consumers.message_reader import AsyncCloseable
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
-from rebaser_core.jetstream.errors import KeyNotFound, WrongLastSequence
+from rebaser_core.jetstream.errors import KeyNotFound, Unsendable, WrongLastSequence
 from rebaser_core.jetstream.stores.key_value_entry import DELETE, OPERATION, PURGE, KeyValueEntry
 
 _ROLLUP: Final = {"Nats-Rollup": "sub"}
+_is_key: Final = re.compile(r"[^\x00-\x20\x7f.*>]+(\.[^\x00-\x20\x7f.*>]+)*").fullmatch
+"""Tokens of a subject, without wildcards. ADR-8 allows fewer characters."""
 
 
 class KeyValue:
@@ -76,7 +79,11 @@ class KeyValue:
         return KeyValueEntry.of_stored(self._bucket, stored)
 
     async def put(self, key: str, value: bytes) -> int:
-        """Set the key, whatever it was; return its revision."""
+        """Set the key, whatever it was; return its revision.
+
+        Raises:
+            Unsendable: a key with wildcards, blanks or empty tokens.
+        """
         return await self._write(key, value)
 
     async def create(self, key: str, value: bytes) -> int:
@@ -116,6 +123,8 @@ class KeyValue:
         headers: Mapping[str, str] | None = None,
         last_revision: int | None = None,
     ) -> int:
+        if not _is_key(key):
+            raise Unsendable(f"not a key: {key[:100]!a}")
         receipt = await self._js.publish(
             self._js.prefixed_subject(f"{self._prefix}{key}"),
             value,
@@ -125,13 +134,13 @@ class KeyValue:
         return receipt.sequence
 
     async def keys(self, pattern: str = ">") -> list[str]:
-        """Return the keys that have a value now."""
-        found: list[str] = []
+        """Return the keys that have a value now, each once, in the order of their last change."""
+        revisions: dict[str, bool] = {}
         async with KeyValueWatch(self._js, self._bucket, pattern, headers_only=True) as watch:
             while (entry := await watch.next()) is not None:
-                if not entry.is_deleted:
-                    found.append(entry.key)
-        return found
+                revisions.pop(entry.key, None)
+                revisions[entry.key] = entry.is_deleted
+        return [key for key, is_deleted in revisions.items() if not is_deleted]
 
     def watch(self, pattern: str = ">") -> "KeyValueWatch":
         """Return the last entry of each key and then every change; enter it and iterate."""

@@ -6,10 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from rebaser_core.jetstream.errors import ObjectDamaged
+from rebaser_core.jetstream.errors import ObjectDamaged, Unsendable
 
 CHUNK_SIZE: Final = 128 * 1024  # octets
 _MAX_COUNT: Final = 2**53  # octets or chunks, more than any object has
+_UNREADABLE: Final = (
+    *(ValueError, TypeError, KeyError, AttributeError, RecursionError),  # not what is expected
+    Unsendable,  # a name that is no text
+)
 _is_nuid: Final = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
 
 
@@ -43,7 +47,7 @@ class ObjectInfo:
                 deleted=meta.get("deleted", False),
             )
             info._require_sound(subject)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except _UNREADABLE as error:
             raise ObjectDamaged(f"{ascii(subject)[:200]} describes no object: {error!r}") from error
         return info
 
@@ -76,8 +80,16 @@ class ObjectInfo:
 
 
 def meta_subject(bucket: str, name: str) -> str:
-    """Where the description of an object lies."""
-    return f"$O.{bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+    """Where the description of an object lies.
+
+    Raises:
+        Unsendable: the name is no text.
+    """
+    try:
+        octets = name.encode()
+    except UnicodeEncodeError as error:
+        raise Unsendable(f"not a name of an object: {name[:100]!a}") from error
+    return f"$O.{bucket}.M.{base64.urlsafe_b64encode(octets).decode()}"
 
 
 def _equal_subject(one: str, other: str) -> bool:

@@ -1,0 +1,55 @@
+"""What a reader may be told, by the names of ADR-37; durations in seconds."""
+
+from typing import Final, TypedDict
+
+FETCH_EXPIRES: Final = 5.0  # seconds that a batch is waited for
+
+
+class BufferOptions(TypedDict, total=False):
+    """How much to have ready, and when to ask for more.
+
+    Of `max_messages` and `max_bytes` only one. The threshold is how much of it must have been
+    used up until more is asked for.
+    """
+
+    max_messages: int
+    """Messages that are asked for ahead of the reader."""
+    max_bytes: int
+    """Octets instead, as the server counts them."""
+    threshold_messages: int
+    """Messages, at most `max_messages` (default: half of it)."""
+    threshold_bytes: int
+    """Octets, at most `max_bytes` (default: half of it)."""
+    expires: float
+    """Until an unanswered pull is made again (default: 30)."""
+    idle_heartbeat: float
+    """Between signs of life of the server; at most half of `expires`."""
+
+
+class ConsumeOptions(BufferOptions, total=False):
+    """How a consumer is read continuously; by default 1000 messages and a heartbeat of 5 seconds.
+
+    `resilient` chooses between the newest ADR-37 (ask again, whatever happens, while there is a
+    consumer; the default) and its first edition (missed heartbeats, or a consumer that is not
+    there after a reconnect, are the end; more is asked for at a quarter).
+    """
+
+    resilient: bool
+
+
+class ReaderOptions(BufferOptions, total=False):
+    """What an ordered reader starts with, and how it reads: a heartbeat of 2 seconds by default.
+
+    A reader with `max_messages` or `max_bytes` pulls. Without them the server's flow control
+    bounds what is sent ahead, or 256 messages where it cannot be answered.
+    """
+
+    start_sequence: int
+    """The first stream sequence of interest (default: 1)."""
+    deliver_policy: str
+    """Instead of it `all`, `new`, `last`, `last_per_subject` or `by_start_time`; in force until
+    the first message, or until the server has said which sequence it means."""
+    start_time: str
+    """For `by_start_time` (RFC 3339)."""
+    headers_only: bool
+    """Leave the payloads out; `Nats-Msg-Size` tells their size (default: false)."""
