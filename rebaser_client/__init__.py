@@ -14,6 +14,7 @@ from rebaser_client.errors import (
     InvalidDraft,
     MissingPackage,
     NoSuchChangeSet,
+    NoSuchValue,
     NotConfirmed,
     NotInWorkspace,
     OutcomeUnknown,
@@ -27,6 +28,7 @@ from rebaser_client.errors import (
 )
 from rebaser_client.outcomes.batch_outcome import BatchOutcome
 from rebaser_client.outcomes.settlement import Progress, Settlement
+from rebaser_client.queries.provenance import Provenance
 from rebaser_client.value_reader import ValueSet
 from rebaser_core.errors import MalformedMessage, RebaserError
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
@@ -46,10 +48,12 @@ __all__ = [
     "NamedChangeSet",
     "NamedWorkspace",
     "NoSuchChangeSet",
+    "NoSuchValue",
     "NotConfirmed",
     "NotInWorkspace",
     "OutcomeUnknown",
     "Progress",
+    "Provenance",
     "QueueFull",
     "QuotaExceeded",
     "ReadRefused",

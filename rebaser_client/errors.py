@@ -7,6 +7,7 @@ RebaserError
     ├── MissingPackage   a package is not installed that makes what was asked for
     ├── NameTaken     a workspace or an open change set has that name already
     ├── NoSuchChangeSet  no workspace or change set of that id or name is registered
+    ├── NoSuchValue  the change set has no value of that name or id
     ├── AmbiguousAddress  several change sets may be meant; the message lists them
     ├── NotInWorkspace  nothing was sent: the change set is another workspace's, or none
     ├── NotConfirmed     the request may or may not be in the stream: ask again with the same id
@@ -68,6 +69,10 @@ class MissingPackage(ClientError):
 
 class NoSuchChangeSet(ClientError):
     """No workspace or change set goes by that id or name."""
+
+
+class NoSuchValue(ClientError):
+    """The change set has no value of that name or id."""
 
 
 class AmbiguousAddress(ClientError):

@@ -1,51 +1,19 @@
 """Read a change set without the store: values from any Rebaser, its history from the log."""
 
-import asyncio
-import random
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
-
-import nats.errors
-from nats.aio.subscription import Subscription
+from typing import Any
 
 from rebaser_client.display.frames import Columns, arrow_table, pandas_frame
 from rebaser_client.display.html import html_table
-from rebaser_client.errors import ReadRefused, TooLarge, Unreachable
+from rebaser_client.errors import NoSuchValue
 from rebaser_client.log_reader import LogEntry, read_log
-from rebaser_core.errors import RebaserError
+from rebaser_client.queries.provenance import Provenance
+from rebaser_client.queries.query_sender import QuerySender
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import JetStream, Oversized, deadlines
-from rebaser_core.jetstream.connection.subscription import subscribed
-from rebaser_core.query_protocol import ACCEPTS_PIECES, RETRY_AFTER, ReplyAssembly, parse_seconds
-from rebaser_core.query_protocol import REPLY_TIMEOUT as PATIENCE_HEADER
+from rebaser_core.jetstream import JetStream
+from rebaser_core.provenance_query import ProvenanceQuery, ProvenanceQueryV1, ProvenanceReply
 from rebaser_core.subjects import Subjects
-from rebaser_core.value_query import (
-    ValueSnapshot,
-    ValuesQuery,
-    ValuesQueryV1,
-    ValuesReply,
-    ValuesReplyV2,
-)
-from rebaser_core.versioning import REPLY_VERSION
-
-FIRST_PART_TIMEOUTS: Final = (3.0, 10.0, 60.0)
-"""Seconds until the first part of an answer, each time that it is asked for: who was asked may
-have died, and a large change set has to be loaded first."""
-NEXT_PART_TIMEOUT: Final = 60.0
-"""Seconds from one part to the next."""
-
-_NO_RESPONDERS: Final = "503"
-_DECODE_IN_THREAD: Final = 512 * 1024
-"""Octets of a reply from which it is decoded in a thread."""
-
-
-class RebaserBusy(RebaserError):
-    """A Rebaser did not look at the question, since too many wait there."""
-
-    def __init__(self, message: str, seconds: float) -> None:
-        """`seconds`: after which to ask again."""
-        super().__init__(message)
-        self.seconds: Final = seconds
+from rebaser_core.value_query import ValueSnapshot, ValuesQuery, ValuesQueryV1, ValuesReply
 
 
 class ValueSet(Mapping[str, ValueSnapshot]):
@@ -130,7 +98,15 @@ class ChangeSetReader:
             dependents=dependents,
             at=at,
         )
-        replies = await self._query(query)
+        sender = QuerySender(
+            self._js,
+            ValuesQuery,
+            ValuesReply,
+            self._content_type,
+            lambda reply: reply.error,
+            lambda reply: reply.more,
+        )
+        replies = await sender.ask(self._subjects.values(self._change_set), query)
         values = [value for reply in replies for value in reply.values]
         last = replies[-1]
         return ValueSet(last.commit, values, last.missing, may_be_stale=last.due)
@@ -139,68 +115,31 @@ class ChangeSetReader:
         """The requests settled behind commit `after`, or the `last` so many, oldest first."""
         return await read_log(self._js, self._subjects, self._change_set, after=after, limit=last)
 
-    async def _query(self, query: ValuesQueryV1) -> list[ValuesReplyV2]:
-        """Return all parts of the reply, of any Rebaser that replies in time."""
-        loop = asyncio.get_running_loop()
-        end, busy = loop.time() + sum(FIRST_PART_TIMEOUTS), 0
-        patience = iter(FIRST_PART_TIMEOUTS)
-        wait = next(patience)
-        while True:
-            try:
-                return await self._query_once(query, wait)
-            except TimeoutError:
-                wait = next(patience, 0.0)
-                if not wait:
-                    raise Unreachable("no Rebaser answered: not in time") from None
-            except RebaserBusy as error:
-                pause = error.seconds * 2 ** min(busy, 4) * (0.5 + random.random())
-                busy += 1
-                if loop.time() + pause > end:
-                    raise Unreachable(f"no Rebaser answered: {error}") from error
-                await asyncio.sleep(pause)
+    async def why(self, name: str, *, at: int | None = None) -> Provenance:
+        """The edits that made the value of this name or id what it is, as of `at` or now.
 
-    async def _query_once(self, query: ValuesQueryV1, patience: float) -> list[ValuesReplyV2]:
-        headers, payload = ValuesQuery.encode(query, self._content_type)
-        headers[REPLY_VERSION] = str(ValuesReply.current.VERSION)
-        headers[ACCEPTS_PIECES], headers[PATIENCE_HEADER] = "1", str(patience)
-        nc, subject = self._js.nc, self._subjects.values(self._change_set)
-        inbox = nc.new_inbox()
-        try:
-            self._js.message_limits.check(subject, payload, headers, inbox)
-            async with subscribed(nc, inbox) as subscription:
-                await nc.publish(subject, payload, reply=inbox, headers=headers)
-                return await _receive(subscription, patience)
-        except TimeoutError:  # nats-py's are errors of its own as well
-            raise
-        except Oversized as error:
-            raise TooLarge(f"the question for {len(query.which)} values: {error}") from error
-        except (nats.errors.Error, OSError) as error:
-            raise Unreachable(f"no Rebaser answered: {error}") from error
+        What made it before the commits that are kept is not known: see `Provenance.older`.
 
-
-async def _receive(subscription: Subscription, patience: float) -> list[ValuesReplyV2]:
-    replies: list[ValuesReplyV2] = []
-    assembly, waits = ReplyAssembly(), patience
-    while not replies or replies[-1].more:
-        async with deadlines.within(waits):
-            message = await subscription.next_msg(timeout=None)
-        waits = NEXT_PART_TIMEOUT
-        headers = message.headers or {}
-        if headers.get("Status") == _NO_RESPONDERS:
-            raise Unreachable("no Rebaser is there to answer")
-        whole = assembly.add(headers, message.data)
-        if whole is None:
-            continue
-        reply = await _decode(*whole)
-        if reply.error is not None and RETRY_AFTER in headers:
-            raise RebaserBusy(reply.error, parse_seconds(headers, RETRY_AFTER, 1.0))
-        if reply.error is not None:
-            raise ReadRefused(reply.error)
-        replies.append(reply)
-    return replies
-
-
-async def _decode(headers: Mapping[str, str], payload: bytes) -> ValuesReplyV2:
-    if len(payload) < _DECODE_IN_THREAD:
-        return ValuesReply.decode(headers, payload)
-    return await asyncio.to_thread(ValuesReply.decode, headers, payload)
+        Raises:
+            NoSuchValue: there is none, nor was there one among the commits that are kept.
+            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            ReadRefused: one did, and said why not: the past is not kept so long.
+        """
+        query = ProvenanceQueryV1(
+            id=RequestId(),
+            workspace_id=self._change_set.workspace_id,
+            change_set_id=self._change_set.change_set_id,
+            value=name,
+            at=at,
+        )
+        sender = QuerySender(
+            self._js,
+            ProvenanceQuery,
+            ProvenanceReply,
+            self._content_type,
+            lambda reply: None if reply.is_missing else reply.error,
+        )
+        [reply] = await sender.ask(self._subjects.provenance(self._change_set), query)
+        if reply.is_missing:
+            raise NoSuchValue(reply.error or f"there is no value {name!r}")
+        return Provenance.of(reply)

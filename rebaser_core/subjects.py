@@ -18,6 +18,7 @@ _SUFFIXES: Final[dict[str, list[str]]] = {
     "activities": [],
     "outcomes": [],
     "values": [],
+    "provenance": [],
     "cancellations": [],
 }
 """Kind of subject → what follows the change set in it."""
@@ -84,6 +85,9 @@ class Subjects:
 
     def values(self, change_set: ChangeSet) -> str:
         return self.join("rebaser", "values", *change_set)
+
+    def provenance(self, change_set: ChangeSet) -> str:
+        return self.join("rebaser", "provenance", *change_set)
 
     def cancellations(self, change_set: ChangeSet) -> str:
         return self.join("rebaser", "cancellations", *change_set)

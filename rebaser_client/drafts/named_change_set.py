@@ -13,6 +13,7 @@ from rebaser_client.errors import InvalidDraft
 from rebaser_client.outcomes.batch_outcome import BatchOutcome
 from rebaser_client.outcomes.failures import Values
 from rebaser_client.outcomes.settlement import Progress, Settlement
+from rebaser_client.queries.provenance import Provenance
 from rebaser_client.value_reader import ValueSet
 from rebaser_client.workspaces import Workspaces
 from rebaser_core.ids import ChangeSet
@@ -75,6 +76,10 @@ class NamedChangeSet:
     async def values(self, *names: str, at: int | None = None) -> ValueSet:
         """The values of these names, or all: see `ChangeSetReader.values`."""
         return await self._enqueuer.reader(*await self.ids()).values(*names, at=at)
+
+    async def why(self, name: str, *, at: int | None = None) -> Provenance:
+        """The edits that made a value what it is: see `ChangeSetReader.why`."""
+        return await self._enqueuer.reader(*await self.ids()).why(name, at=at)
 
     async def settled(self, commit: int | None = None) -> Settlement:
         """Wait until what `commit` left to be computed is: see `BatchEnqueuer.settled`."""

@@ -27,6 +27,7 @@ class SyncReader(Blocking[ChangeSetReader]):
     """As `ChangeSetReader`."""
 
     values = blocking(ChangeSetReader.values)
+    why = blocking(ChangeSetReader.why)
     log = blocking(ChangeSetReader.log)
 
 
@@ -69,6 +70,7 @@ class SyncChangeSet(Blocking[W]):
 
     ids = blocking(NamedChangeSet.ids)
     values = blocking(NamedChangeSet.values)
+    why = blocking(NamedChangeSet.why)
     settled = blocking(NamedChangeSet.settled)
     progress = iterating(NamedChangeSet.progress)
     plan = blocking(NamedChangeSet.plan)

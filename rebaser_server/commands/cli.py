@@ -21,6 +21,7 @@ from rebaser_server.commands import (
     use,
     values,
     watch,
+    why,
     workspaces,
 )
 from rebaser_server.commands.support.arguments import (
@@ -41,6 +42,7 @@ _SUBJECTS: Final = (
     workspaces,
     change_sets,
     history,
+    why,
     queue,
     watch,
     dvu,

@@ -42,3 +42,8 @@ def publish_options(entry: CommitV1, extra_headers: ExtraHeaders) -> dict[str, A
     if entry.control.unfinished:
         headers[UNFINISHED] = "1"
     return {"payload": payload, "message_id": headers.pop(MESSAGE_ID), "headers": headers}
+
+
+def trace_headers_of(message: StoredMessage) -> Mapping[str, str]:
+    """Return the headers of a commit that name a trace."""
+    return {name: message.headers[name] for name in TRACE_HEADERS & message.headers.keys()}

@@ -18,10 +18,10 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.commit_messages import (
-    TRACE_HEADERS,
     ExtraHeaders,
     decode_commit,
     publish_options,
+    trace_headers_of,
 )
 from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
 
@@ -65,8 +65,12 @@ class CommitLog:
         message = await self._js.get_message(self._stream, last_by_subject=self._subject)
         if message is None:
             return 0, None, {}
-        headers = {name: message.headers[name] for name in TRACE_HEADERS & message.headers.keys()}
-        return message.sequence, decode_commit(message), headers
+        return message.sequence, decode_commit(message), trace_headers_of(message)
+
+    async def trace_headers(self, sequence: int) -> Mapping[str, str]:
+        """Return the headers of a commit that name a trace; none if it was purged."""
+        message = await self._js.get_message(self._stream, sequence=sequence)
+        return {} if message is None else trace_headers_of(message)
 
     async def entry(self, sequence: int) -> CommitV1 | None:
         """Return the commit of that sequence, or None if it was purged."""

@@ -8,11 +8,14 @@ from nats.aio.client import Client
 
 from rebaser_core.ids import RequestId
 from rebaser_core.outcome_query import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV2
+from rebaser_core.provenance_query import ProvenanceQuery, ProvenanceReply
 from rebaser_core.subjects import Subjects
 from rebaser_core.value_query import ValuesQuery, ValuesReply
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.intake import Intake, QueryKind
+from rebaser_server.queries.provenance import provenance_service
+from rebaser_server.queries.provenance.provenance_service import ProvenanceService
 from rebaser_server.queries.state_cache import OpenLoader
 from rebaser_server.queries.value_service import ValueService, refusal
 
@@ -33,13 +36,22 @@ class QueryService:
         self._bounds = bounds
         self._outcomes = outcomes
         self.values = ValueService(open_loader, bounds)
+        self.provenance = ProvenanceService(open_loader, self.values.cache)
 
     @asynccontextmanager
     async def serve(self, nc: Client) -> AsyncIterator[None]:
         """Answer questions for as long as the body runs."""
         values = QueryKind("values", ValuesQuery, ValuesReply, self.values.replies, refusal)
         outcomes = QueryKind("outcomes", OutcomeQuery, OutcomeReply, self._outcome, _no_outcome)
+        provenance = QueryKind(
+            "provenance",
+            ProvenanceQuery,
+            ProvenanceReply,
+            self.provenance.replies,
+            provenance_service.refusal,
+        )
         async with (
+            Intake(nc, self._subjects, provenance, self._bounds).open(),
             Intake(nc, self._subjects, values, self._bounds).open(),
             Intake(nc, self._subjects, outcomes, self._bounds).open(),
         ):

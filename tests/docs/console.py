@@ -31,7 +31,17 @@ SETTLES_WITHIN = 20.0
 """Seconds for a change set to go quiet and whatever else becomes true by itself."""
 
 _QUESTIONS = (
-    *("doctor", "log", "queue", "tasks", "values", "diff", "dead-letters list", "dvu status"),
+    *(
+        "doctor",
+        "log",
+        "queue",
+        "tasks",
+        "values",
+        "diff",
+        "dead-letters list",
+        "dvu status",
+        "why",
+    ),
     *("pauses", "change-sets list", "change-sets describe", "workspaces list"),
 )
 _ASKING = tuple(f"rebaser {c}" for c in _QUESTIONS)

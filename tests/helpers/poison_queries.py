@@ -26,7 +26,7 @@ class PoisonQuestion:
     payload: bytes
 
 
-KINDS = {"values": "ValuesQuery", "outcomes": "OutcomeQuery"}
+KINDS = {"values": "ValuesQuery", "outcomes": "OutcomeQuery", "provenance": "ProvenanceQuery"}
 _WORDS = ("", "0", "1", "-1", "9" * 30, "nan", "1e9", "é", "x" * 3000, "1/1", "a b", "\x7f")
 _NUMBERS = (0, 1, -1, 2**63 - 1, 2**63, 1.5, None, True, "1", [], {})
 
@@ -47,6 +47,8 @@ def _body(rng: random.Random, kind: str, change_set: ChangeSet) -> dict[str, Any
         body["which"] = rng.choice(([], ["x"] * rng.randrange(20_000), ["\x00", "a" * 9999], "x"))
         body["inputs"], body["dependents"] = rng.choice(_NUMBERS), rng.choice(_NUMBERS)
         body["at"] = rng.choice(_NUMBERS)
+    if kind == "provenance":
+        body["value"], body["at"] = rng.choice(("", "x", 7)), rng.choice(_NUMBERS)
     if rng.random() < 0.2:
         body[rng.choice([*body, "more", ""])] = rng.choice(_NUMBERS)
     return body

@@ -27,6 +27,7 @@ BOUND = f"""
           publish: [
             "rebaser.requests.{OWN.workspace_id}.*", "rebaser.tasks.{OWN.workspace_id}.*.process"
             "rebaser.outcomes.{OWN.workspace_id}.*", "rebaser.values.{OWN.workspace_id}.*"
+            "rebaser.provenance.{OWN.workspace_id}.*"
             "js.rebaser.$O.REBASER_BATCHES.>"
           ]
         }}
@@ -46,8 +47,14 @@ def nats_server(tmp_path: Path) -> Iterator[NatsServer]:
 
 @pytest.mark.parametrize(
     "subject",
-    [SUBJECTS.requests, SUBJECTS.task, SUBJECTS.values, SUBJECTS.outcomes],
-    ids=["enqueue", "poke", "read values", "ask for outcomes"],
+    [
+        SUBJECTS.requests,
+        SUBJECTS.task,
+        SUBJECTS.values,
+        SUBJECTS.provenance,
+        SUBJECTS.outcomes,
+    ],
+    ids=["enqueue", "poke", "read values", "ask why", "ask for outcomes"],
 )
 async def test_subjects_of_another_workspace_are_refused(nats_server: NatsServer, subject) -> None:
     options = ConnectOptions(

@@ -67,21 +67,21 @@ async def serving(
 async def test_a_client_and_a_rebaser_work_without_a_single_violation(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    [change_set] = new_change_sets(1)
+    [change_set], values = new_change_sets(1), ExampleGraph()
     async with (
         serving(nats_server, tmp_path, "one", "two"),
         client_of(nats_server) as client,
         watching(client._js, SUBJECTS, change_set) as activities,
     ):
-        request, reply = await client.enqueue_updates_with_reply(
-            *change_set, ExampleGraph().define()
-        )
+        request, reply = await client.enqueue_updates_with_reply(*change_set, values.define())
         assert isinstance((await reply).status, SuccessStatusV2)
         _, reply = await client.enqueue_updates_with_reply(*change_set, many(2_000))
         assert isinstance((await reply).status, SuccessStatusV2), "too large for a message"
 
         assert (await client.outcome(*change_set, request)).state is RequestState.HANDLED
         assert len(await client.reader(*change_set).values()) == 2_003
+        [edit] = (await client.reader(*change_set).why(values.gross)).edits
+        assert edit.request == request
         assert (await anext(activities)).kind is ActivityKind.TAKEN
 
     assert violations(nats_server) == []
@@ -231,8 +231,8 @@ NOT_FOR_CLIENTS = [
 ]
 HEARD_BY_OTHERS = [
     "rebaser.requests.>", "rebaser.tasks.>", "rebaser.commits.>", "rebaser.dead-letters.>",
-    "rebaser.outcomes.>", "rebaser.values.>", "rebaser.members.>", "$O.>", "$KV.>", "$JS.>",
-    "_INBOX.>", "_INBOX.server.>", ">",
+    "rebaser.outcomes.>", "rebaser.values.>", "rebaser.provenance.>", "rebaser.members.>",
+    "$O.>", "$KV.>", "$JS.>", "_INBOX.>", "_INBOX.server.>", ">",
 ]  # fmt: skip
 
 

@@ -51,6 +51,16 @@ from rebaser_core.outcome_query import (
     OutcomeReplyV2,
     RequestState,
 )
+from rebaser_core.provenance_query import (
+    DefinitionChange,
+    DueUpdate,
+    FailedInput,
+    ProvenanceEdit,
+    ProvenanceQuery,
+    ProvenanceQueryV1,
+    ProvenanceReply,
+    ProvenanceReplyV1,
+)
 from rebaser_core.records.pause_record import PauseRecord, PauseRecordV1
 from rebaser_core.records.registry_records import (
     ApplyAttempt,
@@ -100,6 +110,8 @@ TYPES: Final = {
         ChangeSetRecord,
         ChangeSetRequest,
         PauseRecord,
+        ProvenanceQuery,
+        ProvenanceReply,
         ValuesQuery,
         ValuesReply,
     )
@@ -185,6 +197,40 @@ RECORD: Final = ChangeSetRecordV1(
     problem="none",
 )
 
+PROVENANCE: Final = ProvenanceReplyV1(
+    id=REQUEST,
+    commit=17,
+    value=ValueSnapshot(id=SUM, name="gross", value=119, status="ok", func_id=FUNC),
+    edits=[
+        ProvenanceEdit(
+            change_set_id=WHERE["change_set_id"],
+            commit=12,
+            time="2026-11-22T12:53:17.954Z",
+            request=REQUEST,
+            author="ada",
+            trace="4bf92f3577b34da6a3ce929d0e0e4736",
+            changes=[
+                DefinitionChange(
+                    id=ONE, what="value", path=["net", "gross"], before="90", after="100"
+                )
+            ],
+        ),
+        ProvenanceEdit(
+            change_set_id=WHERE["change_set_id"],
+            commit=3,
+            time="2026-11-22T12:50:00.000Z",
+            request=CLAIM,
+            changes=[DefinitionChange(id=SUM, what="definition", path=["gross"], after="add()")],
+            omitted=2,
+        ),
+    ],
+    omitted=1,
+    older=4,
+    kept_from=2,
+    is_whole=False,
+    failed=[FailedInput(id=TWO, path=["rate", "gross"], message="ValueError: no")],
+    waits=DueUpdate(commit=12, since="2026-11-22T12:53:17.954Z", update=CLAIM, failures=1),
+)
 VALUES_READ: Final = {
     "id": REQUEST,
     "commit": 17,
@@ -446,5 +492,13 @@ SAMPLES: Final = (
     ),
     _sample("ValuesReply", "v2", ValuesReplyV2(**VALUES_READ, due=True)),
     _sample("ValuesReply", "v2-current", ValuesReplyV2(**VALUES_READ, due=False)),
+    _sample("ProvenanceQuery", "v1", ProvenanceQueryV1(id=REQUEST, **WHERE, value="gross", at=17)),
+    _sample("ProvenanceQuery", "v1-now", ProvenanceQueryV1(id=REQUEST, **WHERE, value=SUM)),
+    _sample("ProvenanceReply", "v1", PROVENANCE),
+    _sample(
+        "ProvenanceReply",
+        "v1-missing",
+        ProvenanceReplyV1(id=REQUEST, commit=17, error="no such value", is_missing=True),
+    ),
     _sample("Activity", "v1-quiet", ActivityV1(id=REQUEST, **WHERE, kind=ActivityKind.QUIET)),
 )

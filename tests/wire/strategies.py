@@ -40,6 +40,14 @@ from rebaser_core.messages import (
     UpdatesBatchV2,
 )
 from rebaser_core.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
+from rebaser_core.provenance_query import (
+    DefinitionChange,
+    DueUpdate,
+    FailedInput,
+    ProvenanceEdit,
+    ProvenanceQueryV1,
+    ProvenanceReplyV1,
+)
 from rebaser_core.records.pause_record import PauseRecordV1
 from rebaser_core.records.registry_records import (
     ApplyAttempt,
@@ -245,6 +253,53 @@ messages = {
         head=change_set_ids,
         created_at=_moments,
         by=_maybe(_text),
+    ),
+    "ProvenanceQuery": _made(ProvenanceQueryV1, **_where, value=_text, at=_maybe(_counts)),
+    "ProvenanceReply": _made(
+        ProvenanceReplyV1,
+        id=request_ids,
+        commit=_counts,
+        edits=st.lists(
+            _made(
+                ProvenanceEdit,
+                change_set_id=change_set_ids,
+                commit=_counts,
+                time=_moments,
+                request=request_ids,
+                author=_maybe(_text),
+                trace=_maybe(_text),
+                changes=st.lists(
+                    _made(
+                        DefinitionChange,
+                        id=ids,
+                        what=_text,
+                        path=st.lists(_text, max_size=3),
+                        before=_maybe(_text),
+                        after=_maybe(_text),
+                    ),
+                    max_size=2,
+                ),
+                omitted=_counts,
+            ),
+            max_size=2,
+        ),
+        older=_counts,
+        kept_from=_counts,
+        is_whole=st.booleans(),
+        failed=st.lists(
+            _made(FailedInput, id=ids, path=st.lists(_text, max_size=3), message=_text), max_size=2
+        ),
+        waits=_maybe(
+            _made(
+                DueUpdate,
+                commit=_maybe(_counts),
+                since=_maybe(_moments),
+                update=_maybe(request_ids),
+                failures=_counts,
+            )
+        ),
+        error=_maybe(_text),
+        is_missing=st.booleans(),
     ),
     "ValuesQuery": _made(
         ValuesQueryV1,

@@ -2,8 +2,9 @@
 
 from typing import Any, Final
 
+from rebaser_client.errors import NoSuchValue
 from rebaser_core.similar_names import offer
-from rebaser_server.commands.render.values import NoSuchValue, plain, say_if_due
+from rebaser_server.commands.render.values import plain, say_if_due
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.terminal.lines import say, say_json

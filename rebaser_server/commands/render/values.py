@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from rebaser_core.errors import RebaserError
+from rebaser_client.errors import NoSuchValue
 from rebaser_core.ids import ChangeSet
 from rebaser_core.similar_names import offer
 from rebaser_server.commands.support.addresses import one_id
@@ -14,10 +14,6 @@ from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
 from rebaser_server.values.graph import Graph, Value
-
-
-class NoSuchValue(RebaserError):
-    """The change set has no value of that name or id."""
 
 
 async def load_state(
@@ -42,10 +38,7 @@ def find_value(graph: Graph, name: str) -> Value:
     value_id = graph.names.get(name) or (name if name in graph.values else "")
     value = graph.values.get(value_id or one_id(graph.values, name))
     if value is None:
-        raise NoSuchValue(
-            f"there is no value {name!r}{offer(name, graph.names)}; "
-            "`rebaser values tree ADDRESS` shows all"
-        )
+        raise NoSuchValue(f"there is no value {name!r}{offer(name, graph.names)}")
     return value
 
 

@@ -47,6 +47,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         client.NoSuchChangeSet,
         "`rebaser workspaces list` and `rebaser change-sets list WORKSPACE --all` list them.",
     ),
+    (client.NoSuchValue, "`rebaser values tree ADDRESS` shows all."),
     (
         client.NotInWorkspace,
         "Nothing was sent. `rebaser change-sets list WORKSPACE` shows those of a workspace.",

@@ -19,15 +19,17 @@ async def describe(deployment: "Deployment", scope: PauseScope) -> str:
     return f"{_kind(scope)} {await _name(deployment, scope)!r}"
 
 
-async def warn_if_paused(deployment: "Deployment", change_set: ChangeSet) -> None:
-    """Say on stderr if the request will wait for the end of a pause."""
+async def warn_if_paused(
+    deployment: "Deployment", change_set: ChangeSet, waiting: str = "the request"
+) -> None:
+    """Say on stderr if what is `waiting` will wait for the end of a pause."""
     from rebaser_server.cluster.pauses import PauseStore
 
     pauses = await PauseStore(deployment.js, deployment.subjects).all()
     for scope in enclosing_scopes(change_set):
         if scope in pauses:
             what, how = await describe(deployment, scope), await resume_hint(deployment, scope)
-            complain(f"{what} is paused: the request waits for {how}")
+            complain(f"{what} is paused: {waiting} waits for {how}")
             return
 
 

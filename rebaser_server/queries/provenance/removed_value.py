@@ -1,0 +1,28 @@
+"""A value that is not there any more, and the commit that removed it."""
+
+from rebaser_core.provenance_query import DefinitionChange, ProvenanceEdit
+from rebaser_core.updates import PutValue, RemoveValue
+from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.graph_application.content import graph_of
+from rebaser_server.queries.provenance.definition_history import CommittedEdit
+from rebaser_server.queries.provenance.edit_list import edit_of
+
+
+async def find_removal(loader: StateLoader, name: str, until: int) -> ProvenanceEdit | None:
+    """The commit, up to `until`, that removed the value of that name or id; None if unknown."""
+    begins, ids, removal = await loader.earliest_commit(), {name}, None
+    if begins:
+        known = graph_of((await loader.load(begins)).state).names.get(name)
+        ids |= {known} if known else set()
+    async for sequence, entry in loader.log.entries(begins, until):
+        handled = entry.handled
+        if handled is None or handled.updates is None or handled.covers is not None:
+            continue
+        for update in (await loader.batches.fetch(handled.updates, handled.id)).updates:
+            if isinstance(update, PutValue) and update.name == name:
+                ids = {update.value_id}
+            elif isinstance(update, RemoveValue) and update.value_id in ids:
+                change = DefinitionChange(id=update.value_id, what="removal", path=[name])
+                edit = CommittedEdit(loader.change_set.change_set_id, sequence, entry)
+                removal = edit_of(edit, [change])
+    return removal

@@ -1,0 +1,229 @@
+"""Definitions of some values and functions through a history, and the edit that last changed each.
+
+An edit is what one commit changed, so that a batch that repeats what is there is none. A change of
+a value's function, and its creation, define the value as a whole; another one changes the value,
+or the inputs. The removal of an input takes that input out, and leaves the others as they were.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from rebaser_core.updates import (
+    AnyUpdate,
+    PutFunc,
+    PutValue,
+    RemoveFunc,
+    RemoveValue,
+    SetInputs,
+    SetValue,
+)
+from rebaser_server.values.canonical_json import dumps
+from rebaser_server.values.graph import Graph, Inputs, ids_in, without
+
+E = TypeVar("E")
+"""What stands for an edit."""
+
+
+class ValueState(NamedTuple):
+    """A value's definition; a removed one does not exist, and has nothing else."""
+
+    exists: bool = False
+    func_id: str | None = None
+    text: str | None = None
+    """JSON of a source."""
+    inputs: Inputs | None = None
+    """Of a computed value."""
+
+
+class FuncState(NamedTuple):
+    """A function's definition; None for what a removed one has."""
+
+    runtime: str | None = None
+    code: str | None = None
+
+
+ABSENT: Final = ValueState()
+NO_FUNC: Final = FuncState()
+
+
+class Attribution(NamedTuple, Generic[E]):
+    """A part of a definition, and the edit that last changed it."""
+
+    edit: E
+    id: str
+    """Of the value or function."""
+    part: str
+    """`definition`, `value`, `inputs`, `input` (one that was removed) or `function`."""
+    before: ValueState | FuncState
+    after: ValueState | FuncState
+    lost: str = ""
+    """The input that was removed."""
+
+
+class _Tracked(Generic[E]):
+    """A value's state, and what changed its parts."""
+
+    __slots__ = ("defined", "known", "lost", "now", "set", "unwired", "wired")
+
+    def __init__(self, now: ValueState, *, known: bool) -> None:
+        self.now = now
+        self.known = known
+        """Whether no edit before the history is part of `now`."""
+        self.defined: Attribution[E] | None = None
+        self.set: Attribution[E] | None = None
+        self.wired: Attribution[E] | None = None
+        self.unwired: Inputs = {}
+        """The inputs, if the edit of `wired` had not been."""
+        self.lost: dict[str, Attribution[E]] = {}
+        """Removed inputs of those that `wired` set."""
+
+
+class TrackedDefinitions(Generic[E]):
+    """The definitions of `values` and `funcs`, as the commits of a history are applied in order."""
+
+    def __init__(self, values: Iterable[str], funcs: Iterable[str]) -> None:
+        self._values: dict[str, _Tracked[E]] = {i: _Tracked(ABSENT, known=True) for i in values}
+        self._funcs: dict[str, FuncState] = dict.fromkeys(funcs, NO_FUNC)
+        self._takers: dict[str, set[str]] = {}
+        """Input → values that take it, or once did."""
+        self._older_funcs: set[str] = set()
+        self._coded: dict[str, Attribution[E]] = {}
+
+    def begin(self, graph: Graph) -> None:
+        """Take over the definitions of a graph, which is what the history begins with."""
+        for value_id in self._values:
+            state = value_state(graph, value_id)
+            self._values[value_id] = _Tracked(state, known=not state.exists)
+            self._note_inputs(value_id, state.inputs)
+        for func_id in self._funcs:
+            func = graph.funcs.get(func_id)
+            if func is not None:
+                self._funcs[func_id] = FuncState(func.runtime, func.code)
+                self._older_funcs.add(func_id)
+
+    def begin_unknown(self) -> None:
+        """Begin with definitions that are not known."""
+        for value_id in self._values:
+            self._values[value_id] = _Tracked(ValueState(exists=True), known=False)
+        self._older_funcs.update(self._funcs)
+
+    def apply(self, updates: Sequence[AnyUpdate], edit: E) -> None:
+        """Apply a batch as it was performed."""
+        values: dict[str, ValueState] = {}
+        funcs: dict[str, FuncState] = {}
+        removed: set[str] = set()
+        for update in updates:
+            match update:
+                case PutFunc():
+                    self._put_func(update.func_id, FuncState(update.runtime, update.code), funcs)
+                case RemoveFunc():
+                    self._put_func(update.func_id, NO_FUNC, funcs)
+                case RemoveValue():
+                    removed.add(update.value_id)
+                    self._remove(update.value_id, values)
+                case PutValue() | SetValue() | SetInputs():
+                    self._change(update, values)
+        for value_id, before in values.items():
+            self._attribute(value_id, before, removed, edit)
+        for func_id, code in funcs.items():
+            if code != (now := self._funcs[func_id]):
+                self._coded[func_id] = Attribution(edit, func_id, "function", code, now)
+
+    def _put_func(self, func_id: str, now: FuncState, before: dict[str, FuncState]) -> None:
+        if func_id in self._funcs:
+            before.setdefault(func_id, self._funcs[func_id])
+            self._funcs[func_id] = now
+
+    def _remove(self, value_id: str, before: dict[str, ValueState]) -> None:
+        for taker in self._takers.pop(value_id, ()):
+            tracked = self._values[taker]
+            if tracked.now.inputs:
+                before.setdefault(taker, tracked.now)
+                kept = without(tracked.now.inputs, {value_id})
+                tracked.now = tracked.now._replace(inputs=kept)
+        if value_id in self._values:
+            before.setdefault(value_id, self._values[value_id].now)
+            self._values[value_id].now = ABSENT
+
+    def _change(
+        self, update: PutValue | SetValue | SetInputs, before: dict[str, ValueState]
+    ) -> None:
+        tracked = self._values.get(update.value_id)
+        if tracked is None:
+            return
+        before.setdefault(update.value_id, tracked.now)
+        if isinstance(update, SetInputs):
+            tracked.now = tracked.now._replace(exists=True, text=None, inputs=update.inputs)
+        elif isinstance(update, PutValue) and update.func_id is not None:
+            func_id, inputs = update.func_id, update.inputs or {}
+            tracked.now = ValueState(exists=True, func_id=func_id, inputs=inputs)
+        else:
+            tracked.now = ValueState(exists=True, text=dumps(update.value))
+        self._note_inputs(update.value_id, tracked.now.inputs)
+
+    def _note_inputs(self, value_id: str, inputs: Inputs | None) -> None:
+        for input_id in ids_in(inputs or {}):
+            self._takers.setdefault(input_id, set()).add(value_id)
+
+    def _attribute(
+        self, value_id: str, before: ValueState, removed: Collection[str], edit: E
+    ) -> None:
+        tracked = self._values[value_id]
+        after = tracked.now
+        if (before.exists, before.func_id) != (after.exists, after.func_id):
+            tracked.defined = Attribution(edit, value_id, "definition", before, after)
+            tracked.set = tracked.wired = None
+            tracked.lost, tracked.known = {}, True
+        elif before.text != after.text:
+            tracked.set = Attribution(edit, value_id, "value", before, after)
+        elif not _same_inputs(before.inputs, after.inputs):
+            gone = {i for i in ids_in(before.inputs or {}) if i in removed}
+            if _same_inputs(without(before.inputs or {}, gone), after.inputs):
+                for lost in gone:
+                    part = Attribution(edit, value_id, "input", before, after, lost)
+                    tracked.lost[lost] = part
+            else:
+                tracked.wired = Attribution(edit, value_id, "inputs", before, after)
+                tracked.unwired, tracked.lost = before.inputs or {}, {}
+
+    def attributions(self) -> Iterator[Attribution[E]]:
+        """Each part that an edit of the history changed last."""
+        yield from self._coded.values()
+        for value_id in self._values:
+            yield from self.attributions_of(value_id)
+
+    def attributions_of(self, value_id: str) -> Iterator[Attribution[E]]:
+        """Those of one value."""
+        tracked = self._values[value_id]
+        if tracked.defined is not None:
+            yield tracked.defined
+        if tracked.set is not None:
+            yield tracked.set
+        if tracked.wired is not None and not _same_inputs(
+            without(tracked.unwired, set(tracked.lost)), tracked.now.inputs
+        ):
+            yield tracked.wired
+        yield from tracked.lost.values()
+
+    def older(self) -> Iterator[str]:
+        """Values and functions that are, in part at least, as the history found them."""
+        yield from (func_id for func_id in self._older_funcs if func_id not in self._coded)
+        yield from (value_id for value_id, tracked in self._values.items() if not tracked.known)
+
+    def state_of(self, value_id: str) -> ValueState:
+        """The definition of one of the values."""
+        return self._values[value_id].now
+
+
+def value_state(graph: Graph, value_id: str) -> ValueState:
+    """The definition that a graph has of a value."""
+    value = graph.values.get(value_id)
+    if value is None:
+        return ABSENT
+    if value.func_id is None:
+        return ValueState(exists=True, text=value.text)
+    return ValueState(exists=True, func_id=value.func_id, inputs=value.inputs)
+
+
+def _same_inputs(one: Mapping[str, object] | None, other: Mapping[str, object] | None) -> bool:
+    return list((one or {}).items()) == list((other or {}).items())
