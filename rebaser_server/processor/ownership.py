@@ -243,7 +243,19 @@ class Ownership:
                 try:
                     await self.release()
                 except Fenced:  # also if a write that was cut off is in the log
-                    await self.confirm()
+                    await self._release_behind_own()
+
+    async def _release_behind_own(self) -> None:
+        """Release behind the last commit of the log, which may be one that was cut off.
+
+        Raises:
+            Fenced: it is another run's.
+        """
+        sequence, last = await _require_epoch(self.loader, self.state.control.epoch)
+        if last is not None and last.control.owner:
+            released = last.control.model_copy(update={"owner": ""})
+            entry = CommitV1(id=RequestId(), previous=sequence, control=released)
+            await self.loader.log.append([entry])
 
     async def confirm(self) -> None:
         """Raise `Fenced` if the log shows another owner (W10b)."""
@@ -257,10 +269,12 @@ async def _release_if_possible(loader: StateLoader, entry: CommitV1) -> None:
             await loader.log.append([entry])
 
 
-async def _require_epoch(loader: StateLoader, epoch: int) -> None:
+async def _require_epoch(loader: StateLoader, epoch: int) -> tuple[int, CommitV1 | None]:
+    """Return the last commit and its sequence; raise `Fenced` if it is of another epoch."""
     try:
-        _, last = await loader.log.last()
+        sequence, last = await loader.log.last()
     except NeedsNewerVersion as error:  # our own commits never do
         raise Fenced(f"{loader.change_set} has a new owner: {error}") from error
     if last is not None and last.control.epoch != epoch:
         raise Fenced(f"{loader.change_set} has a new owner")
+    return sequence, last

@@ -145,14 +145,18 @@ async def test_a_failed_run_learns_by_its_release_that_it_was_fenced(
         await own.leave()
 
 
-async def test_a_failed_run_whose_last_write_went_through_unheard_is_not_fenced(
+async def test_a_failed_run_whose_last_write_went_through_unheard_releases_behind_it(
     deployment: Deployment,
 ) -> None:
-    """W14: the task is its own, and it gives it back."""
+    """W14: else the next run took it for dead, and after some of these a request was given up."""
     [change_set] = new_change_sets(1)
     own = await Ownership.acquire(deployment.archive(change_set), "only")
-    state = own.state
-    unheard = CommitV1(id=RequestId(), previous=state.commit, control=state.control)
+    claimed = own.state.control.model_copy(update={"dirty_sequence": 7})
+    unheard = CommitV1(id=RequestId(), previous=own.state.commit, control=claimed)
     await own.loader.log.append([unheard])
 
     await own.leave()
+
+    _, last = await own.loader.log.last()
+    assert last is not None
+    assert (last.control.owner, last.control.dirty_sequence) == ("", 7)

@@ -69,12 +69,9 @@ def series(seeds: Iterable[int], reports: Path | None = None, *, counting: bool 
 
 
 def _add(figures: Figures, seed: int, reports: Path | None, *, counting: bool) -> None:
-    if seed % REAL_STORE_EVERY == REAL_STORE_EVERY - 1 and not counting:
-        with tempfile.TemporaryDirectory() as directory:
-            verdict = run(seed, Path(directory))
-        figures.real_stores += 1
-    else:
-        verdict = run(seed, counting=counting)
+    delta = seed % REAL_STORE_EVERY == REAL_STORE_EVERY - 1 and not counting
+    verdict = run(seed, delta=delta, counting=counting)
+    figures.real_stores += delta
     figures.schedules += 1
     figures.requests += verdict.requests
     figures.ownerships += verdict.ownerships

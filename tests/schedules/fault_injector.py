@@ -22,10 +22,6 @@ RESTART_AFTER = 1.0
 """Virtual seconds until a supervisor starts another Rebaser."""
 
 
-NOWHERE = "/nowhere"
-"""The root of a store that is simulated."""
-
-
 class Fates:
     """The Rebasers and clients of a schedule, and the faults that wait for them."""
 
@@ -37,7 +33,7 @@ class Fates:
         record: Record,
         kin: Kin,
         rng: random.Random,
-        store: Path | None,
+        store: Path,
     ) -> None:
         self._plan = plan
         self._loop = loop
@@ -47,7 +43,7 @@ class Fates:
         self._random = rng
         self._settings = {
             **plan.settings,
-            "store": {"root": str(store or NOWHERE)},
+            "store": {"root": str(store)},
             "nats": {"connect_timeout": 600.0},
             "ops": {"enabled": False},  # a page needs real sockets
         }

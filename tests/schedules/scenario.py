@@ -103,6 +103,9 @@ class Plan:
     dvu_seconds: float
     dvu_fails: float
     store_fails: float
+    put_off: float
+    """Chance that a request cannot be handled just now. Then one run that dies at it, and another,
+    are too many, and no fault ends any."""
     horizon: float
     acts: list[Act]
     """None: there are no branches. Else the first change set is the head of a workspace."""
@@ -124,6 +127,7 @@ def plan_of(seed: object) -> Plan:
     lossy = trouble in (Trouble.LOSSES, Trouble.ALL)
     ack_wait = rng.choice((2.0, 6.0, 12.0))
     acts = _acts(seed, horizon)
+    put_off = _put_off(seed, trouble)
     return Plan(
         trouble=trouble,
         rebasers=rebasers,
@@ -140,6 +144,7 @@ def plan_of(seed: object) -> Plan:
             "checkpoint_every": rng.choice((3, 500)),
             "history": {"max_commits": 0},
             "dvu_max_attempts": 1000,
+            **({"max_attempts": 1} if put_off else {}),
         },
         delay=rng.choice((0.0002, 0.002, 0.02)),
         spikes=rng.choice((0.0, 0.02, 0.2)),
@@ -148,6 +153,7 @@ def plan_of(seed: object) -> Plan:
         dvu_seconds=rng.choice((0.0, 0.05, 1.0)),
         dvu_fails=rng.choice((0.0, 0.0, 0.3)),
         store_fails=rng.choice((0.0, 0.0, 0.1)) if lossy else 0.0,
+        put_off=put_off,
         horizon=horizon,
         acts=acts,
         pausings=_pausings(seed, change_sets, horizon),
@@ -188,6 +194,11 @@ def _acts(seed: object, horizon: float) -> list[Act]:
         )
         for what in actions
     ]
+
+
+def _put_off(seed: object, trouble: Trouble) -> float:
+    rng = random.Random(f"put off {seed}")
+    return rng.choice((0.0, 0.5)) if trouble is Trouble.NONE else 0.0
 
 
 def _pausings(seed: object, change_sets: int, horizon: float) -> list[Pausing]:

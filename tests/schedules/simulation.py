@@ -4,9 +4,11 @@ import asyncio
 import gc
 import random
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 from unittest import mock
 
 from rebaser_client.registry import Registry
@@ -20,6 +22,7 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.files.batch_files import BatchFiles
 from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.processor.request_handler import RequestHandler
 from tests.chaos.checker import judge
 from tests.chaos.history import Kind
 from tests.schedules.applications import Counters, Kin, ValueGraphs
@@ -27,8 +30,8 @@ from tests.schedules.branch_client import Lead
 from tests.schedules.broker import Broker
 from tests.schedules.connection import Client
 from tests.schedules.example_batches import Sheet
-from tests.schedules.fake_delta import Lake
-from tests.schedules.fault_injector import NOWHERE, Fates
+from tests.schedules.fake_delta import STORE_FAILS, Lake
+from tests.schedules.fault_injector import Fates
 from tests.schedules.loop import Loop, Stuck
 from tests.schedules.network import Weather
 from tests.schedules.operators import Operator, resume
@@ -53,13 +56,18 @@ CONSUMERS_GONE = 10.0
 class World:
     """Composes a schedule from its seed and runs it, once."""
 
-    def __init__(self, seed: object, store: Path | None = None, *, counting: bool = False) -> None:
-        """`store`: where Delta tables are really written (default: they are simulated).
+    def __init__(
+        self, seed: object, store: Path, *, delta: bool = False, counting: bool = False
+    ) -> None:
+        """`store`: an empty directory.
+
+        `delta`: Delta tables are really written (default: they are simulated).
 
         `counting`: change sets are counters (default: graphs of values).
         """
         self._seed = seed
         self._store = store
+        self._delta = delta
         self._plan = plan = plan_of(seed)
         self._random = random.Random(f"world {seed}")
         self._loop = Loop(seed)
@@ -73,9 +81,7 @@ class World:
         self._lake = Lake()
         self._lake.fails = lambda: self._random.random() < plan.store_fails
         self._kin: Kin = (
-            Counters(self._lake.fails)
-            if counting
-            else ValueGraphs(str(store or NOWHERE), self._lake)
+            Counters(self._lake.fails) if counting else ValueGraphs(str(store), self._lake)
         )
         self._fates = Fates(
             plan, self._loop, self._broker, self.record, self._kin, self._random, store
@@ -95,8 +101,10 @@ class World:
             # However many lines go out at once: nothing depends on nobody else writing.
             at_once = random.Random(f"at once {self._seed}").choice((1, 2, 8))
             stack.enter_context(mock.patch.object(CommitLog, "pipeline_depth", at_once))
-            if self._store is None:
+            if not self._delta:
                 stack.enter_context(self._lake.installed())
+            if self._plan.put_off:
+                stack.enter_context(self._putting_off())
             try:
                 self._loop.run(self._main(), at_most=MOST_STEPS)
             except Stuck as error:
@@ -115,7 +123,7 @@ class World:
         self._send_clients()
         await self._fates.strike()
         await self._until(lambda: all(asker.done for asker in self._fates.clients))
-        self._plan.store_fails = 0.0
+        self._plan.store_fails = self._plan.put_off = 0.0
         await self._until(self._nats_is_well)
         self._fates.relent()
         self.record.note("well")
@@ -131,6 +139,17 @@ class World:
         for violation in judge(self.record.history):
             self.record.violation(str(violation))
         await self._stop()
+
+    def _putting_off(self) -> AbstractContextManager[Any]:
+        """Now and then a request cannot be handled: what it needs does not answer."""
+        real, chance = RequestHandler._apply, random.Random(f"put off {self._seed}")
+
+        async def apply(handler: RequestHandler, request: Any) -> None:
+            if chance.random() < self._plan.put_off:
+                raise OSError(STORE_FAILS)
+            await real(handler, request)
+
+        return mock.patch.object(RequestHandler, "_apply", apply)
 
     async def _until(self, holds: Callable[[], bool], within: float = float("inf")) -> bool:
         """Whether it holds in the end."""
@@ -215,7 +234,7 @@ class World:
             self._kin.audit(change_set, await self._state(js, change_set), self.record)
 
     async def _state(self, js: JetStream, change_set: ChangeSet) -> State:
-        root = str(self._store or NOWHERE)
+        root = str(self._store)
         batches = BatchStore(
             ObjectStore(js, self._subjects.batches_bucket), BatchFiles(SharedFiles(root))
         )
@@ -276,6 +295,10 @@ async def _ended(tasks: Iterable[asyncio.Task]) -> None:
                 task.exception()
 
 
-def run(seed: object, store: Path | None = None, *, counting: bool = False) -> Verdict:
-    """The verdict on one schedule: the same, to the last line of its trace, for the same seed."""
-    return World(seed, store, counting=counting).run()
+def run(seed: object, *, delta: bool = False, counting: bool = False) -> Verdict:
+    """The verdict on one schedule: the same, to the last line of its trace, for the same seed.
+
+    `delta`, `counting`: as of a `World`.
+    """
+    with TemporaryDirectory() as store:
+        return World(seed, Path(store), delta=delta, counting=counting).run()

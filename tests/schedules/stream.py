@@ -46,6 +46,7 @@ class Stream:
         self.name: str = config["name"]
         self.window = config.get("duplicate_window", 120e9) / 1e9
         self.last_sequence = 0
+        self._last_time = 0.0
         self.messages: dict[int, Stored] = {}
         self.by_subject: dict[str, dict[int, Stored]] = {}
         self.consumers: dict[str, Any] = {}
@@ -79,6 +80,7 @@ class Stream:
             self.delete(next(iter(there)))  # as a bucket does with a former value of a key
         self.last_sequence = sequence = self.last_sequence + 1
         stored = Stored(sequence, subject, headers, payload, now, now + behind)
+        self._last_time = now
         self._last_id = message_id
         self.messages[sequence] = stored
         self.by_subject.setdefault(subject, {})[sequence] = stored
@@ -142,6 +144,7 @@ class Stream:
             "first_seq": first.sequence if first else self.last_sequence + 1,
             "first_ts": date(first.time if first else 0.0),
             "last_seq": self.last_sequence,
+            "last_ts": date(self._last_time),
             "consumer_count": len(self.consumers),
         }
         if pattern is not None:
