@@ -3,15 +3,16 @@
 Pure: nothing but the history is looked at, so a failed run can be judged again from its file.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 from tests.chaos.branches import Families, is_over, wrong_with
-from tests.chaos.history import History, Kind
+from tests.chaos.history import Event, History, Kind
 from tests.chaos.indexed_history import Case, Line, Violation, holes
 from tests.chaos.operational_checks import exits, growth, unforeseen
+from tests.chaos.task_words import AGAIN
 
 SHOWN = 3  # of many alike
 
@@ -213,30 +214,24 @@ def _at_rest(case: Case) -> Iterator[Violation]:
 def _silent(case: Case) -> Iterator[Violation]:
     """W15: a run that knows that its task is not its own any more settles nothing.
 
-    It settles only at its end, and says that this was one without a settling word; so there is
-    none on its delivery, whatever the order in which all this was heard.
+    It settles only at its end, and says that this was one without a settling word; so its daemon
+    says none on its delivery, whatever the order in which all this was heard. Of deliveries to
+    one daemon that have the same numbers none is judged.
     """
-    if _numbers_repeat(case):
-        return
-    taken: Counter[tuple[int, ...]] = Counter()
+    words: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for event in case.history.of(Kind.TASK):
+        words[_delivered(event)].add(event.data["word"])
     for event in case.history.of(Kind.RUN):
-        taken[tuple(event.data["delivery"])] += event.data["told"] == "taken"
-    words = {tuple(e.data["delivery"]): e.data["word"] for e in case.history.of(Kind.TASK)}
-    for event in case.history.of(Kind.RUN):
-        delivery = tuple(event.data["delivery"])
-        if event.data["told"] != "taken" and taken[delivery] == 1 and delivery in words:
-            said = f"{words[delivery]} on delivery {delivery[1]} of task {delivery[0]}"
-            yield Violation("W15", event.data["change_set"], f"{event.data['daemon']} said {said}")
+        said = words[_delivered(event)]
+        if event.data["told"] != "taken" and said and AGAIN not in said:
+            task, number = event.data["delivery"]
+            what = f"{' and '.join(sorted(said))} on delivery {number} of task {task}"
+            yield Violation("W15", event.data["change_set"], f"{event.data['daemon']} said {what}")
 
 
-def _numbers_repeat(case: Case) -> bool:
-    """Whether a delivery that nobody took could be mistaken for one that somebody did.
-
-    Numbers begin again with a new consumer, and go back when a server is killed. Of those taken
-    twice none is judged; but one that has no slot for a task gives it back without taking it.
-    """
-    faults = {event.data["fault"] for event in case.history.of(Kind.FAULT)}
-    return any("nats" in fault or "consumer" in fault for fault in faults)
+def _delivered(event: Event) -> tuple[str, ...]:
+    """The daemon, the task and the delivery that a run or a word is about."""
+    return (event.data["daemon"], *map(str, event.data["delivery"]))
 
 
 def _values(case: Case) -> Iterator[Violation]:

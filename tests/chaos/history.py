@@ -20,7 +20,7 @@ class Kind(StrEnum):
     COMMIT = "commit"  # change_set, line, commit: a line of the log, as it was written
     DEAD_LETTER = "dead letter"  # change_set, sequence of the original, reason
     ACTIVITY = "activity"  # change_set, activity, request, details
-    TASK = "task"  # delivery, word: somebody settled that one
+    TASK = "task"  # daemon, delivery, word: it settled that one, or got another of its numbers
     RUN = "run"  # daemon, change_set, delivery, told: what a daemon says of its work on it
     DELETE = "delete"  # stream, sequence: somebody asked for it
     DAEMON = "daemon"  # name, what: started, killed, told to stop, frozen, thawed, hung, exited

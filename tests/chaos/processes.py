@@ -11,10 +11,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from rebaser_core.subjects import Subjects
 from tests.chaos.clock import Clock, library
 from tests.chaos.functions import install
 from tests.chaos.history import History, Kind
 from tests.chaos.proxy import Proxy
+from tests.chaos.task_words import TaskWords
 from tests.helpers.deployment import SCALED, Daemon
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
@@ -29,10 +31,12 @@ class Seat:
     """Where one daemon runs, one process after another, behind proxies of its own."""
 
     def __init__(
-        self, name: str, directory: Path, history: History, proxies: Sequence[Proxy], clock: Clock
+        self, name: str, directory: Path, history: History, ports: Sequence[int], clock: Clock
     ) -> None:
+        """`ports`: of the servers that it has proxies to, none of them started."""
         self.name = name
-        self.proxies = proxies
+        words = TaskWords(history, Subjects().tasks_stream)
+        self.proxies = [Proxy(port, lambda: words.ears(self.instance)) for port in ports]
         self.clock = clock
         self.turn = asyncio.Lock()
         """Held by whatever is done to it: one thing at a time."""
@@ -260,12 +264,12 @@ async def seats(
     async with AsyncExitStack() as stack:
         made = []
         for number in range(count):
-            proxies = [Proxy(server.port) for server in servers]
-            for proxy in proxies:
+            clock = Clock(clocks, directory / f"seat{number}.clock")
+            seat = Seat(f"seat{number}", directory, history, [s.port for s in servers], clock)
+            for proxy in seat.proxies:
                 await proxy.start()
                 stack.push_async_callback(proxy.close)
-            clock = Clock(clocks, directory / f"seat{number}.clock")
-            made.append(Seat(f"seat{number}", directory, history, proxies, clock))
+            made.append(seat)
         supervisors = [asyncio.create_task(seat.supervise()) for seat in made]
         try:
             yield made

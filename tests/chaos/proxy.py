@@ -3,15 +3,21 @@
 import asyncio
 import contextlib
 from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable
 
 _CHUNK = 65_536
+
+Ear = Callable[[bytes], None]
+"""Called with each piece before it goes on."""
 
 
 class Proxy:
     """Between one daemon and one NATS server. What it holds back is delivered late, or never."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, ears: Callable[[], tuple[Ear, Ear]] = lambda: (_deaf, _deaf)):
+        """`ears`: of a new connection, for what goes up to the server and what comes down."""
         self._target = port
+        self._ears = ears
         self._server: asyncio.Server | None = None
         self._writers: set[StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -82,9 +88,10 @@ class Proxy:
     ) -> None:
         writers = {client[1], server[1]}
         self._writers |= writers
+        up, down = self._ears()
         pumps = [
-            asyncio.create_task(self._pump(client[0], server[1], self._up)),
-            asyncio.create_task(self._pump(server[0], client[1], self._down)),
+            asyncio.create_task(self._pump(client[0], server[1], self._up, up)),
+            asyncio.create_task(self._pump(server[0], client[1], self._down, down)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -96,11 +103,18 @@ class Proxy:
             for writer in writers:
                 writer.transport.abort()
 
-    async def _pump(self, reader: StreamReader, writer: StreamWriter, gate: asyncio.Event) -> None:
+    async def _pump(
+        self, reader: StreamReader, writer: StreamWriter, gate: asyncio.Event, ear: Ear
+    ) -> None:
         with contextlib.suppress(OSError):
             while piece := await reader.read(_CHUNK):
+                ear(piece)
                 if self.delay:
                     await asyncio.sleep(self.delay)
                 await gate.wait()
                 writer.write(piece)
                 await writer.drain()
+
+
+def _deaf(_: bytes) -> None:
+    pass

@@ -1,4 +1,4 @@
-"""Writes down what NATS shows of a run: commits, dead letters, activities, words on tasks."""
+"""Writes down what NATS shows of a run: commits, dead letters, activities."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from rebaser_core.activities import Activity
 from rebaser_core.commits import Commit
 from rebaser_core.errors import MessageError, UnknownSubject
-from rebaser_core.jetstream import AckSubject, Delivery, JetStream, OrderedPushConsumer
+from rebaser_core.jetstream import Delivery, JetStream, OrderedPushConsumer
 from rebaser_core.subjects import Subjects
 from rebaser_server.processor.dead_letters import REASON, SEQUENCE
 from tests.chaos.history import History, Kind
@@ -50,7 +50,6 @@ class Recorder:
         """Subscribe to what is told without being stored. The reconnects of nats-py keep it."""
         subjects = self._subjects
         await self._nc.subscribe(subjects.join("rebaser.activities.>"), cb=self._activity)
-        await self._nc.subscribe(f"$JS.ACK.{subjects.tasks_stream}.>", cb=self._word)
         await self._nc.subscribe("$JS.API.STREAM.MSG.DELETE.*", cb=self._delete)
         await self._nc.flush()
 
@@ -87,13 +86,6 @@ class Recorder:
                 request=str(told.request_id) if told.request_id else None,
                 details=told.details,
             )
-
-    async def _word(self, message: Msg) -> None:
-        word = message.data.partition(b" ")[0].decode(errors="replace")
-        if word != "+WPI":
-            which = AckSubject.parse(message.subject)
-            delivery = [which.stream_sequence, which.consumer_sequence]
-            self._history.add(Kind.TASK, delivery=delivery, word=word or "+ACK")
 
     async def _delete(self, message: Msg) -> None:
         stream = message.subject.rpartition(".")[2]

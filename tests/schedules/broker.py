@@ -77,7 +77,7 @@ class Broker:
         self._queues: dict[str, Line] = {}
         self.on_stored: Callable[[Stream, Stored, Session], None] = lambda *_: None
         """Called with each message that was just stored, before its receipt is on its way."""
-        self.on_word: Callable[[tuple[int, int], bytes], None] = lambda *_: None
+        self.on_word: Callable[[Session, tuple[int, int], bytes], None] = lambda *_: None
         """Called with each word that settles a delivery: of which message, the how manieth."""
         self.moment: Callable[[str, Session], None] = lambda *_: None
         """Called when a request to the API, or a word on a task, has had its effect."""
@@ -259,7 +259,7 @@ class Broker:
         else:
             if word != b"+WPI":
                 self.note("task", sequence, word, session.name)
-                self.on_word(which, word)
+                self.on_word(session, which, word)
             consumer.word(sequence, word)
             if word != b"+WPI":
                 self.moment("settled", session)

@@ -74,9 +74,10 @@ class Record:
         elif what == "history broken":
             self.violation(f"UNFORESEEN {name}: {what}: {event}")
 
-    def settled(self, which: tuple[int, int], word: bytes) -> None:
+    def settled(self, session: Session, which: tuple[int, int], word: bytes) -> None:
         """Take the last word on a delivery of a task."""
-        self.history.add(Kind.TASK, delivery=list(which), word=word.decode())
+        daemon = session.owner.process.name
+        self.history.add(Kind.TASK, daemon=daemon, delivery=list(which), word=word.decode())
 
     def stored(self, stream: Stream, stored: Stored, session: Session) -> None:
         """Take a message that was just stored."""
