@@ -8,7 +8,9 @@ from tests.model import pausing
 from tests.model.applying import Applying
 from tests.model.built import Built
 from tests.model.explorer import Model
+from tests.model.pasts import Pasts
 from tests.model.pausing import Pausing
+from tests.model.power_cuts import PowerCuts
 from tests.model.reference import Reference
 from tests.model.remembering import Remembering
 from tests.model.shapes import Instance, Rules
@@ -25,7 +27,7 @@ REFERENCE: Final[Mapping[str, Model]] = {
     "reference-dvu": Reference(requests=2, dvus=True),
 }
 
-World = Applying | Instance | MadeAnew | Pausing | Remembering
+World = Applying | Instance | MadeAnew | Pasts | Pausing | PowerCuts | Remembering
 
 SMALL: Final[Mapping[str, World]] = {
     "no-faults": Instance(("dd",)),
@@ -63,6 +65,8 @@ SMALL: Final[Mapping[str, World]] = {
     "looks-zombie": Instance(("p",), looks=True, zombies=1, crashes=1),
     "made-anew": MadeAnew(),
     "made-anew-twice": MadeAnew(requests=3, others=3, crashes=2, remakes=2),
+    "pasts": Pasts(),
+    "power-cuts": PowerCuts(),
     "pauses-prompt": Pausing(),
     "pauses": Pausing(dies=True, pauses=2, rules=pausing.Rules(reconciler=True)),
     "remembering": Remembering(),
@@ -118,6 +122,12 @@ class Flawed(NamedTuple):
 
 FLAWED: Final[Mapping[str, Flawed]] = {
     "S-5": Flawed("identity", MadeAnew(), "S1"),
+    "S-6": Flawed("equal", Pasts(), "S3"),
+    "S-6-ids": Flawed("by_id", Pasts(), "S3"),
+    "S-7": Flawed("synced", PowerCuts(), "S1"),
+    "S-7-files": Flawed("files_first", PowerCuts(), "S1"),
+    "S-7-read": Flawed("read_back", PowerCuts(), "S1"),
+    "S-7-two": Flawed("one_more", PowerCuts(), "S1"),
     "C2": Flawed("poke_confirmed", Instance(("p",), losses=1, rules=PROMPT), "S1"),
     "W2": Flawed("takeover", Instance(("d",), zombies=1), "never rests"),
     "W2b": Flawed("heed_head", Instance(("d",), looks=True, crashes=1), "never rests"),
