@@ -1,0 +1,117 @@
+"""A store whose disk is full refuses a write, keeps what it has, and takes it once it can."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rebaser_server.files.batch_files import BatchFiles
+from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.runtime.transient_errors import is_transient
+from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.store.compaction import compact
+from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved
+from tests.helpers.machine_requirements import lacking
+
+OCTETS = 2 << 20
+FULL = "No space left on device|Generic LocalFileSystem error"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={OCTETS}", "tmpfs", str(directory)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        lacking("the right to mount", "run the test as root")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+@contextmanager
+def full(disk: Path, left: int = 0) -> Iterator[None]:
+    """While no more than `left` octets have room."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        written = 1
+        while written:
+            try:
+                written = file.write(bytes(4096))
+            except OSError:
+                break
+        file.truncate(max(0, file.tell() - left))
+    try:
+        yield
+    finally:
+        filler.unlink()
+
+
+@pytest.mark.parametrize("left", [0, 4096, 65_536])
+def test_a_file_is_as_it_was_until_there_is_room(disk: Path, left: int) -> None:
+    batches = BatchFiles(SharedFiles(str(disk / "store")))
+    batches.put("key", b"before")
+
+    with full(disk, left):
+        with pytest.raises(OSError, match=FULL) as refused:
+            batches.put("key", bytes(100_000))
+        kept = batches.get("key")
+    batches.put("key", bytes(100_000))
+
+    assert is_transient(refused.value)
+    assert kept == b"before"
+    assert batches.get("key") == bytes(100_000)
+
+
+@pytest.mark.parametrize("left", [0, 4096, 8192])
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "added"])
+def test_a_checkpoint_is_the_one_before_until_there_is_room(
+    disk: Path, left: int, whole: bool
+) -> None:
+    checkpoints = Checkpoints(str(disk / "store"))
+    saved(checkpoints, graph_of(1), 1, whole=True)
+
+    with full(disk, left):
+        with pytest.raises(OSError, match=FULL) as refused:
+            saved(checkpoints, graph_of(2), 2, whole=whole)
+        kept = Checkpoints(str(disk / "store")).load(CHANGE_SET)
+    saved(checkpoints, graph_of(2), 2, whole=whole)
+
+    assert is_transient(refused.value)
+    assert kept is not None
+    assert (kept.commit, {v.value for v in kept.graph.values.values()}) == (1, {1})
+    again = checkpoints.load(CHANGE_SET)
+    assert again is not None
+    assert (again.commit, {v.value for v in again.graph.values.values()}) == (2, {2})
+
+
+def test_a_first_checkpoint_is_none_until_there_is_room(disk: Path) -> None:
+    checkpoints = Checkpoints(str(disk / "store"))
+
+    with full(disk):
+        with pytest.raises(OSError, match=FULL):
+            saved(checkpoints, graph_of(1), 1, whole=True)
+        assert checkpoints.last_commit(CHANGE_SET) == 0
+    saved(checkpoints, graph_of(1), 1, whole=True)
+
+    assert checkpoints.last_commit(CHANGE_SET) == 1
+
+
+def test_a_compaction_changes_nothing_until_there_is_room(disk: Path) -> None:
+    checkpoints, last = Checkpoints(str(disk / "store")), 8
+    for commit in range(1, last + 1):
+        saved(checkpoints, graph_of(commit), commit)
+
+    with full(disk):
+        with pytest.raises(OSError, match=FULL):
+            compact(checkpoints, CHANGE_SET, last, 3600)
+        kept = checkpoints.load(CHANGE_SET)
+    step = compact(checkpoints, CHANGE_SET, last, 3600)
+
+    assert step == "superseded rows dropped"
+    assert kept is not None
+    assert kept.commit == last
