@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.chaos.checker import judge
 from tests.chaos.history import History, Kind
+from tests.chaos.list_append import save_operations
 from tests.chaos.round import Size, run_round
 from tests.chaos.scenarios import SCENARIOS, sized
 from tests.chaos.statistics import Figures
@@ -21,7 +22,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # cleans up
     arguments = _arguments()
     if arguments.judge:
-        return _judge_again(arguments.judge)
+        return _judge_again(arguments.judge, arguments.export)
     size = Size(
         window=arguments.window,
         faults=arguments.faults,
@@ -36,7 +37,8 @@ def main() -> int:
     try:
         while True:
             this = sized(size, arguments.scenario, number)
-            failed |= not _round(f"{arguments.seed}.{number}", this, figures)
+            seed = f"{arguments.seed}.{number}"
+            failed |= not _round(seed, this, figures, arguments.export)
             number += 1
             if time.monotonic() >= end:
                 break
@@ -86,16 +88,23 @@ def _arguments() -> argparse.Namespace:
         metavar="HISTORY",
         help="check a saved history instead of running rounds (default: none)",
     )
+    parser.add_argument(
+        "--export",
+        type=Path,
+        metavar="DIRECTORY",
+        help="write the operations of each round there, for Elle's list-append (default: none)",
+    )
     return parser.parse_args()
 
 
-def _round(seed: str, size: Size, figures: Figures) -> bool:
+def _round(seed: str, size: Size, figures: Figures, export: Path | None) -> bool:
     directory = Path(tempfile.mkdtemp(prefix=f"rebaser-chaos-{seed}-"))
     history = History()
     try:
         asyncio.run(run_round(seed, directory, size, history))
     finally:
         history.save(directory / "history.jsonl")
+    _export(history, export, f"round-{seed}")
     violations = judge(history)
     figures.add(history, violations)
     spent = history.events[-1].at
@@ -114,8 +123,15 @@ def _round(seed: str, size: Size, figures: Figures) -> bool:
     return not violations
 
 
-def _judge_again(path: Path) -> int:
+def _export(history: History, directory: Path | None, name: str) -> None:
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        save_operations(history, directory / f"{name}.jsonl")
+
+
+def _judge_again(path: Path, export: Path | None) -> int:
     history, figures = History.load(path), Figures()
+    _export(history, export, path.stem)
     violations = judge(history)
     figures.add(history, violations)
     for violation in violations:
