@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from rebaser_core.jetstream import JetStream, JetStreamError
@@ -248,6 +248,35 @@ async def delete_the_tasks_consumer(target: Target, fault: Fault) -> None:
             await target.js.delete_consumer(target.subjects.tasks_stream, TASKS_CONSUMER)
 
 
+async def suspend_the_machine_past_the_lease(target: Target, fault: Fault) -> None:
+    """Daemons and servers stand still together; those who are elsewhere, the clients, do not."""
+    async with AsyncExitStack() as stack:
+        for seat in target.seats:
+            await stack.enter_async_context(seat.turn)
+        await stack.enter_async_context(target.nats_turn)
+        for server in target.servers:
+            server.freeze()
+        for seat in target.seats:
+            seat.freeze()
+        await asyncio.sleep(fault.seconds)
+        for seat in target.seats:
+            seat.thaw()
+        for server in target.servers:
+            server.thaw()
+
+
+async def have_leaders_step_down(target: Target, fault: Fault) -> None:
+    """Of the streams of requests, tasks and commits, one after another."""
+    if len(target.servers) == 1:
+        raise NotPossible
+    subjects = target.subjects
+    async with target.nats_turn:
+        for stream in (subjects.requests_stream, subjects.tasks_stream, subjects.commits_stream):
+            with suppress(JetStreamError):
+                await target.js.request(f"STREAM.LEADER.STEPDOWN.{stream}")
+            await asyncio.sleep(fault.seconds / 3)
+
+
 @asynccontextmanager
 async def _nats(target: Target, fault: Fault) -> AsyncIterator[NatsServer]:
     async with target.nats_turn:
@@ -280,6 +309,8 @@ _KINDS: dict[str, Callable[[Target, Fault], Awaitable[None]]] = {
         slow_the_store_of_a_daemon,
         set_the_clock_of_a_daemon,
         delete_the_tasks_consumer,
+        suspend_the_machine_past_the_lease,
+        have_leaders_step_down,
     )
 }
 _PAST_THE_LEASE = {kind for kind in _KINDS if "lease" in kind}
