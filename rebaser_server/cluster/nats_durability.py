@@ -41,7 +41,7 @@ async def read_durability(js: JetStream, subjects: Subjects, monitoring: str | N
         NatsUnreachable, ApiError: NATS does not say where the streams are.
     """
     infos = []
-    for stream in _streams(subjects):
+    for stream in kept_streams(subjects):
         try:
             infos.append(await js.stream_info(stream))
         except StreamNotFound:
@@ -53,8 +53,8 @@ async def read_durability(js: JetStream, subjects: Subjects, monitoring: str | N
     return Durability(await _sync(servers, urls_of(monitoring)), replicas)
 
 
-def _streams(subjects: Subjects) -> tuple[str, ...]:
-    """The streams that hold what cannot be made again. Tasks can."""
+def kept_streams(subjects: Subjects) -> tuple[str, ...]:
+    """Names of the streams that hold what cannot be made again. Tasks can."""
     return (
         subjects.requests_stream,
         subjects.commits_stream,
@@ -96,6 +96,12 @@ class DurabilityWatch:
     def to_json(self) -> dict[str, Any] | None:
         """What was found last, for the status; None before the first time."""
         return None if self._known is None else asdict(self._known)
+
+    @property
+    def is_periodic(self) -> bool:
+        """Whether NATS is known to confirm what it has not synced."""
+        sync = UNKNOWN if self._known is None else self._known.sync
+        return sync != ALWAYS and not sync.startswith(UNKNOWN)
 
     async def refresh(self) -> None:
         """Look it up now."""

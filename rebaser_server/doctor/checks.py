@@ -9,6 +9,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError, StreamNotFound
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.provisioning import Provisioner
+from rebaser_server.cluster.stream_ends import StreamEnds
 from rebaser_server.commit_log.garbage_collection import Garbage, GarbageCollector
 from rebaser_server.commit_log.stores import open_shared_files
 from rebaser_server.doctor import nats_checks, queue_checks
@@ -38,6 +39,7 @@ class Examination:
             self._durability,
             self._room,
             self._store,
+            self._losses,
             queue_checks.missing_tasks,
             queue_checks.strays,
             queue_checks.dead_letters,
@@ -84,6 +86,21 @@ class Examination:
                 "backups of the same time; delete deployment.json there, and `rebaser doctor "
                 "--repair`, only if they do belong together",
                 repair=deployment.adopt if is_lost else None,
+            )
+
+    async def _losses(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
+        """What NATS had confirmed and lost, as Rebasers found it, or as it is to be seen now."""
+        files = open_shared_files(self.settings.store)
+        ends = StreamEnds(provisioner.js, provisioner.subjects, files)
+        losses = {loss.name: loss for loss in await ends.losses(await ends.noted())}
+        losses |= {loss.name: loss for loss in await ends.kept()}
+        for loss in losses.values():
+            yield Finding(
+                "losses",
+                loss.stream,
+                str(loss),
+                Severity.ERROR,
+                repair=partial(ends.forget, loss),
             )
 
     async def _change_sets(self) -> list[ChangeSet]:

@@ -4,6 +4,8 @@
 |---|---|
 | `change_sets/<workspace>/<change set>` | the checkpoints of a change set, one Delta table |
 | `deployment.json` | the id of the deployment that the store belongs to |
+| `stream_ends.json` | how far the streams of NATS had come when that was last looked at |
+| `losses/<stream>-<end>-<end>.json` | what NATS lost, until a person has read of it |
 | `results/<key>.batch` | a batch of updates |
 | `results/<run>/` | what the runs of one dependent values update leave, see `RunStore` |
 | `results/<run>/<key>.batch` | the batch that names the results beside it |
@@ -17,11 +19,17 @@ from rebaser_core.ids import ChangeSet
 RESULTS: Final = "results"
 CHANGE_SETS: Final = "change_sets"
 DEPLOYMENT: Final = "deployment.json"
+STREAM_ENDS: Final = "stream_ends.json"
+LOSSES: Final = "losses"
 _BATCH: Final = ".batch"
 
 
 def change_set_directory(change_set: ChangeSet) -> str:
     return f"{CHANGE_SETS}/{change_set.workspace_id}/{change_set.change_set_id}"
+
+
+def loss_file(name: str) -> str:
+    return f"{LOSSES}/{name}.json"
 
 
 def run_directory(run: str) -> str:

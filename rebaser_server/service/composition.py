@@ -29,6 +29,7 @@ from rebaser_server.cluster.provisioning import Provisioner, report
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.cluster.slot_pool import Fairness, SlotPool
 from rebaser_server.cluster.stray_requests import StrayRequests
+from rebaser_server.cluster.stream_ends import LossWatch, StreamEnds
 from rebaser_server.cluster.takeover import Takeover
 from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
 from rebaser_server.cluster.task_runner import TaskRunner
@@ -103,6 +104,11 @@ async def serve(
         with survived("durability"):
             await durability.refresh()
         services.notifier.stats.durability = durability.to_json
+        members = Membership(nc, services.subjects, services.instance, lambda: work.busy)
+        ends = StreamEnds(services.js, services.subjects, open_shared_files(settings.store))
+        loss_watch = LossWatch(ends, members, durability)
+        with survived("losses"):
+            await loss_watch.look()
         reconciler = Reconciler(services.js, services.subjects, period, pauses.is_paused)
         lease_terms = LeaseTerms(
             LeaseSettings(
@@ -112,7 +118,6 @@ async def serve(
         lease_terms.heed(differences)
         monitor = Monitor(provisioner, settings.alert_after, period, pauses.is_paused, lease_terms)
         log.info("ready", concurrency=settings.concurrency)
-        members = Membership(nc, services.subjects, services.instance, lambda: work.busy)
         takeover = Takeover(
             services.js, services.subjects, members, services.notifier.stats.held.__contains__
         )
@@ -135,6 +140,7 @@ async def serve(
             ops_endpoint(services, settings, work, members, shutdown) as page,
             background(pauses.run(period)),
             background(durability.run(period)),
+            background(loss_watch.run(period)),
             serve_cancellations(nc, services.subjects, pauses),
             background(reconciler.run()),
             background(StrayRequests(services.js, services.subjects, members).run(period)),

@@ -122,6 +122,7 @@ Round = Literal[
     "forgetting",
     "heartbeats",
     "inspection",
+    "losses",
     "pauses",
     "reconciler",
     "slots",

@@ -86,10 +86,10 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--life", type=int, default=0, help="first life (default: %(default)s)")
     parser.add_argument(
-        "--cuts-a-life", type=int, default=10, help="cuts of one life (default: %(default)s)"
+        "--cuts-a-life", type=int, default=20, help="cuts of one life (default: %(default)s)"
     )
     parser.add_argument(
-        "--jobs", type=int, default=3, help="cuts judged at a time (default: %(default)s)"
+        "--jobs", type=int, default=6, help="cuts judged at a time (default: %(default)s)"
     )
     return parser.parse_args()
 

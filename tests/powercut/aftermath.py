@@ -199,7 +199,9 @@ class _Restarted:
             return
         for finding in json.loads(done.stdout):
             if finding["severity"] != "note":
-                self.seen.findings[f"{finding['check']}: {finding['what']}"] += 1
+                is_loss = finding["check"] == "losses"  # which says what else no finding does
+                what = finding["where"] if is_loss else finding["what"]
+                self.seen.findings[f"{finding['check']}: {what}"] += 1
 
 
 async def _starts(daemon: Daemon) -> bool:

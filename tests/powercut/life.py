@@ -97,6 +97,7 @@ def daemon_variables(conditions: Conditions, machines: Machines) -> dict[str, st
         **SCALED,
         **conditions.variables,
         "NATS__URL": ",".join(machines.urls),
+        "NATS__MONITORING": ",".join(server.monitoring for server in machines.servers),
         "STORE__ROOT": str(machines.directory / "store"),
         "SPARK__STATE_DIRECTORY": str(machines.directory / "spark"),
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.chaos.processes import nats_servers
-from tests.helpers.nats_process import NatsServer
+from tests.helpers.nats_process import MONITORING, NatsServer
 from tests.powercut.volume import Volume, copy_image, mounted, new_volume
 
 SYNC: Final = {"always": "jetstream { sync_interval: always }\n", "default": ""}
@@ -59,5 +59,6 @@ async def powered(
     volumes: Sequence[Volume], directory: Path, *, servers: int, sync: str
 ) -> AsyncIterator[Machines]:
     """NATS runs on the volumes."""
-    async with nats_servers(directory, cluster=servers > 1, config=SYNC[sync]) as started:
+    config = MONITORING + SYNC[sync]
+    async with nats_servers(directory, cluster=servers > 1, config=config) as started:
         yield Machines(directory, volumes, started)
