@@ -15,9 +15,13 @@ _COOKIE: Final = "rebaser-ops"
 _OPEN: Final = ("/healthz", "/readyz")
 """Paths that need no token: probes have none, and learn only yes or no and the reason."""
 
+_WITH_VALUES: Final = "/change-set"
+"""How the paths begin that show values: other machines need a token for them."""
+
 _UNAUTHORIZED: Final = (
     "A token is required: send `Authorization: Bearer …`, or open /?token=… in a browser.\n"
 )
+_FORBIDDEN_VALUES: Final = "Values are shown to who has the token: set REBASER_OPS__TOKEN.\n"
 _FORBIDDEN_HOST: Final = "Forbidden host: use localhost or an IP address.\n"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -48,6 +52,8 @@ class Guard:
         if request.path in _OPEN:
             return None
         if self._token is None:
+            if self.is_open and request.path.startswith(_WITH_VALUES):
+                return web.Response(status=403, text=_FORBIDDEN_VALUES)
             return self._unless_local(request)
         if _same(request.query.get("token"), self._token):
             # The browser gets a cookie, and the token disappears from the address bar.

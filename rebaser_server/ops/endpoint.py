@@ -30,7 +30,11 @@ EVENT_EVERY: Final = 1.0  # seconds between two states of the page
 _REMEDY: Final = "set REBASER_OPS__TOKEN, or restrict the network access to it"
 _STATIC: Final = {
     "/": "index.html",
-    **{f"/{name}": name for name in ("page.js", "cells.js", "drawing.js", "page.css")},
+    "/change-set": "change-set.html",
+    **{
+        f"/{name}": name
+        for name in ("page.js", "cells.js", "drawing.js", "change-set.js", "page.css")
+    },
 }
 _TYPES: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 _HEADERS: Final = {
@@ -67,6 +71,7 @@ class Endpoint:
         app.router.add_get("/status", self._status)
         app.router.add_get("/sketch", self._sketch)
         app.router.add_get("/events", self._events)
+        app.router.add_routes(self._context.change_sets.routes())
         for path in _STATIC:
             app.router.add_get(path, self._static)
         if self._guard.is_open:

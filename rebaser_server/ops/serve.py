@@ -9,12 +9,14 @@ import structlog
 from rebaser_client.registry import Registry
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.slot_pool import SlotPool
+from rebaser_server.ops.change_set_page import ChangeSetPage
 from rebaser_server.ops.context import OpsContext
 from rebaser_server.ops.endpoint import Endpoint
 from rebaser_server.ops.health import HealthMonitor
 from rebaser_server.ops.name_cache import NameCache
 from rebaser_server.ops.queues import QueueWatch
 from rebaser_server.processor.context import Services
+from rebaser_server.queries.query_service import QueryService
 from rebaser_server.runtime.concurrency import Shutdown, background
 from rebaser_server.settings.settings import Settings
 
@@ -23,7 +25,12 @@ log: Final = structlog.get_logger()
 
 @asynccontextmanager
 async def ops_endpoint(
-    services: Services, settings: Settings, slots: SlotPool, members: Membership, shutdown: Shutdown
+    services: Services,
+    settings: Settings,
+    slots: SlotPool,
+    members: Membership,
+    queries: QueryService,
+    shutdown: Shutdown,
 ) -> AsyncIterator[str | None]:
     """Serve the endpoint for the time of the body; yields its URL, or None if it is disabled.
 
@@ -48,6 +55,7 @@ async def ops_endpoint(
         queues,
         health,
         names,
+        ChangeSetPage(services.js, services.subjects, queries, services.loader),
     )
     async with background(health.measure_lag()), Endpoint(settings, context).serving() as url:
         log.info("ops endpoint started", url=url)

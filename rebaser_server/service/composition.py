@@ -136,8 +136,9 @@ async def serve(
             members.busy_elsewhere,
             members.in_handover,
         )
+        queries = _query_service(services, settings)
         async with (
-            ops_endpoint(services, settings, work, members, shutdown) as page,
+            ops_endpoint(services, settings, work, members, queries, shutdown) as page,
             background(pauses.run(period)),
             background(durability.run(period)),
             background(loss_watch.run(period)),
@@ -157,7 +158,7 @@ async def serve(
             background(
                 GarbageJob.of(services.js, services.subjects, members, settings.store).run()
             ),
-            _query_service(services, settings).serve(nc),
+            queries.serve(nc),
         ):
             ready(page)
             runner = TaskRunner(services, lease_terms, shutdown, work, pauses)

@@ -65,9 +65,12 @@ export function clock(moment, now) {
   return today ? at.toLocaleTimeString() : at.toLocaleString();
 }
 
-// A cell that names a change set; a button if there is more to be shown of it.
+// The page of a change set.
+export const pageOf = ({ workspace, changeSet }) => `change-set?${new URLSearchParams({ workspace, changeSet })}`;
+
+// A cell that names a change set, and leads to its page; a button if there is more to be shown of it.
 export function named(row, choose) {
-  return { tag: choose ? "button" : "code", row, choose };
+  return { tag: choose ? "button" : row.workspace ? "a" : "code", row, choose };
 }
 
 // A cell with a bar: `done` of `all`.
@@ -80,6 +83,10 @@ const FILL = {
     const ids = row.workspace ? `${short(row.workspace)}/${short(row.changeSet)}` : row.changeSet;
     put(element, called(row) ? `${called(row, LONGEST)} ${short(row.changeSet)}` : ids);
     set(element, "title", `${called(row)} ${row.workspace} ${row.changeSet}`.trim());
+  },
+  a(element, cell) {
+    FILL.code(element, cell);
+    set(element, "href", pageOf(cell.row));
   },
   button(element, cell) {
     FILL.code(element, cell);

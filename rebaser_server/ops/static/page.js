@@ -1,6 +1,6 @@
 // The status page: shows each status that the daemon sends, and says when none comes.
 
-import { $, bar, call, called, clock, count, instance, named, since, span, table, text } from "./cells.js";
+import { $, bar, call, called, clock, count, instance, named, pageOf, since, span, table, text } from "./cells.js";
 import { graph, perSecond, plot } from "./drawing.js";
 
 const LISTED = 12; // rows of a table; of the rest it says how many
@@ -85,6 +85,7 @@ async function picture(holdings, updates) {
   if (!row) return;
   const now = holdings.find((h) => same(h, row));
   text("chosenid", `Change set ${called(row)} ${row.workspace} ${row.changeSet}`);
+  $("chosenpage").setAttribute("href", pageOf(row));
   const update = now?.update;
   const how = update ? `Running: ${count(update.done)} of ${count(update.affected)} values are done.` : "Its latest update has ended.";
   const drawn = now?.drawn ?? chosen.drawn?.at ?? null;

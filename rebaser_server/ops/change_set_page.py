@@ -1,0 +1,221 @@
+"""What the page of a change set shows: values, why one is what it is, commits, a branch's effect.
+
+Everything is read when a browser asks for it; nothing is changed.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from aiohttp import web
+
+from rebaser_client.errors import NoSuchChangeSet
+from rebaser_client.log_reader import read_log
+from rebaser_client.registry import Registry
+from rebaser_core.errors import RebaserError
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.provenance_query import ProvenanceQueryV1
+from rebaser_core.subjects import Subjects
+from rebaser_server.commit_log.state import State
+from rebaser_server.graph_application.content import graph_of
+from rebaser_server.queries.diff import Diff, NotABranch, diff
+from rebaser_server.queries.query_service import QueryService
+from rebaser_server.queries.state_cache import OpenLoader
+from rebaser_server.values.graph import Graph, Value
+
+MAX_ROWS: Final = 200
+"""Values of a list."""
+MAX_COMMITS: Final = 100
+MAX_TEXT: Final = 200
+"""Characters of a value in a list."""
+MAX_DETAIL: Final = 10_000
+"""Characters of the value that is looked at."""
+
+Reading = Callable[[ChangeSet, web.Request], Awaitable[Any]]
+
+
+class ChangeSetPage:
+    """Answers the page's questions about one change set each."""
+
+    def __init__(
+        self, js: JetStream, subjects: Subjects, queries: QueryService, open_loader: OpenLoader
+    ) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._queries = queries
+        self._open_loader = open_loader
+        self._comparing = asyncio.Lock()
+        """Two whole change sets are loaded to compare them: one pair at a time."""
+
+    def routes(self) -> list[web.RouteDef]:
+        """What a browser may ask: `/change-set/values?workspace=…&changeSet=…` and so on."""
+        readings: dict[str, Reading] = {
+            "about": self._about,
+            "values": self._values,
+            "value": self._value,
+            "why": self._why,
+            "log": self._log,
+            "difference": self._difference,
+        }
+        return [
+            web.get(f"/change-set/{name}", _answering(reading))
+            for name, reading in readings.items()
+        ]
+
+    async def _about(self, change_set: ChangeSet, _: web.Request) -> Any:
+        registry = Registry(self._js, self._subjects)
+        try:
+            workspace = await registry.workspace(change_set.workspace_id)
+            record = await registry.change_set(change_set)
+        except NoSuchChangeSet:
+            return {"name": None}
+        return {
+            "workspace": workspace.name,
+            "name": record.name,
+            "kind": record.kind.value,
+            "standing": record.standing.value,
+            "createdAt": record.created_at,
+            "by": record.by,
+            "head": str(record.head),
+            "problem": record.problem,
+        }
+
+    async def _values(self, change_set: ChangeSet, request: web.Request) -> Any:
+        search = request.query.get("search", "").casefold()
+        async with self._queries.values.cache.state_of(change_set) as state:
+            return await asyncio.to_thread(_list_values, state, search)
+
+    async def _value(self, change_set: ChangeSet, request: web.Request) -> Any:
+        async with self._queries.values.cache.state_of(change_set) as state:
+            return await asyncio.to_thread(_describe, graph_of(state), request.query.get("id", ""))
+
+    async def _why(self, change_set: ChangeSet, request: web.Request) -> Any:
+        query = ProvenanceQueryV1(
+            id=RequestId(),
+            workspace_id=change_set.workspace_id,
+            change_set_id=change_set.change_set_id,
+            value=request.query.get("id", ""),
+        )
+        reply = await self._queries.provenance.find(query)
+        return reply.model_copy(update={"value": None}).to_wire()
+
+    async def _log(self, change_set: ChangeSet, _: web.Request) -> Any:
+        entries = await read_log(self._js, self._subjects, change_set, limit=MAX_COMMITS)
+        return {"commits": [entry.as_dict() for entry in reversed(entries)]}
+
+    async def _difference(self, change_set: ChangeSet, _: web.Request) -> Any:
+        async with self._comparing:
+            try:
+                found = await diff(self._open_loader(change_set), computed=True)
+            except NotABranch as error:
+                return {"problem": str(error)}
+        return await asyncio.to_thread(_plain_difference, found)
+
+
+def _answering(reading: Reading) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(request: web.Request) -> web.Response:
+        try:
+            change_set = ChangeSet(
+                WorkspaceId.from_str(request.query.get("workspace", "")),
+                ChangeSetId.from_str(request.query.get("changeSet", "")),
+            )
+        except ValueError:
+            return web.Response(status=400, text=f"{request.path}?workspace=ULID&changeSet=ULID\n")
+        try:
+            return web.json_response(await reading(change_set, request))
+        except (RebaserError, JetStreamError, OSError) as error:
+            return web.Response(status=503, text=f"{error}\n")
+
+    return answer
+
+
+def _list_values(state: State, search: str) -> Any:
+    """Those with the text in their name or id, at most `MAX_ROWS`, and how many there are."""
+    graph = graph_of(state)
+    found: list[dict[str, Any]] = []
+    count = 0
+    for value in graph.values.values():
+        if search and search not in (value.name or "").casefold() and value.id.casefold() != search:
+            continue
+        count += 1
+        if len(found) < MAX_ROWS:
+            found.append(_row(graph, value))
+    return {
+        "commit": state.commit,
+        "due": state.control.dvu_due,
+        "count": count,
+        "inAll": len(graph.values),
+        "values": found,
+    }
+
+
+def _row(graph: Graph, value: Value) -> dict[str, Any]:
+    func = graph.funcs.get(value.func_id or "")
+    return {
+        "id": value.id,
+        "name": value.name,
+        "status": value.status.value,
+        "text": _cut(value.text, MAX_TEXT),
+        "func": None if value.func_id is None else func.name if func else value.func_id,
+    }
+
+
+def _describe(graph: Graph, value_id: str) -> Any:
+    value = graph.values.get(value_id)
+    if value is None:
+        return {"problem": "there is no such value"}
+    func = graph.funcs.get(value.func_id or "")
+    takes = [
+        {"argument": argument, **_row(graph, graph.values[input_id])}
+        for argument, given in value.inputs.items()
+        for input_id in ([given] if isinstance(given, str) else given)
+    ]
+    takers = sorted(value.dependents)
+    return {
+        **_row(graph, value),
+        "text": _cut(value.text, MAX_DETAIL),
+        "message": value.message,
+        "runtime": None if func is None else func.runtime,
+        "code": None if func is None else _cut(func.code, MAX_DETAIL),
+        "inputs": takes[:MAX_ROWS],
+        "inputCount": len(takes),
+        "dependents": [_row(graph, graph.values[each]) for each in takers[:MAX_ROWS]],
+        "dependentCount": len(takers),
+    }
+
+
+def _plain_difference(found: Diff) -> Any:
+    return {
+        "digest": found.digest,
+        "changes": [
+            {
+                "id": change.id,
+                "name": change.name,
+                "what": change.what,
+                "head": _text(change.head),
+                "branch": _text(change.branch),
+                "base": _text(change.base),
+                "both": change.both,
+            }
+            for change in found.changes
+        ],
+        "computed": [
+            {
+                "id": each.id,
+                "name": each.name,
+                "head": _text(each.head),
+                "branch": _text(each.branch),
+            }
+            for each in found.computed or ()
+        ],
+    }
+
+
+def _text(data: Any) -> str:
+    return "" if data is None else _cut(json.dumps(data, ensure_ascii=False), MAX_TEXT)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,134 @@
+"""The page of a change set, and of a branch, as people see it in a real browser."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from rebaser_client import builtin, cel
+from rebaser_client.drafts.named_workspace import NamedWorkspace
+from tests.helpers.browser import CONTRASTS, Watched, browsing
+from tests.helpers.deployment import Deployment
+from tests.integration.test_ops_endpoint import get, started, url_of
+from tests.integration.test_status_page import AA, PATIENCE, SCHEMES, rows
+
+expect.set_options(timeout=PATIENCE)
+HOSTILE = "<img src=x onerror=alert(1)>\u202e"
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with browsing() as browser:
+        yield browser
+
+
+async def shop_of(deployment: Deployment) -> NamedWorkspace:
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit() as g:
+        net, rate = g.source("net", 100), g.source("rate", 0.25)
+        gross = g.value("gross", cel("double(net) * (1.0 + rate)"), net=net, rate=rate)
+        g.value("twice", builtin("sum"), gross, gross)
+        g.value("wrong", cel("net + 'x'"), net=net)
+        g.source(HOSTILE, HOSTILE)
+    return shop
+
+
+def table(page: Page, caption: str) -> Any:
+    return page.get_by_role("table", name=caption).locator("tbody tr")
+
+
+@pytest.mark.long
+async def test_values_why_and_commits_are_found_by_keyboard_and_a_branch_shows_its_effects(
+    deployment: Deployment, browser: Browser
+) -> None:
+    daemon = await started(deployment, QUIET_PERIOD="30")
+    shop = await shop_of(deployment)
+    page = await browser.new_page()
+    watched = Watched(page)
+    await page.goto(url_of(daemon))
+
+    await rows(page, "In work").get_by_role("button").press("Enter")
+    await page.get_by_role("link", name="values, commits and why").press("Enter")
+
+    await expect(page.get_by_role("heading", level=1)).to_have_text("shop / head")
+    await expect(rows(page, "Values")).to_have_count(6)
+    await page.get_by_role("searchbox", name="Search values by name").press_sequentially("GRO")
+    await expect(rows(page, "Values")).to_have_count(1)
+    await page.get_by_role("button", name="gross").press("Enter")
+    await expect(page.get_by_role("region", name="gross: ok")).to_be_focused()
+    await expect(page.locator("#text")).to_have_text("125.0")
+    made = table(page, "Why it is what it is")
+    await expect(made.filter(has_text="rate → gross")).to_contain_text("rate defined as 0.25")
+    await table(page, "Inputs").get_by_role("button", name="net").press("Enter")
+    await expect(page.get_by_role("region", name="net: ok")).to_be_focused()
+    await expect(table(page, "Computed from it")).to_have_count(2)
+    await table(page, "Computed from it").get_by_role("button", name="wrong").press("Enter")
+    await expect(page.get_by_role("region", name="wrong: failed")).to_be_visible()
+    await expect(page.locator("#message")).to_contain_text("overload")
+    await expect(page.locator("#whynot")).to_contain_text("wrong failed: ")
+    await expect(rows(page, "Commits")).to_have_count(2)
+    assert await page.locator("main img").count() == 0
+    await require_readable(page)
+
+    await show_branch(deployment, shop, page, url_of(daemon))
+    await require_readable(page)
+    assert all(url.startswith(url_of(daemon)) for url in watched.asked), "nothing from elsewhere"
+    assert not watched.complaints
+
+
+async def show_branch(deployment: Deployment, shop: NamedWorkspace, page: Page, url: str) -> None:
+    branch = await shop.branch("sale").fork()
+    async with branch.edit() as g:
+        g.source("net", 80)
+        g.source("rate", 0.5)
+    async with shop.edit() as g:
+        g.source("net", 90)
+    ids = await branch.ids()
+
+    await page.goto(f"{url}change-set?workspace={ids.workspace_id}&changeSet={ids.change_set_id}")
+
+    edits, effects = table(page, "Edits of the branch"), table(page, "Computed effects")
+    await expect(edits).to_have_count(2)
+    await expect(edits.filter(has_text="net")).to_have_text(
+        re.compile("net.*value.*90.*80.*head changed it, too; it was 100")
+    )
+    await expect(effects.first).to_have_text(re.compile(r"gross.*112\.5.*120\.0.*\+7\.5"))
+    sort = page.get_by_role("table", name="Computed effects").get_by_role("button", name="Head")
+    await sort.press("Enter")
+    await sort.press("Enter")
+    await expect(effects.first).to_contain_text("twice")
+    await page.get_by_role("searchbox", name="Search changes").fill("gro")
+    await expect(effects).to_have_count(1)
+    await expect(edits).to_contain_text("None has that name.")
+
+
+async def require_readable(page: Page) -> None:
+    """Contrast by day and night, and nothing cut off if it is narrow."""
+    overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    for width in (360, 1280):
+        await page.set_viewport_size({"width": width, "height": 900})
+        assert await page.evaluate(overflow) <= 0, width
+        for scheme in SCHEMES:
+            await page.emulate_media(color_scheme=scheme)
+            contrasts = await page.evaluate(CONTRASTS)
+            assert not [pair for pair in contrasts if pair[0] < AA], scheme
+
+
+@pytest.mark.long
+async def test_values_are_shown_to_other_machines_only_with_a_token(
+    deployment: Deployment,
+) -> None:
+    shown = await started(deployment, OPS__HOST="0.0.0.0", OPS__TOKEN="secret")  # noqa: S104
+    unguarded = await started(deployment, OPS__HOST="0.0.0.0")  # noqa: S104
+    shop = await (await shop_of(deployment)).ids()
+    asked = f"change-set/values?workspace={shop.workspace_id}&changeSet={shop.change_set_id}"
+    bearer = {"Authorization": "Bearer secret"}
+
+    assert (await get(url_of(shown) + asked))[0] == 401
+    assert (await get(url_of(shown) + asked, **bearer))[0] == 200
+    code, why = await get(url_of(unguarded) + asked)
+    assert (code, "REBASER_OPS__TOKEN" in why) == (403, True)
+    assert (await get(url_of(unguarded) + "change-set"))[0] == 403
+    assert (await get(url_of(shown) + "change-set/values?workspace=x", **bearer))[0] == 400
