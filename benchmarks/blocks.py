@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from rebaser_server.values.graph import Func, Graph
 from rebaser_server.values.graph.columns import Columns
+from rebaser_server.values.graph.graph_data import StoredGraph
 from rebaser_server.values.graph.signatures import Signatures
 
 BLOCK: Final = 11
@@ -41,10 +42,11 @@ def blocks(count: int, in_all: int = 0) -> Graph:
     refs = np.stack([dependents - 1, dependents - place[dependents] + above], 1)
     texts = pa.array(index * 7 % 100_003).cast(pa.large_string())
     func = Func(_FUNC, "sum", "builtin", "sum")
-    return Graph(
+    stored = StoredGraph(
         columns, shapes, refs.astype(np.int32).reshape(-1),
         func_ids=[_FUNC], funcs=[func], texts=texts,
     )  # fmt: skip
+    return Graph(stored)
 
 
 @lru_cache(2)

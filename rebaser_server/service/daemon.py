@@ -24,9 +24,9 @@ from rebaser_server.settings.settings import Settings
 log: Final = structlog.get_logger()
 
 WARM_AFTER: Final = 1.0  # seconds from when tasks are taken
-_GC_THRESHOLD: Final = 100_000
-"""Allocations between two garbage collections. A graph is a million objects without a cycle
-among them: at the default of 700, looking for one takes half of the time of large batches."""
+GC_THRESHOLDS: Final = 100_000, 20, 20
+"""When garbage is collected, see `gc.set_threshold`. A graph is a million objects without a cycle
+among them: at the default of 700, looking for one takes half of a large batch's time."""
 
 
 async def run(
@@ -39,7 +39,7 @@ async def run(
     Raises:
         NatsUnreachable, GraceExceeded: as `composition.serve`.
     """
-    gc.set_threshold(_GC_THRESHOLD, 20, 20)
+    gc.set_threshold(*GC_THRESHOLDS)
     costs = CostModel()
     spark = SparkExecutor(spark_options(settings))
     executor = RoutingExecutor(

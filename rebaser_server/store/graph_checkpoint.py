@@ -53,17 +53,17 @@ def read_metadata(delta: DeltaTable, damage: str) -> dict[str, Any] | None:
 def _read(
     delta: DeltaTable, columns: list[str], damage: str, at: int | None
 ) -> GraphCheckpoint | None:
-    values, others = _scan(delta, columns, at)
+    values, others = scan(delta, columns, at)
     if not pc.any(pc.equal(others["kind"], "head")).as_py():
         return None
     commit, metadata = checkpoint_record(others)
     return GraphCheckpoint(commit, metadata, graph_from_batches(values, others), damage)
 
 
-def _scan(
+def scan(
     delta: DeltaTable, columns: list[str], at: int | None = None
 ) -> tuple[list[pa.RecordBatch], pa.Table]:
-    """The rows up to commit `at`, or all, as `split_rows` gives them."""
+    """The rows of these columns up to commit `at`, or all, as `split_rows` gives them."""
     # It imports pandas, which takes as long as half of a start.
     from pyarrow.dataset import ParquetReadOptions
 
