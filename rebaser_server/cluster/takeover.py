@@ -68,7 +68,7 @@ class Takeover:
         self._last_task_when_suspected = {
             m: sequence for m, sequence in self._last_task_when_suspected.items() if m in suspected
         }
-        for member in suspected - self._done:
+        for member in sorted(suspected - self._done):  # the same order for the same seed
             with contained("presumption", passing=(JetStreamError,), member=member):
                 await self._take_over(member)
 
