@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import aiohttp
@@ -19,6 +20,8 @@ class ServerReport:
 
     server: str
     """Its name."""
+    started: datetime
+    """When its process was."""
     sync_interval: float
     """Seconds within which it has on its disk what it confirms; 0: before it confirms."""
     stored: int
@@ -50,6 +53,7 @@ async def _ask(session: aiohttp.ClientSession, url: str) -> ServerReport | str:
         always = config.get("sync_always", False)
         return ServerReport(
             server=str(status["server_name"]),
+            started=datetime.fromisoformat(status["start"]),
             sync_interval=0.0 if always else config["sync_interval"] / _NANOSECONDS,
             stored=int(jetstream["stats"]["storage"]),
             capacity=int(config["max_storage"]),

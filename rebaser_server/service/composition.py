@@ -106,7 +106,7 @@ async def serve(
         services.notifier.stats.durability = durability.to_json
         members = Membership(nc, services.subjects, services.instance, lambda: work.busy)
         ends = StreamEnds(services.js, services.subjects, open_shared_files(settings.store))
-        loss_watch = LossWatch(ends, members, durability)
+        loss_watch = LossWatch(ends, members, durability, settings.nats.monitoring)
         with survived("losses"):
             await loss_watch.look()
         reconciler = Reconciler(services.js, services.subjects, period, pauses.is_paused)

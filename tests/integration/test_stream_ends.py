@@ -1,5 +1,6 @@
 """Messages that NATS had confirmed and has no more are noticed, said and kept until read (S-8)."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,24 @@ async def test_a_rebaser_notes_the_ends_at_once_where_nats_syncs_periodically(
                 return (await ends.noted())[stream].sequence == 3
 
             await eventually(has_them)
+
+
+async def test_a_restart_of_nats_that_syncs_periodically_is_said_once(tmp_path: Path) -> None:
+    """What came after the last look may be lost; what was there then is not."""
+    with running(NatsServer(tmp_path / "nats", MONITORING)) as server:
+        async with deployed(server, tmp_path) as deployment:
+            ends = ends_of(deployment)
+            await stored(deployment, 3)
+            await ends.note(await ends.present())
+            server.kill()
+            await asyncio.to_thread(server.start)
+
+            said = []
+            for _ in range(2):
+                daemon = await started(deployment, NATS__MONITORING=server.monitoring)
+                said.append(daemon.said("confirmed messages may be lost"))
+
+    assert [len(lines) for lines in said] == [1, 0]
 
 
 @pytest.mark.parametrize("payload", [b"", b"[]", b'{"REBASER_REQUESTS": {"sequence": 1}}'])

@@ -27,10 +27,6 @@ from tests.helpers.fork_server import rebaser
 from tests.powercut.life import Cut, Life, daemon_variables
 from tests.powercut.machines import Machines, copied_volumes, powered
 
-PATIENCE: Final = 60.0
-"""Seconds in which nothing is settled: then it is stuck. On a busy machine an evaluator takes 20 to
-start."""
-
 ANSWERS_WITHIN: Final = 40.0
 """Seconds in which a cluster has leaders."""
 
@@ -114,7 +110,7 @@ class _Restarted:
             deployment,
             history,
             recorder,
-            PATIENCE,
+            conditions.patience,
             consumers_count=conditions.servers == 1,
         )
         await self._send_again(client)

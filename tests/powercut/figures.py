@@ -3,9 +3,13 @@
 from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Final
 
 from tests.chaos.history import Kind
 from tests.powercut.verdict import Verdict
+
+SAID_OF_A_LOSS: Final = ("confirmed messages lost", "confirmed messages may be lost")
+"""Events that a daemon logs at its start."""
 
 
 @dataclass
@@ -37,7 +41,9 @@ class CutFigures:
         self.lost += verdict.lost
         if verdict.lost:
             self.seconds.append(verdict.seconds)
-            self.silent += not (verdict.aftermath.findings or verdict.aftermath.refused)
+            seen = verdict.aftermath
+            is_said = any(event in seen.said for event in SAID_OF_A_LOSS)
+            self.silent += not (is_said or seen.findings or seen.refused)
         self.violations.update({violation.rule for violation in verdict.violations})
         self.said.update(set(verdict.aftermath.said))
         self.findings.update(set(verdict.aftermath.findings))

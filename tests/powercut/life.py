@@ -60,6 +60,14 @@ class Conditions:
         )
 
     @property
+    def patience(self) -> float:
+        """Seconds in which nothing is settled: then it is stuck.
+
+        On a busy machine an evaluator takes 20 to start, and Spark a minute.
+        """
+        return 180.0 if self.spark else 60.0
+
+    @property
     def variables(self) -> dict[str, str]:
         """Settings of the daemons, without their prefix."""
         rng = random.Random(f"{self.seed} settings")
