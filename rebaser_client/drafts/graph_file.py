@@ -89,6 +89,11 @@ def _parse(path: Path) -> Any:
                 return tomllib.loads(text)
             case ".yaml" | ".yml":
                 return _parse_yaml(text)
+            case ".csv" | ".tsv":
+                raise InvalidDraft(
+                    "a table, and no graph: a graph file names it in `tables`, with the values "
+                    "that each row makes"
+                )
             case other:
                 known = ", ".join(SUFFIXES)
                 raise InvalidDraft(f"{other or 'no suffix'!r} is no format of graphs; use {known}")

@@ -14,6 +14,7 @@ from rebaser_server.commands.support.arguments import (
 )
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.questions import confirmed, unless_confirmed
+from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def add(commands: Any) -> None:
         metavar="DIGEST",
         help="apply only the difference with that digest, without asking (default: ask)",
     )
+    add_wait(apply, "wait until the values of head that depend on it are computed")
 
     for name, about in (
         ("abandon", "close a branch without effect on head"),
@@ -177,7 +179,22 @@ async def _apply(deployment: "Deployment", arguments: argparse.Namespace) -> int
         record.workspace_id, record.change_set_id, reviewed=reviewed
     )
     await _show(deployment, arguments, record)
+    if arguments.wait and record.application is not None and record.application.commit is not None:
+        return await _await_head(deployment, record, record.application.commit)
     return Exit.OK
+
+
+async def _await_head(deployment: "Deployment", record: "ChangeSetRecordV1", commit: int) -> int:
+    """Wait until head's values are computed, and say on stderr which failed."""
+    from rebaser_core.ids import ChangeSet
+    from rebaser_server.commands.render.failures import failures
+    from rebaser_server.commands.render.progress import until_computed
+
+    head = ChangeSet(record.workspace_id, record.head)
+    await until_computed(deployment, head, commit)
+    failed = await failures(deployment, head, commit, ())
+    complain("the values of head are computed", *failed.lines())
+    return Exit.VALUES_FAILED if failed.affected else Exit.OK
 
 
 async def _find(

@@ -13,6 +13,7 @@ from rebaser_server.commands.support.arguments import (
     with_deployment,
 )
 from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def add(commands: Any) -> None:
     )
     add_address_and_names(run, about="names or ids of computed values (default: none)")
     run.add_argument("--failed", action="store_true", help="compute all values that failed")
-    run.add_argument("--wait", action="store_true", help="wait until they are computed")
+    add_wait(run, "wait until they are computed")
 
 
 @with_deployment

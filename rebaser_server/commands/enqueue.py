@@ -13,6 +13,7 @@ from rebaser_server.commands.support.arguments import (
     with_deployment,
 )
 from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from rebaser_server.settings.settings import Settings
 
 _BATCH: Final = "a batch is a JSON array of updates, described in docs/wire.md"
+_TABLE: Final = (
+    "; `rebaser load` takes a graph file, which makes values of a table's rows: docs/graph-files.md"
+)
 _HINT: Final = "; --unregistered starts one that no list of change sets shows"
 
 
@@ -46,10 +50,8 @@ def add(commands: Any) -> None:
         metavar="ULID",
         help="id of the request; sent again, it takes effect once (default: a new id)",
     )
-    enqueue.add_argument(
-        "--wait",
-        action="store_true",
-        help="wait until the request is committed and the values that depend on it are computed",
+    add_wait(
+        enqueue, "wait until the request is committed and the values that depend on it are computed"
     )
     enqueue.add_argument(
         "--strict",
@@ -106,7 +108,8 @@ def _read(file: Path) -> list[Any] | None:
         complain(f"rebaser: {file}: {error.strerror}")
         return None
     except ValueError as error:
-        complain(f"rebaser: {file} is not JSON ({error}); {_BATCH}")
+        hint = _TABLE if file.suffix.lower() in (".csv", ".tsv") else ""
+        complain(f"rebaser: {file} is not JSON ({error}); {_BATCH}{hint}")
         return None
     if not isinstance(updates, list):
         complain(f"rebaser: {file}: not a JSON array of updates; {_BATCH}")

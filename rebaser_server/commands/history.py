@@ -4,6 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from rebaser_server.commands.support.arguments import add_address, add_command, with_deployment
+from rebaser_server.commands.support.waiting import add_wait
 
 if TYPE_CHECKING:
     from rebaser_server.commands.support.deployment import Deployment
@@ -37,6 +38,7 @@ def add(commands: Any) -> None:
     revert.add_argument(
         "--dry-run", action="store_true", help="show the updates without sending them"
     )
+    add_wait(revert)
 
 
 @with_deployment
@@ -60,5 +62,6 @@ async def _revert(deployment: "Deployment", arguments: argparse.Namespace) -> in
         arguments.commit,
         force=arguments.force,
         dry_run=arguments.dry_run,
+        computed=arguments.wait,
         as_json=arguments.json,
     )

@@ -12,6 +12,7 @@ from rebaser_server.commands.support.arguments import (
 )
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.questions import confirmed, unless_confirmed
+from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ def add(commands: Any) -> None:
     )
     _add_file(load)
     load.add_argument("--yes", action="store_true", help="enqueue it without showing and asking")
-    load.add_argument(
-        "--wait", action="store_true", help="wait until the values that depend on it are computed"
-    )
+    add_wait(load)
 
 
 def _add_file(parser: Parser) -> None:

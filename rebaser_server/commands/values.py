@@ -16,6 +16,7 @@ from rebaser_server.commands.support.arguments import (
     with_deployment,
 )
 from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
@@ -53,9 +54,7 @@ def add(commands: Any) -> None:
     add_value(put, "name", "name or id of the value")
     put.add_argument("value", help="the new value as JSON; - reads it from stdin")
     put.add_argument("--text", action="store_true", help="take the value as text, not as JSON")
-    put.add_argument(
-        "--wait", action="store_true", help="wait until the values that depend on it are computed"
-    )
+    add_wait(put)
 
 
 def _add_commit(parser: Parser) -> None:

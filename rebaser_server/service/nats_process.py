@@ -54,7 +54,7 @@ async def nats_server(
     """
     process = _start(directory, port, sync, inherited_files)
     try:
-        yield await _wait_for_addresses(process, directory)
+        yield await _wait_for_addresses(process, directory, port)
     finally:
         await asyncio.to_thread(_stop, process)
 
@@ -87,7 +87,9 @@ def _binary() -> str:
     return binary
 
 
-async def _wait_for_addresses(process: "subprocess.Popen[bytes]", directory: Path) -> NatsAddresses:
+async def _wait_for_addresses(
+    process: "subprocess.Popen[bytes]", directory: Path, port: int
+) -> NatsAddresses:
     """Where it listens, once it does: it then writes a file of its ports."""
     ports = directory / f"nats-server_{process.pid}.ports"
     with suppress(TimeoutError):
@@ -97,15 +99,18 @@ async def _wait_for_addresses(process: "subprocess.Popen[bytes]", directory: Pat
                     listening = json.loads(ports.read_text())
                     return NatsAddresses(listening["nats"][0], listening["monitoring"][0])
                 await asyncio.sleep(0.01)
-    raise NatsNotStarted(f"the NATS server did not start: {_last_log_line(directory / _LOG)}")
+    raise NatsNotStarted(_why_not_started(directory / _LOG, port))
 
 
-def _last_log_line(log: Path) -> str:
+def _why_not_started(log: Path, port: int) -> str:
     lines = log.read_text().strip().splitlines()
     last = lines[-1] if lines else "it said nothing"
-    in_use = "address already in use" in last.lower()
-    hint = "; another `rebaser up`? Use that one, or choose another --port" if in_use else ""
-    return f"{last} ({log}){hint}"
+    if "address already in use" in last.lower():
+        return (
+            f"port {port} is in use: if nats://127.0.0.1:{port} is another `rebaser up`, use that "
+            "one; else choose another --port"
+        )
+    return f"the NATS server did not start: {last} ({log})"
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:

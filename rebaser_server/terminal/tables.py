@@ -115,6 +115,11 @@ class ProgressBar:
         self._progress = progress
         self._bar = bar
 
+    @property
+    def is_seen(self) -> bool:
+        """Whether stderr is a terminal."""
+        return not self._progress.disable
+
     def describe(self, what: str) -> None:
         """Show what the program waits for."""
         self._progress.update(self._bar, description=visible(what))

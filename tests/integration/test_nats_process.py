@@ -1,5 +1,6 @@
 """The NATS server of `rebaser up`."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.nats_durability import read_durability
 from rebaser_server.service.composition import prepare
-from rebaser_server.service.nats_process import ANY_PORT, Sync, nats_server
+from rebaser_server.service.nats_process import ANY_PORT, NatsNotStarted, Sync, nats_server
 from rebaser_server.settings.settings import Settings
 
 
@@ -33,3 +34,16 @@ async def test_unless_asked_otherwise_what_it_confirms_is_on_the_disk(tmp_path: 
         await prepare(JetStream(nc), Settings())
 
         assert (await read_durability(JetStream(nc), Subjects(), nats.monitoring)).sync == "always"
+
+
+async def test_a_port_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+
+        with pytest.raises(
+            NatsNotStarted, match=f"^port {port} is in use: .*choose another --port"
+        ):
+            async with nats_server(tmp_path, port):
+                pass

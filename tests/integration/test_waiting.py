@@ -96,3 +96,33 @@ async def test_strict_without_a_reply_is_refused(waiting: Waiting, tmp_path: Pat
     )
 
     assert "--strict needs --wait" in said
+
+
+async def test_applying_and_reverting_wait_for_values_and_a_timeout_ends_a_wait(
+    waiting: Waiting,
+) -> None:
+    pays, commands = ExampleGraph(), waiting.commands
+    await waiting.enqueue(summed(pays, "pays"))
+    await commands.tell("change-sets", "fork", "shop", "bad")
+    await commands.tell("values", "set", "shop/bad", pays.net, "x", "--text", "--wait", code=5)
+
+    applied = await commands.give("change-sets", "apply", "shop/bad", "--yes", "--wait")
+    batch = next(
+        entry["commit"]
+        for entry in reversed(json.loads(await commands.tell("log", "shop", "--json")))
+        if not entry["computed"]
+    )
+    reverted = await commands.give("revert", "shop", batch, "--wait", "--json")
+    await commands.tell("pause", "shop")
+    late = await commands.give("values", "set", "shop", pays.net, "3", "--wait", "--timeout", "0.5")
+    nonsense = await commands.tell("dvu", "run", "shop", "--failed", "--timeout", "0", code=2)
+
+    assert applied.code == Exit.VALUES_FAILED
+    assert "1 value failed by this, 0 blocked:\n  pays: " in applied.err
+    assert reverted.code == Exit.OK
+    assert json.loads(reverted.out)["values"]["failed"] == 0
+    assert late.code == Exit.NOT_IN_TIME
+    assert "is paused: the request waits for `rebaser resume shop`" in late.err
+    assert "not done within 0.5 s; what was sent is not taken back" in late.err
+    assert "'0' is not a number of seconds above 0" in nonsense
+    await commands.tell("resume", "shop")

@@ -4,10 +4,13 @@ import json
 from typing import Any
 
 from rebaser_client.log_reader import LogEntry, read_log
+from rebaser_client.outcomes.failures import changed_by
 from rebaser_core.corrections import total_count
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus, SuccessStatusV2
 from rebaser_core.records.registry_records import utc_text
+from rebaser_server.commands.render.failures import failures
+from rebaser_server.commands.render.progress import until_computed
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.queries.cached_state import open_state_loader
@@ -63,27 +66,37 @@ async def show_revert(
     *,
     force: bool,
     dry_run: bool,
+    computed: bool,
     as_json: bool,
-) -> int:
+) -> Exit:
     """Enqueue the batch that undoes `commit`, unless it is empty; print it and the reply.
 
-    Returns the exit code: a failure if Rebaser rejected the batch.
+    With `computed`, wait until the values that depend on it are. Returns the exit code: whether
+    Rebaser rejected the batch, or values failed because of it.
 
     Raises:
         NotRetained, NotRevertible: the commit cannot be undone; nothing was enqueued.
     """
     loader = open_state_loader(deployment.js, deployment.settings, change_set)
     plan = await plan_revert(loader, commit, force=force)
-    response = None
+    response, failed = None, None
     if plan.updates and not dry_run:
         _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, plan.updates)
         response = await reply
+    done = response.status if response is not None else None
+    if computed and isinstance(done, SuccessStatusV2):
+        reached = done.success.commit or 0
+        await until_computed(deployment, change_set, reached)
+        failed = await failures(deployment, change_set, reached, changed_by(plan.updates))
     if as_json:
-        say_json(_plain(plan, response))
+        values = {} if failed is None else {"values": failed.plain()}
+        say_json(_plain(plan, response) | values)
     else:
         _print(plan, response)
-    failed = response is not None and isinstance(response.status, ErrorStatus)
-    return Exit.FAILED if failed else Exit.OK
+        say(*(failed.lines() if failed is not None else ()))
+    if isinstance(done, ErrorStatus):
+        return Exit.FAILED
+    return Exit.VALUES_FAILED if failed is not None and failed.affected else Exit.OK
 
 
 def _plain(plan: RevertPlan, response: EnqueueUpdatesResponseV2 | None) -> dict[str, Any]:

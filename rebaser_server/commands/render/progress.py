@@ -6,6 +6,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import ErrorStatus
 from rebaser_server.commands.render.failures import failures
 from rebaser_server.commands.render.result import RequestResult
+from rebaser_server.commands.render.wait_text import WaitText
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.pauses import warn_if_paused
@@ -35,7 +36,7 @@ async def follow(
             *change_set, updates, request_id=request_id
         )
         bar.describe("waiting for its commit")
-        response = await reply
+        response = await WaitText(deployment, change_set, bar).until(reply)
         if computed and not isinstance(response.status, ErrorStatus):
             commit = response.status.success.commit or 0
             await _until_computed(deployment, change_set, commit, bar)
@@ -58,6 +59,6 @@ async def _until_computed(
     deployment: Deployment, change_set: ChangeSet, commit: int, bar: ProgressBar
 ) -> None:
     bar.describe("dependent values update")
+    text = WaitText(deployment, change_set, bar)
     async for progress in deployment.client.progress(*change_set, commit):
-        if progress.total is not None:
-            bar.draw(progress.done, progress.total)
+        await text.show(progress)

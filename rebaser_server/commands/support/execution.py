@@ -12,6 +12,7 @@ from rebaser_core.jetstream import JetStreamError, NatsUnreachable
 from rebaser_core.similar_names import offer
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.hints import hint_for
+from rebaser_server.commands.support.waiting import NotInTime, limited
 from rebaser_server.settings.renamed_variables import BothNamesGiven, rename_variables
 from rebaser_server.settings.settings import Settings, setting_names, unknown_variables
 from rebaser_server.telemetry import tracing
@@ -23,7 +24,9 @@ def execute(arguments: argparse.Namespace) -> int:
     try:
         settings = _settings()
         with tracing.exported(os.environ, settings.instance_id):
-            return int(asyncio.run(arguments.handler(settings, arguments)) or Exit.OK)
+            command = arguments.handler(settings, arguments)
+            limit = getattr(arguments, "timeout", None)
+            return int(asyncio.run(limited(command, limit)) or Exit.OK)
     except _BadSettings as error:
         complain(*error.lines)
         return Exit.BAD_SETTINGS
@@ -35,7 +38,13 @@ def execute(arguments: argparse.Namespace) -> int:
         complain(f"rebaser: {error}")
         if (hint := hint_for(error)) is not None:
             complain(f"  {hint}")
-        return Exit.NO_NATS if isinstance(error, NatsUnreachable) else Exit.FAILED
+        return _code_of(error)
+
+
+def _code_of(error: Exception) -> Exit:
+    if isinstance(error, NotInTime):
+        return Exit.NOT_IN_TIME
+    return Exit.NO_NATS if isinstance(error, NatsUnreachable) else Exit.FAILED
 
 
 _DURATION: Final = (

@@ -6,6 +6,7 @@ from rebaser_client import errors as client
 from rebaser_core.errors import MalformedMessage, NewerVersion
 from rebaser_core.jetstream import Full, JetStreamError, NatsUnreachable, StreamNotFound
 from rebaser_server.commands.support.permissions import NotPermitted
+from rebaser_server.commands.support.waiting import NotInTime
 from rebaser_server.errors import (
     DeploymentInconsistent,
     HistoryInconsistent,
@@ -26,6 +27,13 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         (
             "Does NATS run there? REBASER_NATS__URL is the address; `rebaser up` runs NATS on this "
             "machine."
+        ),
+    ),
+    (
+        NotInTime,
+        (
+            "`rebaser log ADDRESS` shows which requests were applied, `rebaser dvu status` which "
+            "updates run."
         ),
     ),
     (

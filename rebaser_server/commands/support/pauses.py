@@ -23,14 +23,21 @@ async def warn_if_paused(
     deployment: "Deployment", change_set: ChangeSet, waiting: str = "the request"
 ) -> None:
     """Say on stderr if what is `waiting` will wait for the end of a pause."""
+    text = await pause_text(deployment, change_set, waiting)
+    if text is not None:
+        complain(text)
+
+
+async def pause_text(deployment: "Deployment", change_set: ChangeSet, waiting: str) -> str | None:
+    """Which pause keeps back what is `waiting`, and the command that ends it; None without one."""
     from rebaser_server.cluster.pauses import PauseStore
 
     pauses = await PauseStore(deployment.js, deployment.subjects).all()
     for scope in enclosing_scopes(change_set):
         if scope in pauses:
             what, how = await describe(deployment, scope), await resume_hint(deployment, scope)
-            complain(f"{what} is paused: {waiting} waits for {how}")
-            return
+            return f"{what} is paused: {waiting} waits for {how}"
+    return None
 
 
 async def resume_hint(deployment: "Deployment", scope: PauseScope) -> str:

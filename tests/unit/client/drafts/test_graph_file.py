@@ -93,3 +93,10 @@ def test_yaml_without_its_package_says_what_to_install(
 
     with pytest.raises(InvalidDraft, match=r"pip install 'rebaser\[yaml\]'"):
         read_graph_file(tmp_path / "graph.yml")
+
+
+def test_a_table_in_place_of_a_graph_says_where_it_belongs(tmp_path: Path) -> None:
+    (tmp_path / "products.csv").write_text("sku,net\n1,10\n")
+
+    with pytest.raises(InvalidDraft, match="a graph file names it in `tables`"):
+        read_graph_file(tmp_path / "products.csv")
