@@ -30,11 +30,12 @@ def test_nothing_acknowledged_is_lost_where_nats_syncs_always(servers: str) -> N
     assert NONE_LOST in done.stdout
 
 
-def test_a_loss_where_nats_syncs_later_is_seen() -> None:
+def test_a_loss_where_nats_syncs_later_is_seen_and_the_product_says_so() -> None:
     """So the cuts are real, and the test above can fail."""
     done = powercut("default", "1")
 
     assert "2 cuts; violations after 2, a loss after 2\n" in done.stdout, done.stdout + done.stderr
+    assert "neither the start nor doctor says anything of the loss after 0\n" in done.stdout
 
 
 def powercut(sync: str, servers: str) -> "subprocess.CompletedProcess[str]":
