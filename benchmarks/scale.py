@@ -18,6 +18,7 @@ from benchmarks import (
     scale_known,
     scale_out,
     scale_page,
+    scale_slots,
     scale_start,
 )
 from benchmarks.machine import Machine, load_average
@@ -27,6 +28,7 @@ FULL = {
     "known": lambda files, say: scale_known.run(files, (1_000, 1_000_000), 5, 40, say),
     "fair": lambda files, say: scale_fair.run(files, 1_000, 3, say),
     "out": lambda files, say: scale_out.run(files, (1, 2, 4, 8), 3, 400, say),
+    "slots": lambda files, say: scale_slots.run(files, 400, 100, 3, say),
     "start": lambda files, say: scale_start.run(files, 7, say),
     "page": lambda files, say: scale_page.run(files, (10, 1_000), 5, say),
 }
@@ -35,6 +37,7 @@ QUICK = {
     "known": lambda files, say: scale_known.run(files, (1_000, 20_000), 1, 5, say),
     "fair": lambda files, say: scale_fair.run(files, 60, 1, say),
     "out": lambda files, say: scale_out.run(files, (1, 2), 1, 60, say),
+    "slots": lambda files, say: scale_slots.run(files, 20, 5, 1, say),
     "start": lambda files, say: scale_start.run(files, 1, say),
     "page": lambda files, say: scale_page.run(files, (5, 50), 1, say),
 }
