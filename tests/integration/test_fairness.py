@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from rebaser_core.ids import ChangeSet
 from tests.helpers.batches import ExampleGraph, set_to
@@ -38,11 +39,15 @@ async def test_a_change_set_that_never_rests_gives_its_slot_up_after_a_turn(
     so others come until its turn is over.
     """
     [busy], values = new_change_sets(1), ExampleGraph()
-    sent = await _send(deployment, busy, [values.define()])
+    sent, is_over = await _send(deployment, busy, [values.define()]), asyncio.Event()
 
-    async def one(number: int) -> str:
-        [request] = await _send(deployment, busy, [[set_to(values.net, number)]])
-        return request
+    async def feed() -> None:
+        while not is_over.is_set():
+            request, reply = await deployment.client.enqueue_updates_with_reply(
+                *busy, [set_to(values.net, len(sent))]
+            )
+            sent.append(str(request))
+            await reply
 
     async with recording(deployment) as recorder:
         daemon = await deployment.start(
@@ -50,15 +55,21 @@ async def test_a_change_set_that_never_rests_gives_its_slot_up_after_a_turn(
         )
         await eventually(lambda: _handled(recorder, [busy]) == 1)
 
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(60), asyncio.TaskGroup() as feeding:
+            for _ in range(AT_ONCE):
+                feeding.create_task(feed())
             while not daemon.said("turn over"):
                 [other] = new_change_sets(1)
                 await _send(deployment, other, [values.define()])
-                while not _handled(recorder, [other]):
-                    sent += await asyncio.gather(*(one(len(sent) + n) for n in range(AT_ONCE)))
+                await eventually(partial(_is_handled, recorder, other), within=60)
+            is_over.set()
         await eventually(lambda: _handled(recorder, [busy]) == len(sent), within=60)
 
     assert sorted(recorder.handled(busy)) == sorted(sent)
+
+
+def _is_handled(recorder: Recorder, change_set: ChangeSet) -> bool:
+    return bool(recorder.handled(change_set))
 
 
 def _handled(recorder: Recorder, change_sets: Sequence[ChangeSet]) -> int:
