@@ -1,10 +1,11 @@
 """Find the change sets whose DVU is due: read the commit logs, a few commits at a time (X2)."""
 
 import random
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from rebaser_core.jetstream import JetStream, ordered_reader
-from rebaser_server.commit_log.commit_messages import UNFINISHED
+from rebaser_server.commit_log.commit_messages import UNFINISHED, UNSAVED
 
 MAX_ENTRIES: Final = 10_000
 """Commits read in one scan: about a quarter of a second of processor time."""
@@ -17,9 +18,13 @@ class UnfinishedScanner:
     with them. Each Rebaser begins at random, so several find more than one does.
     """
 
-    def __init__(self, js: JetStream, stream: str) -> None:
+    def __init__(
+        self, js: JetStream, stream: str, has_room: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`has_room`: whether those that only lack a checkpoint count as unfinished, too."""
         self._js = js
         self._stream = stream
+        self._has_room = has_room
         self._next = 0
 
     async def scan(self, limit: int = MAX_ENTRIES) -> set[str]:
@@ -56,7 +61,7 @@ class UnfinishedScanner:
                     break
                 limit -= 1
                 self._next = message.stream_sequence + 1
-                if UNFINISHED in message.headers:
+                if self._tells_of_work(message.headers):
                     unfinished.add(message.subject)
                 else:
                     unfinished.discard(message.subject)
@@ -65,4 +70,7 @@ class UnfinishedScanner:
     async def is_unfinished(self, subject: str) -> bool:
         """Whether the last commit on `subject` is unfinished, as the stream's leader has it."""
         message = await self._js.get_message(self._stream, last_by_subject=subject)
-        return message is not None and UNFINISHED in message.headers
+        return message is not None and self._tells_of_work(message.headers)
+
+    def _tells_of_work(self, headers: Mapping[str, str]) -> bool:
+        return UNFINISHED in headers or (UNSAVED in headers and self._has_room())

@@ -31,13 +31,17 @@ class Reconciler:
         subjects: Subjects,
         period: float,
         paused: Callable[[ChangeSet], bool] = lambda _: False,
+        has_room: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`period`: seconds; `paused`: whether a change set gets no task (P3)."""
+        """`period`: seconds; `paused`: whether a change set gets no task (P3).
+
+        `has_room`: whether slots are free, so that checkpoints may be made up for (X2b).
+        """
         self._js = js
         self._subjects = subjects
         self._period = period
         self._paused = paused
-        self._scanner = UnfinishedScanner(js, subjects.commits_stream)
+        self._scanner = UnfinishedScanner(js, subjects.commits_stream, has_room)
 
     async def run(self) -> Never:
         """Reconcile until cancelled. A failure is logged; the next period tries again."""

@@ -19,12 +19,24 @@ log: Final = structlog.get_logger()
 CHECK_EVERY: Final = 0.25
 """Seconds between two checks whether tasks wait."""
 
+WANTED_CHECK_EVERY: Final = 0.02
+"""The same while no slot is free and the last check found tasks that wait."""
+
+TASKS_WAIT_FOR: Final = 1.0
+"""Seconds for which tasks are taken to wait after a check that found some."""
+
+VACATE_EVERY: Final = 0.01
+"""Seconds between two requests to idle change sets to leave for tasks that wait here."""
+
+MAX_WAIT: Final = 0.25
+"""Seconds that a task waits here for an idle change set to leave; then it is deferred."""
+
 MAX_CHECK_EVERY: Final = 2.0  # seconds between two checks, at most, while NATS does not answer
 
 HANDOVER_CHECK_EVERY: Final = 0.1
 """Seconds between two checks during a handover: a Rebaser left, and its tasks wait."""
 
-MIN_IDLE: Final = 0.25
+MIN_IDLE: Final = 0.05
 """Seconds after its last request before which a change set is not preempted."""
 
 CONFIRMING_CHECKS: Final = 4
@@ -85,7 +97,12 @@ class SlotPool:
         self._count = count
         self._fairness = fairness
         self._leases: set[SlotLease] = set()
-        self._held: Counter[WorkspaceId] = Counter()
+        self._by_workspace: dict[WorkspaceId, set[SlotLease]] = {}
+        self._waiting: dict[asyncio.Future[SlotLease], WorkspaceId] = {}
+        """Tasks of workspaces that have their share, while idle ones of theirs leave."""
+        self._vacating: asyncio.TimerHandle | None = None
+        self._tasks_waited_at = -TASKS_WAIT_FOR
+        """When a check last found tasks that wait for a slot."""
         self._deferred: dict[ChangeSet, float] = {}
         """When the tasks of deferred change sets are redelivered."""
         self._last_redelivery: dict[WorkspaceId, float] = {}
@@ -100,6 +117,11 @@ class SlotPool:
         return len(self._leases)
 
     @property
+    def in_hand(self) -> int:
+        """Tasks that have a slot or wait for one here."""
+        return len(self._leases) + len(self._waiting)
+
+    @property
     def free(self) -> int:
         return self._count - len(self._leases)
 
@@ -112,13 +134,59 @@ class SlotPool:
     def acquire(self, change_set: ChangeSet) -> SlotLease | None:
         """Return a slot for the change set; None if other workspaces have precedence."""
         workspace = change_set.workspace_id
-        if not self._fairness.admits(workspace, self._held[workspace], self.free):
+        if not self._fairness.admits(workspace, len(self._of(workspace)), self.free):
             return None
         self._deferred.pop(change_set, None)
+        return self._lease(workspace)
+
+    def _lease(self, workspace: WorkspaceId) -> SlotLease:
         slot = SlotLease(workspace)
         self._leases.add(slot)
-        self._held[workspace] += 1
+        self._by_workspace.setdefault(workspace, set()).add(slot)
         return slot
+
+    async def acquire_vacated(self, change_set: ChangeSet) -> SlotLease | None:
+        """Return the slot of an idle change set of the same workspace, which leaves for it.
+
+        None if none has left within `MAX_WAIT`, or if others wait for each that may leave.
+        """
+        workspace = change_set.workspace_id
+        if list(self._waiting.values()).count(workspace) >= len(self._of(workspace)):
+            return None
+        vacated: asyncio.Future[SlotLease] = asyncio.get_running_loop().create_future()
+        self._waiting[vacated] = workspace
+        self._request_vacating()
+        try:
+            await asyncio.wait([vacated], timeout=MAX_WAIT)
+        except asyncio.CancelledError:
+            if vacated.done():
+                self.release(vacated.result())
+            raise
+        finally:
+            self._waiting.pop(vacated, None)
+        return vacated.result() if vacated.done() else None
+
+    def _of(self, workspace: WorkspaceId) -> set[SlotLease]:
+        return self._by_workspace.get(workspace, set())
+
+    def _request_vacating(self) -> None:
+        if self._vacating is None and self._waiting:
+            loop = asyncio.get_running_loop()
+            self._vacating = loop.call_later(VACATE_EVERY, self._vacate)
+
+    def _vacate(self) -> None:
+        """Have as many idle ones leave as tasks wait: so many at a time that a look pays."""
+        self._vacating = None
+        for workspace, count in Counter(self._waiting.values()).items():
+            self._request_slots(self._of(workspace), count)
+        self._request_vacating()
+
+    def _hand_over(self) -> None:
+        """Give free slots to the tasks that wait here, the longest waiting first."""
+        for vacated, workspace in list(self._waiting.items()):
+            if self._fairness.admits(workspace, len(self._of(workspace)), self.free):
+                del self._waiting[vacated]
+                vacated.set_result(self._lease(workspace))
 
     def defer(self, change_set: ChangeSet) -> float:
         """Return for how many seconds to nak the change set's task, since it got no slot.
@@ -150,8 +218,11 @@ class SlotPool:
     def release(self, slot: SlotLease) -> None:
         if slot in self._leases:
             self._leases.discard(slot)
-            self._held[slot.workspace] -= 1
-            self._held += Counter()  # drops workspaces without slots
+            others = self._of(slot.workspace)
+            others.discard(slot)
+            if not others:
+                del self._by_workspace[slot.workspace]
+            self._hand_over()
         self._freed.set()
 
     async def preempt(self) -> Never:
@@ -162,9 +233,11 @@ class SlotPool:
         """
 
         async def pause(seconds: float) -> None:
-            await asyncio.sleep(
-                min(seconds, HANDOVER_CHECK_EVERY) if self._in_handover() else seconds
-            )
+            if self._in_handover():
+                seconds = min(seconds, HANDOVER_CHECK_EVERY)
+            if asyncio.get_running_loop().time() < self._tasks_waited_at + TASKS_WAIT_FOR:
+                seconds = min(seconds, WANTED_CHECK_EVERY)
+            await asyncio.sleep(seconds)
 
         await repeat_every(
             CHECK_EVERY, self._preempt, "slots", jitter=0, max_backoff=MAX_CHECK_EVERY, pause=pause
@@ -172,13 +245,13 @@ class SlotPool:
 
     async def _preempt(self) -> None:
         for workspace, count in self._due_deferrals().items():
-            self._request_slots(
-                (slot for slot in self._leases if slot.workspace == workspace), count
-            )
+            self._request_slots(self._of(workspace), count)
         if self.free:
             self._undelivered_counts.clear()
             return
         info = await self._js.consumer_info(self._stream, TASKS_CONSUMER)
+        if info["num_pending"]:
+            self._tasks_waited_at = asyncio.get_running_loop().time()
         self._request_slots(self._leases, info["num_pending"] + self._undelivered(info))
 
     def _undelivered(self, info: Mapping[str, Any]) -> int:
@@ -188,7 +261,7 @@ class SlotPool:
         so the smallest of the last few differences is used.
         """
         elsewhere = self._busy_elsewhere()
-        in_hand = self.busy + (elsewhere or 0)
+        in_hand = self.in_hand + (elsewhere or 0)
         self._undelivered_counts.append(
             0 if elsewhere is None else max(0, info["num_ack_pending"] - in_hand)
         )
@@ -208,6 +281,6 @@ class SlotPool:
         idle.sort(key=lambda slot: slot.idle, reverse=True)
         for slot in idle[: max(0, count)]:
             slot.set()
-        expired.sort(key=lambda slot: (self._held[slot.workspace], slot.age), reverse=True)
+        expired.sort(key=lambda slot: (len(self._of(slot.workspace)), slot.age), reverse=True)
         for slot in expired[: max(0, count - len(idle))]:
             slot.expired = True

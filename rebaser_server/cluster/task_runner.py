@@ -47,18 +47,25 @@ class TaskRunner:
         if self.pauses.is_paused(change_set):
             return self._drop_paused(task, change_set)
         slot = self.slots.acquire(change_set)
-        if slot is None:
-            return self._defer(task, self.slots.defer(change_set))
-        return self._run(task, change_set, slot)
+        return (
+            self._run_vacated(task, change_set)
+            if slot is None
+            else self._run(task, change_set, slot)
+        )
 
     async def _terminate(self, task: Delivery, error: UnknownSubject) -> None:
         log.error("stray task", subject=printable(task.subject), error=printable(error))
         with contained("task", subject=task.subject):  # else it is redelivered
             await task.term(printable(error))
 
-    async def _defer(self, task: Delivery, delay: float) -> None:
+    async def _run_vacated(self, task: Delivery, change_set: ChangeSet) -> None:
+        """Wait until an idle change set of the workspace has left, or give the task back."""
+        slot = await self.slots.acquire_vacated(change_set)
+        if slot is not None:
+            await self._run(task, change_set, slot)
+            return
         with contained("task", subject=task.subject):  # else it is redelivered later
-            await task.nak(delay)
+            await task.nak(self.slots.defer(change_set))
 
     async def _drop_paused(self, task: Delivery, change_set: ChangeSet) -> None:
         """Remove the task of a paused change set, and touch nothing else (P2)."""

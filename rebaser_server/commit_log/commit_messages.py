@@ -1,7 +1,7 @@
 """Commits as messages of their stream: what headers they have, and how they are read."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rebaser_core.commits import Commit, CommitV1
 from rebaser_core.errors import MessageError, NewerVersion
@@ -17,8 +17,24 @@ head: the reconciler reads this header alone."""
 TRACE_HEADERS: Final = frozenset(("traceparent", "tracestate"))
 """Headers of such a commit where traces are on: the trace that the due update belongs to."""
 
+UNSAVED: Final = "X-UNSAVED"
+"""Header of a commit that releases a change set although requests were settled since its last
+checkpoint: the run made room for another. Its table is written by a later run."""
+
 ExtraHeaders = Mapping[RequestId, Mapping[str, str]]
 """Additional headers of commits, by the commits' ids."""
+
+
+class LogEnd(NamedTuple):
+    """The last commit of a log."""
+
+    sequence: int = 0
+    entry: CommitV1 | None = None
+    """None if the log has no commits."""
+    trace: Mapping[str, str] = {}
+    """Those of its headers that name the trace of the due update."""
+    unsaved: bool = False
+    """See `UNSAVED`."""
 
 
 def decode_commit(message: StoredMessage | Delivery) -> CommitV1:

@@ -18,7 +18,9 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.commit_messages import (
+    UNSAVED,
     ExtraHeaders,
+    LogEnd,
     decode_commit,
     publish_options,
     trace_headers_of,
@@ -57,15 +59,16 @@ class CommitLog:
 
     async def last(self) -> tuple[int, CommitV1 | None]:
         """Return the last commit and its sequence, as the leader has it (S-4), or (0, None)."""
-        sequence, entry, _ = await self.last_with_headers()
-        return sequence, entry
+        end = await self.end()
+        return end.sequence, end.entry
 
-    async def last_with_headers(self) -> tuple[int, CommitV1 | None, Mapping[str, str]]:
-        """Return the result of `last`, and the headers that the commit was appended with."""
+    async def end(self) -> LogEnd:
+        """Return the last commit with what its headers say, as the leader has it (S-4)."""
         message = await self._js.get_message(self._stream, last_by_subject=self._subject)
         if message is None:
-            return 0, None, {}
-        return message.sequence, decode_commit(message), trace_headers_of(message)
+            return LogEnd()
+        unsaved = UNSAVED in message.headers
+        return LogEnd(message.sequence, decode_commit(message), trace_headers_of(message), unsaved)
 
     async def trace_headers(self, sequence: int) -> Mapping[str, str]:
         """Return the headers of a commit that name a trace; none if it was purged."""

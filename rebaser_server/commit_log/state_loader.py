@@ -11,7 +11,10 @@ from rebaser_core.commits import CommitV1
 from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_server.commit_log.batch_store import BatchStore, MissingBatch
+from rebaser_server.commit_log.commit_messages import LogEnd
+from rebaser_server.commit_log.loaded_state import LoadedState
 from rebaser_server.commit_log.log import OTHER_PAST, CommitLog
+from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.retention import CheckpointRef
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_machine import StateMachine
@@ -25,23 +28,6 @@ _LOAD_ATTEMPTS: Final = 3
 """At a change set whose log was purged while it was read."""
 
 
-@dataclass(slots=True)
-class LoadedState:
-    """A state, and how much of the log went into it."""
-
-    state: State
-    checkpoint: int
-    """Commit of the checkpoint that it started from; 0 for none."""
-    entries: int = 0
-    """Commits that were replayed after the checkpoint."""
-    settled_requests: int = 0
-    """Those of them that settle a request."""
-    checkpoints: list[CheckpointRef] = field(default_factory=list)
-    """Checkpoints that the past can be restored from, oldest first, the last one included."""
-    damage: str = ""
-    """Why a later checkpoint could not be read; empty if there is none. The log made up for it."""
-
-
 @dataclass(frozen=True, slots=True)
 class StateLoader:
     """All that a change set's state can be restored from."""
@@ -50,6 +36,8 @@ class StateLoader:
     log: CommitLog
     batches: BatchStore
     machine: StateMachine
+    released: ReleasedStates = field(default_factory=lambda: ReleasedStates(0))
+    """The states that this process released; none by default."""
 
     async def load(self, at: int | None = None) -> LoadedState:
         """Return the state as of the last commit, or of the last one up to sequence `at`.
@@ -84,6 +72,23 @@ class StateLoader:
                 if attempt == _LOAD_ATTEMPTS - 1 or before == (begins, last):
                     raise
         raise AssertionError("the last look returns or raises")
+
+    async def load_own(self, before: LogEnd, own: NumberedEntry) -> LoadedState:
+        """Return the state as of `own`, the commit of a takeover, which follows `before`.
+
+        If this process released the change set with the commit `before`, it still has the state
+        (W2c). Raises as `replay_to`.
+        """
+        sequence, entry = own
+        released = self.released.take(self.change_set, before)
+        if entry.control.deleted:
+            return LoadedState(State(self.machine.empty(), entry.control, sequence), 0)
+        if released is not None:
+            released.state.advance(entry, sequence)
+            released.entries += 1
+            return released
+        known = [own] if before.entry is None else [(before.sequence, before.entry), own]
+        return await self.replay_to(sequence, known=known)
 
     async def _extent(self) -> tuple[int, int]:
         """The earliest commit whose state can be had, and the last."""

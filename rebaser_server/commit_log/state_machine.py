@@ -60,6 +60,11 @@ class StateMachine(Protocol):
         del state
         return False
 
+    def footprint(self, state: State) -> int:
+        """Bytes of memory that the state takes, more or less."""
+        del state
+        return 0
+
     def take(self, state: State, metadata: dict[str, Any], *, whole: bool) -> Snapshot:
         """What changed since the last call, or everything."""
 

@@ -16,6 +16,7 @@ from rebaser_server.graph_application.content import (
     content_of,
     graph_of,
 )
+from rebaser_server.graph_application.memory_footprint import footprint
 from rebaser_server.graph_application.table_maintenance import TableMaintenance
 from rebaser_server.settings.settings import StoreSettings
 from rebaser_server.store.checkpoint_changes import CheckpointChanges, restore_touched, take_changes
@@ -80,6 +81,9 @@ class GraphStateMachine:
     def is_checkpoint_due(self, state: State) -> bool:
         graph = graph_of(state)
         return len(graph.touched) >= max(MIN_CHANGED_VALUES, len(graph.values) // CHANGED_PART)
+
+    def footprint(self, state: State) -> int:
+        return footprint(state)
 
     def take(self, state: State, metadata: dict[str, Any], *, whole: bool) -> CheckpointChanges:
         metadata = {**content_of(state).metadata(state.control), **metadata}

@@ -32,8 +32,6 @@ class Checkpointer:
         self._retention = retention
         self._requested = asyncio.Event()
         self._lock = asyncio.Lock()
-        self._uncovered_entries = 0
-        """Commits that failed checkpoints would have covered."""
 
     async def run(self) -> Never:
         """Write a checkpoint whenever the log has become long enough, until cancelled.
@@ -59,10 +57,18 @@ class Checkpointer:
         ):
             self._requested.set()
 
-    async def on_idle(self) -> None:
-        """Write a checkpoint if a request was settled since the last one."""
+    async def on_end(self, *, is_preempted: bool) -> None:
+        """Write a checkpoint if a request was settled since the last one.
+
+        A run that makes room for another leaves that to a later run, unless one is
+        due (W10d).
+        """
         async with self._lock:
-            if self._ownership.requests_since_checkpoint:
+            if (
+                self._requested.is_set()
+                if is_preempted
+                else self._ownership.requests_since_checkpoint
+            ):
                 await self._write()
 
     async def write(self) -> None:
@@ -92,7 +98,7 @@ class Checkpointer:
             )
             checkpoints = [
                 *before,
-                CheckpointRef(state.commit, time.time(), self._uncovered_entries + entries),
+                CheckpointRef(state.commit, time.time(), ownership.uncovered_entries + entries),
             ]
             metadata = {
                 **await asyncio.to_thread(state.metadata),
@@ -104,6 +110,10 @@ class Checkpointer:
         try:
             with metrics.CHECKPOINT_SECONDS.time():
                 await asyncio.to_thread(machine.save, loader.change_set, snapshot)
+        except asyncio.CancelledError:  # what `snapshot` holds would be in no later one
+            ownership.spoil()
+            ownership.requests_since_checkpoint += requests
+            raise
         except OSError as error:
             metrics.CHECKPOINTS.labels("failed").inc()
             log.warning("checkpoint failed", change_set=str(loader.change_set), error=str(error))
@@ -113,7 +123,7 @@ class Checkpointer:
             return
         metrics.CHECKPOINTS.labels("written").inc()
         metrics.CHECKPOINT_ROWS.inc(len(snapshot))
-        ownership.checkpoint_commit, ownership.checkpoints, self._uncovered_entries = (
+        ownership.checkpoint_commit, ownership.checkpoints, ownership.uncovered_entries = (
             snapshot.commit,
             checkpoints,
             0,
@@ -129,7 +139,7 @@ class Checkpointer:
         async with ownership.lock:
             ownership.loader.machine.put_back(ownership.state, snapshot)
             ownership.requests_since_checkpoint += requests
-            self._uncovered_entries += entries  # the next attempt is due after `every` more
+            ownership.uncovered_entries += entries  # the next attempt is due after `every` more
 
     async def _purge_log(self) -> None:
         """Purge the log up to where the past may begin, and delete the purged commits' batches."""

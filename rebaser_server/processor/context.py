@@ -6,10 +6,11 @@ from typing import Final
 
 from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream
+from rebaser_core.jetstream import JetStream, StoredMessage
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.processor.application import Application
@@ -49,6 +50,8 @@ class Services:
     application: Application
     notifier: Notifier
     settings: ProcessorSettings
+    released: ReleasedStates = field(default_factory=lambda: ReleasedStates(0))
+    """The states of the change sets that this process released."""
     failed_to_load: set[ChangeSet] = field(default_factory=set)
     """Change sets whose state could not be loaded when a run last started."""
     startup_permits: asyncio.Semaphore = field(
@@ -58,7 +61,7 @@ class Services:
     def loader(self, change_set: ChangeSet) -> StateLoader:
         """All that the change set's state can be loaded from."""
         log_of = CommitLog(self.js, self.subjects, change_set)
-        return StateLoader(change_set, log_of, self.batches, self.application)
+        return StateLoader(change_set, log_of, self.batches, self.application, self.released)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ class RunContext:
     ownership: Ownership
     shutdown: Shutdown
     slot: SlotLease
+    first: StoredMessage | None = None
+    """The request at the head of the queue, as it was before the run took over."""
 
     @property
     def change_set(self) -> ChangeSet:

@@ -1,6 +1,5 @@
 """One run's right to write a change set's log, and the state that it writes (W2, W7)."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -9,12 +8,17 @@ from rebaser_core.commits import NO_REQUEST, CommitV1, ControlState, SettledRequ
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
-from rebaser_server.commit_log.state import State
-from rebaser_server.commit_log.state_loader import LoadedState, StateLoader
+from rebaser_core.messages import Inline
+from rebaser_server.commit_log.commit_messages import UNSAVED, LogEnd
+from rebaser_server.commit_log.loaded_state import LoadedState
+from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
 from rebaser_server.processor.pending_dvu import PendingDvu
 from rebaser_server.processor.request_spans import RequestSpans
+from rebaser_server.runtime.concurrency import WatchedLock
 
+_MEASURED_EVERY: Final = 8
+"""Requests with small batches after which a state's size is measured again."""
 _LEAVE_TIMEOUT: Final = 2.0  # seconds
 
 
@@ -58,10 +62,13 @@ class Ownership:
         """Number of commits since then."""
         self.requests_since_checkpoint = loaded.settled_requests
         """Number of requests settled since then."""
+        self.uncovered_entries = 0
+        """Number of commits that failed checkpoints would have covered."""
         self.checkpoints = loaded.checkpoints
+        self._size, self._unmeasured = loaded.size, loaded.unmeasured
         self.damage = loaded.damage
         """Why a later checkpoint could not be read; empty if there was none."""
-        self.lock = asyncio.Lock()
+        self.lock = WatchedLock()
         self.spans = RequestSpans(loader.change_set)
         self.pending_dvu = PendingDvu()
         self.observers: Sequence[CommitObserver] = ()
@@ -82,13 +89,19 @@ class Ownership:
         loader: StateLoader,
         instance: str,
         initial_control: Callable[[], Awaitable[ControlState]] = _empty_control,
+        end: LogEnd | None = None,
     ) -> "Ownership":
         """Become the owner: from then on every earlier owner's writes fail (W2).
 
-        `initial_control` returns the control record of a change set without commits.
+        Args:
+            loader: of the change set.
+            instance: the process that owns it from then on.
+            initial_control: returns the control record of a change set without commits.
+            end: the log's last commit, if the caller has read it.
         """
         while True:
-            previous, last, headers = await loader.log.last_with_headers()
+            end = end or await loader.log.end()
+            previous, last, trace, _ = end
             if last is None:
                 await loader.log.require_readable()
             control = await initial_control() if last is None else last.control
@@ -98,19 +111,12 @@ class Ownership:
             )
             try:
                 entry = CommitV1(id=own_id, previous=previous, control=own_control)
-                [sequence] = await loader.log.append([entry], {own_id: headers})
+                [sequence] = await loader.log.append([entry], {own_id: trace})
             except Fenced:
+                end = None
                 continue
             try:
-                if own_control.deleted:
-                    loaded = LoadedState(State(loader.machine.empty(), own_control, sequence), 0)
-                else:
-                    known = (
-                        [(sequence, entry)]
-                        if last is None
-                        else [(previous, last), (sequence, entry)]
-                    )
-                    loaded = await loader.replay_to(sequence, known=known)
+                loaded = await loader.load_own(end, (sequence, entry))
                 ownership = cls(loader, loaded)
             except HistoryInconsistent:
                 # To a slow reader, a checkpoint and purge by a successor look the same.
@@ -124,7 +130,7 @@ class Ownership:
                 raise
             ownership.unreleased_owner = control.owner
             if ownership.spans.on:
-                ownership.pending_dvu.restore(headers)
+                ownership.pending_dvu.restore(trace)
             return ownership
 
     @property
@@ -180,6 +186,9 @@ class Ownership:
         extra_headers = (
             self.pending_dvu.headers(entries, self.spans.context) if self.spans.on else {}
         )
+        if self._leaves_unsaved(entries[-1].control):
+            last = entries[-1].id
+            extra_headers = {**extra_headers, last: {**extra_headers.get(last, {}), UNSAVED: "1"}}
         with self.spans.commit_spans(entries):
             try:
                 sequences = await self.loader.log.append(entries, extra_headers)
@@ -192,6 +201,10 @@ class Ownership:
                 raise
         self._advance(entries, sequences, actions)
 
+    def _leaves_unsaved(self, control: ControlState) -> bool:
+        """Whether a commit with that record ends a run that no checkpoint covers (W10d)."""
+        return not (control.owner or control.deleted) and self.requests_since_checkpoint > 0
+
     def _advance(
         self,
         entries: Sequence[CommitV1],
@@ -203,6 +216,7 @@ class Ownership:
             self.state.advance(entry, sequence)
             self.entries_since_checkpoint += 1
             self.requests_since_checkpoint += entry.handled is not None
+            self._unmeasured += 1 if _is_small(entry) else _MEASURED_EVERY
             committed = CommittedEntry(sequence, entry, actions.get(entry.id))
             for observe in self.observers:
                 observe(committed)
@@ -232,6 +246,26 @@ class Ownership:
         async with self.lock:
             await self.write(owner="")
 
+    def keep_state(self) -> None:
+        """Leave the state to the next run in this process, after `release`, if it is sound (W2c).
+
+        The run does not touch it any more.
+        """
+        if self.spoiled or self.lock.failed or self.state.control.deleted:
+            return
+        loaded = LoadedState(
+            self.state,
+            self.checkpoint_commit,
+            self.entries_since_checkpoint + self.uncovered_entries,
+            self.requests_since_checkpoint,
+            self.checkpoints,
+            size=self._size,
+            unmeasured=self._unmeasured,
+        )
+        if not loaded.size or loaded.unmeasured >= _MEASURED_EVERY:
+            loaded.size, loaded.unmeasured = self.loader.machine.footprint(self.state), 0
+        self.loader.released.keep(self.loader.change_set, loaded)
+
     async def leave(self) -> None:
         """Release the change set after the run failed, if that is possible (W14).
 
@@ -260,6 +294,11 @@ class Ownership:
     async def confirm(self) -> None:
         """Raise `Fenced` if the log shows another owner (W10b)."""
         await _require_epoch(self.loader, self.state.control.epoch)
+
+
+def _is_small(entry: CommitV1) -> bool:
+    """Whether its batch cannot add much to the state."""
+    return entry.handled is None or isinstance(entry.handled.updates, Inline | None)
 
 
 async def _release_if_possible(loader: StateLoader, entry: CommitV1) -> None:

@@ -1,7 +1,7 @@
 """Whether there is work for a change set: checked before and after a run, without a commit."""
 
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -13,6 +13,7 @@ from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStreamError, StoredMessage, StreamNotFound
 from rebaser_core.records.registry_records import ChangeSetRecordV1, ChangeSetStatus
+from rebaser_server.commit_log.commit_messages import LogEnd
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion, NotRetained, RunEnded
@@ -22,8 +23,16 @@ from rebaser_server.processor.request_queue import RequestQueue, announced_reque
 log: Final = structlog.get_logger()
 
 
-async def has_work(services: Services, change_set: ChangeSet) -> bool:
-    """Whether a run has anything to do: if not, its task is removed without a commit (W2b).
+class PendingWork(NamedTuple):
+    """What a run finds before it takes the change set over."""
+
+    first: StoredMessage | None
+    """The request at the head of the queue."""
+    end: LogEnd
+
+
+async def find_work(services: Services, change_set: ChangeSet) -> PendingWork | None:
+    """Return what a run has to do; None: nothing, its task is removed without a commit (W2b).
 
     It reads the requests first, then the control record, as `recheck_after_ack` does. An
     owner that the control record names did not end well, so a run has to look for more.
@@ -36,19 +45,36 @@ async def has_work(services: Services, change_set: ChangeSet) -> bool:
     """
     queue = RequestQueue(services.js, services.subjects, change_set)
     first = await queue.lowest()
-    _, last = await CommitLog(services.js, services.subjects, change_set).last()
-    registry = Registry(services.js, services.subjects)
-    if last is None:
-        return first is not None or (await initial_control(registry, change_set)).branch is not None
-    await queue.require_sequence(last.control.last_sequence)
-    if first is not None and first.sequence <= last.control.last_sequence:
+    end = await CommitLog(services.js, services.subjects, change_set).end()
+    if end.entry is not None:
+        await _require_own_requests(services, change_set, first, end.entry.control.last_sequence)
+    has_work = first is not None or await _has_other_work(services, change_set, end)
+    return PendingWork(first, end) if has_work else None
+
+
+async def _require_own_requests(
+    services: Services, change_set: ChangeSet, first: StoredMessage | None, settled: int
+) -> None:
+    """Require that the requests' stream is the one that request `settled` came from (S-5)."""
+    if first is not None and first.sequence > settled:
+        return
+    await RequestQueue(services.js, services.subjects, change_set).require_sequence(settled)
+    if first is not None:
         await require_settled(services.loader(change_set), first)
+
+
+async def _has_other_work(services: Services, change_set: ChangeSet, end: LogEnd) -> bool:
+    """Whether there is work without a request."""
+    registry = Registry(services.js, services.subjects)
+    if end.entry is None:
+        return (await initial_control(registry, change_set)).branch is not None
+    control = end.entry.control
     return (
-        first is not None
-        or bool(last.control.owner)
-        or last.control.unfinished
-        or _is_unstarted_branch(last.control)
-        or await _is_registry_behind(registry, change_set, last.control)
+        end.unsaved
+        or bool(control.owner)
+        or control.unfinished
+        or _is_unstarted_branch(control)
+        or await _is_registry_behind(registry, change_set, control)
     )
 
 

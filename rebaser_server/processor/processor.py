@@ -9,10 +9,11 @@ import structlog
 from rebaser_client.registry import Registry
 from rebaser_core.activities import ActivityKind
 from rebaser_core.ids import ChangeSet
+from rebaser_server.commit_log.commit_messages import LogEnd
 from rebaser_server.errors import Fenced, NotRetained
 from rebaser_server.processor.context import RunContext, Services
 from rebaser_server.processor.ownership import Ownership
-from rebaser_server.processor.pending_work import has_work, initial_control
+from rebaser_server.processor.pending_work import find_work, initial_control
 from rebaser_server.processor.run import ChangeSetRun
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.concurrency import Shutdown
@@ -26,7 +27,8 @@ async def process(
 ) -> bool:
     """Apply the change set's requests until none has come for the quiet period; return True then.
 
-    Then no request is left, its dependent values are right, and a checkpoint holds it.
+    Then no request is left, its dependent values are right, and a checkpoint holds it, unless it
+    made room for another change set: then a later run writes that (W10d).
     It returns False if its time in the slot is over and requests are left: the change set
     needs a new task, at the end of the queue (W10c). Whether it raises or is cancelled: what was
     committed is sound, and what was not is still at the head of the queue.
@@ -38,9 +40,11 @@ async def process(
         HistoryInconsistent: log, stream and store contradict each other; nothing was touched.
     """
     async with _startup_permit(services, shutdown):
-        if not await has_work(services, change_set):
+        work = await find_work(services, change_set)
+        if work is None:
             return True
-        ownership = await _acquire(services, change_set)
+        ownership = await _acquire(services, change_set, work.end)
+    context = RunContext(services, ownership, shutdown, slot, work.first)
     await services.notifier.activity(
         change_set,
         ActivityKind.TAKEN,
@@ -48,7 +52,7 @@ async def process(
         instance=services.instance,
     )
     try:
-        is_idle = await ChangeSetRun(RunContext(services, ownership, shutdown, slot)).until_idle()
+        is_idle = await ChangeSetRun(context).until_idle()
     except Fenced:
         raise
     except Exception:
@@ -56,13 +60,14 @@ async def process(
         await ownership.leave()
         raise
     await ownership.release()
+    ownership.keep_state()
     if is_idle:
         await services.notifier.activity(change_set, ActivityKind.QUIET)
     return is_idle
 
 
-async def _acquire(services: Services, change_set: ChangeSet) -> Ownership:
-    """Become the owner, which writes a commit.
+async def _acquire(services: Services, change_set: ChangeSet, end: LogEnd) -> Ownership:
+    """Become the owner, which writes a commit. `end`: the log's last commit.
 
     If the state could not be loaded the last time, it is loaded first: so a change set that
     cannot be loaded gets no more commits. That costs a second load.
@@ -76,6 +81,7 @@ async def _acquire(services: Services, change_set: ChangeSet) -> Ownership:
             loader,
             services.instance,
             lambda: initial_control(Registry(services.js, services.subjects), change_set),
+            end,
         )
     except Fenced:
         raise

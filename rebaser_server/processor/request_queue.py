@@ -8,6 +8,8 @@ from itertools import chain, repeat
 from types import TracebackType
 from typing import Any, Final, Self
 
+from nats.aio.msg import Msg
+
 from rebaser_client.retry import retry
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import (
@@ -62,17 +64,26 @@ class RequestQueue:
         change_set: ChangeSet,
         *,
         idle: float = CONSUMER_IDLE,
+        first: StoredMessage | None = None,
     ) -> None:
+        """`idle`: seconds; `first`: the lowest request, if the leader was asked for it.
+
+        Then it needs no consumer until another request comes.
+        """
         self._js = js
         self._idle = float("inf") if js.is_remote else idle  # no subscription across accounts
         self._stream = subjects.requests_stream
         self._subject = subjects.requests(change_set)
-        self._consumer = ordered_reader(js, self._stream, self._subject)
+        self._first = None if first is None else _as_delivery(js, self._stream, first)
+        start = 1 if first is None else first.sequence + 1
+        self._consumer = ordered_reader(js, self._stream, self._subject, start_sequence=start)
+        self._is_suspended = first is not None and not js.is_remote
         self._deletes: deque[tuple[int, PendingReply[Any]]] = deque()
         """Oldest first."""
 
     async def __aenter__(self) -> Self:
-        await self._consumer.__aenter__()
+        if not self._is_suspended:
+            await self._consumer.__aenter__()
         return self
 
     async def __aexit__(
@@ -99,24 +110,33 @@ class RequestQueue:
         """
         clock = asyncio.get_running_loop().time
         end, left = clock() + quiet, quiet
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
         while True:
-            request = await self._consumer.next(idle_timeout=min(left, self._idle))
-            if request is not None or left <= self._idle:
-                return request
+            if not self._is_suspended:
+                request = await self._consumer.next(idle_timeout=min(left, self._idle))
+                if request is not None or left <= self._idle:
+                    return request
             if not await self._wait_for_message(end):
                 return None
             left = max(0.0, end - clock())
 
     async def _wait_for_message(self, end: float) -> bool:
-        """Wait without a consumer until there may be a request; False if none came by `end`."""
+        """Wait without a consumer until there may be a request; False if none came by `end`.
+
+        A cancelled wait goes on without a consumer, too.
+        """
         clock, link = asyncio.get_running_loop().time, self._js.connection
         wakeup, delays = Inbox(link), chain(_FIRST_CHECKS, repeat(_CHECK_EVERY))
         try:
             await wakeup.open(self._subject)  # first, so that no request is missed
             await self._consumer.suspend()
+            self._is_suspended = True
             while not wakeup.queue:
                 epoch, has_request = link.reconnects, await self._has_request()
                 if has_request or (has_request is not None and clock() >= end):
+                    self._is_suspended = not has_request
                     return has_request
                 next_check = clock() + next(delays)
                 until = next_check if has_request is None else min(next_check, end)
@@ -127,6 +147,7 @@ class RequestQueue:
                         until = min(until, clock() + spread)
         finally:
             await wakeup.close()
+        self._is_suspended = False
         return True
 
     async def _has_request(self) -> bool | None:
@@ -140,6 +161,9 @@ class RequestQueue:
 
     async def take_buffered(self, limit: int) -> list[Delivery]:
         """Return up to `limit` requests that are received already. Not to be cancelled."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            return [first]
         return await self._consumer.take_buffered(limit)
 
     async def delete(self, sequence: int) -> None:
@@ -210,3 +234,14 @@ def announced_request(headers: Mapping[str, str]) -> RequestId | None:
         return RequestId.from_str(announced_id(headers) or "")
     except ValueError:
         return None
+
+
+def _as_delivery(js: JetStream, stream: str, message: StoredMessage) -> Delivery:
+    """Return the message as a consumer would deliver it that has no other message."""
+    stored = round(message.time.timestamp() * 1e9)
+    reply = f"$JS.ACK.{stream}.none.1.{message.sequence}.1.{stored}.0"
+    return Delivery(
+        js.connection,
+        Msg(js.nc, message.subject, reply, message.payload, dict(message.headers)),
+        acks=False,
+    )

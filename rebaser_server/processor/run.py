@@ -24,7 +24,9 @@ class ChangeSetRun:
         self._ownership = context.ownership
         self._slot = context.slot
         self._settings = settings
-        self._queue = RequestQueue(services.js, services.subjects, context.change_set)
+        self._queue = RequestQueue(
+            services.js, services.subjects, context.change_set, first=context.first
+        )
         self._handler = RequestHandler(context, self._queue)
         self._dvu = DvuScheduler(context)
         self._checkpointer = Checkpointer(
@@ -42,7 +44,8 @@ class ChangeSetRun:
     async def until_idle(self) -> bool:
         """Work until the change set is idle; False if the run yields its slot before.
 
-        Then a checkpoint holds all that was committed, and no request is half handled.
+        No request is half handled then, and a checkpoint holds all that was committed, unless
+        another change set needs the slot.
         """
         await self._start()
         async with (
@@ -56,7 +59,7 @@ class ChangeSetRun:
             is_idle = await self._loop()
             await self._queue.await_deletes()
             if not self._ownership.state.control.deleted:
-                await self._checkpointer.on_idle()
+                await self._checkpointer.on_end(is_preempted=self._slot.is_wanted)
         return is_idle
 
     async def _start(self) -> None:
@@ -66,8 +69,10 @@ class ChangeSetRun:
             await self._dvu.count_death()
         await self._companion.start()
         in_vain = ownership.entries_since_checkpoint - ownership.requests_since_checkpoint
-        if in_vain >= self._settings.checkpoint_every:  # runs that came to nothing wrote them
-            await self._checkpointer.write()
+        has_other_work = self._context.first is not None or ownership.state.control.unfinished
+        only_unsaved = not has_other_work and ownership.requests_since_checkpoint > 0
+        if only_unsaved or in_vain >= self._settings.checkpoint_every:
+            await self._checkpointer.write()  # runs that made room, or came to nothing, wrote them
 
     async def _loop(self) -> bool:
         while True:
@@ -95,8 +100,8 @@ class ChangeSetRun:
             try:
                 async with self._slot.wait_for_work(lambda: ownership.state.control.dvu_due):
                     request = await self._queue.next(wait)
-            except Preempted:
-                request = await self._queue.next(0)
+            except Preempted:  # without a look at the stream: what it has is found by W12
+                return await self._queue.take_buffered(self._handler.batch_size)
         return [request] if request else []
 
     async def _drain(self) -> bool:

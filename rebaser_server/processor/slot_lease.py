@@ -28,6 +28,11 @@ class SlotLease(Interrupt):
         self._last_request = 0.0
         self._has_work: Callable[[], bool] = _always
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether another change set needs the slot."""
+        return (self.is_set and not self.paused) or self.expired
+
     def pause(self, *, paused: bool) -> None:
         """Set whether the change set is paused; a repetition is harmless."""
         self.paused = paused

@@ -5,9 +5,10 @@ import asyncio
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
+from rebaser_server.commit_log.loaded_state import LoadedState
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import State
-from rebaser_server.commit_log.state_loader import LoadedState, StateLoader
+from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.commit_log.stores import open_batch_store
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.content import graph_of
@@ -49,15 +50,19 @@ class CachedState:
         """
         loaded, self._loaded = self._loaded, None  # cancelled or failed, it is worthless
         if loaded is not None:
-            until, last = await self._archive.log.last()
-            try:
-                if until == loaded.state.commit and (
-                    last is not None and last.id != loaded.state.commit_id
-                ):
-                    loaded = None  # NATS was restored since the last look
-                else:
-                    await self._archive.catch_up(loaded, until)
-            except HistoryInconsistent:  # purged since the last look
-                loaded = None
+            loaded = await self._catch_up(loaded)
         self._loaded = loaded or await self._archive.load()
         return self._loaded.state
+
+    async def _catch_up(self, loaded: LoadedState) -> LoadedState | None:
+        """Replay what was committed since onto `loaded`; None if it is of no use any more."""
+        until, last = await self._archive.log.last()
+        if until == loaded.state.commit and (
+            last is not None and last.id != loaded.state.commit_id
+        ):
+            return None  # NATS was restored since the last look
+        try:
+            await self._archive.catch_up(loaded, until)
+        except HistoryInconsistent:  # purged since the last look
+            return None
+        return loaded

@@ -11,6 +11,7 @@ from collections.abc import (
     Iterator,
 )
 from contextlib import asynccontextmanager, contextmanager
+from types import TracebackType
 from typing import Any, Never, TypeVar
 
 from rebaser_server.errors import BackgroundEnded, Fenced, Interrupted, LeaseLost, RunEnded
@@ -80,6 +81,23 @@ async def for_each_concurrently(
 
 def _is_fencing(error: BaseException) -> bool:
     return isinstance(error, LeaseLost | Fenced)
+
+
+class WatchedLock(asyncio.Lock):
+    """Notes whether a body that held it raised: it may have left half done what the lock guards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed = False
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.failed |= kind is not None
+        await super().__aexit__(kind, error, trace)
 
 
 class Interrupt:

@@ -33,7 +33,9 @@ from rebaser_server.cluster.stream_ends import LossWatch, StreamEnds
 from rebaser_server.cluster.takeover import Takeover
 from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
 from rebaser_server.cluster.task_runner import TaskRunner
+from rebaser_server.cluster.unsaved import UnsavedChangeSets
 from rebaser_server.commit_log.batch_store import BatchStore
+from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.stores import open_batch_store, open_shared_files
 from rebaser_server.errors import Interrupted
@@ -104,12 +106,18 @@ async def serve(
         with survived("durability"):
             await durability.refresh()
         services.notifier.stats.durability = durability.to_json
-        members = Membership(nc, services.subjects, services.instance, lambda: work.busy)
+        members = Membership(nc, services.subjects, services.instance, lambda: work.in_hand)
         ends = StreamEnds(services.js, services.subjects, open_shared_files(settings.store))
         loss_watch = LossWatch(ends, members, durability, settings.nats.monitoring)
         with survived("losses"):
             await loss_watch.look()
-        reconciler = Reconciler(services.js, services.subjects, period, pauses.is_paused)
+        reconciler = Reconciler(
+            services.js,
+            services.subjects,
+            period,
+            pauses.is_paused,
+            has_room=lambda: work.free > 0,
+        )
         lease_terms = LeaseTerms(
             LeaseSettings(
                 settings.ack_wait.total_seconds(), settings.progress_interval.total_seconds()
@@ -137,6 +145,13 @@ async def serve(
             members.in_handover,
         )
         queries = _query_service(services, settings)
+        unsaved = UnsavedChangeSets(
+            services.js,
+            services.subjects,
+            services.released,
+            settings.quiet_period.total_seconds(),
+            lambda: work.free,
+        )
         async with (
             ops_endpoint(services, settings, work, members, queries, shutdown) as page,
             background(pauses.run(period)),
@@ -144,6 +159,7 @@ async def serve(
             background(loss_watch.run(period)),
             serve_cancellations(nc, services.subjects, pauses),
             background(reconciler.run()),
+            background(unsaved.run()),
             background(StrayRequests(services.js, services.subjects, members).run(period)),
             background(deleted_data_job.run(FORGET_EVERY * period)),
             background(monitor.run()),
@@ -203,6 +219,7 @@ def build_services(
             dvu_attempts=settings.dvu_max_attempts,
             batch_limits=settings.limits,
         ),
+        ReleasedStates(settings.released_bytes),
     )
 
 

@@ -160,6 +160,8 @@ class Settings(BaseSettings):
     """`json`, `pretty`, or `auto`: pretty in a terminal, JSON elsewhere."""
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Change sets worked on at once by this process."""
+    released_bytes: Annotated[int, Field(ge=0)] = 256 << 20
+    """Memory of the change sets that made room for others and are kept for the next request."""
     quiet_period: Duration = timedelta(minutes=5)
     """Silence on a change set after which its task is done."""
     ack_wait: Duration = timedelta(seconds=120)

@@ -128,6 +128,7 @@ Round = Literal[
     "slots",
     "strays",
     "takeover",
+    "unsaved",
     "upkeep",
 ]
 """What is done again and again, see `rounds`."""

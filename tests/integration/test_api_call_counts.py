@@ -10,7 +10,7 @@ from rebaser_core.ids import ChangeSet
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 
-MOST = 18
+MOST = 14
 """API calls, from the task to its removal; commits, deliveries and acks come on top."""
 
 

@@ -8,6 +8,7 @@ from tests.model import pausing
 from tests.model.applying import Applying
 from tests.model.built import Built
 from tests.model.explorer import Model
+from tests.model.keeping import Keeping
 from tests.model.pasts import Pasts
 from tests.model.pausing import Pausing
 from tests.model.power_cuts import PowerCuts
@@ -27,7 +28,7 @@ REFERENCE: Final[Mapping[str, Model]] = {
     "reference-dvu": Reference(requests=2, dvus=True),
 }
 
-World = Applying | Instance | MadeAnew | Pasts | Pausing | PowerCuts | Remembering
+World = Applying | Instance | Keeping | MadeAnew | Pasts | Pausing | PowerCuts | Remembering
 
 SMALL: Final[Mapping[str, World]] = {
     "no-faults": Instance(("dd",)),
@@ -71,9 +72,11 @@ SMALL: Final[Mapping[str, World]] = {
     "pauses": Pausing(dies=True, pauses=2, rules=pausing.Rules(reconciler=True)),
     "remembering": Remembering(),
     "applying": Applying(),
+    "keeping": Keeping(),
 }
 
 BIG: Final[Mapping[str, World]] = {
+    "keeping-more": Keeping(rooms=2, crashes=1),
     "three-requests-two-crashes": Instance(("dpd",), crashes=2),
     "two-clients-crashes": Instance(("dp", "d"), crashes=1, client_crashes=1),
     "failures-crash": Instance(("dd",), failures=2, crashes=1),
@@ -131,6 +134,9 @@ FLAWED: Final[Mapping[str, Flawed]] = {
     "C2": Flawed("poke_confirmed", Instance(("p",), losses=1, rules=PROMPT), "S1"),
     "W2": Flawed("takeover", Instance(("d",), zombies=1), "never rests"),
     "W2b": Flawed("heed_head", Instance(("d",), looks=True, crashes=1), "never rests"),
+    "W2c": Flawed("last_line", Keeping(), "S1"),
+    "W2c-id": Flawed("by_id", Keeping(), "S1"),
+    "W2c-sound": Flawed("sound", Keeping(), "S1"),
     "W5": Flawed("last_sequence recent_ids", Instance(("p",), crashes=1), "S3"),
     "W6": Flawed("gapless", Instance(("pp",), losses=1), "S1"),
     "W7": Flawed("compare_and_swap", Instance(("pp",), zombies=1), "S1"),

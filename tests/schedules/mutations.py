@@ -7,7 +7,7 @@ from unittest import mock
 
 from rebaser_client import request_publisher
 from rebaser_core.commits import DvuClaim, RequestOutcome
-from rebaser_core.ids import RequestId
+from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import AckSubject
 from rebaser_core.jetstream.api_base import JetStreamRequests
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
@@ -15,8 +15,11 @@ from rebaser_core.jetstream.messages.status_message import is_delivery
 from rebaser_server.cluster import task_lease, task_runner
 from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.reconciler import Reconciler
+from rebaser_server.commit_log.commit_messages import LogEnd
+from rebaser_server.commit_log.loaded_state import LoadedState
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.recent_requests import RecentRequests
+from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.graph_application import application, commands
 from rebaser_server.graph_application.branches import branch_closer
 from rebaser_server.processor import apply_request
@@ -66,6 +69,15 @@ def without_remembering_the_need() -> AbstractContextManager[Any]:
         return ownership
 
     return mock.patch.object(Ownership, "acquire", classmethod(acquire))
+
+
+def beginning_with_states_that_the_log_left_behind() -> AbstractContextManager[Any]:
+    """W2c: what this process released is used although other runs have committed since."""
+
+    def take(self: ReleasedStates, change_set: ChangeSet, _: LogEnd) -> LoadedState | None:
+        return self.drop(change_set)
+
+    return mock.patch.object(ReleasedStates, "take", take)
 
 
 def without_knowing_what_was_handled() -> AbstractContextManager[Any]:
@@ -232,6 +244,7 @@ MUTATIONS: Mapping[Mutation, int] = {
     without_looking_again: 12,
     without_compare_and_swap: 6,
     without_remembering_the_need: 7,
+    beginning_with_states_that_the_log_left_behind: 65,
     without_knowing_what_was_handled: 7,
     without_minding_gaps: 29,
     deleting_before_committing: 68,

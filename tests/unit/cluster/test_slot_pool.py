@@ -139,3 +139,50 @@ async def idle_until_asked(turn):
     with suppress(Preempted):
         async with turn.wait_for_work(lambda: False):
             await asyncio.Event().wait()
+
+
+async def test_a_task_of_a_workspace_with_its_share_gets_the_slot_of_its_idle_change_set():
+    process = slots(5)
+    idle = [process.acquire(one_of(BUSY)) for _ in range(4)]
+    assert process.acquire(one_of(BUSY)) is None
+
+    async def be_idle(slot):
+        await idle_until_asked(slot)
+        process.release(slot)
+
+    stays = [asyncio.create_task(be_idle(slot)) for slot in idle]
+    taken_slot = await process.acquire_vacated(one_of(BUSY))
+
+    assert taken_slot is not None
+    assert taken_slot not in idle
+    assert sum(stay.done() for stay in stays) == 1
+    assert process.in_hand == process.busy == 4
+    for stay in stays:
+        stay.cancel()
+    await asyncio.wait(stays)
+
+
+async def test_no_more_tasks_wait_for_slots_than_may_become_free():
+    process = slots(2)
+    process.acquire(one_of(BUSY))
+    assert process.acquire(one_of(BUSY)) is None
+
+    waits = [asyncio.create_task(process.acquire_vacated(one_of(BUSY))) for _ in range(3)]
+    done, _ = await asyncio.wait(waits)
+
+    assert [task.result() for task in done] == [None, None, None]
+    assert process.in_hand == 1
+
+
+async def test_a_slot_that_is_given_to_a_task_that_is_gone_is_free_again():
+    process = slots(2)
+    busy = process.acquire(one_of(BUSY))
+    waiting = asyncio.create_task(process.acquire_vacated(one_of(BUSY)))
+    await asyncio.sleep(0)
+
+    process.release(busy)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+
+    assert waiting.cancelled()
+    assert process.in_hand == 0

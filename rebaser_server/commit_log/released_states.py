@@ -1,0 +1,90 @@
+"""The states of change sets that this process released, for its next runs of the same ones."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rebaser_core.ids import ChangeSet
+from rebaser_server.commit_log.commit_messages import LogEnd
+from rebaser_server.commit_log.loaded_state import LoadedState
+
+MIN_SIZE = 16 * 1024
+"""Bytes that a state takes at the least, whatever it holds."""
+
+
+@dataclass(slots=True)
+class _Released:
+    loaded: LoadedState
+    size: int
+    at: float
+    """When it was released, by the monotonic clock."""
+    is_due: bool
+    """Whether a run should write a checkpoint of it, and none was asked for."""
+
+
+class ReleasedStates:
+    """As many states as fit into `max_bytes`, the latest ones.
+
+    A state is true as long as the log ends with the commit that the state ends with: the commit
+    that released it (W2c).
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._released: OrderedDict[ChangeSet, _Released] = OrderedDict()
+        """The one released last is the last."""
+        self._total = 0
+
+    def __len__(self) -> int:
+        return len(self._released)
+
+    @property
+    def total(self) -> int:
+        """Bytes that they take, more or less."""
+        return self._total
+
+    def keep(self, change_set: ChangeSet, loaded: LoadedState) -> None:
+        """Keep a state whose size is known; the caller does not touch it any more."""
+        self.drop(change_set)
+        size = MIN_SIZE + loaded.size
+        self._released[change_set] = _Released(
+            loaded, size, time.monotonic(), is_due=loaded.settled_requests > 0
+        )
+        self._total += size
+        while self._total > self._max_bytes:
+            self.drop(next(iter(self._released)))
+
+    def drop(self, change_set: ChangeSet) -> LoadedState | None:
+        """Remove and return the state of the change set, whether or not it is true."""
+        released = self._released.pop(change_set, None)
+        if released is None:
+            return None
+        self._total -= released.size
+        return released.loaded
+
+    def take(self, change_set: ChangeSet, end: LogEnd) -> LoadedState | None:
+        """Remove the state of the change set; return it if the log ends where it does."""
+        loaded = self.drop(change_set)
+        if loaded is None or end.entry is None:
+            return None
+        state = loaded.state
+        is_true = state.commit == end.sequence and state.commit_id == end.entry.id
+        return loaded if is_true else None
+
+    def unsaved(self, age: float) -> Iterator[ChangeSet]:
+        """Yield the change sets released at least `age` seconds ago that have no checkpoint of it.
+
+        The one released first comes first.
+        """
+        until = time.monotonic() - age
+        for change_set, released in self._released.items():
+            if released.at > until:
+                return
+            if released.is_due:
+                yield change_set
+
+    def on_task(self, change_set: ChangeSet) -> None:
+        """Note that a run was asked for that writes its checkpoint."""
+        if change_set in self._released:
+            self._released[change_set].is_due = False
