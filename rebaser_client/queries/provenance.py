@@ -101,7 +101,7 @@ class Provenance:
 def _what(change: DefinitionChange) -> str:
     """What an edit did to the first of the path."""
     words = [change.path[0], _WORDS.get(change.what, change.what), change.after or ""]
-    if change.what in ("value", "function") and change.before is not None:
+    if change.what in ("value", "function", "input") and change.before is not None:
         words.append(f"(was {change.before})")
     return " ".join(filter(None, words))
 

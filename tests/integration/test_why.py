@@ -119,6 +119,7 @@ async def test_the_command_names_edits_and_what_keeps_a_value_back(
     assert first.startswith("gross is failed as of commit ")
     assert heads.split() == ["commit", "time", "author", "what", "path", "request", "trace"]
     assert "gross lost an input, now" in rows[0]
+    assert "net=net, rate=rate" in plain["edits"][0]["changes"][0]["before"]
     assert "net → gross" in told
     assert plain["value"]["status"] == "failed"
     assert plain["edits"][0]["changes"][0]["what"] == "input"

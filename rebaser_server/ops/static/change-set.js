@@ -76,7 +76,7 @@ async function show(id, goThere) {
   fill("why", why.edits.flatMap((edit) => edit.changes.map((change, place) => [
     place ? "" : edit.changeSetId === about.get("changeSet") ? String(edit.commit) : `${edit.commit} of ${edit.changeSetId}`,
     place ? "" : clock(edit.time, now), place ? "" : edit.author ?? "",
-    `${change.path[0]} ${WORDS[change.what] ?? change.what} ${change.after ?? ""}${change.what === "value" ? ` (was ${change.before})` : ""}`,
+    `${change.path[0]} ${WORDS[change.what] ?? change.what} ${change.after ?? ""}${["value", "input"].includes(change.what) ? ` (was ${change.before})` : ""}`,
     change.path.join(" → ")])), why.error ?? "Nothing that is kept made it.");
   const notes = why.failed.map((each) => `${each.path.join(" → ")} failed: ${each.message}`);
   if (why.waits) notes.push(`an update is ${why.waits.update ? "under way" : "due"}${why.waits.commit ? ` since commit ${why.waits.commit}, ${clock(why.waits.since, now)}` : ""}`);

@@ -75,6 +75,7 @@ class ProvenanceService:
         history = DefinitionHistory(loader, [*lineage.values], [*lineage.func_names])
         await history.begin()
         await history.advance(known.commit)
+        lineage.names = history.definitions.names | lineage.names
         attributions = [each async for each in history.attributions()]
         edits, omitted = await list_edits(loader, attributions, lineage)
         return ProvenanceReplyV1(

@@ -42,6 +42,10 @@ class FuncState(NamedTuple):
     code: str | None = None
 
 
+_NAMED_UPDATES: Final = 200
+"""Updates of a batch up to which all its names are noted, else only those of inputs."""
+_MAX_NAMES: Final = 100_000
+
 ABSENT: Final = ValueState()
 NO_FUNC: Final = FuncState()
 
@@ -73,7 +77,7 @@ class _Tracked(Generic[E]):
         self.set: Attribution[E] | None = None
         self.wired: Attribution[E] | None = None
         self.unwired: Inputs = {}
-        """The inputs, if the edit of `wired` had not been."""
+        """What the inputs would be if the edit of `wired` had not been."""
         self.lost: dict[str, Attribution[E]] = {}
         """Removed inputs of those that `wired` set."""
 
@@ -86,6 +90,8 @@ class TrackedDefinitions(Generic[E]):
         self._funcs: dict[str, FuncState] = dict.fromkeys(funcs, NO_FUNC)
         self._takers: dict[str, set[str]] = {}
         """Input → values that take it, or once did."""
+        self.names: dict[str, str] = {}
+        """Of inputs that may be removed since, as far as they are known."""
         self._older_funcs: set[str] = set()
         self._coded: dict[str, Attribution[E]] = {}
 
@@ -95,6 +101,8 @@ class TrackedDefinitions(Generic[E]):
             state = value_state(graph, value_id)
             self._values[value_id] = _Tracked(state, known=not state.exists)
             self._note_inputs(value_id, state.inputs)
+            for input_id in ids_in(state.inputs or {}):
+                self._note_name(input_id, graph.values[input_id].name)
         for func_id in self._funcs:
             func = graph.funcs.get(func_id)
             if func is not None:
@@ -122,12 +130,33 @@ class TrackedDefinitions(Generic[E]):
                     removed.add(update.value_id)
                     self._remove(update.value_id, values)
                 case PutValue() | SetValue() | SetInputs():
+                    removed.discard(update.value_id)
                     self._change(update, values)
+        self._unwire(removed)
         for value_id, before in values.items():
             self._attribute(value_id, before, removed, edit)
+        self._note_names(updates)
         for func_id, code in funcs.items():
             if code != (now := self._funcs[func_id]):
                 self._coded[func_id] = Attribution(edit, func_id, "function", code, now)
+
+    def _unwire(self, removed: Collection[str]) -> None:
+        """Take removed values also out of what inputs would be without their last edit."""
+        for value_id in removed:
+            for taker in self._takers.get(value_id, ()):
+                tracked = self._values[taker]
+                tracked.unwired = without(tracked.unwired, {value_id})
+
+    def _note_names(self, updates: Sequence[AnyUpdate]) -> None:
+        for update in updates:
+            if isinstance(update, PutValue) and (
+                len(updates) <= _NAMED_UPDATES or update.value_id in self._takers
+            ):
+                self._note_name(update.value_id, update.name)
+
+    def _note_name(self, value_id: str, name: str | None) -> None:
+        if name is not None and value_id not in self._values and len(self.names) < _MAX_NAMES:
+            self.names[value_id] = name
 
     def _put_func(self, func_id: str, now: FuncState, before: dict[str, FuncState]) -> None:
         if func_id in self._funcs:
@@ -135,7 +164,7 @@ class TrackedDefinitions(Generic[E]):
             self._funcs[func_id] = now
 
     def _remove(self, value_id: str, before: dict[str, ValueState]) -> None:
-        for taker in self._takers.pop(value_id, ()):
+        for taker in self._takers.get(value_id, ()):
             tracked = self._values[taker]
             if tracked.now.inputs:
                 before.setdefault(taker, tracked.now)
@@ -199,9 +228,7 @@ class TrackedDefinitions(Generic[E]):
             yield tracked.defined
         if tracked.set is not None:
             yield tracked.set
-        if tracked.wired is not None and not _same_inputs(
-            without(tracked.unwired, set(tracked.lost)), tracked.now.inputs
-        ):
+        if tracked.wired is not None and not _same_inputs(tracked.unwired, tracked.now.inputs):
             yield tracked.wired
         yield from tracked.lost.values()
 

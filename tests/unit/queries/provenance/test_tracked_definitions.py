@@ -252,9 +252,31 @@ def test_the_removal_of_an_input_is_named_beside_what_set_the_inputs():
 
     assert named(*sent)[-2:] == [(4, "inputs"), (5, "input")]
     [cut] = History([[update] for update in sent]).edits_of(V)[5]
+    tracked = TrackedDefinitions[int]([V], [F])
+    tracked.apply([PutValue(value_id=A, name="a", value=1), *sent[3:]], 0)
+    assert tracked.names == {A: "a"}
     assert (cut.lost, cut.after.inputs) == (A, {"values": [B]})
     again = computed(V, B)  # as it is
     assert named(*sent, again) == named(*sent)
+
+
+def test_inputs_that_two_edits_took_out_are_owed_to_neither():
+    """Without the first the second would have taken it out, and the other way round."""
+    sent = func("sum"), put(A, 1), put(B, 2), computed(V, B, A)
+    twice = SetInputs(value_id=V, inputs={"values": [B]}), RemoveValue(value_id=A)
+
+    assert named(*sent, *twice) == [(0, "function"), (2, "definition"), (3, "definition")]
+
+
+def test_an_input_that_is_removed_and_put_again_stays_out():
+    again = [RemoveValue(value_id=A), put(A, 1)]
+    history = History([
+        [func("sum"), put(A, 1), put(B, 2), computed(V, B)],
+        [SetInputs(value_id=V, inputs={"values": [A, B, B]})],
+        again,
+    ])  # fmt: skip
+
+    assert [*history.edits_of(V)] == [0, 2]
 
 
 def test_what_a_batch_takes_back_is_no_edit():
