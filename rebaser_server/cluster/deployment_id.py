@@ -27,6 +27,8 @@ log: Final = structlog.get_logger()
 
 KEY: Final = "rebaser.deployment.id"
 """Its key in the registry's bucket: records have one token or two there, and no list has three."""
+_LOOKS_AGAIN: Final = (0.1, 0.3, 0.6, 1.0)
+"""Seconds until ids that differ are looked at once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,13 @@ class DeploymentId:
             OSError: the store cannot be read or written now.
         """
         in_nats, in_store = await self.in_nats(), await self.in_store()
+        for delay in _LOOKS_AGAIN:
+            if None in (in_nats, in_store) or in_nats == in_store:
+                break
+            await asyncio.sleep(
+                delay
+            )  # of Rebasers that start at once, one adopts what another gave
+            in_nats, in_store = await self.in_nats(), await self.in_store()
         if in_nats is None and (in_store is None or not await self._is_emptied()):
             await self._establish(in_store or str(ULID()))
         elif in_nats != in_store:

@@ -1,5 +1,6 @@
 """Daemons serve with the store of their NATS, and with no other, until a person decides."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -136,3 +137,10 @@ async def test_lost_logs_are_not_made_anew(deployment: Deployment) -> None:
 
     await make_anew(deployment, names.requests_stream)  # nothing was ever done here
     await provisioner_of(deployment.js, deployment.settings).ensure()
+
+
+async def test_rebasers_that_start_at_once_agree(deployment: Deployment) -> None:
+    """Each may have given the store an id of its own before one of them is NATS's."""
+    await asyncio.gather(*(id_of(deployment).ensure() for _ in range(8)))
+
+    assert await id_of(deployment).problem() == ""
