@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-long test-python check format unit slow chaos powercut bench docs clean audit manifests images
+.PHONY: demo test test-long test-python check format unit slow chaos powercut mutants bench docs clean audit manifests images
 
 demo: .venv/ready ## the main job, on real input
 	$(BIN)/rebaser demo $(DEMO)
@@ -41,6 +41,9 @@ chaos: .venv/ready ## seeded faults against real daemons: make chaos SEED=7 MINU
 
 powercut: .venv/ready ## power cuts, judged; takes root and loop devices: make powercut SEED=7 CUTS=50 POWERCUT='--servers 3'
 	$(BIN)/python -m tests.powercut --seed $(or $(SEED),1) --cuts $(or $(CUTS),20) $(POWERCUT)
+
+mutants: .venv/ready ## faults in the JetStream layer, each against the tests of its statement: make mutants ONLY=ADR-13
+	$(BIN)/python -m tests.mutants --only "$(ONLY)"
 
 bench: .venv/ready ## what it costs, beside the limits measured in the same run
 	$(BIN)/python -m benchmarks

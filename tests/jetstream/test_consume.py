@@ -14,7 +14,7 @@ from rebaser_core.jetstream import (
     StatusError,
 )
 from rebaser_core.jetstream.consumers.handles import Consumer
-from rebaser_core.jetstream.consumers.pull_request import UNLIMITED, PullBudget
+from rebaser_core.jetstream.consumers.pull_request import UNLIMITED, PullBudget, message_size
 from rebaser_core.jetstream.consumers.read_buffer import ReadBuffer
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
@@ -86,6 +86,15 @@ def test_octets_are_counted_instead_of_messages() -> None:
     assert pending.octets == 0, "no pull is left that could bring any"
 
 
+def test_a_message_counts_as_the_server_counts_it() -> None:
+    """Headers are a version line, a line each, and an empty one."""
+    bare = Msg(None, subject="abc", reply="r", data=bytes(100))
+    headed = Msg(None, subject="abc", reply="r", data=bytes(100), headers={"A": "b"})
+
+    assert message_size(bare) == 104
+    assert message_size(headed) == 104 + len("NATS/1.0\r\nA: b\r\n\r\n")
+
+
 async def test_messages_come_one_by_one_with_more_of_them_ready(either_js: JetStream) -> None:
     consumer = await looked_up(either_js)
     await publish_many(either_js, range(100))
@@ -105,12 +114,15 @@ async def test_more_is_asked_for_at_the_threshold_over_one_inbox(js: JetStream) 
     consumer = await looked_up(js)
     await publish_many(js, range(30))
     async with spied(js, PULLS) as pulls, consumer.messages(max_messages=10) as messages:
+        inboxes = set()
         for _ in range(20):
             await anext(messages)
+            inboxes.add(messages._engine._inbox.subject)
         await eventually(lambda: len(pulls) == 4)
 
     assert [pull["batch"] for pull in pulls] == [10, 5, 5, 5]
     assert {pull["idle_heartbeat"] for pull in pulls} == {5 * 10**9}
+    assert len(inboxes) == 1
 
 
 @pytest.mark.parametrize("headers", [None, {"A": "b", "Long": "c" * 100}], ids=["bare", "headers"])
@@ -245,7 +257,8 @@ async def test_a_silent_server_is_asked_again_or_is_the_end(
         else:
             with pytest.raises(HeartbeatsMissed, match=r"for 0\.2 s"):
                 await waiting
-            assert await messages.next() is None, "it has ended"
+            async with asyncio.timeout(5):
+                assert await messages.next() is None, "it has ended"
 
 
 @pytest.mark.parametrize("resilient", [True, False], ids=["newest", "first-edition"])
@@ -288,7 +301,8 @@ async def test_a_pull_that_is_refused_for_ever_is_an_error(js: JetStream) -> Non
     consumer = await looked_up(js, max_batch=5)
     async with consumer.messages(max_messages=10) as messages:
         with pytest.raises(StatusError, match="MaxRequestBatch"):
-            await anext(messages)
+            async with asyncio.timeout(5):
+                await anext(messages)
 
 
 @pytest.mark.parametrize("resilient", [True, False], ids=["newest", "first-edition"])
@@ -305,8 +319,10 @@ async def test_an_error_without_counts_ends_the_first_edition_only(
             assert int((await waiting).payload) == 1
         else:
             with pytest.raises(StatusError, match="Leadership Change"):
-                await waiting
-            assert await messages.next() is None, "it has ended"
+                async with asyncio.timeout(5):
+                    await waiting
+            async with asyncio.timeout(5):
+                assert await messages.next() is None, "it has ended"
 
 
 async def test_a_pull_refused_for_now_is_made_again(js: JetStream) -> None:

@@ -154,8 +154,11 @@ async def test_a_cancelled_fetch_gives_back_what_had_come(js: JetStream) -> None
 
 async def test_fetches_at_the_same_time_share_the_messages(js: JetStream) -> None:
     consumer = await looked_up(js, *["s.a"] * 20)
+    another = await js.stream("S").consumer("d")
 
-    found = await asyncio.gather(*(consumer.fetch(5, expires=1) for _ in range(4)))
+    found = await asyncio.gather(
+        *(puller.fetch(5, expires=1) for puller in (consumer, another, consumer, another))
+    )
 
     assert sorted(numbers([*chain(*found)])) == list(range(1, 21))
 
@@ -251,6 +254,6 @@ async def test_a_pull_that_gets_no_answer_ends_with_its_fetch(js: JetStream) -> 
         assert await consumer.fetch(1, expires=0.3, no_wait=True) == []
         await first.ack(confirm=True)
 
-        async with asyncio.timeout(1):
-            [second] = await consumer.fetch(1, expires=60)
+        another = await js.stream("S").consumer("d")
+        [second] = await another.fetch(1)
     assert (int(second.payload), second.delivered) == (2, 1)

@@ -213,7 +213,8 @@ async def test_a_batch_is_filled_or_lasts_until_it_expires(
     await filled(js, "s.a", "s.a", "s.a")
     async with kind(js, "S") as reader:
         assert numbers(await reader.fetch(2)) == [1, 2]
-        assert numbers(await reader.fetch(2, expires=60, no_wait=True)) == [3]
+        async with asyncio.timeout(5):
+            assert numbers(await reader.fetch(2, expires=60, no_wait=True)) == [3]
         assert await reader.fetch(2, expires=0.05) == []
         fetching = asyncio.ensure_future(reader.fetch(2, expires=60))
         await publish_many(js, range(4, 6))
@@ -259,10 +260,13 @@ async def test_a_buffer_that_is_bounded_is_filled_by_pulls(js: JetStream) -> Non
 async def test_a_reader_of_bounded_octets_never_stalls(js: JetStream) -> None:
     await filled(js)
     await publish_many(js, range(200))
-    async with OrderedPullConsumer(js, "S", max_bytes=2000) as reader, asyncio.timeout(10):
-        found = [await anext(reader) for _ in range(200)]
+    async with spied(js, "$JS.API.CONSUMER.MSG.NEXT.>") as pulls, asyncio.timeout(10):
+        async with OrderedPullConsumer(js, "S", max_bytes=2000) as reader:
+            found = [await anext(reader) for _ in range(200)]
+        await js.connection.ping(5)
 
     assert numbers(found) == list(range(200))
+    assert min(pull["max_bytes"] for pull in pulls) < 2000, "filled before it was empty"
 
 
 def test_buffering_options_that_exclude_each_other_are_refused() -> None:

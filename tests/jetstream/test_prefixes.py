@@ -317,10 +317,10 @@ async def test_a_watch_follows_across(pair: Pair) -> None:
 
 async def test_the_servers_own_domain_by_its_name_is_the_local_one(domains: Pair) -> None:
     """Nothing maps the views' subjects there."""
-    js = JetStream(domains.owner.nc, domain="hub")
-    await use_everything(js)
+    assert domains.local is not None
+    await use_everything(JetStream(domains.local.nc, domain="leaf"))
 
-    assert await ObjectStore(domains.owner, "b").get("o") == LARGE[:1000]
+    assert await ObjectStore(domains.local, "b").get("o") == LARGE[:1000]
 
 
 async def test_a_domain_may_be_given_as_its_prefix(domains: Pair) -> None:

@@ -8,6 +8,7 @@ import pytest
 from rebaser_core.jetstream import JetStream, OrderedPullConsumer, StatusError
 from rebaser_core.jetstream.consumers.ordered_consumers import OrderedPushConsumer
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
+from rebaser_core.jetstream.messages.status_message import StatusMessage
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import consumers, filled, numbers, publish_many, send_status, spied
@@ -39,7 +40,8 @@ async def test_a_gap_is_read_again(js: JetStream, kind: type[OrderedReader]) -> 
         await eventually(lambda: len(reader._inbox.queue) == 4)
         reader._inbox.queue.popleft()
 
-        assert numbers([await anext(reader) for _ in range(4)]) == [2, 3, 4, 5]
+        async with asyncio.timeout(5):
+            assert numbers([await anext(reader) for _ in range(4)]) == [2, 3, 4, 5]
         assert reader.resets == 1
 
 
@@ -67,6 +69,13 @@ async def test_a_deleted_consumer_is_replaced(js: JetStream, kind: type[OrderedR
         async with asyncio.timeout(2):
             assert int((await waiting).payload) == 1
         assert len(await consumers(js)) == 1
+
+
+def test_the_end_of_a_pull_tells_what_it_did_not_bring() -> None:
+    headers = {"Nats-Pending-Messages": "3", "Nats-Pending-Bytes": "700"}
+
+    assert StatusMessage(408, "", "", headers).pending == (3, 700)
+    assert StatusMessage(408, "", "", {}).pending is None
 
 
 @KINDS
@@ -151,7 +160,8 @@ async def test_a_pull_that_is_refused_for_ever_is_an_error(js: JetStream, line: 
     async with OrderedPullConsumer(js, "S") as reader:
         await send_status(js, reader._inbox.subject, line)
         with pytest.raises(StatusError, match=line):
-            await anext(reader)
+            async with asyncio.timeout(5):
+                await anext(reader)
 
 
 @KINDS

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -264,6 +265,28 @@ async def test_who_loses_the_race_to_create_joins_or_is_told(js: JetStream) -> N
     assert all(member._inbox.queue for member in members), "each listens where messages come"
 
 
+async def test_a_consumer_that_another_client_made_meanwhile_is_not_taken_over(
+    js: JetStream,
+) -> None:
+    """It was not there when it was looked up, and is when it is created; nobody listens yet."""
+    await filled(js)
+    await durable(js, filter_subject="s.a", deliver_subject="to.d")
+    look_up = JetStream.consumer_info
+    absent = [ConsumerNotFound.named("not yet")]
+
+    async def too_early(self: JetStream, stream: str, consumer: str) -> dict[str, Any]:
+        if absent:
+            raise absent.pop()
+        return await look_up(self, stream, consumer)
+
+    with (
+        mock.patch.object(JetStream, "consumer_info", too_early),
+        pytest.raises(Misconfigured, match="created by another client"),
+    ):
+        await subscribe(js, "s.a", durable="d")
+    assert (await state(js)).get("push_bound") is None
+
+
 async def test_there_is_a_listener_before_there_is_a_consumer(js: JetStream) -> None:
     await filled(js, "s.a")
     heard: list[Any] = []
@@ -474,7 +497,8 @@ async def test_other_statuses_are_errors_and_no_messages(js: JetStream, line: st
     async with await subscribe(js, "s.a") as subscription:
         await send_status(js, subscription._inbox.subject, line)
         with pytest.raises(StatusError, match=line):
-            await anext(subscription)
+            async with asyncio.timeout(5):
+                await anext(subscription)
         await js.publish("s.a", b"1")
         assert int((await anext(subscription)).payload) == 1
 
