@@ -28,7 +28,7 @@ TASKS_WAIT_FOR: Final = 1.0
 VACATE_EVERY: Final = 0.01
 """Seconds between two requests to idle change sets to leave for tasks that wait here."""
 
-MAX_WAIT: Final = 0.25
+MAX_WAIT: Final = 1.0
 """Seconds that a task waits here for an idle change set to leave; then it is deferred."""
 
 MAX_CHECK_EVERY: Final = 2.0  # seconds between two checks, at most, while NATS does not answer
