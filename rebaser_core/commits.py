@@ -5,6 +5,7 @@ Every commit carries the whole control record, so the last commit has the one in
 to a checkpoint.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
@@ -17,6 +18,9 @@ from rebaser_core.wire_model import ParseFromJson, WireModel
 
 AUTHOR_LENGTH: Final = 200
 """Most characters of an author; more are cut."""
+
+BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
+"""Number of a message in the atomic batch that it was stored with, from 1 (ADR-50)."""
 
 NO_REQUEST: Final = 0
 """The sequence in a commit that settles no request, but holds an update's results (D4)."""
@@ -152,3 +156,16 @@ class CommitV1(Versioned):
 
 
 Commit: Final = MessageType("Commit", current=CommitV1)
+
+
+def decode_commit_at(sequence: int, headers: Mapping[str, str], payload: bytes) -> CommitV1:
+    """Read the commit that a log has at `sequence`. Its `previous` is the commit before it.
+
+    The commits of an atomic batch are written before their sequences are known, and stored
+    without a gap. So each but the first follows the one right before it, while what it says is
+    what its writer expected. Raises as `Commit.decode`.
+    """
+    commit = Commit.decode(headers, payload)
+    if headers.get(BATCH_SEQUENCE, "1") == "1":
+        return commit
+    return commit.model_copy(update={"previous": sequence - 1})

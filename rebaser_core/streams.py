@@ -32,6 +32,8 @@ class StreamOptions:
     """Bytes of all of them together, as the server stores them."""
     batches_rollup: bool = True
     """Whether who may write into the bucket of batches may also wipe it."""
+    atomic_batches: bool = True
+    """Whether the server knows atomic batches: one of 2.12 or newer does (ADR-50)."""
 
 
 def nanoseconds(duration: timedelta) -> int:
@@ -80,6 +82,7 @@ def stream_configs(subjects: Subjects, options: StreamOptions) -> list[StreamCon
             "subjects": [subjects.join("rebaser.commits.>")],
             "retention": "limits",
             "allow_direct": True,
+            **({"allow_atomic": True} if options.atomic_batches else {}),
         },
         {
             **common,

@@ -24,6 +24,7 @@ from rebaser_core.jetstream.consumers.subscribe import pull_subscribe, subscribe
 from rebaser_core.jetstream.errors import (
     AlreadyExists,
     ApiError,
+    BatchNotAtomic,
     ConsumerGone,
     ConsumerNotFound,
     FlowControlIgnored,
@@ -51,6 +52,7 @@ from rebaser_core.jetstream.errors import (
 )
 from rebaser_core.jetstream.jetstream import JetStream
 from rebaser_core.jetstream.messages.ack_subject import AckSubject
+from rebaser_core.jetstream.messages.batch_message import BatchMessage
 from rebaser_core.jetstream.messages.delivery import Delivery
 from rebaser_core.jetstream.messages.stored_message import PubAck, StoredMessage
 from rebaser_core.jetstream.stores.key_value import KeyValue, KeyValueWatch
@@ -62,6 +64,8 @@ __all__ = [
     "AckSubject",
     "AlreadyExists",
     "ApiError",
+    "BatchMessage",
+    "BatchNotAtomic",
     "ConnectOptions",
     "ConsumeOptions",
     "Consumer",

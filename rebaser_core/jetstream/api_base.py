@@ -1,7 +1,7 @@
 """Asking the JetStream API, and publishing with a receipt."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -11,12 +11,12 @@ from nats.aio.msg import Msg
 from rebaser_core.jetstream.connection.connection import Connection
 from rebaser_core.jetstream.connection.message_limits import MessageLimits
 from rebaser_core.jetstream.connection.pending_reply import PendingReply
-from rebaser_core.jetstream.errors import ApiError, NotJetStream, Unsendable
+from rebaser_core.jetstream.errors import ApiError, BatchNotAtomic, NotJetStream, Unsendable
+from rebaser_core.jetstream.messages.batch_message import MESSAGE_ID, BatchMessage, batch_headers
 from rebaser_core.jetstream.messages.stored_message import PubAck
 
 DEFAULT_PREFIX: Final = "$JS.API"
 _DOMAIN_PREFIX: Final = re.compile(r"\$JS\.([^.]+)\.API")
-MESSAGE_ID: Final = "Nats-Msg-Id"
 EXPECTED_STREAM: Final = "Nats-Expected-Stream"
 EXPECTED_LAST_SEQUENCE: Final = "Nats-Expected-Last-Sequence"
 EXPECTED_LAST_SUBJECT_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
@@ -163,6 +163,43 @@ class JetStreamRequests:
             subject, payload, headers=_merge_headers(headers, given)
         )
         return PendingReply(subject, future, _parse_ack)
+
+    async def publish_batch(
+        self,
+        messages: Sequence[BatchMessage],
+        *,
+        expected_last_subject_sequence: int | None = None,
+        timeout: float | None = None,
+    ) -> PubAck:
+        """Store up to 1,000 messages, each right behind the one before it, or none (ADR-50).
+
+        The stream must have `allow_atomic`, which takes a server of 2.12 or newer. The first
+        one's subject is compared. The receipt is the last one's. Cancelled, it stores all or none.
+
+        Raises:
+            WrongLastSequence: it was expected to be another one; none is stored.
+            Unsendable: one is `Oversized`, or has what no message may have; none is stored.
+            ApiError: none is stored: no batches there, or too many at a time, or one was lost.
+            NatsUnreachable: no receipt; all may be stored, or none.
+            BatchNotAtomic: the server knows no batches, and stored some by themselves, or all.
+        """
+        expected = {EXPECTED_LAST_SUBJECT_SEQUENCE: expected_last_subject_sequence}
+        prepared = [
+            (message.subject, message.payload, _merge_headers(message.headers, given))
+            for message, given in zip(messages, batch_headers(messages, expected), strict=True)
+        ]
+        for subject, payload, headers in prepared:
+            self.connection.message_limits.check(subject, payload, headers)
+        *others, (subject, payload, headers) = prepared
+        for each in others:
+            await self.connection.publish(each[0], each[1], headers=each[2])
+        reply = await self.connection.request(
+            subject, payload, headers=headers, timeout=timeout or self.timeout
+        )
+        answer = _decode_reply(reply.data)
+        if answer.get("count") != len(messages):
+            raise BatchNotAtomic(f"{subject}: the server stored no batch, but each message")
+        return PubAck.of(answer)
 
     async def request_async(
         self, verb: str, body: Mapping[str, Any]

@@ -11,6 +11,7 @@ JetStreamError
 ├── MessagesMissed         deliveries are missing, between those that came or behind them
 ├── FlowControlIgnored     the server does not hear the answers to its flow control
 ├── Misconfigured          what was asked for contradicts itself or what exists
+├── BatchNotAtomic         the server knows no batches, and stored messages by themselves
 ├── ObjectDamaged          stored bytes do not match their digest or count
 ├── ObjectTooLarge         more octets than the reader would take
 └── ApiError               the server answered with an error
@@ -98,6 +99,10 @@ class FlowControlIgnored(JetStreamError):
 
 class Misconfigured(JetStreamError):
     """The workflow of ADR-15 forbids it; nothing was created or subscribed to."""
+
+
+class BatchNotAtomic(JetStreamError):
+    """The server is older than 2.12: the first messages of the batch may be stored, or all."""
 
 
 class ObjectDamaged(JetStreamError):

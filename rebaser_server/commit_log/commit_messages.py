@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from rebaser_core.commits import Commit, CommitV1
+from rebaser_core.commits import Commit, CommitV1, decode_commit_at
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import Delivery, StoredMessage
@@ -39,7 +39,7 @@ class LogEnd(NamedTuple):
 
 def decode_commit(message: StoredMessage | Delivery) -> CommitV1:
     try:
-        return Commit.decode(message.headers, message.payload)
+        return decode_commit_at(_sequence_of(message), message.headers, message.payload)
     except NewerVersion as error:
         raise NeedsNewerVersion(error) from error
     except MessageError as error:

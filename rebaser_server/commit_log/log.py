@@ -1,7 +1,7 @@
-"""The commit log of one change set: append under compare-and-swap, read, purge (protocol 4.1)."""
+"""The commit log of one change set: append under compare-and-swap, purge (protocol 4.1)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from rebaser_core.commits import CommitV1
@@ -9,45 +9,35 @@ from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import (
     ApiError,
+    BatchMessage,
     JetStream,
     JetStreamError,
     NatsUnreachable,
     Unsendable,
     WrongLastSequence,
-    ordered_reader,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_server.commit_log.commit_messages import (
-    UNSAVED,
-    ExtraHeaders,
-    LogEnd,
-    decode_commit,
-    publish_options,
-    trace_headers_of,
-)
+from rebaser_server.commit_log.commit_messages import ExtraHeaders, publish_options
+from rebaser_server.commit_log.group_commit import MAX_COMMITS, GroupCommit
+from rebaser_server.commit_log.log_reader import CommitLogReader
 from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
-
-MAX_PIPELINE_DEPTH: Final = 64
-"""Commits that are sent and not yet confirmed by the stream."""
-
-OTHER_PAST: Final = "log and store are of different pasts, as after a restore of one of them"
 
 _NO_EXTRA_HEADERS: Final[ExtraHeaders] = {}
 _RETRY_DELAY: Final = 0.2  # seconds between tries of an append whose outcome is unknown
 
 
-class CommitLog:
-    """The fence and the truth: of two runs that believe they own a change set, one can append.
+class CommitLog(CommitLogReader):
+    """The fence and the truth: of two runs that believe they own a change set, one can append."""
 
-    Every method that reads a commit raises `NeedsNewerVersion` if the commit is of a newer
-    version than this build's, and `HistoryInconsistent` if no build can read it.
-    """
-
-    def __init__(self, js: JetStream, subjects: Subjects, change_set: ChangeSet) -> None:
-        self._js = js
-        self._subjects = subjects
-        self._stream = subjects.commits_stream
-        self._subject = subjects.commits(change_set)
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        change_set: ChangeSet,
+        group_commit: GroupCommit | None = None,
+    ) -> None:
+        super().__init__(js, subjects, change_set)
+        self._group_commit = group_commit or GroupCommit(js, subjects.commits_stream)
         self._may_pipeline = True
         """Whether a commit may be sent before the one before it is confirmed, as far as known."""
         self._undisturbed = 0
@@ -55,67 +45,26 @@ class CommitLog:
 
     def sibling(self, change_set: ChangeSet) -> "CommitLog":
         """Return the log of another change set."""
-        return CommitLog(self._js, self._subjects, change_set)
-
-    async def last(self) -> tuple[int, CommitV1 | None]:
-        """Return the last commit and its sequence, as the leader has it (S-4), or (0, None)."""
-        end = await self.end()
-        return end.sequence, end.entry
-
-    async def end(self) -> LogEnd:
-        """Return the last commit with what its headers say, as the leader has it (S-4)."""
-        message = await self._js.get_message(self._stream, last_by_subject=self._subject)
-        if message is None:
-            return LogEnd()
-        unsaved = UNSAVED in message.headers
-        return LogEnd(message.sequence, decode_commit(message), trace_headers_of(message), unsaved)
-
-    async def trace_headers(self, sequence: int) -> Mapping[str, str]:
-        """Return the headers of a commit that name a trace; none if it was purged."""
-        message = await self._js.get_message(self._stream, sequence=sequence)
-        return {} if message is None else trace_headers_of(message)
-
-    async def entry(self, sequence: int) -> CommitV1 | None:
-        """Return the commit of that sequence, or None if it was purged."""
-        message = await self._js.get_message(self._stream, sequence=sequence)
-        if message is None or message.subject != self._subject:
-            return None
-        return decode_commit(message)
-
-    async def require_readable(self) -> None:
-        """Raise `HistoryInconsistent` if the log has commits, and its last one cannot be read.
-
-        If the last one's checksum is wrong, NATS answers as if there were none, and stores
-        another first commit.
-        """
-        subjects = await self._js.stream_subjects(self._stream, self._subject)
-        if subjects and (await self.last())[1] is None:
-            raise HistoryInconsistent(
-                f"{self._subject}: the log has commits, but its last one cannot be read: a file of "
-                f"{self._stream} is damaged"
-            )
-
-    async def oldest(self) -> CommitV1 | None:
-        """Return the oldest commit that was not purged: the past begins at its `previous`."""
-        message = await self._js.get_message(
-            self._stream, sequence=1, next_by_subject=self._subject
-        )
-        return None if message is None else decode_commit(message)
+        return CommitLog(self._js, self._subjects, change_set, self._group_commit)
 
     @property
     def max_batch_bytes(self) -> int:
         """Octets that an inline batch may take in a commit: half of the commit."""
         return self._js.message_limits.max_payload_for(self._subject) // 2
 
+    def append_limit(self, waiting: int) -> int:
+        """How many commits one `append` may usefully write while `waiting` requests wait."""
+        return MAX_COMMITS if waiting >= self._group_commit.min_size else self.pipeline_depth
+
     @property
     def pipeline_depth(self) -> int:
-        """How many commits one `append` may usefully write at this moment.
+        """How many commits may usefully be sent ahead of their receipts at this moment.
 
         It grows while no other run writes to the stream, and is 1 after another one wrote. It
         stays 1 where the stream has replicas: there the server refuses a commit while the
         replicas agree on the one before it.
         """
-        return min(1 + self._undisturbed // 4, MAX_PIPELINE_DEPTH) if self._may_pipeline else 1
+        return min(1 + self._undisturbed // 4, MAX_COMMITS) if self._may_pipeline else 1
 
     async def append(
         self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders = _NO_EXTRA_HEADERS
@@ -130,20 +79,47 @@ class CommitLog:
                 the others are not in the log.
             AppendRefused: the server refused one of them.
         """
-        first, last = entries[0].previous + 1, entries[0].previous + len(entries)
-        if len(entries) > 1 and await self._append_pipelined(entries, extra_headers):
-            sequences = [*range(first, last + 1)]
+        await self._group_commit.refresh()
+        last = entries[0].previous + len(entries)  # if no other run writes
+        if len(entries) >= self._group_commit.min_size:
+            sequences = await self._append_batch(entries, extra_headers)
+        elif len(entries) > 1:
+            sequences = await self._append_pipelined(entries, extra_headers)
         else:
+            sequences = []
+        if not sequences:
             sequences = await self._append_sequentially(entries, extra_headers)
             if sequences[-1] == last and len(entries) > 1:  # refused, though no other run wrote
                 self._may_pipeline = False
         self._undisturbed = self._undisturbed + len(entries) if sequences[-1] == last else 0
         return sequences
 
+    async def _append_batch(
+        self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders
+    ) -> list[int]:
+        """Append all of them or none; return nothing if they may not be in.
+
+        The server compares only what the first one expects. It stores the others right behind.
+        """
+        try:
+            ack = await self._js.publish_batch(
+                [
+                    BatchMessage(self._subject, **publish_options(entry, extra_headers))
+                    for entry in entries
+                ],
+                expected_last_subject_sequence=entries[0].previous,
+            )
+        except (NatsUnreachable, WrongLastSequence, Unsendable, MessageError):
+            return []
+        except ApiError:
+            self._group_commit.on_refused()
+            return []
+        return [*range(ack.sequence - len(entries) + 1, ack.sequence + 1)]
+
     async def _append_pipelined(
         self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders
-    ) -> bool:
-        """Send each without waiting for the receipt of the one before; return whether all are in.
+    ) -> list[int]:
+        """Send each without waiting for the receipt of the one before; nothing: not all are in.
 
         Each but the first is stored only if the stream's last message is the one before
         it, known by its id, and has the expected sequence. So the log gets the first few of
@@ -170,7 +146,8 @@ class CommitLog:
                 await receipt.result(max(0, end - asyncio.get_running_loop().time()))
             except (ApiError, NatsUnreachable):
                 complete = False
-        return complete
+        first = entries[0].previous + 1
+        return [*range(first, first + len(entries))] if complete else []
 
     async def _append_sequentially(
         self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders
@@ -216,36 +193,6 @@ class CommitLog:
             if last is None or last.id not in ids:
                 raise Fenced(f"{self._subject}: commit {sequence} is another owner's")
             return [*range(sequence - ids.index(last.id), sequence + 1)]
-
-    async def entries(self, after: int, until: int) -> AsyncIterator[tuple[int, CommitV1]]:
-        """Yield the commits after sequence `after` up to and including `until`.
-
-        Raises:
-            HistoryInconsistent: the first of them does not follow `after`, or one is missing
-                or of another past (S-6), or the log ends before `until`.
-        """
-        if until <= after:
-            return
-        previous = after
-        reader = ordered_reader(self._js, self._stream, self._subject, start_sequence=after + 1)
-        async with reader:
-            while previous < until:
-                delivery = await reader.next()
-                if delivery is None:
-                    raise HistoryInconsistent(
-                        f"{self._subject}: ends at {previous}, not at {until}"
-                    )
-                entry = decode_commit(delivery)
-                if entry.previous != previous:
-                    raise HistoryInconsistent(
-                        f"{self._subject}: commit {delivery.stream_sequence} follows commit "
-                        f"{entry.previous}, but the state ends at commit {previous}: "
-                        + ("commits are missing" if entry.previous > previous else OTHER_PAST)
-                    )
-                if delivery.stream_sequence > until:
-                    return
-                previous = delivery.stream_sequence
-                yield previous, entry
 
     async def purge(self, up_to: int) -> None:
         """Remove the commits up to `up_to`, which a checkpoint holds. Never the last commit.

@@ -13,7 +13,8 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_server.commit_log.batch_store import BatchStore, MissingBatch
 from rebaser_server.commit_log.commit_messages import LogEnd
 from rebaser_server.commit_log.loaded_state import LoadedState
-from rebaser_server.commit_log.log import OTHER_PAST, CommitLog
+from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.commit_log.log_reader import OTHER_PAST
 from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.retention import CheckpointRef
 from rebaser_server.commit_log.state import State

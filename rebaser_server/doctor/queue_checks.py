@@ -18,6 +18,16 @@ from rebaser_server.doctor.findings import Finding, Severity
 async def configuration(provisioner: Provisioner) -> AsyncIterator[Finding]:
     """Streams, consumer and bucket that are missing or configured differently."""
     for drift in await provisioner.diff():
+        if drift.field == "allow_atomic":
+            yield Finding(
+                "configuration",
+                drift.name,
+                "takes no atomic batches, so commits are stored one by one",
+                Severity.WARNING,
+                remedy="`rebaser doctor --repair`, once all Rebasers are of this release",
+                repair=partial(_allow_batches, provisioner),
+            )
+            continue
         missing = drift.field == "existence"
         is_requests = drift.name == f"stream {provisioner.subjects.requests_stream}"
         yield Finding(
@@ -30,6 +40,12 @@ async def configuration(provisioner: Provisioner) -> AsyncIterator[Finding]:
             remedy=remedy_for(drift),
             repair=provisioner.recreate_requests if missing and is_requests else None,
         )
+
+
+async def _allow_batches(provisioner: Provisioner) -> None:
+    name = provisioner.subjects.commits_stream
+    config = (await provisioner.js.stream_info(name))["config"]
+    await provisioner.js.update_stream({**config, "allow_atomic": True})
 
 
 async def missing_tasks(provisioner: Provisioner) -> AsyncIterator[Finding]:

@@ -9,6 +9,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, StoredMessage
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.batch_store import BatchStore
+from rebaser_server.commit_log.group_commit import GroupCommit
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.retention import Retention
@@ -46,6 +47,7 @@ class Services:
     instance: str
     js: JetStream
     subjects: Subjects
+    group_commit: GroupCommit
     batches: BatchStore
     application: Application
     notifier: Notifier
@@ -60,7 +62,7 @@ class Services:
 
     def loader(self, change_set: ChangeSet) -> StateLoader:
         """All that the change set's state can be loaded from."""
-        log_of = CommitLog(self.js, self.subjects, change_set)
+        log_of = CommitLog(self.js, self.subjects, change_set, self.group_commit)
         return StateLoader(change_set, log_of, self.batches, self.application, self.released)
 
 

@@ -57,7 +57,9 @@ class RequestHandler:
     def batch_size(self) -> int:
         """How many requests one call of `handle` should be given."""
         # If a run's death counts against the first request, all before it must be committed.
-        return 1 if self.ownership.unreleased_owner else self.ownership.loader.log.pipeline_depth
+        if self.ownership.unreleased_owner:
+            return 1
+        return self.ownership.loader.log.append_limit(self.queue.backlog)
 
     async def handle(self, requests: Sequence[Delivery]) -> None:
         """Apply, answer again or dead-letter `requests` in order: commit each, then delete it.

@@ -35,6 +35,7 @@ from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
 from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.cluster.unsaved import UnsavedChangeSets
 from rebaser_server.commit_log.batch_store import BatchStore
+from rebaser_server.commit_log.group_commit import GroupCommit
 from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.stores import open_batch_store, open_shared_files
@@ -207,6 +208,7 @@ def build_services(
         f"{settings.instance_id}/{ULID()}",
         js,
         subjects,
+        GroupCommit(js, subjects.commits_stream),
         batches,
         make_application(js, subjects, batches, notifier.stats),
         notifier,
@@ -241,13 +243,14 @@ def _fairness(settings: FairnessSettings) -> Fairness:
 
 
 def provisioner_of(js: JetStream, settings: Settings) -> Provisioner:
-    queue = settings.queue
+    queue, server = settings.queue, js.nc.connected_server_version
     options = StreamOptions(
         settings.nats.replicas,
         queue.change_set_requests,
         queue.requests,
         queue.requests_bytes,
         settings.nats.batches_rollup,
+        atomic_batches=(server.major, server.minor) >= (2, 12),
     )
     return Provisioner(js, Subjects(settings.nats.prefix), options, settings.ack_wait)
 

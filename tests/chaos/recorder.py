@@ -10,7 +10,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.activities import Activity
-from rebaser_core.commits import Commit
+from rebaser_core.commits import decode_commit_at
 from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.jetstream import Delivery, JetStream, OrderedPushConsumer
 from rebaser_core.subjects import Subjects
@@ -55,7 +55,9 @@ class Recorder:
 
     async def read_commits(self) -> None:
         async for delivery in self.commits:
-            commit = Commit.decode(delivery.headers, delivery.payload).to_wire()
+            commit = decode_commit_at(
+                delivery.stream_sequence, delivery.headers, delivery.payload
+            ).to_wire()
             self._add_commit(delivery, commit)
 
     def _add_commit(self, delivery: Delivery, commit: dict[str, object]) -> None:

@@ -15,7 +15,7 @@ from nats.aio.client import Client
 
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import Unreachable
-from rebaser_core.commits import Commit, CommitV1, RequestOutcome
+from rebaser_core.commits import CommitV1, RequestOutcome, decode_commit_at
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import (
     ConnectOptions,
@@ -215,7 +215,7 @@ class Recorder:
     async def record(self, reader: OrderedPushConsumer) -> None:
         async for delivery in reader:
             change_set = self._subjects.parse_change_set(delivery.subject)
-            line = Commit.decode(delivery.headers, delivery.payload)
+            line = decode_commit_at(delivery.stream_sequence, delivery.headers, delivery.payload)
             self.lines.setdefault(change_set, []).append(line)
 
     def handled(self, change_set: ChangeSet) -> list[str]:

@@ -95,6 +95,21 @@ async def test_a_stream_that_is_configured_otherwise_is_for_a_person(
     assert any(TASKS_CONSUMER in row["where"] for row in found)
 
 
+async def test_a_stream_without_batches_is_given_them(deployment: Deployment, capsys: Any) -> None:
+    """It is one that an earlier release made; that release must be gone first, says the remedy."""
+    stream = deployment.subjects.commits_stream
+    config = (await deployment.js.stream_info(stream))["config"]
+    await deployment.js.update_stream(config | {"allow_atomic": False})
+
+    code, [found] = await doctor(deployment, capsys)
+    again, _ = await doctor(deployment, capsys, repair=True)
+
+    assert (code, again) == (Exit.REPAIRABLE, Exit.OK)
+    assert found["repairable"]
+    assert "once all Rebasers" in found["remedy"]
+    assert (await deployment.js.stream_info(stream))["config"]["allow_atomic"]
+
+
 async def test_a_message_that_names_no_change_set_is_named(
     deployment: Deployment, capsys: Any
 ) -> None:

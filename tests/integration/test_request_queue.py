@@ -14,7 +14,8 @@ from rebaser_core.commits import CommitV1, ControlState, RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedPushConsumer, connected
 from rebaser_core.subjects import Subjects
-from rebaser_server.commit_log.log import MAX_PIPELINE_DEPTH, CommitLog
+from rebaser_server.commit_log.group_commit import MAX_COMMITS
+from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import Fenced
 from rebaser_server.processor.request_queue import RequestQueue
 from rebaser_server.service.composition import prepare
@@ -109,7 +110,7 @@ async def test_more_commits_are_sent_together_the_longer_no_other_change_set_wri
     log, last = CommitLog(js, SUBJECTS, one), 0
     assert log.pipeline_depth == 1
 
-    while log.pipeline_depth < MAX_PIPELINE_DEPTH:
+    while log.pipeline_depth < MAX_COMMITS:
         *_, last = await log.append(lines(log.pipeline_depth, behind=last))
     await CommitLog(js, SUBJECTS, other).append(lines(1, behind=0))
     await log.append(lines(2, behind=last))

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 def steps(world: Instance, state: State) -> Iterator[Step]:
     for number, flight in enumerate(state.flights):
-        yield from _flies(world, state, number, flight)
+        flies = _flies_together if world.together else _flies
+        yield from flies(world, state, number, flight)
     if state.flights and state.strangers:
         flights = tuple(flight._replace(stream=_next(flight), last=-1) for flight in state.flights)
         after = state._replace(flights=flights, strangers=state.strangers - 1)
@@ -82,6 +83,29 @@ def _flies(world: Instance, state: State, number: int, flight: Flight) -> Iterat
     if state.losses:
         lost = _arrived(state, number)._replace(losses=state.losses - 1)
         yield Step(f"{words} is lost", lost, fault=True)
+
+
+def _flies_together(world: Instance, state: State, number: int, flight: Flight) -> Iterator[Step]:
+    """The batch is complete at the stream's leader; before that, nothing of it counts."""
+    if flight.arrived == len(flight.lines):
+        return
+    after = state
+    if flight.subject == 0 or not world.rules.batch_compared:
+        for index in range(len(flight.lines)):
+            after = stored(after, number, index)
+        yield Step("the batch of lines is stored", _all_arrived(after, number))
+    else:
+        yield Step(
+            "the batch of lines is refused: there is another line", _all_arrived(after, number)
+        )
+    if state.losses:
+        lost = _all_arrived(state, number)._replace(losses=state.losses - 1)
+        yield Step("a part of the batch is lost, and so all of it", lost, fault=True)
+
+
+def _all_arrived(state: State, number: int) -> State:
+    flight = state.flights[number]
+    return _with_flight(state, number, flight._replace(arrived=len(flight.lines)))
 
 
 def _arrived(state: State, number: int) -> State:

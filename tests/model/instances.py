@@ -57,6 +57,12 @@ SMALL: Final[Mapping[str, World]] = {
     "ahead-strangers": Instance(("ppp",), at_once=3, strangers=2),
     "ahead-zombie": Instance(("pp",), at_once=2, zombies=1),
     "ahead-killer": Instance(("pk",), at_once=2),
+    "together": Instance(("pd",), at_once=2, together=True, pipelined=True),
+    "together-crash": Instance(("pp",), at_once=2, together=True, pipelined=True, crashes=1),
+    "together-losses": Instance(("pp",), at_once=2, together=True, losses=2),
+    "together-strangers": Instance(("ppp",), at_once=3, together=True, strangers=2),
+    "together-zombie": Instance(("pp",), at_once=2, together=True, zombies=1),
+    "together-killer": Instance(("pk",), at_once=2, together=True),
     "pipelined-crash": Instance(("d",), pipelined=True, crashes=1),
     "pipelined-prompt": Instance(("p",), pipelined=True, crashes=1, rules=PROMPT),
     "turns": Instance(("dp",), turns=True),
@@ -143,6 +149,9 @@ FLAWED: Final[Mapping[str, Flawed]] = {
     "W7-ids": Flawed("recent_ids", Instance(("p",), losses=1), "S3"),
     "W7-sequence": Flawed("foreseen", Instance(("ppp",), at_once=2, strangers=1), "S2"),
     "W7-chain": Flawed("after_own", Instance(("pp",), at_once=2, zombies=1), "S1"),
+    "W7-together": Flawed(
+        "batch_compared", Instance(("pp",), at_once=2, together=True, zombies=1), "S3"
+    ),
     "W9": Flawed("line_first", Instance(("p",), pipelined=True, crashes=1), "S1"),
     "W9-confirmed": Flawed(
         "deletes_confirmed", Instance(("p",), pipelined=True, crashes=1, rules=PROMPT), "S1"

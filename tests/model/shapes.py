@@ -64,6 +64,8 @@ class Rules:
     """W7: a line sent ahead expects the sequence of the one before it."""
     after_own: bool = True
     """W7: and that the one before it, known by its id, is the stream's last message."""
+    batch_compared: bool = True
+    """W7: of lines stored together, the first expects the last line that its writer knows."""
     careful: bool = True
     """L1: a run whose predecessor did not release sends no lines ahead."""
     line_first: bool = True
@@ -102,6 +104,8 @@ class Instance:
     """SIGTERM."""
     at_once: int = 1
     """Requests whose lines are sent ahead of each other's receipts."""
+    together: bool = False
+    """These lines are one batch: the server stores all or none."""
     strangers: int = 0
     """Lines of other change sets, which take a sequence of the same stream."""
     pipelined: bool = False
@@ -248,6 +252,8 @@ class State(NamedTuple):
     dvus: int = 0
     """DVUs that committed."""
     broken: str = ""
+    together: bool = False
+    """These lines are one batch: the server stores all or none."""
     strangers: int = 0
     flights: tuple[Flight, ...] = ()
     deletes: tuple[tuple[int, int], ...] = ()

@@ -15,7 +15,7 @@ from typing import Any
 from tests.schedules.api import PULL, answer_to
 from tests.schedules.consumers import PullConsumer
 from tests.schedules.network import Line, Weather
-from tests.schedules.stream import Reply, Stored, Stream, matches
+from tests.schedules.stream import BATCH, Reply, Stored, Stream, failure, matches
 
 Note = Callable[..., None]
 
@@ -228,11 +228,21 @@ class Broker:
         if self.weather.loses():
             self.note("lost", subject, "on its way to the stream")
             return
-        behind = self.weather.behind()
-        answer = stream.store(subject, headers, payload, self.time(), behind)
+        behind, before = self.weather.behind(), stream.last_sequence
+        if BATCH in headers:
+            batch = stream.collect((subject, headers, payload))
+            if batch is None:
+                return
+            answer = (
+                stream.store_batch(batch, self.time(), behind)
+                if batch
+                else failure(400, 10176, "batch publish is incomplete and was abandoned")
+            )
+        else:
+            answer = stream.store(subject, headers, payload, self.time(), behind)
         self.note("store", subject, answer.get("seq", answer.get("error")), session.name)
-        if "seq" in answer and "duplicate" not in answer:
-            stored = stream.messages[answer["seq"]]
+        for sequence in range(before + 1, stream.last_sequence + 1):
+            stored = stream.messages[sequence]
             self.on_stored(stream, stored, session)
             for consumer in list(stream.consumers.values()):
                 consumer.added(stored)

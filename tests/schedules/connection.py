@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import nats.errors
+from nats.aio.client import ServerVersion
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream.connection.connection import Connection
@@ -68,6 +69,7 @@ class Client:
     """A connection of the process that makes it; lost, it is made again."""
 
     max_payload = 1024 * 1024
+    connected_server_version = ServerVersion("2.15.1")
 
     def __init__(self, broker: Broker) -> None:
         self.process = Process.current()

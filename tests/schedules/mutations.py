@@ -39,21 +39,21 @@ def without_looking_again() -> AbstractContextManager[Any]:
 def without_compare_and_swap() -> AbstractContextManager[Any]:
     """W7: whoever believes to own the log can write it."""
 
-    def unconditional(real: Any) -> Any:
-        async def publish(
-            self: JetStreamRequests, subject: str, payload: bytes = b"", **options: Any
-        ) -> Any:
-            options.pop("expected_last_subject_sequence", None)
-            options.pop("expected_last_message_id", None)
-            return await real(self, subject, payload, **options)
+    return mock.patch.multiple(
+        JetStreamRequests,
+        **{name: _unconditional(name) for name in ("publish", "publish_async", "publish_batch")},
+    )
 
-        return publish
 
-    ways = {
-        name: unconditional(getattr(JetStreamRequests, name))
-        for name in ("publish", "publish_async")
-    }
-    return mock.patch.multiple(JetStreamRequests, **ways)
+def _unconditional(name: str) -> Any:
+    real = getattr(JetStreamRequests, name)
+
+    async def publish(self: JetStreamRequests, *args: Any, **options: Any) -> Any:
+        options.pop("expected_last_subject_sequence", None)
+        options.pop("expected_last_message_id", None)
+        return await real(self, *args, **options)
+
+    return publish
 
 
 def without_remembering_the_need() -> AbstractContextManager[Any]:

@@ -5,7 +5,7 @@ import traceback
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from rebaser_core.commits import Commit
+from rebaser_core.commits import decode_commit_at
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import announced_id
 from rebaser_server.processor.dead_letters import REASON, SEQUENCE
@@ -122,7 +122,7 @@ class Record:
 
     def _commit(self, stored: Stored) -> str:
         """Write the line down; which moment it is."""
-        commit = Commit.decode(stored.headers, stored.payload).to_wire()
+        commit = decode_commit_at(stored.sequence, stored.headers, stored.payload).to_wire()
         change_set, head, handled = self._change_set(stored), commit["head"], commit.get("handled")
         if isinstance(handled, dict):
             handled.pop("updates", None)  # the judge goes by what was sent

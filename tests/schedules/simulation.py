@@ -16,7 +16,9 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connected
 from rebaser_core.jetstream.connection import connect
 from rebaser_core.subjects import Subjects
+from rebaser_server.commit_log import group_commit
 from rebaser_server.commit_log.batch_store import BatchStore
+from rebaser_server.commit_log.group_commit import NEVER
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
@@ -101,6 +103,8 @@ class World:
             # However many lines go out at once: nothing depends on nobody else writing.
             at_once = random.Random(f"at once {self._seed}").choice((1, 2, 8))
             stack.enter_context(mock.patch.object(CommitLog, "pipeline_depth", at_once))
+            together = random.Random(f"together {self._seed}").choice((2, NEVER))
+            stack.enter_context(mock.patch.object(group_commit, "ON_ONE_SERVER", together))
             if not self._delta:
                 stack.enter_context(self._lake.installed())
             if self._plan.put_off:

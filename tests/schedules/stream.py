@@ -7,6 +7,10 @@ from typing import Any
 MESSAGE_ID = "Nats-Msg-Id"
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_ID = "Nats-Expected-Last-Msg-Id"
+BATCH, BATCH_SEQUENCE, BATCH_COMMIT = "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"
+
+Message = tuple[str, dict[str, str], bytes]
+"""Subject, headers, payload."""
 
 Reply = dict[str, Any]
 
@@ -51,6 +55,8 @@ class Stream:
         self.by_subject: dict[str, dict[int, Stored]] = {}
         self.consumers: dict[str, Any] = {}
         self._ids: dict[str, tuple[int, float]] = {}
+        self._batches: dict[str, list[Message]] = {}
+        """Of each batch that has begun what came in of it, in order, without a gap."""
         self._last_id: str | None = None
         """Of the last message stored, also if it is gone."""
 
@@ -88,6 +94,36 @@ class Stream:
             self._ids[message_id] = sequence, now + self.window
         return {"stream": self.name, "seq": sequence}
 
+    def collect(self, message: Message) -> list[Message] | None:
+        """Take a message of a batch; all of the batch once its last one is here, else None.
+
+        An empty list: one of them was lost on the way.
+        """
+        _, headers, _ = message
+        number = int(headers[BATCH_SEQUENCE])
+        waiting = self._batches.setdefault(headers[BATCH], [])
+        if number == len(waiting) + 1:
+            waiting.append(message)
+        if BATCH_COMMIT not in headers:
+            return None
+        del self._batches[headers[BATCH]]
+        return waiting if len(waiting) == number else []
+
+    def store_batch(self, batch: list[Message], now: float, behind: float) -> Reply:
+        """Store all or none: duplicates first, then the first one's expectation."""
+        ids = [headers.get(MESSAGE_ID, "") for _, headers, _ in batch]
+        if any(self._ids.get(message_id, (0, 0.0))[1] > now for message_id in ids):
+            return failure(400, 10201, "atomic publish batch contains duplicate message id")
+        subject, headers, _ = batch[0]
+        there = self.by_subject.get(subject)
+        last = next(reversed(there)) if there else 0
+        if EXPECTED in headers and last != int(headers[EXPECTED]):
+            return failure(400, 10071, f"wrong last sequence: {last}")
+        for number, (subject, headers, payload) in enumerate(batch):
+            plain = headers if number else {k: v for k, v in headers.items() if k != EXPECTED}
+            answer = self.store(subject, plain, payload, now, behind)
+        return {**answer, "batch": headers[BATCH], "count": len(batch)}
+
     def delete(self, sequence: int) -> bool:
         """Whether it was there."""
         stored = self.messages.pop(sequence, None)
@@ -102,7 +138,11 @@ class Stream:
         return True
 
     def forget_ids(self) -> None:
-        """What a restart does: ids are read from the messages that are still there (F6b)."""
+        """What a restart does: ids are read from the messages that are still there (F6b).
+
+        Batches that are not complete are gone.
+        """
+        self._batches.clear()
         ids = (stored.headers.get(MESSAGE_ID) for stored in self.messages.values())
         there = {message_id for message_id in ids if message_id is not None}
         self._ids = {known: value for known, value in self._ids.items() if known in there}

@@ -12,14 +12,14 @@ from unittest import mock
 import pytest
 
 from rebaser_core.jetstream import (
+    ApiError,
+    BatchMessage,
     ConnectOptions,
     Delivery,
     JetStream,
     NatsUnreachable,
     OrderedPushConsumer,
     PullConsumer,
-    SubjectFull,
-    WrongLastSequence,
     connected,
 )
 from rebaser_core.jetstream.connection import connect
@@ -33,7 +33,7 @@ ACK_WAIT = 0.4  # seconds
 SOON = 0.15
 """Seconds within which a server has done what it does by itself."""
 
-LOG = {"name": "L", "subjects": ["l.>"], "duplicate_window": 60_000_000_000}
+LOG = {"name": "L", "subjects": ["l.>"], "duplicate_window": 60_000_000_000, "allow_atomic": True}
 TASKS = {
     "name": "T",
     "subjects": ["t.>"],
@@ -58,7 +58,7 @@ async def _refused(call: Awaitable[Any]) -> Any:
     """The kind of error and its number, or what is returned."""
     try:
         return await call
-    except (SubjectFull, WrongLastSequence) as error:
+    except ApiError as error:
         return type(error).__name__, error.code, error.err_code
     except NatsUnreachable:
         return "unreachable"
@@ -194,6 +194,32 @@ async def an_expectation_is_checked_first(js: JetStream) -> Any:
     return before.sequence, again, other.sequence, wrong, emptied.sequence
 
 
+async def a_batch_is_stored_whole_or_not_at_all(js: JetStream) -> Any:
+    """Also if an id was stored before, or one of them does not come in."""
+    await js.publish("l.b")
+    batch = [BatchMessage("l.a", b"1", message_id=f"{n}") for n in range(3)]
+    stored = await js.publish_batch(batch, expected_last_subject_sequence=0)
+    again = await _refused(js.publish_batch(batch, expected_last_subject_sequence=4))
+    others = [BatchMessage("l.a", b"2")] * 2
+    refused = await _refused(js.publish_batch(others, expected_last_subject_sequence=0))
+    given = {"Nats-Batch-Id": "x", "Nats-Batch-Sequence": "1"}
+    await js.connection.publish("l.c", headers=given)
+    incomplete = await _refused(
+        js.publish("l.c", headers=given | {"Nats-Batch-Sequence": "3", "Nats-Batch-Commit": "1"})
+    )
+    found = await js.get_message("L", sequence=3)
+    assert found is not None
+    subjects = await js.stream_subjects("L", "l.>")
+    return (
+        stored.sequence,
+        again,
+        refused,
+        incomplete,
+        found.headers["Nats-Batch-Sequence"],
+        subjects,
+    )
+
+
 async def messages_are_found(js: JetStream) -> Any:
     """By sequence, as the last and the next of a subject; deleted ones are not."""
     for subject in ("l.a", "l.b", "l.a", "l.c"):
@@ -262,6 +288,7 @@ QUESTIONS: tuple[Question, ...] = (
     silence_is_a_redelivery,
     an_id_is_stored_once,
     an_expectation_is_checked_first,
+    a_batch_is_stored_whole_or_not_at_all,
     messages_are_found,
     purges_spare_what_they_should,
     readers_get_all_in_order,

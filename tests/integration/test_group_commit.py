@@ -1,0 +1,226 @@
+"""Commits that are stored as one atomic batch are a log like any other."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from rebaser_core.commits import CommitV1, ControlState
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import (
+    ApiError,
+    BatchMessage,
+    ConnectOptions,
+    JetStream,
+    NatsUnreachable,
+    PubAck,
+    connected,
+)
+from rebaser_core.jetstream.api_base import JetStreamRequests
+from rebaser_core.subjects import Subjects
+from rebaser_server.commit_log import group_commit
+from rebaser_server.commit_log.group_commit import MAX_COMMITS, NEVER, GroupCommit
+from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.errors import AppendRefused, Fenced
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
+from tests.chaos.processes import nats_servers
+from tests.helpers.deployment import Deployment, new_change_sets, recording
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
+
+SUBJECTS = Subjects()
+
+
+@pytest.fixture
+async def js(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[JetStream]:
+    """Where two commits are worth a batch."""
+    monkeypatch.setattr(group_commit, "ON_ONE_SERVER", 2)
+    async with connected(ConnectOptions(servers=(nats_server.url,))) as nc:
+        await prepare(JetStream(nc), Settings())
+        yield JetStream(nc)
+
+
+class Sent:
+    """The batches that were sent, and a reply that is lost on purpose."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sizes: list[int] = []
+        self.loses_reply = False
+        real = JetStreamRequests.publish_batch
+
+        async def publish_batch(
+            js: JetStream, messages: Sequence[BatchMessage], **options: int
+        ) -> PubAck:
+            self.sizes.append(len(messages))
+            ack = await real(js, messages, **options)
+            if self.loses_reply:
+                raise NatsUnreachable("the reply was lost")
+            return ack
+
+        monkeypatch.setattr(JetStreamRequests, "publish_batch", publish_batch)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    return Sent(monkeypatch)
+
+
+def commits(count: int, behind: int, *, epoch: int = 1, text: str = "") -> list[CommitV1]:
+    """As a run foresees them if no other run writes."""
+    control = ControlState(epoch=epoch, owner=text)
+    return [CommitV1(id=RequestId(), previous=behind + n, control=control) for n in range(count)]
+
+
+async def written(js: JetStream, change_set: ChangeSet) -> list[tuple[int, CommitV1]]:
+    last, _ = await CommitLog(js, SUBJECTS, change_set).last()
+    return [entry async for entry in CommitLog(js, SUBJECTS, change_set).entries(0, last)]
+
+
+async def test_a_batch_is_read_back_as_one_commit_behind_the_other(
+    js: JetStream, sent: Sent
+) -> None:
+    """Although other change sets' commits made the sequences other ones than foreseen."""
+    one, other = new_change_sets(2)
+    log = CommitLog(js, SUBJECTS, one)
+    first = await log.append(commits(3, behind=0))
+    await CommitLog(js, SUBJECTS, other).append(commits(1, behind=0))
+
+    then = await log.append(commits(5, behind=first[-1]))
+
+    found = await written(js, one)
+    assert [sequence for sequence, _ in found] == [*first, *then]
+    assert [entry.previous for _, entry in found] == [0, *first, *then[:-1]]
+    assert sent.sizes == [3, 5]
+
+
+async def test_nothing_of_a_batch_is_stored_behind_another_owners_commit(
+    js: JetStream, sent: Sent
+) -> None:
+    [change_set] = new_change_sets(1)
+    [taken] = await CommitLog(js, SUBJECTS, change_set).append(commits(1, behind=0))
+    [theirs] = commits(1, behind=taken, epoch=2)
+    await CommitLog(js, SUBJECTS, change_set).append([theirs])
+
+    with pytest.raises(Fenced):
+        await CommitLog(js, SUBJECTS, change_set).append(commits(5, behind=taken))
+
+    assert [entry.id for _, entry in await written(js, change_set)][1:] == [theirs.id]
+    assert sent.sizes == [5]
+
+
+async def test_a_batch_whose_reply_is_lost_is_stored_once(js: JetStream, sent: Sent) -> None:
+    [change_set] = new_change_sets(1)
+    sent.loses_reply = True
+    ours = commits(4, behind=0)
+
+    sequences = await CommitLog(js, SUBJECTS, change_set).append(ours)
+
+    found = await written(js, change_set)
+    assert [sequence for sequence, _ in found] == sequences
+    assert [entry.id for _, entry in found] == [entry.id for entry in ours]
+
+
+async def test_a_commit_that_does_not_fit_leaves_those_before_it(js: JetStream) -> None:
+    """The batch is not sent; one by one it is found out which one cannot be stored."""
+    [change_set] = new_change_sets(1)
+    sound, [huge] = commits(2, behind=0), commits(1, behind=2, text="x" * (1 << 20))
+
+    with pytest.raises(AppendRefused) as refused:
+        await CommitLog(js, SUBJECTS, change_set).append([*sound, huge])
+
+    found = await written(js, change_set)
+    assert [entry.id for _, entry in found] == [entry.id for entry in sound]
+    assert refused.value.sequences == [sequence for sequence, _ in found]
+
+
+async def test_a_stream_that_takes_no_batches_gets_one_commit_after_the_other(
+    js: JetStream, sent: Sent
+) -> None:
+    """As one that an earlier release made: `doctor` says so, and nothing else differs."""
+    name = SUBJECTS.commits_stream
+    config = (await js.stream_info(name))["config"]
+    await js.update_stream(config | {"allow_atomic": False})
+    [change_set] = new_change_sets(1)
+    ours = commits(5, behind=0)
+
+    await CommitLog(js, SUBJECTS, change_set).append(ours)
+
+    found = await written(js, change_set)
+    assert [entry.id for _, entry in found] == [entry.id for entry in ours]
+    assert not sent.sizes
+
+
+async def test_batches_that_are_refused_for_the_moment_are_not_tried_at_once(
+    js: JetStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream takes some fifty at a time."""
+
+    async def publish_batch(*_: object, **__: object) -> PubAck:
+        raise ApiError(400, 10210, "too many")
+
+    monkeypatch.setattr(JetStreamRequests, "publish_batch", publish_batch)
+    [change_set] = new_change_sets(1)
+    group = GroupCommit(js, SUBJECTS.commits_stream)
+    ours = commits(5, behind=0)
+
+    await CommitLog(js, SUBJECTS, change_set, group).append(ours)
+
+    found = await written(js, change_set)
+    assert [entry.id for _, entry in found] == [entry.id for entry in ours]
+    assert group.min_size == NEVER
+
+
+async def test_a_backlog_is_committed_in_batches(deployment: Deployment) -> None:
+    """By a daemon of its own; each request has its commit, in order."""
+    [change_set] = new_change_sets(1)
+    requests = [
+        str(await deployment.client.enqueue_updates(*change_set, [])) for _ in range(MAX_COMMITS)
+    ]
+    async with recording(deployment) as log:
+        await deployment.start()
+        await eventually(lambda: log.handled(change_set) == requests)
+
+    stream = deployment.subjects.commits_stream
+    sequences = [entry.previous for entry in log.lines[change_set] if entry.handled is not None]
+    messages = [
+        await deployment.js.get_message(stream, sequence=sequence + 1) for sequence in sequences
+    ]
+    assert sum("Nats-Batch-Id" in message.headers for message in messages if message) > 1
+
+
+@pytest.mark.long
+async def test_on_three_servers_logs_that_grow_together_stay_whole(
+    tmp_path: Path, sent: Sent
+) -> None:
+    async with (
+        nats_servers(tmp_path, cluster=True) as servers,
+        connected(ConnectOptions(servers=[each.url for each in servers])) as nc,
+    ):
+        js, settings = JetStream(nc), Settings.model_validate({"nats": {"replicas": 3}})
+        await eventually(lambda: _prepared(js, settings), within=60)
+        group = GroupCommit(js, SUBJECTS.commits_stream)
+        change_sets = new_change_sets(10)
+
+        async def grow(change_set: ChangeSet) -> list[RequestId]:
+            log, ours, last = CommitLog(js, SUBJECTS, change_set, group), list[RequestId](), 0
+            for count in (1, 2, 8, 64, 3):
+                more = commits(count, behind=last)
+                *_, last = await log.append(more)
+                ours += [entry.id for entry in more]
+            return ours
+
+        grown = await asyncio.gather(*map(grow, change_sets))
+
+        for change_set, ours in zip(change_sets, grown, strict=True):
+            assert [entry.id for _, entry in await written(js, change_set)] == ours
+    assert len(sent.sizes) >= 10
+
+
+async def _prepared(js: JetStream, settings: Settings) -> bool:
+    try:
+        await prepare(js, settings)
+    except (ApiError, NatsUnreachable):
+        return False
+    return True

@@ -1,0 +1,67 @@
+"""Atomic batches (ADR-50): all messages, one right behind the other, or none."""
+
+import pytest
+
+from rebaser_core.jetstream import (
+    ApiError,
+    BatchMessage,
+    JetStream,
+    Oversized,
+    WrongLastSequence,
+)
+
+STREAM = {"name": "S", "subjects": ["s.>"], "allow_atomic": True}
+
+
+async def count(js: JetStream) -> int:
+    return int((await js.stream_info("S"))["state"]["messages"])
+
+
+async def test_a_batch_is_stored_whole_in_its_order(js: JetStream) -> None:
+    await js.create_stream(STREAM)
+    messages = [
+        BatchMessage(f"s.{number % 2}", f"{number}".encode(), {"N": f"{number}"}, f"id {number}")
+        for number in range(100)
+    ]
+
+    ack = await js.publish_batch(messages)
+
+    assert ack.sequence == 100
+    for sequence in (1, 2, 100):
+        found = await js.get_message("S", sequence=sequence)
+        assert found is not None
+        assert (found.payload, found.headers["N"]) == (
+            str(sequence - 1).encode(),
+            f"{sequence - 1}",
+        )
+
+
+async def test_a_batch_behind_another_message_than_expected_is_refused_whole(
+    js: JetStream,
+) -> None:
+    await js.create_stream(STREAM)
+    await js.publish("s.a")
+
+    with pytest.raises(WrongLastSequence):
+        await js.publish_batch([BatchMessage("s.a")] * 3, expected_last_subject_sequence=0)
+
+    assert await count(js) == 1
+
+
+async def test_of_a_batch_with_a_message_too_large_nothing_is_sent(js: JetStream) -> None:
+    await js.create_stream(STREAM)
+    huge = BatchMessage("s.a", bytes(js.message_limits.max_payload_for("s.a") + 1))
+
+    with pytest.raises(Oversized):
+        await js.publish_batch([BatchMessage("s.a"), huge])
+
+    assert await count(js) == 0
+
+
+async def test_a_stream_that_takes_no_batches_stores_nothing(js: JetStream) -> None:
+    await js.create_stream({**STREAM, "allow_atomic": False})
+
+    with pytest.raises(ApiError):
+        await js.publish_batch([BatchMessage("s.a")] * 3)
+
+    assert await count(js) == 0
