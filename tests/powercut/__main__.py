@@ -86,12 +86,15 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--life", type=int, default=0, help="first life (default: %(default)s)")
     parser.add_argument(
-        "--cuts-a-life", type=int, default=20, help="cuts of one life (default: %(default)s)"
+        "--cuts-a-life", type=int, help="cuts of one life (default: 20; with --alone 4)"
     )
     parser.add_argument(
         "--jobs", type=int, default=6, help="cuts judged at a time (default: %(default)s)"
     )
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    # A server that starts again takes seconds in which the others may have no majority.
+    arguments.cuts_a_life = arguments.cuts_a_life or (4 if arguments.alone else 20)
+    return arguments
 
 
 def _run_inside() -> int:
