@@ -29,7 +29,7 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.messages import Correction
-from rebaser_core.outcome_query import OutcomeReplyV2
+from rebaser_core.queries.outcome_query import OutcomeReplyV2
 from rebaser_core.subjects import Subjects
 
 _LOCAL: Final = ("nats://127.0.0.1:4222",)

@@ -11,9 +11,13 @@ from rebaser_client.queries.provenance import Provenance
 from rebaser_client.queries.query_sender import QuerySender
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
-from rebaser_core.provenance_query import ProvenanceQuery, ProvenanceQueryV1, ProvenanceReply
+from rebaser_core.queries.provenance_query import (
+    ProvenanceQuery,
+    ProvenanceQueryV1,
+    ProvenanceReply,
+)
+from rebaser_core.queries.value_query import ValueSnapshot, ValuesQuery, ValuesQueryV1, ValuesReply
 from rebaser_core.subjects import Subjects
-from rebaser_core.value_query import ValueSnapshot, ValuesQuery, ValuesQueryV1, ValuesReply
 
 
 class ValueSet(Mapping[str, ValueSnapshot]):

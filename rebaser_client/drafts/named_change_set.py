@@ -17,7 +17,7 @@ from rebaser_client.queries.provenance import Provenance
 from rebaser_client.value_reader import ValueSet
 from rebaser_client.workspaces import Workspaces
 from rebaser_core.ids import ChangeSet
-from rebaser_core.value_query import ValueSnapshot
+from rebaser_core.queries.value_query import ValueSnapshot
 
 NAMES_AT_ONCE: Final = 500
 """Names in one question: each may have 512 characters, and a message has room for 1 MB."""

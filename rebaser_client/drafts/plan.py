@@ -12,8 +12,8 @@ from rebaser_client.drafts.functions import Function
 from rebaser_client.errors import InvalidDraft
 from rebaser_core.ids import FuncId, RequestId, ValueId
 from rebaser_core.plain_json import json_equal
+from rebaser_core.queries.value_query import ValueSnapshot
 from rebaser_core.updates import AnyUpdate, Inputs, PutValue, RemoveValue, SetInputs, SetValue
-from rebaser_core.value_query import ValueSnapshot
 
 Change = Literal["added", "changed", "removed"]
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from rebaser_client.errors import ClientError
 from rebaser_client.value_reader import ChangeSetReader
+from rebaser_core.queries.value_query import ValueSnapshot
 from rebaser_core.updates import PutFunc, RemoveFunc
-from rebaser_core.value_query import ValueSnapshot
 
 FAILED: Final = "failed"
 BLOCKED: Final = "blocked"

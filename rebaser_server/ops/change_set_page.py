@@ -16,7 +16,7 @@ from rebaser_client.registry import Registry
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream, JetStreamError
-from rebaser_core.provenance_query import ProvenanceQueryV1
+from rebaser_core.queries.provenance_query import ProvenanceQueryV1
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of

@@ -7,10 +7,15 @@ from typing import Final
 from nats.aio.client import Client
 
 from rebaser_core.ids import RequestId
-from rebaser_core.outcome_query import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV2
-from rebaser_core.provenance_query import ProvenanceQuery, ProvenanceReply
+from rebaser_core.queries.outcome_query import (
+    OutcomeQuery,
+    OutcomeQueryV1,
+    OutcomeReply,
+    OutcomeReplyV2,
+)
+from rebaser_core.queries.provenance_query import ProvenanceQuery, ProvenanceReply
+from rebaser_core.queries.value_query import ValuesQuery, ValuesReply
 from rebaser_core.subjects import Subjects
-from rebaser_core.value_query import ValuesQuery, ValuesReply
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.intake import Intake, QueryKind

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from rebaser_core.errors import RebaserError
-from rebaser_core.value_query import ValuesQueryV1
+from rebaser_core.queries.value_query import ValuesQueryV1
 from rebaser_server.values.graph import Graph
 
 MAX_VALUES: Final = 100_000

@@ -6,8 +6,8 @@ from contextlib import nullcontext
 from typing import Final, NamedTuple
 
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.queries.value_query import ValueSnapshot, ValuesQueryV1, ValuesReplyV2
 from rebaser_core.updates import Inputs
-from rebaser_core.value_query import ValueSnapshot, ValuesQueryV1, ValuesReplyV2
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.bounds import QueryBounds

@@ -15,9 +15,14 @@ from nats.aio.msg import Msg
 from rebaser_client.errors import ReadRefused
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.outcome_query import OutcomeQuery, OutcomeQueryV1, OutcomeReply, RequestState
-from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
-from rebaser_core.value_query import ValuesQuery, ValuesQueryV1, ValuesReply
+from rebaser_core.queries.outcome_query import (
+    OutcomeQuery,
+    OutcomeQueryV1,
+    OutcomeReply,
+    RequestState,
+)
+from rebaser_core.queries.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
+from rebaser_core.queries.value_query import ValuesQuery, ValuesQueryV1, ValuesReply
 from rebaser_core.versioning import REPLY_VERSION
 from rebaser_server.queries.bounds import QueryBounds
 from tests.helpers.batches import new_id, put

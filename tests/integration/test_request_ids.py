@@ -7,7 +7,7 @@ import pytest
 from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import SuccessStatusV2
-from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
+from rebaser_core.queries.outcome_query import OutcomeQueryV1, RequestState
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from tests.helpers.batches import ExampleGraph, set_to

@@ -11,7 +11,7 @@ from rebaser_client.errors import ReadRefused, Unreachable
 from rebaser_client.value_reader import ValueSet
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.value_query import ValuesQuery, ValuesQueryV1
+from rebaser_core.queries.value_query import ValuesQuery, ValuesQueryV1
 from rebaser_core.versioning import MESSAGE_VERSION
 from rebaser_server.queries import selection
 from rebaser_server.queries.bounds import QueryBounds

@@ -43,7 +43,7 @@ from rebaser_core.messages import (
     UpdatesBatchV1,
     UpdatesBatchV2,
 )
-from rebaser_core.outcome_query import (
+from rebaser_core.queries.outcome_query import (
     OutcomeQuery,
     OutcomeQueryV1,
     OutcomeReply,
@@ -51,7 +51,7 @@ from rebaser_core.outcome_query import (
     OutcomeReplyV2,
     RequestState,
 )
-from rebaser_core.provenance_query import (
+from rebaser_core.queries.provenance_query import (
     DefinitionChange,
     DueUpdate,
     FailedInput,
@@ -60,6 +60,14 @@ from rebaser_core.provenance_query import (
     ProvenanceQueryV1,
     ProvenanceReply,
     ProvenanceReplyV1,
+)
+from rebaser_core.queries.value_query import (
+    ValueSnapshot,
+    ValuesQuery,
+    ValuesQueryV1,
+    ValuesReply,
+    ValuesReplyV1,
+    ValuesReplyV2,
 )
 from rebaser_core.records.pause_record import PauseRecord, PauseRecordV1
 from rebaser_core.records.registry_records import (
@@ -82,14 +90,6 @@ from rebaser_core.updates import (
     SetComputed,
     SetInputs,
     SetValue,
-)
-from rebaser_core.value_query import (
-    ValueSnapshot,
-    ValuesQuery,
-    ValuesQueryV1,
-    ValuesReply,
-    ValuesReplyV1,
-    ValuesReplyV2,
 )
 from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION, Versioned
 

@@ -39,8 +39,8 @@ from rebaser_core.messages import (
     SuccessV2,
     UpdatesBatchV2,
 )
-from rebaser_core.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
-from rebaser_core.provenance_query import (
+from rebaser_core.queries.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
+from rebaser_core.queries.provenance_query import (
     DefinitionChange,
     DueUpdate,
     FailedInput,
@@ -48,6 +48,7 @@ from rebaser_core.provenance_query import (
     ProvenanceQueryV1,
     ProvenanceReplyV1,
 )
+from rebaser_core.queries.value_query import ValueSnapshot, ValuesQueryV1, ValuesReplyV2
 from rebaser_core.records.pause_record import PauseRecordV1
 from rebaser_core.records.registry_records import (
     ApplyAttempt,
@@ -66,7 +67,6 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
-from rebaser_core.value_query import ValueSnapshot, ValuesQueryV1, ValuesReplyV2
 
 unhurried: Final = settings(deadline=None, max_examples=50)
 

@@ -13,7 +13,7 @@ from rebaser_core.commits import BranchState, ClosedState, Commit, RequestOutcom
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, ordered_reader
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, ErrorStatus
-from rebaser_core.outcome_query import OutcomeQueryV1, RequestState
+from rebaser_core.queries.outcome_query import OutcomeQueryV1, RequestState
 from rebaser_core.records.registry_records import (
     ApplyAttempt,
     ChangeSetRecordV1,

@@ -1,6 +1,6 @@
 """A value that is not there any more, and the commit that removed it."""
 
-from rebaser_core.provenance_query import DefinitionChange, ProvenanceEdit
+from rebaser_core.queries.provenance_query import DefinitionChange, ProvenanceEdit
 from rebaser_core.updates import PutValue, RemoveValue
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.content import graph_of

@@ -4,7 +4,7 @@ import pytest
 
 from rebaser_client import Draft, InvalidDraft, LoadPlan, builtin, cel
 from rebaser_client.drafts.plan import build_plan, new_value_id
-from rebaser_core.value_query import ValueSnapshot
+from rebaser_core.queries.value_query import ValueSnapshot
 from rebaser_server.queries.value_service import ValueRow
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase

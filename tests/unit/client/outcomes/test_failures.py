@@ -1,8 +1,8 @@
 """What a batch changes, in ids, and what depends on that."""
 
 from rebaser_client.outcomes.failures import changed_by, dependents_of
+from rebaser_core.queries.value_query import ValueSnapshot
 from rebaser_core.updates import PutFunc, SetValue
-from rebaser_core.value_query import ValueSnapshot
 from tests.helpers.batches import new_id, put
 
 A, B, C, F = (new_id() for _ in range(4))

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field
 
 from rebaser_core.ids import ChangeSetId, RequestId, UlidText, WorkspaceId
-from rebaser_core.value_query import ValueSnapshot
+from rebaser_core.queries.value_query import ValueSnapshot
 from rebaser_core.versioning import MessageType, Versioned
 from rebaser_core.wire_model import WireModel
 
