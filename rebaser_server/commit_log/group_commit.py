@@ -12,7 +12,8 @@ ON_REPLICAS: Final = 2
 """Commits from which on a batch is faster than one after the other, where a quorum confirms."""
 
 ON_ONE_SERVER: Final = 32
-"""The same on one server, which keeps a file for each batch while it comes in."""
+"""The same on one server, which keeps a file for each batch while it comes in. If as many can be
+sent ahead of their receipts, that is faster."""
 
 NEVER: Final = MAX_COMMITS + 1
 
@@ -27,6 +28,8 @@ class GroupCommit:
         self._stream = stream
         self._min_size = NEVER
         self._known_until = 0.0
+        self.replicated = False
+        """Whether a quorum confirms each commit, as far as known."""
 
     @property
     def min_size(self) -> int:
@@ -41,7 +44,8 @@ class GroupCommit:
             config = (await self._js.stream_info(self._stream))["config"]
         except JetStreamError:
             return  # the append that follows says so, or is well
-        batches = ON_REPLICAS if config["num_replicas"] > 1 else ON_ONE_SERVER
+        self.replicated = config["num_replicas"] > 1
+        batches = ON_REPLICAS if self.replicated else ON_ONE_SERVER
         self._min_size = batches if config.get("allow_atomic") else NEVER
         self._known_until = float("inf")
 

@@ -54,7 +54,10 @@ class CommitLog(CommitLogReader):
 
     def append_limit(self, waiting: int) -> int:
         """How many commits one `append` may usefully write while `waiting` requests wait."""
-        return MAX_COMMITS if waiting >= self._group_commit.min_size else self.pipeline_depth
+        return MAX_COMMITS if self._is_worth_a_batch(waiting) else self.pipeline_depth
+
+    def _is_worth_a_batch(self, count: int) -> bool:
+        return count >= self._group_commit.min_size > self.pipeline_depth
 
     @property
     def pipeline_depth(self) -> int:
@@ -64,7 +67,9 @@ class CommitLog(CommitLogReader):
         stays 1 where the stream has replicas: there the server refuses a commit while the
         replicas agree on the one before it.
         """
-        return min(1 + self._undisturbed // 4, MAX_COMMITS) if self._may_pipeline else 1
+        if self._group_commit.replicated or not self._may_pipeline:
+            return 1
+        return min(1 + self._undisturbed // 4, MAX_COMMITS)
 
     async def append(
         self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders = _NO_EXTRA_HEADERS
@@ -81,9 +86,9 @@ class CommitLog(CommitLogReader):
         """
         await self._group_commit.refresh()
         last = entries[0].previous + len(entries)  # if no other run writes
-        if len(entries) >= self._group_commit.min_size:
+        if self._is_worth_a_batch(len(entries)):
             sequences = await self._append_batch(entries, extra_headers)
-        elif len(entries) > 1:
+        elif len(entries) > 1 and not self._group_commit.replicated:
             sequences = await self._append_pipelined(entries, extra_headers)
         else:
             sequences = []

@@ -102,8 +102,9 @@ class World:
             )
             # However many lines go out at once: nothing depends on nobody else writing.
             at_once = random.Random(f"at once {self._seed}").choice((1, 2, 8))
-            stack.enter_context(mock.patch.object(CommitLog, "pipeline_depth", at_once))
             together = random.Random(f"together {self._seed}").choice((2, NEVER))
+            ahead = 1 if together == 2 else at_once
+            stack.enter_context(mock.patch.object(CommitLog, "pipeline_depth", ahead))
             stack.enter_context(mock.patch.object(group_commit, "ON_ONE_SERVER", together))
             if not self._delta:
                 stack.enter_context(self._lake.installed())
