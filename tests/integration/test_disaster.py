@@ -89,6 +89,7 @@ async def test_with_another_nats_a_table_is_neither_gone_on_with_nor_emptied(
     deployment: Deployment, tmp_path: Path
 ) -> None:
     asked = await asked_and_stopped(deployment)
+    before = stored_value(deployment, asked)
     with running(NatsServer(tmp_path / "other")) as server:
         async with deployed(server, tmp_path) as other:
             again = Asked(other, asked)
@@ -106,9 +107,17 @@ async def test_with_another_nats_a_table_is_neither_gone_on_with_nor_emptied(
 
             assert code == Exit.DAMAGED
             assert any("was the stream restored from an older backup" in what for what in found)
+    assert stored_value(deployment, asked) == before
+    assert before < COMMITTED
+
+
+def stored_value(deployment: Deployment, asked: Asked) -> float:
+    """The source that is set with each request, as the last checkpoint has it."""
     checkpoint = checkpoints_of(deployment.archive(asked.change_set)).load(asked.change_set)
     assert checkpoint is not None
-    assert 0 < checkpoint.graph.values[asked.values.net].value < COMMITTED
+    value = checkpoint.graph.values[asked.values.net].value
+    assert isinstance(value, int | float)
+    return value
 
 
 async def requests(deployment: Deployment) -> int:

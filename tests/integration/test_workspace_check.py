@@ -194,4 +194,4 @@ async def test_a_value_that_is_not_there_is_an_error_with_names_that_are_like_it
     assert "there is no value 'net/appels'; there is 'net/apples'" in said
     assert "there is no value 'PEARS'; there is 'net/pears'" in within
     assert "no value is called 'nett'" in tree
-    assert "there is no value 'nope';" in as_json
+    assert "there is no value 'nope'" in as_json
