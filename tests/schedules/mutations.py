@@ -248,7 +248,7 @@ MUTATIONS: Mapping[Mutation, int] = {
     without_knowing_what_was_handled: 7,
     without_minding_gaps: 61,
     deleting_before_committing: 11,
-    with_results_of_any_claim: 115,
+    with_results_of_any_claim: 178,
     looking_at_the_claim_too_early: 178,
     with_results_of_whoever_was_overtaken: 5,
     with_results_that_cover_all: 5,
@@ -258,7 +258,7 @@ MUTATIONS: Mapping[Mutation, int] = {
     believing_that_it_is_still_paused: 1,
     without_tasks_from_clients: 1,
     passing_over_what_head_did: 1,
-    going_to_head_under_a_new_id: 12,
+    going_to_head_under_a_new_id: 16,
     without_an_end_of_branches: 12,
 }
 """With a schedule that shows it soon; if that does not any more, another one does."""
