@@ -53,6 +53,15 @@ async def deployed(
             yield Deployment(server, daemon.process.pid, JetStream(watching), lanes)
 
 
+@asynccontextmanager
+async def client_of(server: Broker) -> AsyncIterator[tuple[RebaserClient, JetStream]]:
+    """A client of its own, and the JetStream below it."""
+    async with connected(ConnectOptions(servers=(server.url,), name=CLIENT)) as nc:
+        js = JetStream(nc)
+        async with RebaserClient.on(nc, js) as client:
+            yield client, js
+
+
 @contextmanager
 def running(url: str, directory: Path) -> Iterator[Daemon]:
     """A daemon at `url` that is starting, with store and all in `directory`."""

@@ -9,11 +9,12 @@ from pathlib import Path
 from ulid import ULID
 
 from benchmarks.broker import Broker, broker
+from benchmarks.deployment import client_of
 from benchmarks.processes import Meter, memory
 from benchmarks.tables import Table
 from rebaser_client.client import RebaserClient
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_core.jetstream import ConnectOptions, JetStream, connected
+from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from tests.helpers.deployment import Daemon
 
@@ -58,7 +59,7 @@ async def _one(files: Path, count: int, say: Say) -> list[float | int]:
     with broker(files / "nats") as server:
         async with (
             _daemon(server, files, "holder", count, QUIET) as daemon,
-            _client(server) as (client, js),
+            client_of(server) as (client, js),
         ):
             await _touch(client, new_change_sets(WARM_UP))
             pids = {"daemon": daemon.process.pid, "server": server.pid}
@@ -108,14 +109,6 @@ async def _touch(client: RebaserClient, change_sets: Sequence[ChangeSet]) -> Non
             await reply
 
     await asyncio.gather(*(send() for _ in range(AT_ONCE)))
-
-
-@asynccontextmanager
-async def _client(server: Broker) -> AsyncIterator[tuple[RebaserClient, JetStream]]:
-    async with connected(ConnectOptions(servers=(server.url,), name="client")) as nc:
-        js = JetStream(nc)
-        async with RebaserClient.on(nc, js) as client:
-            yield client, js
 
 
 @asynccontextmanager

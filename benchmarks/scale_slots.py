@@ -11,11 +11,11 @@ from nats.aio.msg import Msg
 from ulid import ULID
 
 from benchmarks.broker import Broker, broker
+from benchmarks.deployment import client_of
 from benchmarks.processes import Meter
 from benchmarks.tables import Table, median, percentile
 from rebaser_client.client import RebaserClient
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from tests.helpers.deployment import Daemon
 
 AT_ONCE = 32
@@ -82,7 +82,7 @@ async def run(directory: Path, change_sets: int, slots: int, rounds: int, say: S
 async def _measure(
     server: Broker, files: Path, change_sets: Sequence[ChangeSet], slots: int
 ) -> dict[str, float]:
-    async with _daemon(server, files, slots) as daemon, _client(server) as (client, nc_js):
+    async with _daemon(server, files, slots) as daemon, client_of(server) as (client, nc_js):
         await _work(client, change_sets, 1)  # each is known then, and has a state
         calls, meter = Counter[str](), Meter.of(daemon=daemon.process.pid, server=server.pid)
 
@@ -123,14 +123,6 @@ async def _work(
 
     await asyncio.gather(*(send() for _ in range(AT_ONCE)))
     return took
-
-
-@asynccontextmanager
-async def _client(server: Broker) -> AsyncIterator[tuple[RebaserClient, JetStream]]:
-    async with connected(ConnectOptions(servers=(server.url,), name="client")) as nc:
-        js = JetStream(nc)
-        async with RebaserClient.on(nc, js) as client:
-            yield client, js
 
 
 @asynccontextmanager

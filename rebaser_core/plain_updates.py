@@ -1,7 +1,7 @@
 """Many updates as plain data: checked all at once, and made into objects one by one if at all.
 
 A large batch is mostly puts and sets. As columns they cost a tenth of what an object for each
-would; whatever the check does not know well is left to the classes of `updates`.
+would. What the check does not know, the classes of `updates` judge.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -44,7 +44,7 @@ STORE_FAILED: Final = 10077  # generic: only the description tells a full subjec
 
 
 class JetStreamError(Exception):
-    """Whatever this package raises, apart from `ValueError` and `TypeError` for arguments."""
+    """All that this package raises, apart from `ValueError` and `TypeError` for arguments."""
 
 
 class NatsUnreachable(JetStreamError):

@@ -10,7 +10,7 @@ from rebaser_server.commit_log.commit_messages import LogEnd
 from rebaser_server.commit_log.loaded_state import LoadedState
 
 MIN_SIZE = 16 * 1024
-"""Bytes that a state takes at the least, whatever it holds."""
+"""Bytes that a state is counted with at the least, also an empty one."""
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ class BufferOptions(TypedDict, total=False):
 class ConsumeOptions(BufferOptions, total=False):
     """How a consumer is read continuously; by default 1000 messages and a heartbeat of 5 seconds.
 
-    `resilient` chooses between the newest ADR-37 (ask again, whatever happens, while there is a
+    `resilient` chooses between the newest ADR-37 (ask again after every error while there is a
     consumer; the default) and its first edition (missed heartbeats, or a consumer that is not
     there after a reconnect, are the end; more is asked for at a quarter).
     """

@@ -1,4 +1,4 @@
-"""The reading of a stream in order, through whatever breaks (ADR-17, ADR-37)."""
+"""The reading of a stream in order, also through faults and restarts (ADR-17, ADR-37)."""
 
 import asyncio
 import copy

@@ -79,7 +79,7 @@ class KeyValue:
         return KeyValueEntry.of_stored(self._bucket, stored)
 
     async def put(self, key: str, value: bytes) -> int:
-        """Set the key, whatever it was; return its revision.
+        """Set the key, whether or not it was set before; return its revision.
 
         Raises:
             Unsendable: a key with wildcards, blanks or empty tokens.
