@@ -4,7 +4,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.graph_application.content import GraphContent
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.settings.settings import Settings
 from rebaser_server.values.graph import Graph
@@ -13,7 +13,7 @@ from tests.helpers.scripted_owner import Owner
 
 async def seed(js: JetStream, settings: Settings, change_set: ChangeSet, graph: Graph) -> None:
     """Save `graph` as what the change set is, which nobody has asked anything of yet."""
-    own = await Ownership.acquire(open_state_loader(js, settings, change_set), "benchmark")
+    own = await acquire_ownership(open_state_loader(js, settings, change_set), "benchmark")
     own.state.content = GraphContent(graph)
     await Owner(own, Retention.of(settings.history)).checkpoint()
     await own.release()

@@ -19,7 +19,7 @@ from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
@@ -172,7 +172,7 @@ async def opened(url: str, root: Path) -> AsyncIterator[Case]:
         stream = Subjects().commits_stream
         await js.purge(stream)
         change_set = ChangeSet(WorkspaceId(), ChangeSetId())
-        own = await Ownership.acquire(open_state_loader(js, settings, change_set), "measured")
+        own = await acquire_ownership(open_state_loader(js, settings, change_set), "measured")
         owner = Owner(own, Retention.of(settings.history))
         case = Case(js, owner, settings, root, [])
         await case.fill(10)

@@ -13,7 +13,7 @@ from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStreamError
 from rebaser_server.cluster.pauses import PauseMonitor
-from rebaser_server.cluster.slot_pool import SlotPool
+from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.cluster.task_lease import LeaseTerms, ack_and_delete, lease
 from rebaser_server.errors import Fenced, HistoryInconsistent, Interrupted, LeaseLost, RetryLater
 from rebaser_server.processor.context import Services
@@ -65,7 +65,7 @@ class TaskRunner:
             await self._run(task, change_set, slot)
             return
         with contained("task", subject=task.subject):  # else it is redelivered later
-            await task.nak(self.slots.defer(change_set))
+            await task.nak(self.slots.deferrals.defer(change_set))
 
     async def _drop_paused(self, task: Delivery, change_set: ChangeSet) -> None:
         """Remove the task of a paused change set, and touch nothing else (P2)."""

@@ -21,7 +21,7 @@ from rebaser_server.graph_application.content import content_of, graph_of, requi
 from rebaser_server.graph_application.recomputation import recompute
 from rebaser_server.processor.application import Changes
 from rebaser_server.processor.change_set_commands import close
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.rejection import reject
 from rebaser_server.values.rebase.merge import MergeResult, changes_between, merge
 

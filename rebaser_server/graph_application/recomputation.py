@@ -7,7 +7,7 @@ from rebaser_core.records.registry_records import ChangeSetRequestV2
 from rebaser_server.commit_log.content import Batch
 from rebaser_server.graph_application.content import content_of
 from rebaser_server.processor.application import Changes
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.rejection import reject
 from rebaser_server.values.graph import Graph, ValueStatus
 from rebaser_server.values.rebase.definitions import value_definition

@@ -6,7 +6,7 @@ from nats.aio.client import Client
 
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
-from rebaser_server.cluster.slot_pool import SlotPool
+from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.ops.change_set_page import ChangeSetPage
 from rebaser_server.ops.health import HealthMonitor
 from rebaser_server.ops.name_cache import NameCache

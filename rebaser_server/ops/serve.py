@@ -8,7 +8,7 @@ import structlog
 
 from rebaser_client.registry import Registry
 from rebaser_server.cluster.membership import Membership
-from rebaser_server.cluster.slot_pool import SlotPool
+from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.ops.change_set_page import ChangeSetPage
 from rebaser_server.ops.context import OpsContext
 from rebaser_server.ops.endpoint import Endpoint

@@ -17,7 +17,8 @@ from rebaser_core.records.registry_records import ChangeSetRequestV2
 from rebaser_server.commit_log.content import Batch, Content
 from rebaser_server.commit_log.state_machine import StateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.ownership import CommittedEntry, Ownership
+from rebaser_server.processor.ownership.committed_entry import CommittedEntry
+from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.rejection import reject
 
 Changes = dict[str, Any]

@@ -20,7 +20,7 @@ from rebaser_server.commit_log.content import SMALL_BATCH
 from rebaser_server.processor.application import Changes
 from rebaser_server.processor.change_set_commands import execute
 from rebaser_server.processor.context import RunContext
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.rejection import batch_rejection, reject
 
 

@@ -10,7 +10,8 @@ from rebaser_core.jetstream import JetStreamError
 from rebaser_server.commit_log.retention import CHECKPOINTS_KEY, CheckpointRef, Retention
 from rebaser_server.commit_log.state_machine import Snapshot
 from rebaser_server.errors import RetryLater
-from rebaser_server.processor.ownership import CommittedEntry, Ownership
+from rebaser_server.processor.ownership.committed_entry import CommittedEntry
+from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.runtime.failures import StoreDamaged
 from rebaser_server.telemetry import metrics
 

@@ -16,7 +16,7 @@ from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.processor.application import Application
 from rebaser_server.processor.notifier import Notifier
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.concurrency import Shutdown
 

@@ -12,7 +12,8 @@ from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.commit_messages import LogEnd
 from rebaser_server.errors import Fenced, NotRetained
 from rebaser_server.processor.context import RunContext, Services
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership.acquisition import acquire_ownership
+from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.pending_work import find_work, initial_control
 from rebaser_server.processor.run import ChangeSetRun
 from rebaser_server.processor.slot_lease import SlotLease
@@ -77,7 +78,7 @@ async def _acquire(services: Services, change_set: ChangeSet, end: LogEnd) -> Ow
         with suppress(NotRetained):  # the change set is deleted, so there is nothing to load
             await loader.load()
     try:
-        ownership = await Ownership.acquire(
+        ownership = await acquire_ownership(
             loader,
             services.instance,
             lambda: initial_control(Registry(services.js, services.subjects), change_set),

@@ -15,7 +15,7 @@ from rebaser_core.messages import (
     SuccessStatusV2,
     SuccessV2,
 )
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership.ownership import Ownership
 
 _FALLBACK_MESSAGES: Final = {
     RequestOutcome.DEAD: "in the dead letters",

@@ -22,7 +22,8 @@ from rebaser_server.processor.apply_request import (
 )
 from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.dead_letters import store_dead_letter
-from rebaser_server.processor.ownership import CommittedEntry, Ownership
+from rebaser_server.processor.ownership.committed_entry import CommittedEntry
+from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.rejection import REASON_LENGTH
 from rebaser_server.processor.replies import CommittedRequest, final_result
 from rebaser_server.processor.request_queue import RequestQueue, announced_request, request_id_of
@@ -165,7 +166,7 @@ class RequestHandler:
         """Apply the request; dead-letter it if it fails and a repetition cannot help."""
         before = self._attempts_at(request.stream_sequence)
         if before.deaths >= DEATHS_PER_ATTEMPT * self._attempts:
-            await self._dead_letter(request, "whoever tried it died", before.deaths)
+            await self._dead_letter(request, "every run that tried it died", before.deaths)
             return
         try:
             await self._apply(request)

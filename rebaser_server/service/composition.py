@@ -27,7 +27,8 @@ from rebaser_server.cluster.nats_durability import DurabilityWatch
 from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.provisioning import Provisioner, report
 from rebaser_server.cluster.reconciler import Reconciler
-from rebaser_server.cluster.slot_pool import Fairness, SlotPool
+from rebaser_server.cluster.slots.fairness import Fairness
+from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.cluster.stray_requests import StrayRequests
 from rebaser_server.cluster.stream_ends import LossWatch, StreamEnds
 from rebaser_server.cluster.takeover import Takeover

@@ -9,7 +9,7 @@ import structlog
 from rebaser_core.jetstream import ConsumerGone, Delivery, PullConsumer
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.provisioning import Provisioner
-from rebaser_server.cluster.slot_pool import SlotPool
+from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.errors import GraceExceeded, Interrupted
 from rebaser_server.runtime.concurrency import Shutdown, background

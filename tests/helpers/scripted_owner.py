@@ -12,7 +12,8 @@ from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership.acquisition import acquire_ownership
+from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.values.rebase.rebase import rebase
 from tests.helpers.deployment import Deployment
 
@@ -34,11 +35,11 @@ class Owner:
     async def of(
         cls, deployment: Deployment, change_set: ChangeSet, retention: Retention = EVERYTHING
     ) -> "Owner":
-        return cls(await Ownership.acquire(deployment.archive(change_set), "owner"), retention)
+        return cls(await acquire_ownership(deployment.archive(change_set), "owner"), retention)
 
     @classmethod
     async def over(cls, archive: StateLoader, retention: Retention = EVERYTHING) -> "Owner":
-        return cls(await Ownership.acquire(archive, "owner"), retention)
+        return cls(await acquire_ownership(archive, "owner"), retention)
 
     async def commit(self, updates: Sequence[Any]) -> int:
         """Have a batch committed; its line."""

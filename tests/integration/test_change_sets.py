@@ -15,7 +15,7 @@ from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.branches.branch_runner import BranchRunner
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from rebaser_server.processor.pending_work import initial_control
 from rebaser_server.queries.diff import diff
 from tests.helpers.batches import new_id, put, set_to
@@ -378,7 +378,7 @@ async def test_a_branch_that_lost_its_base_and_its_checkpoint_is_not_taken_for_e
     await deployment.at_rest()
     daemon.kill()
     archive, registry = deployment.archive(branch), Registry(deployment.js, deployment.subjects)
-    own = await Ownership.acquire(archive, "mortal", lambda: initial_control(registry, branch))
+    own = await acquire_ownership(archive, "mortal", lambda: initial_control(registry, branch))
     checkpointing = Checkpointer(own, 10**9, NOTHING)
     await BranchRunner(deployment.js, deployment.subjects, own, None, checkpointing, 60).start()
     await asyncio.to_thread(shutil.rmtree, checkpoints_of(archive).uri(branch))

@@ -15,7 +15,8 @@ from rebaser_server.graph_application.commands import head_request_id
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership.acquisition import acquire_ownership
+from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.pending_work import initial_control
 from rebaser_server.processor.request_handler import RequestHandler
 from rebaser_server.processor.request_queue import RequestQueue
@@ -47,7 +48,7 @@ class Mortal:
     async def of(cls, deployment: Deployment, change_set: ChangeSet) -> "Mortal":
         registry = Registry(deployment.js, deployment.subjects)
         archive = deployment.archive(change_set)
-        first = await Ownership.acquire(
+        first = await acquire_ownership(
             archive, "mortal", lambda: initial_control(registry, change_set)
         )
         return cls(deployment, change_set, first)

@@ -14,7 +14,8 @@ from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import AppendRefused, Fenced
 from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.ownership import CommitObserver, CommittedEntry, Ownership
+from rebaser_server.processor.ownership.acquisition import acquire_ownership
+from rebaser_server.processor.ownership.committed_entry import CommitObserver, CommittedEntry
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.graph_checkpoint import GraphCheckpoint
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -38,7 +39,7 @@ class Slow(Checkpoints):
 
 async def work_of_a_successor(archive: StateLoader) -> None:
     """As much as it takes until the log begins behind what was there before it came."""
-    own = await Ownership.acquire(archive, "successor")
+    own = await acquire_ownership(archive, "successor")
     nothing_kept = Retention(seconds=0, entries=0, batches=0)
     checkpointing = Checkpointer(own, 1, nothing_kept)
     for _ in range(2):
@@ -56,11 +57,11 @@ async def test_a_newcomer_that_is_overtaken_while_it_restores_does_not_call_hist
     """
     [change_set] = new_change_sets(1)
     archive = deployment.archive(change_set)
-    await (await Ownership.acquire(archive, "before")).write()
+    await (await acquire_ownership(archive, "before")).write()
     slow = Slow(deployment.settings.store.root, lambda: work_of_a_successor(archive))
 
     with pytest.raises(Fenced):
-        await Ownership.acquire(replace(archive, machine=GraphStateMachine(slow)), "newcomer")
+        await acquire_ownership(replace(archive, machine=GraphStateMachine(slow)), "newcomer")
 
     assert await owner_of(deployment, change_set) == "successor"
 
@@ -74,7 +75,7 @@ async def test_a_run_that_is_overtaken_while_idle_ends_and_gives_its_slot_back(
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, [])
     await reply
 
-    await Ownership.acquire(deployment.archive(change_set), "successor")
+    await acquire_ownership(deployment.archive(change_set), "successor")
 
     await eventually(lambda: bool(daemon.said("ownership lost")), within=30)
     assert await owner_of(deployment, change_set) == "successor"
@@ -91,7 +92,7 @@ async def test_observers_are_called_in_order_with_each_commit_also_before_a_refu
 ) -> None:
     """The state includes a commit when its observers are called."""
     [change_set] = new_change_sets(1)
-    own = await Ownership.acquire(deployment.archive(change_set), "owner")
+    own = await acquire_ownership(deployment.archive(change_set), "owner")
     seen: list[tuple[str, int, str | None]] = []
 
     def observer(name: str) -> CommitObserver:
@@ -119,12 +120,12 @@ async def test_a_checkpoint_that_waits_for_the_lock_is_not_written_once_the_run_
     """Its content may hold what the log does not: each row of a checkpoint is committed."""
     [change_set] = new_change_sets(1)
     archive = deployment.archive(change_set)
-    own = await Ownership.acquire(archive, "first")
+    own = await acquire_ownership(archive, "first")
     await own.write()
     checkpointing = Checkpointer(own, 1, NOTHING)
     async with own.lock:
         waiting = asyncio.create_task(checkpointing.write())
-        await Ownership.acquire(archive, "second")
+        await acquire_ownership(archive, "second")
         with pytest.raises(Fenced):
             await own.write()
     await waiting
@@ -138,8 +139,8 @@ async def test_a_failed_run_learns_by_its_release_that_it_was_fenced(
     """W15: so it does not give back a task that is another's."""
     [change_set] = new_change_sets(1)
     archive = deployment.archive(change_set)
-    own = await Ownership.acquire(archive, "first")
-    await Ownership.acquire(archive, "second")
+    own = await acquire_ownership(archive, "first")
+    await acquire_ownership(archive, "second")
 
     with pytest.raises(Fenced):
         await own.leave()
@@ -150,7 +151,7 @@ async def test_a_failed_run_whose_last_write_went_through_unheard_releases_behin
 ) -> None:
     """W14: else the next run took it for dead, and after some of these a request was given up."""
     [change_set] = new_change_sets(1)
-    own = await Ownership.acquire(deployment.archive(change_set), "only")
+    own = await acquire_ownership(deployment.archive(change_set), "only")
     claimed = own.state.control.model_copy(update={"dirty_sequence": 7})
     unheard = CommitV1(id=RequestId(), previous=own.state.commit, control=claimed)
     await own.loader.log.append([unheard])

@@ -11,7 +11,8 @@ from rebaser_core.jetstream import KeyValue, PullConsumer
 from rebaser_core.records.pause_record import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.pauses import PauseMonitor, PauseStore
-from rebaser_server.cluster.slot_pool import Fairness, SlotPool
+from rebaser_server.cluster.slots.fairness import Fairness
+from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
 from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.compute.plan.cost_model import CostModel

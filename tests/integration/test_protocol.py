@@ -11,7 +11,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.errors import Fenced
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
 from tests.helpers.eventually import eventually
@@ -91,8 +91,8 @@ async def test_a_run_that_was_overtaken_learns_it_when_it_writes(deployment: Dep
     """W4: it need not read the head before; nothing of what it writes gets into the log."""
     [change_set] = new_change_sets(1)
     archive = deployment.archive(change_set)
-    first = await Ownership.acquire(archive, "first")
-    await Ownership.acquire(archive, "second")
+    first = await acquire_ownership(archive, "first")
+    await acquire_ownership(archive, "second")
 
     with pytest.raises(Fenced):
         await first.write(dirty_sequence=99)

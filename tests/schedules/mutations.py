@@ -22,9 +22,10 @@ from rebaser_server.commit_log.recent_requests import RecentRequests
 from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.graph_application import application, commands
 from rebaser_server.graph_application.branches import branch_closer
-from rebaser_server.processor import apply_request
+from rebaser_server.processor import apply_request, processor
 from rebaser_server.processor.dvu.committer import DvuCommitter
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership.acquisition import acquire_ownership
+from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.request_handler import RequestHandler
 from rebaser_server.values.graph import Graph
 
@@ -58,17 +59,16 @@ def _unconditional(name: str) -> Any:
 
 def without_remembering_the_need() -> AbstractContextManager[Any]:
     """D1: that an update is due is forgotten with the run that knew it."""
-    real = Ownership.acquire.__func__
 
-    async def acquire(cls: Any, *args: Any) -> Ownership:
-        ownership = await real(cls, *args)
+    async def acquire(*args: Any) -> Ownership:
+        ownership = await acquire_ownership(*args)
         control = ownership.state.control
         ownership.state.control = control.model_copy(
             update={"clean_sequence": control.dirty_sequence}
         )
         return ownership
 
-    return mock.patch.object(Ownership, "acquire", classmethod(acquire))
+    return mock.patch.object(processor, "acquire_ownership", acquire)
 
 
 def beginning_with_states_that_the_log_left_behind() -> AbstractContextManager[Any]:

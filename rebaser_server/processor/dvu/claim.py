@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rebaser_core.commits import DvuClaim
 from rebaser_core.ids import RequestId
 from rebaser_server.processor.application import Job, JobPlanner
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.runtime.failures import JobFailed
 
 

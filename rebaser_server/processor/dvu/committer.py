@@ -11,7 +11,7 @@ from rebaser_core.commits import NO_REQUEST, DvuClaim, RequestOutcome, SettledRe
 from rebaser_core.messages import Correction, UpdatesAddress
 from rebaser_server.errors import AppendRefused, RetryLater, RunEnded
 from rebaser_server.processor.application import JobResult
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.runtime.transient_errors import is_transient
 from rebaser_server.telemetry import metrics
 

@@ -25,7 +25,7 @@ from rebaser_server.processor.dvu.failures import (
     give_up_message,
     retry_delay,
 )
-from rebaser_server.processor.ownership import CommittedEntry
+from rebaser_server.processor.ownership.committed_entry import CommittedEntry
 from rebaser_server.runtime.concurrency import background
 from rebaser_server.runtime.failures import JobFailed
 from rebaser_server.runtime.transient_errors import is_transient

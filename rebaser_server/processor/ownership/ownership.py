@@ -1,48 +1,27 @@
 """One run's right to write a change set's log, and the state that it writes (W2, W7)."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from rebaser_core.commits import NO_REQUEST, CommitV1, ControlState, SettledRequest
+from rebaser_core.commits import CommitV1, ControlState, SettledRequest
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
 from rebaser_core.messages import Inline
-from rebaser_server.commit_log.commit_messages import UNSAVED, LogEnd
+from rebaser_server.commit_log.commit_messages import UNSAVED
 from rebaser_server.commit_log.loaded_state import LoadedState
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
-from rebaser_server.processor.pending_dvu import PendingDvu
-from rebaser_server.processor.request_spans import RequestSpans
+from rebaser_server.errors import AppendRefused, Fenced
+from rebaser_server.processor.ownership.committed_entry import CommitObserver, CommittedEntry
+from rebaser_server.processor.ownership.fencing import require_epoch
+from rebaser_server.processor.ownership.pending_dvu import PendingDvu
+from rebaser_server.processor.ownership.request_spans import RequestSpans
 from rebaser_server.runtime.concurrency import WatchedLock
 
+_LEAVE_TIMEOUT: Final = 2.0  # seconds
 _MEASURED_EVERY: Final = 8
 """Requests with small batches after which a state's size is measured again."""
-_LEAVE_TIMEOUT: Final = 2.0  # seconds
-
-
-class CommittedEntry(NamedTuple):
-    """A commit of this run, once the log holds it and the state includes it."""
-
-    sequence: int
-    entry: CommitV1
-    action: str | None = None
-    """The action on the change set as a whole that it carries out, if any."""
-
-    @property
-    def request(self) -> SettledRequest | None:
-        """The request that it settles, if any."""
-        handled = self.entry.handled
-        return handled if handled is not None and handled.sequence != NO_REQUEST else None
-
-
-CommitObserver = Callable[[CommittedEntry], None]
-"""Called under the lock, so it notes what was committed, and acts on it later."""
-
-
-async def _empty_control() -> ControlState:
-    return ControlState()
 
 
 class Ownership:
@@ -82,56 +61,6 @@ class Ownership:
         """See `spoil`."""
         self.unreleased_owner = ""
         """The previous owner, if it never released the change set."""
-
-    @classmethod
-    async def acquire(
-        cls,
-        loader: StateLoader,
-        instance: str,
-        initial_control: Callable[[], Awaitable[ControlState]] = _empty_control,
-        end: LogEnd | None = None,
-    ) -> "Ownership":
-        """Become the owner: from then on every earlier owner's writes fail (W2).
-
-        Args:
-            loader: of the change set.
-            instance: the process that owns it from then on.
-            initial_control: returns the control record of a change set without commits.
-            end: the log's last commit, if the caller has read it.
-        """
-        while True:
-            end = end or await loader.log.end()
-            previous, last, trace, _ = end
-            if last is None:
-                await loader.log.require_readable()
-            control = await initial_control() if last is None else last.control
-            own_id = RequestId()
-            own_control = control.model_copy(
-                update={"epoch": control.epoch + 1, "owner": f"{instance}/{own_id}"}
-            )
-            try:
-                entry = CommitV1(id=own_id, previous=previous, control=own_control)
-                [sequence] = await loader.log.append([entry], {own_id: trace})
-            except Fenced:
-                end = None
-                continue
-            try:
-                loaded = await loader.load_own(end, (sequence, entry))
-                ownership = cls(loader, loaded)
-            except HistoryInconsistent:
-                # To a slow reader, a checkpoint and purge by a successor look the same.
-                await _require_epoch(loader, own_control.epoch)
-                raise
-            except Exception:
-                released = own_control.model_copy(update={"owner": ""})
-                await _release_if_possible(
-                    loader, CommitV1(id=RequestId(), previous=sequence, control=released)
-                )
-                raise
-            ownership.unreleased_owner = control.owner
-            if ownership.spans.on:
-                ownership.pending_dvu.restore(trace)
-            return ownership
 
     @property
     def control(self) -> ControlState:
@@ -285,7 +214,7 @@ class Ownership:
         Raises:
             Fenced: it is another run's.
         """
-        sequence, last = await _require_epoch(self.loader, self.state.control.epoch)
+        sequence, last = await require_epoch(self.loader, self.state.control.epoch)
         if last is not None and last.control.owner:
             released = last.control.model_copy(update={"owner": ""})
             entry = CommitV1(id=RequestId(), previous=sequence, control=released)
@@ -293,27 +222,9 @@ class Ownership:
 
     async def confirm(self) -> None:
         """Raise `Fenced` if the log shows another owner (W10b)."""
-        await _require_epoch(self.loader, self.state.control.epoch)
+        await require_epoch(self.loader, self.state.control.epoch)
 
 
 def _is_small(entry: CommitV1) -> bool:
     """Whether its batch cannot add much to the state."""
     return entry.handled is None or isinstance(entry.handled.updates, Inline | None)
-
-
-async def _release_if_possible(loader: StateLoader, entry: CommitV1) -> None:
-    """End in order if that is possible, so that the next owner counts no death (W14)."""
-    with suppress(Fenced, JetStreamError, TimeoutError):
-        async with within(_LEAVE_TIMEOUT):
-            await loader.log.append([entry])
-
-
-async def _require_epoch(loader: StateLoader, epoch: int) -> tuple[int, CommitV1 | None]:
-    """Return the last commit and its sequence; raise `Fenced` if it is of another epoch."""
-    try:
-        sequence, last = await loader.log.last()
-    except NeedsNewerVersion as error:  # our own commits never do
-        raise Fenced(f"{loader.change_set} has a new owner: {error}") from error
-    if last is not None and last.control.epoch != epoch:
-        raise Fenced(f"{loader.change_set} has a new owner")
-    return sequence, last

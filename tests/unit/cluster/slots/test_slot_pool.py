@@ -6,7 +6,8 @@ from contextlib import suppress
 import pytest
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_server.cluster.slot_pool import DEFERRED_PER_SECOND, MAX_DEFERRAL, Fairness, SlotPool
+from rebaser_server.cluster.slots.fairness import Fairness
+from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.errors import Preempted
 from rebaser_server.runtime.concurrency import background
 from tests.helpers.eventually import eventually
@@ -68,42 +69,12 @@ async def test_a_slot_given_back_can_be_taken_again():
     assert taken(process, BUSY) == 1
 
 
-async def test_tasks_put_off_come_back_one_after_the_other():
-    """However large the crowd, what comes back of it is no flood, and none is put off for long."""
-    process = slots(1)
-    delays = [process.defer(one_of(BUSY)) for _ in range(5_000)]
-
-    assert delays[200] - delays[100] == pytest.approx(100 / DEFERRED_PER_SECOND, rel=0.1)
-    assert max(delays) <= MAX_DEFERRAL
-
-
-async def test_a_crowd_that_was_put_off_is_not_before_another_workspace_s_task():
-    process = slots(1)
-    crowd = [process.defer(one_of(BUSY)) for _ in range(1_000)]
-
-    assert process.defer(one_of(OTHER)) < 1 < crowd[-1]
-
-    busy, other = process.defer(one_of(BUSY)), process.defer(one_of(OTHER))
-    assert other < 1 < crowd[-1] < busy
-
-
-async def test_crowds_of_several_workspaces_are_no_larger_flood_than_one():
-    process = slots(1)
-    crowds = [BUSY, OTHER] * 500 + [WorkspaceId() for _ in range(1_000)]
-
-    delays = sorted(process.defer(one_of(workspace)) for workspace in crowds)
-
-    for seconds in (1, 5, 20):
-        assert sum(delay <= seconds for delay in delays) <= 2 * DEFERRED_PER_SECOND * seconds
-    assert delays[-1] <= MAX_DEFERRAL
-
-
 async def test_in_a_workspace_the_idle_give_way_and_then_those_whose_turn_is_over():
     process = slots(10, max_hold=0.0)
     idle, working = process.acquire(one_of(BUSY)), process.acquire(one_of(BUSY))
     elsewhere = process.acquire(one_of(OTHER))
-    process.defer(one_of(BUSY))
-    process.defer(one_of(BUSY))
+    process.deferrals.defer(one_of(BUSY))
+    process.deferrals.defer(one_of(BUSY))
 
     async with background(process.preempt()):
         with pytest.raises(Preempted):
@@ -122,7 +93,7 @@ async def test_however_often_it_looks_it_asks_one_to_go_for_each_task_that_was_p
     waits = [asyncio.create_task(idle_until_asked(turn)) for turn in idle]
     refused = [one_of(BUSY) for _ in range(3)]
     for change_set in refused * 2:  # they came again before anybody had gone
-        process.defer(change_set)
+        process.deferrals.defer(change_set)
 
     async with background(process.preempt()):
         await eventually(lambda: any(turn.is_set for turn in idle))

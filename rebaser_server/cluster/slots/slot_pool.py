@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Never
 
 import structlog
@@ -11,6 +10,8 @@ import structlog
 from rebaser_core.ids import ChangeSet, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_server.cluster.slots.deferrals import Deferrals
+from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.periodic import repeat_every
 
@@ -46,35 +47,6 @@ the age of the other Rebasers' counts, which come every half second."""
 HANDOVER_CONFIRMING_CHECKS: Final = 2
 """The same during a handover, when the counts come more often."""
 
-DEFERRED_PER_SECOND: Final = 50
-"""Deferred tasks that are redelivered per second: bounds what a crowd costs this process."""
-
-MAX_DEFERRAL: Final = 120.0  # seconds
-
-PREEMPT_AHEAD: Final = 1.0  # seconds before a deferred task's redelivery that a slot is requested
-
-
-@dataclass(frozen=True, slots=True)
-class Fairness:
-    """How many slots a workspace may have, and for how long a change set, while others wait."""
-
-    share: float = 4.0
-    """Slots a workspace may have for each one that is free afterwards. A single busy workspace
-    leaves 1 / (share + 1) of the slots free, k of them 1 / (k * share + 1), so a workspace with
-    little work finds one: dynamic thresholds, after Choudhury and Hahne (1998)."""
-    weights: Mapping[WorkspaceId, float] = field(default_factory=dict)
-    """Factors of single workspaces' shares; 1 for the others."""
-    max_hold: float = 30.0
-    """Seconds of work after which a change set leaves its slot if another one needs it."""
-
-    def admits(self, workspace: WorkspaceId, held: int, free: int) -> bool:
-        """Whether a workspace with `held` slots may have one of `free` ones, if any is free.
-
-        A workspace may always have its first slot.
-        """
-        share = self.share * self.weights.get(workspace, 1.0)
-        return free > 0 and (held == 0 or held + 1 <= share * (free - 1))
-
 
 class SlotPool:
     """The slots of a process, and the leases on them."""
@@ -103,10 +75,7 @@ class SlotPool:
         self._vacating: asyncio.TimerHandle | None = None
         self._tasks_waited_at = -TASKS_WAIT_FOR
         """When a check last found tasks that wait for a slot."""
-        self._deferred: dict[ChangeSet, float] = {}
-        """When the tasks of deferred change sets are redelivered."""
-        self._last_redelivery: dict[WorkspaceId, float] = {}
-        """When the last deferred task of each workspace is redelivered, if that is not past."""
+        self.deferrals = Deferrals()
         self._busy_elsewhere = busy_elsewhere
         self._in_handover = in_handover
         self._undelivered_counts: deque[int] = deque(maxlen=CONFIRMING_CHECKS)
@@ -136,7 +105,7 @@ class SlotPool:
         workspace = change_set.workspace_id
         if not self._fairness.admits(workspace, len(self._of(workspace)), self.free):
             return None
-        self._deferred.pop(change_set, None)
+        self.deferrals.discard(change_set)
         return self._lease(workspace)
 
     def _lease(self, workspace: WorkspaceId) -> SlotLease:
@@ -188,33 +157,6 @@ class SlotPool:
                 del self._waiting[vacated]
                 vacated.set_result(self._lease(workspace))
 
-    def defer(self, change_set: ChangeSet) -> float:
-        """Return for how many seconds to nak the change set's task, since it got no slot.
-
-        Deferred tasks return one after the other, so that they are no flood and the other
-        tasks in the stream are reached quickly; and the workspaces take turns, so that none
-        waits for another's crowd.
-        """
-        now = asyncio.get_running_loop().time()
-        workspace = change_set.workspace_id
-        last = max(self._last_redelivery.setdefault(workspace, now), now)
-        soonest = max(last + len(self._last_redelivery) / DEFERRED_PER_SECOND, now + CHECK_EVERY)
-        redelivery = min(soonest, now + MAX_DEFERRAL)
-        self._last_redelivery[workspace] = self._deferred[change_set] = redelivery
-        return redelivery - now
-
-    def _due_deferrals(self) -> Counter[WorkspaceId]:
-        """Count the deferred tasks of each workspace that are redelivered about now."""
-        now = asyncio.get_running_loop().time()
-        self._last_redelivery = {
-            whose: at for whose, at in self._last_redelivery.items() if at > now
-        }
-        late = now - PREEMPT_AHEAD  # another Rebaser took those
-        self._deferred = {which: due for which, due in self._deferred.items() if due > late}
-        return Counter(
-            c.workspace_id for c, due in self._deferred.items() if due < now + PREEMPT_AHEAD
-        )
-
     def release(self, slot: SlotLease) -> None:
         if slot in self._leases:
             self._leases.discard(slot)
@@ -244,7 +186,7 @@ class SlotPool:
         )
 
     async def _preempt(self) -> None:
-        for workspace, count in self._due_deferrals().items():
+        for workspace, count in self.deferrals.due().items():
             self._request_slots(self._of(workspace), count)
         if self.free:
             self._undelivered_counts.clear()

@@ -1,0 +1,42 @@
+"""When deferred tasks are redelivered."""
+
+import pytest
+
+from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+from rebaser_server.cluster.slots.deferrals import DEFERRED_PER_SECOND, MAX_DEFERRAL, Deferrals
+
+BUSY, OTHER = WorkspaceId(), WorkspaceId()
+
+
+def one_of(workspace):
+    return ChangeSet(workspace, ChangeSetId())
+
+
+async def test_tasks_put_off_come_back_one_after_the_other():
+    """However large the crowd, what comes back of it is no flood, and none is put off for long."""
+    deferrals = Deferrals()
+    delays = [deferrals.defer(one_of(BUSY)) for _ in range(5_000)]
+
+    assert delays[200] - delays[100] == pytest.approx(100 / DEFERRED_PER_SECOND, rel=0.1)
+    assert max(delays) <= MAX_DEFERRAL
+
+
+async def test_a_crowd_that_was_put_off_is_not_before_another_workspace_s_task():
+    deferrals = Deferrals()
+    crowd = [deferrals.defer(one_of(BUSY)) for _ in range(1_000)]
+
+    assert deferrals.defer(one_of(OTHER)) < 1 < crowd[-1]
+
+    busy, other = deferrals.defer(one_of(BUSY)), deferrals.defer(one_of(OTHER))
+    assert other < 1 < crowd[-1] < busy
+
+
+async def test_crowds_of_several_workspaces_are_no_larger_flood_than_one():
+    deferrals = Deferrals()
+    crowds = [BUSY, OTHER] * 500 + [WorkspaceId() for _ in range(1_000)]
+
+    delays = sorted(deferrals.defer(one_of(workspace)) for workspace in crowds)
+
+    for seconds in (1, 5, 20):
+        assert sum(delay <= seconds for delay in delays) <= 2 * DEFERRED_PER_SECOND * seconds
+    assert delays[-1] <= MAX_DEFERRAL
