@@ -25,6 +25,7 @@ from rebaser_core.jetstream import (
     JetStream,
     JetStreamError,
     OrderedPushConsumer,
+    StreamConfig,
     connected,
 )
 from rebaser_core.subjects import Subjects
@@ -65,8 +66,8 @@ async def provisioned(
 
 async def allow(js: JetStream, *, batches: bool) -> None:
     """Have the stream of commits take batches, or none, as one of an earlier release."""
-    config = (await js.stream_info(SUBJECTS.commits_stream))["config"]
-    await js.update_stream({**config, "allow_atomic": batches})
+    config = await js.stream_config(SUBJECTS.commits_stream)
+    await js.update_stream(config | StreamConfig(allow_atomic=batches))
 
 
 async def commits_per_second(

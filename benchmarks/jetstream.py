@@ -17,14 +17,22 @@ from typing import Final
 
 from nats.aio.client import Client
 from nats.errors import TimeoutError as NatsTimeout
-from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.api import AckPolicy
+from nats.js.api import ConsumerConfig as TheirConfig
 
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.tables import Cell, Table
-from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedPushConsumer, connected
+from rebaser_core.jetstream import (
+    ConnectOptions,
+    ConsumerConfig,
+    JetStream,
+    OrderedPushConsumer,
+    StreamConfig,
+    connected,
+)
 from tests.helpers.nats_process import NatsServer, running
 
-STREAM: Final = {"name": "S", "subjects": ["s.>"]}
+STREAM: Final = StreamConfig(name="S", subjects=["s.>"])
 BODY: Final = bytes(200)
 STALL: Final = 10.0  # seconds
 
@@ -64,7 +72,7 @@ async def ordered_theirs(nc: Client, number: int) -> float:
 @contextlib.asynccontextmanager
 async def durable(nc: Client) -> AsyncIterator[str]:
     js = JetStream(nc)
-    config = {"durable_name": "d", "ack_policy": "explicit", "max_ack_pending": -1}
+    config = ConsumerConfig(durable_name="d", ack_policy="explicit", max_ack_pending=-1)
     await js.ensure_consumer("S", config)
     yield "d"
     await js.delete_consumer("S", "d")
@@ -82,7 +90,7 @@ async def consumed_ours(nc: Client, number: int) -> float:
 
 async def consumed_theirs(nc: Client, number: int) -> float:
     async with durable(nc) as name:
-        config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT)
+        config = TheirConfig(ack_policy=AckPolicy.EXPLICIT)
         pull = await nc.jetstream().pull_subscribe("s.a", name, "S", config=config)
         started, found = time.perf_counter(), 0
         while found < number:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import Final, TypeVar
 
 from rebaser_client.errors import AlreadyRegistered, NoSuchChangeSet, QuotaExceeded
@@ -9,10 +10,12 @@ from rebaser_core.codecs import JSON
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
+    ConsumerConfig,
     Drift,
     JetStream,
     KeyNotFound,
     KeyValue,
+    StreamConfig,
     StreamNotFound,
     WrongLastSequence,
 )
@@ -28,7 +31,8 @@ from rebaser_core.versioning import MessageType, Versioned
 
 T = TypeVar("T", bound=Versioned)
 
-_COUNTING: Final = 60_000_000_000  # nanoseconds after which a forgotten count is gone
+_COUNTING: Final = timedelta(minutes=1)
+"""After which a forgotten count is gone."""
 
 
 class Registry:
@@ -51,7 +55,7 @@ class Registry:
 
     async def ensure(self, replicas: int = 1) -> list[Drift]:
         """Create the bucket if it is missing; return how it differs from its configuration."""
-        return await self._bucket.ensure(num_replicas=replicas)
+        return await self._bucket.ensure(StreamConfig(num_replicas=replicas))
 
     async def workspace(self, workspace_id: WorkspaceId) -> WorkspaceRecordV1:
         """The workspace.
@@ -141,14 +145,14 @@ class Registry:
 
     async def check_quota(self, workspace_id: WorkspaceId, quota: int) -> None:
         """Raise `QuotaExceeded` if the workspace has `quota` change sets, closed ones included."""
-        config = {
-            "filter_subject": f"$KV.{self._name}.{workspace_id}.*",
-            "deliver_policy": "last_per_subject",
-            "ack_policy": "none",
-            "headers_only": True,
-            "inactive_threshold": _COUNTING,
-            "name": f"count-{RequestId()}",
-        }
+        config = ConsumerConfig(
+            filter_subject=f"$KV.{self._name}.{workspace_id}.*",
+            deliver_policy="last_per_subject",
+            ack_policy="none",
+            headers_only=True,
+            inactive_threshold=_COUNTING,
+            name=f"count-{RequestId()}",
+        )
         stream = f"KV_{self._name}"
         info = await self._js.create_consumer(stream, config)
         await self._js.delete_consumer(stream, info["name"])

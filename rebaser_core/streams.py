@@ -1,18 +1,14 @@
-"""How the server must keep our streams, as its own JSON has it. Here and nowhere else."""
+"""How the server must keep our streams. Here and nowhere else."""
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
+from rebaser_core.jetstream import ConsumerConfig, StreamConfig
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-
-StreamConfig = dict[str, Any]
 
 DUPLICATE_WINDOW: Final = timedelta(minutes=10)
 """How long a request id is remembered; at least twice the clients' retry horizon (S-1)."""
-
-_NANOSECONDS: Final = 1_000_000_000
-
 
 MAX_CONSUMERS: Final = 100_000
 """Consumers that a stream may have. Said because a server of 2.15 or newer allows 1,000 where
@@ -36,76 +32,62 @@ class StreamOptions:
     """Whether the server knows atomic batches: one of 2.12 or newer does (ADR-50)."""
 
 
-def nanoseconds(duration: timedelta) -> int:
-    return round(duration.total_seconds() * _NANOSECONDS)
-
-
 def stream_configs(subjects: Subjects, options: StreamOptions) -> list[StreamConfig]:
     """Every stream. None has a maximum age: a message that vanishes by itself is lost (S-2).
 
     One that is full refuses what is new, for the same reason.
     """
-    common: StreamConfig = {
-        "storage": "file",
-        "num_replicas": options.replicas,
-        "discard": "new",
-        "max_age": 0,
-        "max_msgs": -1,
-        "max_bytes": -1,
-        "max_consumers": MAX_CONSUMERS,
-    }
-    return [
-        {
-            **common,
-            "name": subjects.requests_stream,
-            "subjects": [subjects.join("rebaser.requests.>")],
-            "retention": "limits",
-            "allow_direct": True,
-            "max_msgs": options.requests or -1,
-            "max_bytes": options.requests_bytes or -1,
-            "max_msgs_per_subject": options.change_set_requests or -1,
-            "discard_new_per_subject": options.change_set_requests is not None,
-            "duplicate_window": nanoseconds(DUPLICATE_WINDOW),
-        },
-        {
-            **common,
-            "name": subjects.tasks_stream,
-            "subjects": [subjects.join("rebaser.tasks.>")],
-            "retention": "workqueue",
-            "allow_direct": True,
-            "max_msgs_per_subject": 1,
-            "discard_new_per_subject": True,
-        },
-        {
-            **common,
-            "name": subjects.commits_stream,
-            "subjects": [subjects.join("rebaser.commits.>")],
-            "retention": "limits",
-            "allow_direct": True,
-            **({"allow_atomic": True} if options.atomic_batches else {}),
-        },
-        {
-            **common,
-            "name": subjects.dead_letters_stream,
-            "subjects": [subjects.join("rebaser.dead-letters.>")],
-            "retention": "limits",
-            "allow_direct": True,
-        },
-    ]
+    common = StreamConfig(
+        storage="file",
+        num_replicas=options.replicas,
+        retention="limits",
+        discard="new",
+        max_age=timedelta(),
+        max_msgs=-1,
+        max_bytes=-1,
+        max_consumers=MAX_CONSUMERS,
+        allow_direct=True,
+    )
+    requests = StreamConfig(
+        name=subjects.requests_stream,
+        subjects=[subjects.join("rebaser.requests.>")],
+        max_msgs=options.requests or -1,
+        max_bytes=options.requests_bytes or -1,
+        max_msgs_per_subject=options.change_set_requests or -1,
+        discard_new_per_subject=options.change_set_requests is not None,
+        duplicate_window=DUPLICATE_WINDOW,
+    )
+    tasks = StreamConfig(
+        name=subjects.tasks_stream,
+        subjects=[subjects.join("rebaser.tasks.>")],
+        retention="workqueue",
+        max_msgs_per_subject=1,
+        discard_new_per_subject=True,
+    )
+    commits = StreamConfig(
+        name=subjects.commits_stream,
+        subjects=[subjects.join("rebaser.commits.>")],
+        allow_atomic=options.atomic_batches or None,
+    )
+    dead_letters = StreamConfig(
+        name=subjects.dead_letters_stream,
+        subjects=[subjects.join("rebaser.dead-letters.>")],
+    )
+    return [common | each for each in (requests, tasks, commits, dead_letters)]
 
 
-def tasks_consumer_config(subjects: Subjects, ack_wait: timedelta) -> StreamConfig:
+def tasks_consumer_config(subjects: Subjects, ack_wait: timedelta) -> ConsumerConfig:
     """The one consumer that all Rebasers share (S-3).
 
     No `max_deliver`: it would leave a task undeliverable that still refuses its
     successor. No `max_ack_pending`: it would cap the active change sets of the
     whole deployment.
     """
-    return {
-        "durable_name": TASKS_CONSUMER,
-        "ack_policy": "explicit",
-        "ack_wait": nanoseconds(ack_wait),
-        "max_deliver": -1,
-        "max_ack_pending": -1,
-        "filter_subject": subjects.join("rebaser.tasks.*.*.*"),
-    }
+    return ConsumerConfig(
+        durable_name=TASKS_CONSUMER,
+        ack_policy="explicit",
+        ack_wait=ack_wait,
+        max_deliver=-1,
+        max_ack_pending=-1,
+        filter_subject=subjects.join("rebaser.tasks.*.*.*"),
+    )

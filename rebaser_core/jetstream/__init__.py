@@ -4,7 +4,17 @@ It stands on nats-py's connection and uses nothing of its JetStream code.
 `docs/jetstream.md` says, statement by statement, what is followed and which test shows it.
 """
 
-from rebaser_core.jetstream.config_diff import Drift
+from rebaser_core.jetstream.configs.config_diff import Drift
+from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
+from rebaser_core.jetstream.configs.stream_config import (
+    ConsumerLimits,
+    ExternalStream,
+    Placement,
+    Republish,
+    StreamConfig,
+    StreamSource,
+    SubjectTransform,
+)
 from rebaser_core.jetstream.connection.connect import ConnectOptions, connected
 from rebaser_core.jetstream.connection.headers import is_sendable
 from rebaser_core.jetstream.connection.message_limits import MessageLimits
@@ -69,10 +79,13 @@ __all__ = [
     "ConnectOptions",
     "ConsumeOptions",
     "Consumer",
+    "ConsumerConfig",
     "ConsumerGone",
+    "ConsumerLimits",
     "ConsumerNotFound",
     "Delivery",
     "Drift",
+    "ExternalStream",
     "FlowControlIgnored",
     "Full",
     "HeartbeatsMissed",
@@ -100,16 +113,21 @@ __all__ = [
     "OrderedReader",
     "Oversized",
     "PendingReply",
+    "Placement",
     "PubAck",
     "PullConsumer",
     "PushSubscription",
     "ReaderOptions",
+    "Republish",
     "StatusError",
     "StoredMessage",
     "Stream",
+    "StreamConfig",
     "StreamFull",
     "StreamNotFound",
+    "StreamSource",
     "SubjectFull",
+    "SubjectTransform",
     "Unavailable",
     "Unsendable",
     "WrongLastSequence",

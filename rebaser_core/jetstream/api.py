@@ -1,21 +1,21 @@
 """Streams, their messages and their consumers, through the JetStream API."""
 
-from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from rebaser_core.jetstream.api_base import JetStreamRequests
-from rebaser_core.jetstream.config_diff import Drift, diff_config
+from rebaser_core.jetstream.configs.config_diff import Drift, diff_config
+from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
+from rebaser_core.jetstream.configs.stream_config import StreamConfig
 from rebaser_core.jetstream.errors import (
     AlreadyExists,
     ApiError,
     ConsumerNotFound,
     MessageNotFound,
+    Misconfigured,
     StreamNotFound,
 )
 from rebaser_core.jetstream.messages.stored_message import StoredMessage
-
-Config = Mapping[str, Any]
-"""A configuration as the server has it in JSON; durations in nanoseconds."""
 
 
 class JetStreamApi(JetStreamRequests):
@@ -80,17 +80,31 @@ class JetStreamApi(JetStreamRequests):
         reply = await self.request(f"STREAM.PURGE.{stream}", body)
         return int(reply["purged"])
 
-    async def create_stream(self, config: Config) -> dict[str, Any]:
+    async def create_stream(self, config: StreamConfig) -> dict[str, Any]:
         """Return the stream's info. Creating the same again changes nothing.
 
         Raises:
             AlreadyExists: with another configuration.
+            Misconfigured: it has no name.
         """
-        return await self.request(f"STREAM.CREATE.{config['name']}", config)
+        name = _require_name(config.name)
+        return await self.request(f"STREAM.CREATE.{name}", config.to_json())
 
-    async def update_stream(self, config: Config) -> dict[str, Any]:
-        """Replace the whole configuration: fields left out go back to their defaults."""
-        return await self.request(f"STREAM.UPDATE.{config['name']}", config)
+    async def update_stream(self, config: StreamConfig) -> dict[str, Any]:
+        """Replace the whole configuration: what is None goes back to its default.
+
+        To change a part: `await js.stream_config(name) | StreamConfig(max_bytes=…)`.
+        """
+        name = _require_name(config.name)
+        return await self.request(f"STREAM.UPDATE.{name}", config.to_json())
+
+    async def stream_config(self, name: str) -> StreamConfig:
+        """Return how the server has the stream.
+
+        Raises:
+            StreamNotFound: there is none of that name.
+        """
+        return StreamConfig.from_json((await self.stream_info(name))["config"])
 
     async def delete_stream(self, name: str) -> None:
         """Have no such stream; that there is none already is success."""
@@ -138,32 +152,40 @@ class JetStreamApi(JetStreamRequests):
             if not page or len(names) >= reply.get("total", 0):
                 return names
 
-    async def ensure_stream(self, config: Config) -> list[Drift]:
+    async def ensure_stream(self, config: StreamConfig) -> list[Drift]:
         """Have a stream of that name; return how it differs from `config`, never change it."""
+        name = _require_name(config.name)
         try:
-            info = await self.stream_info(config["name"])
+            actual = await self.stream_config(name)
         except StreamNotFound:
-            try:
-                info = await self.create_stream(config)
-            except AlreadyExists:  # another client was faster
-                info = await self.stream_info(config["name"])
-        return diff_config(f"stream {config['name']}", config, info["config"])
+            with suppress(AlreadyExists):  # another client was faster
+                await self.create_stream(config)
+            actual = await self.stream_config(name)
+        return diff_config(f"stream {name}", config, actual)
 
-    async def create_consumer(self, stream: str, config: Config) -> dict[str, Any]:
+    async def create_consumer(self, stream: str, config: ConsumerConfig) -> dict[str, Any]:
         """Return the consumer's info. Creating the same again changes nothing.
 
         Raises:
             AlreadyExists: with another configuration, which stays as it is.
         """
-        name = config.get("name") or config.get("durable_name")
+        name = config.name or config.durable_name
         verb = f"CONSUMER.CREATE.{stream}" + (f".{name}" if name else "")
-        if name and config.get("filter_subject"):
-            verb += f".{config['filter_subject']}"  # permissions may be given by it
-        body = {"stream_name": stream, "config": config, "action": "create"}
+        if name and config.filter_subject:
+            verb += f".{config.filter_subject}"  # permissions may be given by it
+        body = {"stream_name": stream, "config": config.to_json(), "action": "create"}
         return await self.request(verb, body)
 
     async def consumer_info(self, stream: str, consumer: str) -> dict[str, Any]:
         return await self.request(f"CONSUMER.INFO.{stream}.{consumer}")
+
+    async def consumer_config(self, stream: str, consumer: str) -> ConsumerConfig:
+        """Return how the server has the consumer.
+
+        Raises:
+            ConsumerNotFound: there is none of that name.
+        """
+        return ConsumerConfig.from_json((await self.consumer_info(stream, consumer))["config"])
 
     async def delete_consumer(
         self, stream: str, consumer: str, *, timeout: float | None = None
@@ -174,14 +196,19 @@ class JetStreamApi(JetStreamRequests):
         except (ConsumerNotFound, StreamNotFound):
             return
 
-    async def ensure_consumer(self, stream: str, config: Config) -> list[Drift]:
+    async def ensure_consumer(self, stream: str, config: ConsumerConfig) -> list[Drift]:
         """Have a consumer of that name; return how it differs from `config`, never change it."""
-        name = config.get("durable_name") or config["name"]
+        name = _require_name(config.durable_name or config.name)
         try:
-            info = await self.consumer_info(stream, name)
+            actual = await self.consumer_config(stream, name)
         except ConsumerNotFound:
-            try:
-                info = await self.create_consumer(stream, config)
-            except AlreadyExists:  # another client was faster
-                info = await self.consumer_info(stream, name)
-        return diff_config(f"consumer {stream}/{name}", config, info["config"])
+            with suppress(AlreadyExists):  # another client was faster
+                await self.create_consumer(stream, config)
+            actual = await self.consumer_config(stream, name)
+        return diff_config(f"consumer {stream}/{name}", config, actual)
+
+
+def _require_name(name: str | None) -> str:
+    if not name:
+        raise Misconfigured("a stream or consumer that is to be found again needs a name")
+    return name

@@ -31,8 +31,8 @@ class CapacityCheck:
 
     async def check(self) -> int:
         """Return by how many slots the Rebasers exceed the consumer's limit; warn if any."""
-        info = await self._js.consumer_info(self._stream, TASKS_CONSUMER)
-        most = int(info["config"].get("max_ack_pending", -1))
+        config = await self._js.consumer_config(self._stream, TASKS_CONSUMER)
+        most = config.max_ack_pending or -1
         slots = self._members.alive() * self._slots
         if most <= 0 or most >= slots:
             return 0

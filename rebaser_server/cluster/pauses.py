@@ -19,6 +19,7 @@ from rebaser_core.jetstream import (
     JetStream,
     KeyNotFound,
     KeyValue,
+    StreamConfig,
     StreamNotFound,
     ordered_reader,
 )
@@ -55,7 +56,7 @@ class PauseStore:
 
     async def ensure(self, replicas: int = 1) -> list[Drift]:
         """Create the bucket if it is missing; return how it differs from its configuration."""
-        return await self._bucket.ensure(num_replicas=replicas)
+        return await self._bucket.ensure(StreamConfig(num_replicas=replicas))
 
     async def all(self) -> Paused:
         """Return all pauses."""

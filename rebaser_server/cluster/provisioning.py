@@ -1,9 +1,9 @@
 """Provision NATS (S-1 to S-3): create missing streams and consumers, compare those that exist."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -11,6 +11,7 @@ from rebaser_client.registry import Registry
 from rebaser_core.commits import Commit
 from rebaser_core.jetstream import (
     ApiError,
+    ConsumerConfig,
     ConsumerGone,
     Drift,
     JetStream,
@@ -18,11 +19,12 @@ from rebaser_core.jetstream import (
     NatsUnreachable,
     NotFound,
     ObjectStore,
+    StreamConfig,
     StreamNotFound,
     Unavailable,
     ordered_reader,
 )
-from rebaser_core.jetstream.config_diff import diff_config
+from rebaser_core.jetstream.configs.config_diff import diff_config
 from rebaser_core.streams import StreamOptions, stream_configs, tasks_consumer_config
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.pauses import PauseStore
@@ -110,44 +112,36 @@ class Provisioner:
             while (commit := await last_commits.next(idle_timeout=0)) is not None:
                 control = Commit.decode(commit.headers, commit.payload).control
                 handled = max(handled, control.last_sequence)
-        name = self.subjects.requests_stream
-        [config] = [config for config in self._streams() if config["name"] == name]
-        await self.js.create_stream({**config, "first_seq": handled + 1})
+        config = self._stream(self.subjects.requests_stream)
+        await self.js.create_stream(replace(config, first_seq=handled + 1))
 
     async def check(self) -> list[Drift]:
         """Return how all differ from their configuration; recreate a missing tasks' stream (X3)."""
         differences = await self.ensure_tasks()
         for config in self._streams():
-            try:
-                info = await self.js.stream_info(config["name"])
-            except StreamNotFound:
-                differences.append(MISSING._replace(name=f"stream {config['name']}"))
-            else:
-                differences += diff_config(f"stream {config['name']}", config, info["config"])
+            differences += await self._diff_stream(config)
         return differences + await self._ensure_buckets()
 
     async def diff(self) -> list[Drift]:
         """Return how all differ from their configuration, or that they are missing. Read-only."""
         bucket = f"OBJ_{self.subjects.batches_bucket}"
-        differences = await self._diff_stream({"name": bucket, **self._bucket()})
+        differences = await self._diff_stream(replace(self._bucket(), name=bucket))
         for config in self._streams():
             differences += await self._diff_stream(config)
         wanted, stream = self._consumer(), self.subjects.tasks_stream
         try:
-            info = await self.js.consumer_info(stream, TASKS_CONSUMER)
+            actual = await self.js.consumer_config(stream, TASKS_CONSUMER)
         except NotFound:
             return [*differences, MISSING._replace(name=f"consumer {stream}/{TASKS_CONSUMER}")]
-        return differences + diff_config(
-            f"consumer {stream}/{TASKS_CONSUMER}", wanted, info["config"]
-        )
+        return differences + diff_config(f"consumer {stream}/{TASKS_CONSUMER}", wanted, actual)
 
-    async def _diff_stream(self, config: dict[str, Any]) -> list[Drift]:
-        name = f"stream {config['name']}"
+    async def _diff_stream(self, config: StreamConfig) -> list[Drift]:
+        name = f"stream {config.name}"
         try:
-            info = await self.js.stream_info(config["name"])
+            actual = await self.js.stream_config(config.name or "")
         except StreamNotFound:
             return [MISSING._replace(name=name)]
-        return diff_config(name, config, info["config"])
+        return diff_config(name, config, actual)
 
     async def ensure_tasks(self) -> list[Drift]:
         """Create the tasks' stream and its consumer if they are missing; return how they differ.
@@ -164,8 +158,7 @@ class Provisioner:
             log.error(
                 "tasks stream recreated", missing=str(error), remedy="find out who deletes them"
             )
-        [config] = [config for config in self._streams() if config["name"] == tasks]
-        await self.js.ensure_stream(config)
+        await self.js.ensure_stream(self._stream(tasks))
         return await self.js.ensure_consumer(tasks, self._consumer())
 
     async def recreate_tasks(self, reason: ConsumerGone) -> None:
@@ -179,18 +172,21 @@ class Provisioner:
 
     async def _ensure_buckets(self) -> list[Drift]:
         bucket = ObjectStore(self.js, self.subjects.batches_bucket)
-        differences = await bucket.ensure(**self._bucket())
+        differences = await bucket.ensure(self._bucket())
         differences += await Registry(self.js, self.subjects).ensure(self.options.replicas)
         return differences + await PauseStore(self.js, self.subjects).ensure(self.options.replicas)
 
-    def _bucket(self) -> dict[str, Any]:
+    def _bucket(self) -> StreamConfig:
         options = self.options
-        return {"num_replicas": options.replicas, "allow_rollup_hdrs": options.batches_rollup}
+        return StreamConfig(num_replicas=options.replicas, allow_rollup_hdrs=options.batches_rollup)
 
-    def _streams(self) -> list[dict[str, Any]]:
+    def _streams(self) -> list[StreamConfig]:
         return stream_configs(self.subjects, self.options)
 
-    def _consumer(self) -> dict[str, Any]:
+    def _stream(self, name: str) -> StreamConfig:
+        return next(config for config in self._streams() if config.name == name)
+
+    def _consumer(self) -> ConsumerConfig:
         return tasks_consumer_config(self.subjects, self.ack_wait)
 
 

@@ -208,8 +208,7 @@ class GarbageCollector:
         references: dict[str, int] = {}
         start: ReaderOptions = {}
         if since is not None:
-            time = since.isoformat().replace("+00:00", "Z")
-            start = {"deliver_policy": "by_start_time", "start_time": time}
+            start = {"deliver_policy": "by_start_time", "start_time": since}
         async with ordered_reader(self._js, stream, **start) as reader:
             while (message := await reader.next(idle_timeout=0)) is not None:
                 keys = _keys(message.payload).intersection(wanted)

@@ -41,12 +41,12 @@ class GroupCommit:
         if asyncio.get_running_loop().time() < self._known_until:
             return
         try:
-            config = (await self._js.stream_info(self._stream))["config"]
+            config = await self._js.stream_config(self._stream)
         except JetStreamError:
             return  # the append that follows says so, or is well
-        self.replicated = config["num_replicas"] > 1
+        self.replicated = (config.num_replicas or 1) > 1
         batches = ON_REPLICAS if self.replicated else ON_ONE_SERVER
-        self._min_size = batches if config.get("allow_atomic") else NEVER
+        self._min_size = batches if config.allow_atomic else NEVER
         self._known_until = float("inf")
 
     def on_refused(self) -> None:

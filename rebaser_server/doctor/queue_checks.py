@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from rebaser_client.request_publisher import ensure_task
@@ -44,8 +45,8 @@ async def configuration(provisioner: Provisioner) -> AsyncIterator[Finding]:
 
 async def _allow_batches(provisioner: Provisioner) -> None:
     name = provisioner.subjects.commits_stream
-    config = (await provisioner.js.stream_info(name))["config"]
-    await provisioner.js.update_stream({**config, "allow_atomic": True})
+    config = await provisioner.js.stream_config(name)
+    await provisioner.js.update_stream(replace(config, allow_atomic=True))
 
 
 async def missing_tasks(provisioner: Provisioner) -> AsyncIterator[Finding]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rebaser_core.jetstream import ConsumerConfig
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.capacity_check import CapacityCheck
 from rebaser_server.cluster.membership import Membership
@@ -13,9 +14,9 @@ async def test_slots_that_no_task_can_reach_are_counted(
     deployment: Deployment, most: int, missing: int
 ) -> None:
     js, stream = deployment.js, deployment.subjects.tasks_stream
-    config = (await js.consumer_info(stream, TASKS_CONSUMER))["config"]
+    config = await js.consumer_config(stream, TASKS_CONSUMER)
     await js.delete_consumer(stream, TASKS_CONSUMER)
-    await js.create_consumer(stream, config | {"max_ack_pending": most})
+    await js.create_consumer(stream, config | ConsumerConfig(max_ack_pending=most))
     alone = Membership(deployment.nc, deployment.subjects, "only")
 
     assert await CapacityCheck(js, stream, alone, slots=100).check() == missing

@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from rebaser_core.jetstream import StreamConfig
 from tests.helpers import fork_server
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -103,8 +105,8 @@ async def test_a_stream_that_is_configured_otherwise_is_reported_at_the_start(
     nats_server: NatsServer, deployment: Deployment
 ) -> None:
     stream = deployment.subjects.requests_stream
-    config = (await deployment.js.stream_info(stream))["config"]
-    await deployment.js.update_stream(config | {"max_age": 3600 * 10**9})
+    config = await deployment.js.stream_config(stream)
+    await deployment.js.update_stream(config | StreamConfig(max_age=timedelta(hours=1)))
 
     daemon = await deployment.start()
 

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import StreamConfig
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.commands.support.exit_codes import Exit
@@ -83,8 +84,8 @@ async def test_a_stream_that_is_configured_otherwise_is_for_a_person(
     deployment: Deployment, capsys: Any
 ) -> None:
     stream = deployment.subjects.requests_stream
-    config = (await deployment.js.stream_info(stream))["config"]
-    await deployment.js.update_stream(config | {"max_age": 3600 * 10**9})
+    config = await deployment.js.stream_config(stream)
+    await deployment.js.update_stream(config | StreamConfig(max_age=timedelta(hours=1)))
     await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
 
     code, found = await doctor(deployment, capsys, repair=True)
@@ -98,8 +99,8 @@ async def test_a_stream_that_is_configured_otherwise_is_for_a_person(
 async def test_a_stream_without_batches_is_given_them(deployment: Deployment, capsys: Any) -> None:
     """It is one that an earlier release made; that release must be gone first, says the remedy."""
     stream = deployment.subjects.commits_stream
-    config = (await deployment.js.stream_info(stream))["config"]
-    await deployment.js.update_stream(config | {"allow_atomic": False})
+    config = await deployment.js.stream_config(stream)
+    await deployment.js.update_stream(config | StreamConfig(allow_atomic=False))
 
     code, [found] = await doctor(deployment, capsys)
     again, _ = await doctor(deployment, capsys, repair=True)
@@ -107,7 +108,7 @@ async def test_a_stream_without_batches_is_given_them(deployment: Deployment, ca
     assert (code, again) == (Exit.REPAIRABLE, Exit.OK)
     assert found["repairable"]
     assert "once all Rebasers" in found["remedy"]
-    assert (await deployment.js.stream_info(stream))["config"]["allow_atomic"]
+    assert (await deployment.js.stream_config(stream)).allow_atomic
 
 
 async def test_a_message_that_names_no_change_set_is_named(

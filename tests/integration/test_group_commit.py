@@ -15,6 +15,7 @@ from rebaser_core.jetstream import (
     JetStream,
     NatsUnreachable,
     PubAck,
+    StreamConfig,
     connected,
 )
 from rebaser_core.jetstream.api_base import JetStreamRequests
@@ -140,8 +141,8 @@ async def test_a_stream_that_takes_no_batches_gets_one_commit_after_the_other(
 ) -> None:
     """As one that an earlier release made: `doctor` says so, and nothing else differs."""
     name = SUBJECTS.commits_stream
-    config = (await js.stream_info(name))["config"]
-    await js.update_stream(config | {"allow_atomic": False})
+    config = await js.stream_config(name)
+    await js.update_stream(config | StreamConfig(allow_atomic=False))
     [change_set] = new_change_sets(1)
     ours = commits(5, behind=0)
 

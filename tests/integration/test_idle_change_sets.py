@@ -56,7 +56,7 @@ async def test_a_history_that_stays_broken_grows_by_no_lines(deployment: Deploym
 async def lose_the_requests(deployment: Deployment, change_set: ChangeSet) -> None:
     """As whoever deletes the stream and makes it again, from its beginning."""
     stream = deployment.subjects.requests_stream
-    config = (await deployment.js.stream_info(stream))["config"]
+    config = await deployment.js.stream_config(stream)
     await deployment.js.delete_stream(stream)
     await deployment.js.ensure_stream(config)
     await ensure_task(deployment.js, deployment.subjects, change_set)

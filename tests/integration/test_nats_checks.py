@@ -10,7 +10,7 @@ import pytest
 
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NotConfirmed, QueueFull
-from rebaser_core.jetstream import ApiError, JetStream
+from rebaser_core.jetstream import ApiError, JetStream, StreamConfig
 from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.doctor import nats_checks
@@ -49,7 +49,7 @@ async def is_stored(js: JetStream, size: int) -> bool:
 
 
 async def fill(js: JetStream) -> None:
-    await js.create_stream({"name": "OTHERS", "subjects": ["others"]})
+    await js.create_stream(StreamConfig(name="OTHERS", subjects=["others"]))
     for size in (300_000, 3_000, 30):
         while await is_stored(js, size):
             pass

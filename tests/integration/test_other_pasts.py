@@ -22,7 +22,7 @@ async def make_anew(deployment: Deployment, stream: str) -> None:
         for config in stream_configs(
             deployment.subjects, provisioner_of(deployment.js, deployment.settings).options
         )
-        if config["name"] == stream
+        if config.name == stream
     ]
     await deployment.js.delete_stream(stream)
     await deployment.js.create_stream(config)

@@ -4,6 +4,7 @@ from typing import Any
 
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import RequestId
+from rebaser_core.jetstream import StreamConfig
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, new_change_sets, recording
 
@@ -54,5 +55,5 @@ async def test_of_lines_sent_ahead_only_the_refused_one_is_not_applied(
 
 async def limit_lines(deployment: Deployment) -> None:
     stream = deployment.subjects.commits_stream
-    config = (await deployment.js.stream_info(stream))["config"]
-    await deployment.js.update_stream({**config, "max_msg_size": LARGEST_LINE})
+    config = await deployment.js.stream_config(stream)
+    await deployment.js.update_stream(config | StreamConfig(max_msg_size=LARGEST_LINE))

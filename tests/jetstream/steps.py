@@ -7,14 +7,20 @@ from typing import Any, Final
 
 from nats.aio.msg import Msg
 
-from rebaser_core.jetstream import Delivery, JetStream
+from rebaser_core.jetstream import (
+    ConsumerConfig,
+    Delivery,
+    JetStream,
+    StreamConfig,
+)
 
-STREAM: Final = {"name": "S", "subjects": ["s.>"]}
+ANY: Final = ConsumerConfig()
+STREAM: Final = StreamConfig(name="S", subjects=["s.>"])
 
 
 async def filled(js: JetStream, *subjects: str, **config: Any) -> None:
     """Have a stream S with an empty message on each subject; payloads are their numbers."""
-    await js.create_stream({**STREAM, **config})
+    await js.create_stream(STREAM | StreamConfig(**config))
     for number, subject in enumerate(subjects, 1):
         await js.publish(subject, b"%d" % number)
 
@@ -31,9 +37,11 @@ async def publish_many(js: JetStream, numbers: range, subject: str = "s.a") -> N
     await js.publish(subject, b"%d" % numbers[-1])
 
 
-async def durable(js: JetStream, name: str = "d", **config: Any) -> None:
-    wanted = {"durable_name": name, "ack_policy": "explicit", "max_deliver": -1, **config}
-    assert await js.ensure_consumer("S", wanted) == []
+async def durable(
+    js: JetStream, name: str = "d", given: ConsumerConfig = ANY, **config: Any
+) -> None:
+    wanted = ConsumerConfig(durable_name=name, ack_policy="explicit", max_deliver=-1)
+    assert await js.ensure_consumer("S", wanted | given | ConsumerConfig(**config)) == []
 
 
 async def consumers(js: JetStream, stream: str = "S") -> list[str]:

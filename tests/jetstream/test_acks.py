@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -119,7 +120,7 @@ async def test_a_term_ends_it_and_tells_why(either_js: JetStream) -> None:
 
 
 async def test_progress_puts_off_the_redelivery(either_js: JetStream) -> None:
-    delivery = await one(either_js, ack_wait=4 * 10**8)
+    delivery = await one(either_js, ack_wait=timedelta(seconds=0.4))
     consumer = await either_js.stream("S").consumer("d")
     for confirm in (True, False, True, False):
         assert await consumer.next(expires=0.25) is None

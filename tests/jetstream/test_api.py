@@ -1,6 +1,7 @@
 """Asking the API: streams, their messages, and receipts."""
 
 import contextlib
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from rebaser_core.jetstream import (
     AlreadyExists,
     ApiError,
     ConnectOptions,
+    ConsumerConfig,
     Drift,
     JetStream,
     JetStreamError,
@@ -18,6 +20,7 @@ from rebaser_core.jetstream import (
     NotJetStream,
     ObjectStore,
     StoredMessage,
+    StreamConfig,
     StreamFull,
     StreamNotFound,
     SubjectFull,
@@ -29,13 +32,8 @@ from rebaser_core.jetstream import (
 from tests.helpers.nats_process import NatsServer, running
 from tests.jetstream.steps import durable, filled, stored
 
-S = {"name": "S", "subjects": ["s.>"], "storage": "file"}
-ONE_EACH = {
-    **S,
-    "max_msgs_per_subject": 1,
-    "discard": "new",
-    "discard_new_per_subject": True,
-}
+S = StreamConfig(name="S", subjects=["s.>"], storage="file")
+ONE_EACH = S | StreamConfig(max_msgs_per_subject=1, discard="new", discard_new_per_subject=True)
 
 
 async def test_a_published_message_is_stored_with_its_headers(js: JetStream) -> None:
@@ -76,12 +74,12 @@ async def test_a_full_subject_differs_from_a_full_stream(js: JetStream) -> None:
         await js.publish("s.a")
 
 
-@pytest.mark.parametrize("limit", [{"max_msgs": 1}, {"max_bytes": 300}], ids=str)
+@pytest.mark.parametrize("limit", [StreamConfig(max_msgs=1), StreamConfig(max_bytes=300)], ids=str)
 async def test_a_full_stream_differs_from_a_server_that_cannot_answer_now(
-    js: JetStream, limit: dict[str, int]
+    js: JetStream, limit: StreamConfig
 ) -> None:
     """Both come with code 503, but trying this one again at once is of no use."""
-    await js.create_stream({**S, "discard": "new", **limit})
+    await js.create_stream(S | StreamConfig(discard="new") | limit)
     await js.publish("s.a", bytes(200))
 
     with pytest.raises(StreamFull):
@@ -155,7 +153,7 @@ async def test_a_purge_deletes_what_is_meant_and_counts_it(js: JetStream) -> Non
 
 async def test_subjects_are_listed_to_the_last_page(js: JetStream) -> None:
     """The server tells 100,000 at once; nats-py stops there without a word."""
-    await js.create_stream(S | {"storage": "memory"})
+    await js.create_stream(S | StreamConfig(storage="memory"))
     for start in range(0, 100_050, 50):
         commands = (b"PUB s.%d 0\r\n\r\n" % number for number in range(start, start + 50))
         await js.nc._send_command(b"".join(commands))
@@ -176,41 +174,45 @@ async def test_no_subjects_is_no_error(js: JetStream) -> None:
 
 
 async def test_ensuring_creates_and_then_names_what_differs(js: JetStream) -> None:
-    assert await js.ensure_stream(ONE_EACH | {"max_age": 0, "metadata": {"a": "b"}}) == []
-    assert await js.ensure_stream({"name": "S", "subjects": ["s.>"]}) == []
+    assert (
+        await js.ensure_stream(ONE_EACH | StreamConfig(max_age=timedelta(), metadata={"a": "b"}))
+        == []
+    )
+    assert await js.ensure_stream(StreamConfig(name="S", subjects=["s.>"])) == []
 
-    drifts = await js.ensure_stream(ONE_EACH | {"max_age": 10**9, "metadata": {"a": "c"}})
+    drifts = await js.ensure_stream(
+        ONE_EACH | StreamConfig(max_age=timedelta(seconds=1), metadata={"a": "c"})
+    )
 
     assert drifts == [
         Drift("stream S", "max_age", 10**9, 0),
         Drift("stream S", "metadata.a", "c", "b"),
     ]
-    info = await js.stream_info("S")
-    assert info["config"]["max_age"] == 0, "never silently changed"
+    assert (await js.stream_config("S")).max_age == timedelta(), "never silently changed"
 
 
 async def test_ensuring_a_consumer_names_what_differs_and_keeps_it(js: JetStream) -> None:
     await js.create_stream(S)
-    config = {"durable_name": "d", "ack_policy": "explicit", "max_deliver": -1}
+    config = ConsumerConfig(durable_name="d", ack_policy="explicit", max_deliver=-1)
     assert await js.ensure_consumer("S", config) == []
     assert await js.ensure_consumer("S", config) == []
 
-    [drift] = await js.ensure_consumer("S", config | {"ack_wait": 10**9})
+    [drift] = await js.ensure_consumer("S", config | ConsumerConfig(ack_wait=timedelta(seconds=1)))
 
     assert str(drift) == "consumer S/d: ack_wait is 30000000000, not 1000000000"
-    assert (await js.consumer_info("S", "d"))["config"]["ack_wait"] == 30 * 10**9
+    assert (await js.consumer_config("S", "d")).ack_wait == timedelta(seconds=30)
 
 
 async def test_creating_a_consumer_changes_none(js: JetStream) -> None:
     await js.create_stream(S)
-    config = {"durable_name": "d", "ack_policy": "explicit"}
+    config = ConsumerConfig(durable_name="d", ack_policy="explicit")
     await js.create_consumer("S", config)
     await js.create_consumer("S", config)
 
     with pytest.raises(AlreadyExists):
-        await js.create_consumer("S", config | {"ack_wait": 10**9})
+        await js.create_consumer("S", config | ConsumerConfig(ack_wait=timedelta(seconds=1)))
 
-    assert (await js.consumer_info("S", "d"))["config"]["ack_wait"] == 30 * 10**9
+    assert (await js.consumer_config("S", "d")).ack_wait == timedelta(seconds=30)
 
 
 async def test_deleting_streams_and_consumers_that_are_gone_is_success(js: JetStream) -> None:

@@ -7,10 +7,11 @@ from rebaser_core.jetstream import (
     BatchMessage,
     JetStream,
     Oversized,
+    StreamConfig,
     WrongLastSequence,
 )
 
-STREAM = {"name": "S", "subjects": ["s.>"], "allow_atomic": True}
+STREAM = StreamConfig(name="S", subjects=["s.>"], allow_atomic=True)
 
 
 async def count(js: JetStream) -> int:
@@ -61,7 +62,7 @@ async def test_of_a_batch_with_a_message_too_large_nothing_is_sent(js: JetStream
 
 
 async def test_a_stream_that_takes_no_batches_stores_nothing(js: JetStream) -> None:
-    await js.create_stream({**STREAM, "allow_atomic": False})
+    await js.create_stream(STREAM | StreamConfig(allow_atomic=False))
 
     with pytest.raises(ApiError):
         await js.publish_batch([BatchMessage("s.a")] * 3)

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from rebaser_core.jetstream import (
     OrderedPullConsumer,
     OrderedPushConsumer,
     PullConsumer,
+    StreamConfig,
     Unavailable,
     connected,
 )
@@ -76,7 +78,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(directory: Path, config: str, **stream: object) -> AsyncIterator[Scene]:
+async def scene(directory: Path, config: str, **stream: Any) -> AsyncIterator[Scene]:
     with running(NatsServer(directory / "nats", config)) as server:
         async with DeafProxy(server.port) as proxy:
             through = ConnectOptions(servers=(proxy.url,), probe_interval=1, probe_timeout=1)
@@ -85,7 +87,7 @@ async def scene(directory: Path, config: str, **stream: object) -> AsyncIterator
                 connected(ConnectOptions(servers=(server.url,))) as far,
             ):
                 js = JetStream(far, timeout=2)
-                await js.create_stream({**STREAM, **stream})
+                await js.create_stream(STREAM | StreamConfig(**stream))
                 yield Scene(server, proxy, JetStream(near, timeout=2), js)
 
 
@@ -205,7 +207,7 @@ async def test_work_is_done_by_one_or_the_other_and_none_is_left(
 ) -> None:
     """Two workers; each message done at least once, and again only if it was delivered again."""
     async with scene(tmp_path, config, storage=storage, retention="workqueue") as here:
-        await durable(here.writing, ack_wait=10**9)
+        await durable(here.writing, ack_wait=timedelta(seconds=1))
 
         async def work(js: JetStream) -> None:
             async with PullConsumer(js, "S", "d", idle_heartbeat=HEARTBEAT) as pull:

@@ -6,7 +6,13 @@ import json
 import nats
 import pytest
 
-from rebaser_core.jetstream import ConnectOptions, JetStream, NatsUnreachable, connected
+from rebaser_core.jetstream import (
+    ConnectOptions,
+    ConsumerConfig,
+    JetStream,
+    NatsUnreachable,
+    connected,
+)
 from rebaser_core.jetstream.connection.connection import Connection
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, running
@@ -262,7 +268,7 @@ async def test_who_waits_for_a_message_hears_of_the_end(server: NatsServer) -> N
         js = JetStream(nc)
         await filled(js)
         reader = js.stream("S").ordered_consumer()
-        worker = await js.stream("S").create_consumer({"durable_name": "d"})
+        worker = await js.stream("S").create_consumer(ConsumerConfig(durable_name="d"))
         waiting = [
             asyncio.ensure_future(work) for work in (reader.next(), anext(worker.messages()))
         ]

@@ -6,6 +6,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import (
+    ConsumerConfig,
     ConsumerGone,
     ConsumerNotFound,
     HeartbeatsMissed,
@@ -340,7 +341,9 @@ async def test_a_pull_refused_for_now_is_made_again(js: JetStream) -> None:
 
 async def test_what_no_ack_is_wanted_for_is_not_acked(js: JetStream) -> None:
     await filled(js, "s.a")
-    consumer = await js.stream("S").create_consumer({"durable_name": "n", "ack_policy": "none"})
+    consumer = await js.stream("S").create_consumer(
+        ConsumerConfig(durable_name="n", ack_policy="none")
+    )
     async with spied(js, "$JS.ACK.>") as acks:
         [delivery] = await consumer.fetch(1)
         await delivery.ack(confirm=True)
@@ -354,11 +357,11 @@ async def test_what_no_ack_is_wanted_for_is_not_acked(js: JetStream) -> None:
 async def test_acks_are_explicit_unless_a_consumer_is_created_otherwise(js: JetStream) -> None:
     """The server's own default is none, with which a crash loses what was delivered."""
     await filled(js, "s.a")
-    consumer = await js.stream("S").create_consumer({"durable_name": "d"})
+    consumer = await js.stream("S").create_consumer(ConsumerConfig(durable_name="d"))
 
     await (await consumer.fetch(1))[0].ack(confirm=True)
 
-    assert (await consumer.info())["config"]["ack_policy"] == "explicit"
+    assert consumer.config.ack_policy == "explicit"
     assert (await state(js))["ack_floor"]["stream_seq"] == 1
 
 
@@ -366,7 +369,7 @@ async def test_a_push_consumer_is_not_created_for_pulling(js: JetStream) -> None
     await filled(js)
 
     with pytest.raises(Misconfigured, match="push consumer"):
-        await js.stream("S").create_consumer({"durable_name": "d", "deliver_subject": "x"})
+        await js.stream("S").create_consumer(ConsumerConfig(durable_name="d", deliver_subject="x"))
     assert await consumers(js) == []
 
 
@@ -389,10 +392,10 @@ async def test_a_message_larger_than_the_buffer_is_a_warning(
 async def test_a_consumer_is_looked_up_described_and_deleted(js: JetStream) -> None:
     consumer = await looked_up(js)
     assert (await consumer.info())["name"] == "d"
-    assert (await js.stream("S").info())["config"]["name"] == "S"
+    assert (await js.stream("S").config()).name == "S"
 
     await consumer.delete()
-    await js.stream("S").create_consumer({"durable_name": "e"})
+    await js.stream("S").create_consumer(ConsumerConfig(durable_name="e"))
     assert await consumers(js) == ["e"]
     await js.stream("S").delete_consumer("e")
 

@@ -11,6 +11,7 @@ from rebaser_core.jetstream import (
     KeyValue,
     KeyValueEntry,
     KeyValueWatch,
+    StreamConfig,
     Unsendable,
     WrongLastSequence,
 )
@@ -20,7 +21,7 @@ from tests.jetstream.steps import consumers
 @pytest.fixture
 async def bucket(either_js: JetStream) -> KeyValue:
     bucket = KeyValue(either_js, "b")
-    assert await bucket.ensure(history=5, storage="memory") == []
+    assert await bucket.ensure(StreamConfig(storage="memory"), history=5) == []
     return bucket
 
 

@@ -13,6 +13,7 @@ from rebaser_core.jetstream import (
     ObjectNotFound,
     ObjectStore,
     ObjectTooLarge,
+    StreamConfig,
 )
 from rebaser_core.jetstream.stores.object_store import CHUNK_SIZE
 
@@ -22,7 +23,7 @@ LARGE = bytes(range(256)) * (5 * CHUNK_SIZE // 512)  # two chunks and a half
 @pytest.fixture
 async def store(js: JetStream) -> ObjectStore:
     store = ObjectStore(js, "b")
-    assert await store.ensure(storage="memory") == []
+    assert await store.ensure(StreamConfig(storage="memory")) == []
     return store
 
 

@@ -2,11 +2,16 @@
 
 import pytest
 
-from rebaser_core.jetstream import JetStream, NatsUnreachable, WrongLastSequence
+from rebaser_core.jetstream import (
+    JetStream,
+    NatsUnreachable,
+    StreamConfig,
+    WrongLastSequence,
+)
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 
-STREAM = {"name": "S", "subjects": ["s.>"], "storage": "file"}
+STREAM = StreamConfig(name="S", subjects=["s.>"], storage="file")
 
 
 async def nothing_expected(js: JetStream) -> None:

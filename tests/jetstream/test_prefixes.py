@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from rebaser_core.jetstream import (
     ConnectOptions,
+    ConsumerConfig,
     FlowControlIgnored,
     JetStream,
     JetStreamError,
@@ -19,6 +21,7 @@ from rebaser_core.jetstream import (
     ObjectStore,
     PullConsumer,
     PushSubscription,
+    StreamConfig,
     connected,
     subscribe,
 )
@@ -138,7 +141,7 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 async def test_streams_and_messages_are_theirs(accounts: Pair) -> None:
     seen, owner = accounts.seen, accounts.owner
-    await seen.create_stream({"name": "S", "subjects": ["s.>"]})
+    await seen.create_stream(StreamConfig(name="S", subjects=["s.>"]))
     for number in range(300):
         await owner.publish("s.a", b"%d" % number)
 
@@ -157,10 +160,10 @@ async def test_a_consumer_is_pulled_across_though_a_request_gets_one_answer(
     accounts: Pair,
 ) -> None:
     """Of a pull for five, four messages would be delivered to nobody."""
-    await accounts.owner.create_stream({"name": "S", "subjects": ["s.>"]})
+    await accounts.owner.create_stream(StreamConfig(name="S", subjects=["s.>"]))
     first, second, third = [
         await accounts.seen.stream("S").create_consumer(
-            {"durable_name": name, "ack_policy": "explicit"}
+            ConsumerConfig(durable_name=name, ack_policy="explicit")
         )
         for name in ("a", "b", "c")
     ]
@@ -184,9 +187,11 @@ async def test_a_consumer_is_pulled_across_though_a_request_gets_one_answer(
 async def test_flow_control_that_cannot_be_answered_across_is_an_alarm(tmp_path: Path) -> None:
     """The document's configuration exports no `$JS.FC`: the server waits, and says so."""
     alarms: list[JetStreamError] = []
-    config = {"flow_control": True, "idle_heartbeat": 10**8, "ack_policy": "none"}
+    config = ConsumerConfig(
+        flow_control=True, idle_heartbeat=timedelta(seconds=0.1), ack_policy="none"
+    )
     async with two_accounts(tmp_path, "") as pair:
-        await pair.owner.create_stream({"name": "S", "subjects": ["s.>"], "storage": "memory"})
+        await pair.owner.create_stream(StreamConfig(name="S", subjects=["s.>"], storage="memory"))
         for _ in range(300):
             await pair.owner.connection.publish("s.a", bytes(50_000))
         async with await subscribe(
@@ -209,7 +214,7 @@ async def test_an_export_with_many_answers_is_pulled_from_in_batches(tmp_path: P
         who = ConnectOptions(servers=(server.url,), user="i", password="i", inbox_prefix="forI")
         async with connected(who) as nc:
             js = JetStream(nc, api_prefix="fromA", single_reply=False)
-            await js.create_stream({"name": "KV_b", "subjects": ["$KV.b.>"]})
+            await js.create_stream(StreamConfig(name="KV_b", subjects=["$KV.b.>"]))
             for number in range(100):
                 await KeyValue(js, "b").put("k", b"%d" % number)
             async with js.stream("KV_b").ordered_consumer() as reader:
@@ -325,8 +330,8 @@ async def test_the_servers_own_domain_by_its_name_is_the_local_one(domains: Pair
 
 async def test_a_domain_may_be_given_as_its_prefix(domains: Pair) -> None:
     js = JetStream(domains.seen.nc, api_prefix="$JS.hub.API")
-    await domains.owner.create_stream({"name": "S", "subjects": ["s.>"]})
-    consumer = await js.stream("S").create_consumer({"durable_name": "d"})
+    await domains.owner.create_stream(StreamConfig(name="S", subjects=["s.>"]))
+    consumer = await js.stream("S").create_consumer(ConsumerConfig(durable_name="d"))
     for number in range(5):
         await domains.owner.publish("s.a", b"%d" % number)
 
@@ -337,9 +342,9 @@ async def test_a_domain_may_be_given_as_its_prefix(domains: Pair) -> None:
 
 
 async def test_acks_cross_a_domain(domains: Pair) -> None:
-    await domains.owner.create_stream({"name": "S", "subjects": ["s.>"]})
+    await domains.owner.create_stream(StreamConfig(name="S", subjects=["s.>"]))
     await domains.owner.publish("s.a", b"1")
-    config = {"durable_name": "d", "ack_policy": "explicit"}
+    config = ConsumerConfig(durable_name="d", ack_policy="explicit")
     consumer = await domains.seen.stream("S").create_consumer(config)
 
     [delivery] = await consumer.fetch(1)

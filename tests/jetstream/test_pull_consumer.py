@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from datetime import timedelta
 
 import pytest
 
@@ -166,7 +167,7 @@ async def test_workers_share_the_work_while_the_server_restarts(
     js: JetStream, server: NatsServer
 ) -> None:
     await filled(js, retention="workqueue")
-    await durable(js, ack_wait=2 * 10**9)
+    await durable(js, ack_wait=timedelta(seconds=2))
     await publish_many(js, range(600))
     done: list[int] = []
 

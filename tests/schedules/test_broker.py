@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from rebaser_core.jetstream import (
     ApiError,
     BatchMessage,
     ConnectOptions,
+    ConsumerConfig,
     Delivery,
     JetStream,
     NatsUnreachable,
     OrderedPushConsumer,
     PullConsumer,
+    StreamConfig,
     connected,
 )
 from rebaser_core.jetstream.connection import connect
@@ -33,23 +36,25 @@ ACK_WAIT = 0.4  # seconds
 SOON = 0.15
 """Seconds within which a server has done what it does by itself."""
 
-LOG = {"name": "L", "subjects": ["l.>"], "duplicate_window": 60_000_000_000, "allow_atomic": True}
-TASKS = {
-    "name": "T",
-    "subjects": ["t.>"],
-    "retention": "workqueue",
-    "discard": "new",
-    "max_msgs_per_subject": 1,
-    "discard_new_per_subject": True,
-}
-WORKERS = {
-    "durable_name": "w",
-    "ack_policy": "explicit",
-    "ack_wait": round(ACK_WAIT * 1e9),
-    "max_deliver": -1,
-    "max_ack_pending": -1,
-    "filter_subject": "t.>",
-}
+LOG = StreamConfig(
+    name="L", subjects=["l.>"], duplicate_window=timedelta(minutes=1), allow_atomic=True
+)
+TASKS = StreamConfig(
+    name="T",
+    subjects=["t.>"],
+    retention="workqueue",
+    discard="new",
+    max_msgs_per_subject=1,
+    discard_new_per_subject=True,
+)
+WORKERS = ConsumerConfig(
+    durable_name="w",
+    ack_policy="explicit",
+    ack_wait=timedelta(seconds=ACK_WAIT),
+    max_deliver=-1,
+    max_ack_pending=-1,
+    filter_subject="t.>",
+)
 
 Question = Callable[[JetStream], Awaitable[Any]]
 

@@ -108,8 +108,8 @@ def test_the_page_lists_every_stream_and_subject():
     told = section("Streams and subjects")
 
     for config in stream_configs(Subjects(), StreamOptions()):
-        assert f"`{config['name']}`" in told
-        assert config["subjects"][0].removesuffix(">") in told
+        assert f"`{config.name}`" in told
+        assert config.subjects[0].removesuffix(">") in told
     assert f"`{Subjects().batches_bucket}`" in told
 
 

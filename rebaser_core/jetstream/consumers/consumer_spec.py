@@ -1,10 +1,11 @@
 """What ADR-15 lets a subscription be, and to which existing consumer it may be bound."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from rebaser_core.jetstream.config_diff import diff_config
+from rebaser_core.jetstream.configs.config_diff import diff_config
+from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
 from rebaser_core.jetstream.errors import Misconfigured
 
 _EXPLICIT: Final = "explicit"
@@ -26,7 +27,7 @@ class ConsumerSpec:
     """The same, but created if it is not there."""
     queue: str | None = None
     pull: bool = False
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: ConsumerConfig = field(default_factory=ConsumerConfig)
 
     def __post_init__(self) -> None:
         if self.subject is None and self.stream is None:
@@ -42,51 +43,47 @@ class ConsumerSpec:
 
     def _check_filters(self) -> None:
         """The subject is the filter (ADR-15)."""
-        config = self.config
-        filters = config.get("filter_subjects") or [config.get("filter_subject") or self.subject]
-        if self.subject is not None and list(filters) != [self.subject]:
+        filters = self._filters_of(self.config)
+        if self.subject is not None and filters != [self.subject]:
             raise Misconfigured(
                 f"subject {self.subject}, but filter {', '.join(filters)}: the subject is the"
                 " filter; for others give the stream and no subject"
             )
 
     def _check_deliver_group(self) -> None:
-        group = self.config.get("deliver_group")
+        group = self.config.deliver_group
         if group and group != self.queue:
             raise Misconfigured(f"deliver_group {group} without queue={group!r}")
 
     def _check_pull(self) -> None:
-        if self.config.get("ack_policy", _EXPLICIT) != _EXPLICIT:
-            raise Misconfigured(f"ack policy {self.config['ack_policy']} cannot be pulled")
+        if self.config.ack_policy not in (None, _EXPLICIT):
+            raise Misconfigured(f"ack policy {self.config.ack_policy} cannot be pulled")
         if self.queue:
             raise Misconfigured("a queue group is for pushes; pullers share by themselves")
         for field_ in ("deliver_subject", "idle_heartbeat", "flow_control"):
-            if self.config.get(field_):
+            if getattr(self.config, field_):
                 raise Misconfigured(f"{field_} is for pushes")
 
     def _check_queue(self) -> None:
-        if self.config.get("idle_heartbeat"):
+        if self.config.idle_heartbeat:
             raise Misconfigured("heartbeats would go to random members of the queue group")
-        if self.config.get("flow_control"):
+        if self.config.flow_control:
             raise Misconfigured("flow control would go to random members of the queue group")
 
     @property
     def name(self) -> str | None:
         """The consumer's name; the queue's if there is no other, so that its members meet."""
-        given = self.config.get("durable_name") or self.config.get("name")
+        given = self.config.durable_name or self.config.name
         return self.consumer or self.durable or given or self.queue
 
-    def to_config(self) -> dict[str, Any]:
+    def to_config(self) -> ConsumerConfig:
         """Return the configuration of the consumer to create, but for its deliver subject."""
-        config = {"ack_policy": _EXPLICIT, **self.config}
-        durable = self.durable or (self.queue and self.name)
-        if durable:
-            config["durable_name"] = durable
-        if self.subject and not config.get("filter_subjects"):
-            config["filter_subject"] = self.subject
-        if self.queue:
-            config["deliver_group"] = self.queue
-        return config
+        config = ConsumerConfig(ack_policy=_EXPLICIT) | self.config
+        return config | ConsumerConfig(
+            durable_name=self.durable or (self.queue and self.name),
+            filter_subject=None if config.filter_subjects else self.subject,
+            deliver_group=self.queue,
+        )
 
     def check_compatible(self, info: Mapping[str, Any]) -> None:
         """See that an existing consumer is what was asked for.
@@ -94,26 +91,26 @@ class ConsumerSpec:
         Raises:
             Misconfigured: it is not; says in which way, field by field.
         """
-        config: Mapping[str, Any] = info["config"]
+        config = ConsumerConfig.from_json(info["config"])
         self._check_kind(info["name"], config)
         if not self.pull:
             self._check_group(info["name"], config, bound=bool(info.get("push_bound")))
         self._check_filter(info["name"], config)
-        asked = {name: value for name, value in self.config.items() if name != "deliver_subject"}
+        asked = replace(self.config, deliver_subject=None)
         if differing := diff_config(f"consumer {info['name']}", asked, config):
             raise Misconfigured("; ".join(map(str, differing)))
 
-    def _check_kind(self, name: str, config: Mapping[str, Any]) -> None:
-        pushes = bool(config.get("deliver_subject"))
+    def _check_kind(self, name: str, config: ConsumerConfig) -> None:
+        pushes = bool(config.deliver_subject)
         if self.pull and pushes:
             raise Misconfigured(f"{name} is a push consumer: no pull subscription")
         if not self.pull and not pushes:
             raise Misconfigured(f"{name} is a pull consumer: a pull subscription is required")
-        if self.pull and config.get("ack_policy", "none") != _EXPLICIT:
-            raise Misconfigured(f"ack policy {config.get('ack_policy')} cannot be pulled")
+        if self.pull and config.ack_policy != _EXPLICIT:
+            raise Misconfigured(f"ack policy {config.ack_policy} cannot be pulled")
 
-    def _check_group(self, name: str, config: Mapping[str, Any], *, bound: bool) -> None:
-        group = config.get("deliver_group")
+    def _check_group(self, name: str, config: ConsumerConfig, *, bound: bool) -> None:
+        group = config.deliver_group
         if self.queue is None:
             if group:
                 raise Misconfigured(f"{name} is for the queue group {group}")
@@ -124,12 +121,16 @@ class ConsumerSpec:
             raise Misconfigured(f"{name} has no deliver group, and is not for a queue")
         if group != self.queue:
             raise Misconfigured(f"{name} is for the queue group {group}, not {self.queue}")
-        if config.get("flow_control"):
+        if config.flow_control:
             raise Misconfigured(f"{name} has flow control, which a queue group cannot have")
-        if config.get("idle_heartbeat"):
+        if config.idle_heartbeat:
             raise Misconfigured(f"{name} has heartbeats, which a queue group cannot have")
 
-    def _check_filter(self, name: str, config: Mapping[str, Any]) -> None:
-        found = config.get("filter_subjects") or [config.get("filter_subject") or self.subject]
-        if self.subject is not None and list(found) != [self.subject]:
-            raise Misconfigured(f"{name} filters {', '.join(found)}, not {self.subject}")
+    def _check_filter(self, name: str, config: ConsumerConfig) -> None:
+        filters = self._filters_of(config)
+        if self.subject is not None and filters != [self.subject]:
+            raise Misconfigured(f"{name} filters {', '.join(filters)}, not {self.subject}")
+
+    def _filters_of(self, config: ConsumerConfig) -> list[str]:
+        """Return the filters that `config` has; without one it is ours."""
+        return list(config.filter_subjects or [config.filter_subject or self.subject or ">"])

@@ -1,9 +1,10 @@
 """The server's consumer behind an ordered reader: made under a name of its own, deleted after."""
 
-from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Final
 
 from rebaser_core.jetstream.api import JetStreamApi
+from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
 from rebaser_core.jetstream.consumers.message_reader import best_effort
 
 DELETE_TIMEOUT: Final = 1.0  # seconds to delete a consumer; else it dies by itself
@@ -18,27 +19,26 @@ class EphemeralConsumer:
         """`inactive_threshold`: seconds that it lives without us."""
         self._js = js
         self._stream = stream
-        self._config = {
-            "ack_policy": "none",
-            "max_deliver": 1,
-            "replay_policy": "instant",
-            "headers_only": headers_only,
-            "mem_storage": True,
-            "num_replicas": 1,
-            "inactive_threshold": round(inactive_threshold * 1e9),
-        }
+        self._config = ConsumerConfig(
+            ack_policy="none",
+            max_deliver=1,
+            replay_policy="instant",
+            headers_only=headers_only,
+            mem_storage=True,
+            num_replicas=1,
+            inactive_threshold=timedelta(seconds=inactive_threshold),
+        )
         self._undeleted: list[str] = []
         self.name: str | None = None
 
-    async def create(self, name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    async def create(self, name: str, config: ConsumerConfig) -> dict[str, Any]:
         """Have the server make it; what the server says of it.
 
         May be cancelled, or raise, and be there all the same.
         """
         self.name = name
-        return await self._js.create_consumer(
-            self._stream, {"name": name, **self._config, **config}
-        )
+        wanted = self._config | config | ConsumerConfig(name=name)
+        return await self._js.create_consumer(self._stream, wanted)
 
     async def delete(self) -> None:
         """Delete the consumers that this object created.

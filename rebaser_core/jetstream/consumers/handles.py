@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Self, Unpack
 
 from rebaser_core.jetstream.api import JetStreamApi
+from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
+from rebaser_core.jetstream.configs.stream_config import StreamConfig
 from rebaser_core.jetstream.consumers.consume import Messages
 from rebaser_core.jetstream.consumers.fetch import Fetcher
 from rebaser_core.jetstream.consumers.fetch_batch import FetchBatch
@@ -27,6 +29,9 @@ class Stream:
     async def info(self) -> dict[str, Any]:
         return await self._js.stream_info(self.name)
 
+    async def config(self) -> StreamConfig:
+        return await self._js.stream_config(self.name)
+
     async def consumer(self, name: str) -> "Consumer":
         """Look an existing pull consumer up.
 
@@ -36,7 +41,7 @@ class Stream:
         """
         return Consumer(self._js, await self._js.consumer_info(self.name, name))
 
-    async def create_consumer(self, config: Mapping[str, Any]) -> "Consumer":
+    async def create_consumer(self, config: ConsumerConfig) -> "Consumer":
         """Create a pull consumer, or return the one that is just like it.
 
         Its ack policy is `explicit` unless `config` has another; the server's own default is none.
@@ -45,9 +50,9 @@ class Stream:
             AlreadyExists: with another configuration, which stays as it is.
             Misconfigured: it would be a push consumer; nothing was created.
         """
-        if config.get("deliver_subject"):
+        if config.deliver_subject:
             raise Misconfigured("deliver_subject makes a push consumer: see subscribe")
-        wanted = {"ack_policy": "explicit", **config}
+        wanted = ConsumerConfig(ack_policy="explicit") | config
         return Consumer(self._js, await self._js.create_consumer(self.name, wanted))
 
     async def delete_consumer(self, name: str) -> None:
@@ -68,15 +73,15 @@ class Consumer(AsyncCloseable):
     """
 
     def __init__(self, js: JetStreamApi, info: Mapping[str, Any], *, created: bool = False) -> None:
-        self.config: Mapping[str, Any] = info["config"]
+        self.config = ConsumerConfig.from_json(info["config"])
         self.stream: str = info["stream_name"]
         self.name: str = info["name"]
         self.created = created
         """Whether the consumer was made for this object, and ends with it."""
-        if self.config.get("deliver_subject"):
+        if self.config.deliver_subject:
             raise Misconfigured(f"{self.stream}/{self.name} is a push consumer, not for pulling")
         self._js = js
-        self._acks = self.config.get("ack_policy", "none") != "none"
+        self._acks = self.config.is_acked
         self._fetcher = Fetcher(js, self.stream, self.name, acks=self._acks)
 
     async def __aenter__(self) -> Self:

@@ -1,6 +1,9 @@
 """What a reader may be told, by the names of ADR-37; durations in seconds."""
 
+from datetime import datetime
 from typing import Final, TypedDict
+
+from rebaser_core.jetstream.configs.consumer_config import DeliverPolicy
 
 FETCH_EXPIRES: Final = 5.0  # seconds that a batch is waited for
 
@@ -46,10 +49,10 @@ class ReaderOptions(BufferOptions, total=False):
 
     start_sequence: int
     """The first stream sequence of interest (default: 1)."""
-    deliver_policy: str
+    deliver_policy: DeliverPolicy
     """Instead of it `all`, `new`, `last`, `last_per_subject` or `by_start_time`; in force until
     the first message, or until the server has said which sequence it means."""
-    start_time: str
-    """For `by_start_time` (RFC 3339)."""
+    start_time: datetime
+    """For `by_start_time`; with a time zone."""
     headers_only: bool
     """Leave the payloads out; `Nats-Msg-Size` tells their size (default: false)."""

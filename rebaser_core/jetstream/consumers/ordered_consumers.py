@@ -1,12 +1,14 @@
 """Readers of a stream that hand out everything, in order, once, whatever breaks meanwhile."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Unpack
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final, Unpack
 
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream.api import JetStreamApi
+from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
 from rebaser_core.jetstream.consumers.flow_control import FlowControl
 from rebaser_core.jetstream.consumers.options import ReaderOptions
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
@@ -39,12 +41,12 @@ class OrderedPushConsumer(OrderedReader):
 
     _flow_control: FlowControl
 
-    def _delivery_config(self) -> Mapping[str, Any]:
-        return {
-            "deliver_subject": self._inbox.subject,
-            "flow_control": True,
-            "idle_heartbeat": round(self._heartbeat * 1e9),
-        }
+    def _delivery_config(self) -> ConsumerConfig:
+        return ConsumerConfig(
+            deliver_subject=self._inbox.subject,
+            flow_control=True,
+            idle_heartbeat=timedelta(seconds=self._heartbeat),
+        )
 
     def _on_consumer_created(self) -> None:
         self._flow_control = FlowControl(self._js.connection, reply_timeout=self._heartbeat)
@@ -86,8 +88,8 @@ class OrderedPullConsumer(OrderedReader):
         super().__init__(js, stream, filter_subject, **options)
         self._buffer = _buffer(options, self._heartbeat, single_reply=js.single_reply)
 
-    def _delivery_config(self) -> Mapping[str, Any]:
-        return {}
+    def _delivery_config(self) -> ConsumerConfig:
+        return ConsumerConfig()
 
     def _on_consumer_created(self) -> None:
         self._budget = PullBudget()

@@ -4,11 +4,12 @@ import asyncio
 import logging
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.backoff import Backoff
+from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
 from rebaser_core.jetstream.consumers.ephemeral_consumer import EphemeralConsumer
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.options import ReaderOptions
@@ -67,7 +68,7 @@ class OrderedSession(ABC):
         return self._position.cursor
 
     @abstractmethod
-    def _delivery_config(self) -> Mapping[str, Any]:
+    def _delivery_config(self) -> ConsumerConfig:
         """Return the part of the consumer's configuration that is the subclass's."""
 
     @abstractmethod
@@ -118,7 +119,7 @@ class OrderedSession(ABC):
         self._on_consumer_created()
         self._name = f"o{secrets.token_hex(8)}"  # which tells nothing of the inbox
         info = await self._consumer.create(
-            self._name, {**self._position.to_config(), **self._delivery_config()}
+            self._name, self._position.to_config() | self._delivery_config()
         )
         self.pending = info["num_pending"]
         self._position.sync(info)

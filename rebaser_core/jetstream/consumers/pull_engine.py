@@ -191,12 +191,12 @@ class PullEngine:
     async def _confirm_consumer(self) -> None:
         """Look the consumer up, raise if it is gone, and learn whether it wants acks."""
         try:
-            info = await self._js.consumer_info(self._stream, self._consumer)
+            config = await self._js.consumer_config(self._stream, self._consumer)
         except NotFound as error:
             raise ConsumerGone(error.description) from error
         except (ApiError, NatsUnreachable):
             return
-        self._acks = info["config"].get("ack_policy", "none") != "none"
+        self._acks = config.is_acked
 
     async def _reopen(self) -> None:
         """Leave all pulls behind, with what came of them kept, and start counting anew.

@@ -3,9 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core.jetstream.api import JetStreamApi
+from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
 from rebaser_core.jetstream.consumers.flow_control import FlowControl
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import MessageReader
@@ -52,8 +54,8 @@ class PushSubscription(MessageReader):
         on_warning: OnWarning = log_warning,
         missed_heartbeats: int = MISSED_HEARTBEATS,
     ) -> None:
-        config = info["config"]
-        heartbeat = config.get("idle_heartbeat", 0) / 1e9
+        config = ConsumerConfig.from_json(info["config"])
+        heartbeat = (config.idle_heartbeat or timedelta()).total_seconds()
         self.stream: str = info["stream_name"]
         self.consumer: str = info["name"]
         self.created = created
@@ -61,10 +63,10 @@ class PushSubscription(MessageReader):
         self._js = js
         self._inbox = inbox
         self._on_warning = on_warning
-        self._acks = config.get("ack_policy", "none") != "none"
+        self._acks = config.is_acked
         self._heartbeat_timeout = missed_heartbeats * heartbeat or None
         self._flow_control = FlowControl(js.connection, reply_timeout=missed_heartbeats * heartbeat)
-        self._gapless = not config.get("deliver_group")
+        self._gapless = not config.deliver_group
         self._sequence: int | None = None if info["delivered"]["consumer_seq"] else 0
         self._quiet_since = 0.0
         self._ended = False

@@ -1,8 +1,10 @@
 """Which messages of a stream a reader wants, and how far it has come with them (ADR-17)."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
+from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig, DeliverPolicy
 from rebaser_core.jetstream.messages.delivery import Delivery
 
 _BY_SEQUENCE: Final = "by_start_sequence"
@@ -16,17 +18,15 @@ class StreamPosition:
         self,
         subjects: str | Sequence[str],
         start_sequence: int,
-        policy: str | None,
-        start_time: str | None,
+        policy: DeliverPolicy | None,
+        start_time: datetime | None,
     ) -> None:
         self.subjects = (subjects,) if isinstance(subjects, str) else tuple(subjects)
         self.cursor = start_sequence - 1
         """The stream sequence of the last message handed out; all before it were."""
-        self._policy: dict[str, Any] | None = None
+        self._policy: ConsumerConfig | None = None
         if policy and policy != _BY_SEQUENCE:
-            self._policy = {"deliver_policy": policy}
-            if start_time:
-                self._policy["opt_start_time"] = start_time
+            self._policy = ConsumerConfig(deliver_policy=policy, opt_start_time=start_time)
 
     def advance(self, delivery: Delivery) -> None:
         self.cursor = delivery.stream_sequence
@@ -34,13 +34,14 @@ class StreamPosition:
 
     def sync(self, info: Mapping[str, Any]) -> None:
         """Learn from a new consumer's info: a reset must not move `new` to a later place."""
-        if self._policy and self._policy["deliver_policy"] != _NOT_A_POSITION:
+        if self._policy and self._policy.deliver_policy != _NOT_A_POSITION:
             self.cursor, self._policy = info["delivered"]["stream_seq"], None
 
-    def to_config(self) -> dict[str, Any]:
+    def to_config(self) -> ConsumerConfig:
         """Return what a consumer needs to begin here."""
-        one = len(self.subjects) == 1
-        return {
-            **({"filter_subject": self.subjects[0]} if one else {"filter_subjects": self.subjects}),
-            **(self._policy or {"deliver_policy": _BY_SEQUENCE, "opt_start_seq": self.cursor + 1}),
-        }
+        start = self._policy or ConsumerConfig(
+            deliver_policy=_BY_SEQUENCE, opt_start_seq=self.cursor + 1
+        )
+        if len(self.subjects) == 1:
+            return start | ConsumerConfig(filter_subject=self.subjects[0])
+        return start | ConsumerConfig(filter_subjects=self.subjects)

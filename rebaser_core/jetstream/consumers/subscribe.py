@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rebaser_core.jetstream.api import JetStreamApi
+from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
 from rebaser_core.jetstream.consumers.consumer_spec import ConsumerSpec
 from rebaser_core.jetstream.consumers.handles import Consumer
 from rebaser_core.jetstream.consumers.inbox import Inbox
@@ -29,7 +30,7 @@ async def subscribe(
     consumer: str | None = None,
     durable: str | None = None,
     queue: str | None = None,
-    config: Mapping[str, Any] | None = None,
+    config: ConsumerConfig | None = None,
     on_warning: OnWarning = log_warning,
     missed_heartbeats: int = MISSED_HEARTBEATS,
 ) -> PushSubscription:
@@ -53,7 +54,7 @@ async def subscribe(
         consumer=consumer,
         durable=durable,
         queue=queue,
-        config=config or {},
+        config=config or ConsumerConfig(),
     )
     stream_name = await _find_stream(js, spec)
     inbox = Inbox(js.connection)
@@ -74,7 +75,7 @@ async def pull_subscribe(
     stream: str | None = None,
     consumer: str | None = None,
     durable: str | None = None,
-    config: Mapping[str, Any] | None = None,
+    config: ConsumerConfig | None = None,
 ) -> Consumer:
     """Return a pull consumer, found or created as by `subscribe`.
 
@@ -87,7 +88,7 @@ async def pull_subscribe(
         consumer=consumer,
         durable=durable,
         pull=True,
-        config=config or {},
+        config=config or ConsumerConfig(),
     )
     stream_name = await _find_stream(js, spec)
     info = await _look_up(js, stream_name, spec)
@@ -96,7 +97,7 @@ async def pull_subscribe(
         return Consumer(js, {"stream_name": stream_name, "name": spec.consumer, "config": unseen})
     created = False
     if info is None:
-        info, created = await _create(js, stream_name, spec, {})
+        info, created = await _create(js, stream_name, spec)
     return Consumer(js, info, created=created)
 
 
@@ -123,11 +124,12 @@ async def _look_up(js: JetStreamApi, stream: str, spec: ConsumerSpec) -> Mapping
 
 
 async def _create(
-    js: JetStreamApi, stream: str, spec: ConsumerSpec, where: Mapping[str, Any]
+    js: JetStreamApi, stream: str, spec: ConsumerSpec, deliver_subject: str | None = None
 ) -> tuple[Mapping[str, Any], bool]:
     """Create the consumer; if another client was faster, check whether its consumer fits."""
     try:
-        return await js.create_consumer(stream, {**spec.to_config(), **where}), True
+        config = spec.to_config() | ConsumerConfig(deliver_subject=deliver_subject)
+        return await js.create_consumer(stream, config), True
     except AlreadyExists:
         info = await js.consumer_info(stream, spec.name or "")
         spec.check_compatible(info)
@@ -146,8 +148,8 @@ async def _bind(
         await inbox.open(info["config"]["deliver_subject"], group=group)
         return info, False
     # first the subscription: its interest tells others that the consumer is in use
-    await inbox.open(spec.config.get("deliver_subject"), group=group)
-    info, created = await _create(js, stream, spec, {"deliver_subject": inbox.subject})
+    await inbox.open(spec.config.deliver_subject, group=group)
+    info, created = await _create(js, stream, spec, inbox.subject)
     if not created:
         await inbox.open(info["config"]["deliver_subject"], group=group)
     return info, created

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from rebaser_core.jetstream.api import JetStreamApi
-from rebaser_core.jetstream.config_diff import Drift
+from rebaser_core.jetstream.configs.config_diff import Drift
+from rebaser_core.jetstream.configs.stream_config import StreamConfig
 from rebaser_core.jetstream.consumers.message_reader import AsyncCloseable
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.jetstream.errors import KeyNotFound, Unsendable, WrongLastSequence
@@ -29,20 +30,21 @@ class KeyValue:
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}."
 
-    async def ensure(self, *, history: int = 1, **config: Any) -> list[Drift]:
-        """Have the bucket; return how its stream differs from what is wanted, never change it."""
-        return await self._js.ensure_stream(
-            {
-                "name": self._stream,
-                "subjects": [f"{self._prefix}>"],
-                "max_msgs_per_subject": history,
-                "discard": "new",
-                "deny_delete": True,
-                "allow_rollup_hdrs": True,
-                "allow_direct": True,
-                **config,
-            }
+    async def ensure(self, config: StreamConfig | None = None, *, history: int = 1) -> list[Drift]:
+        """Have the bucket; return how its stream differs from what is wanted, never change it.
+
+        `config` is for what a stream has beyond its being a bucket: replicas, storage, limits.
+        """
+        bucket = StreamConfig(
+            name=self._stream,
+            subjects=[f"{self._prefix}>"],
+            max_msgs_per_subject=history,
+            discard="new",
+            deny_delete=True,
+            allow_rollup_hdrs=True,
+            allow_direct=True,
         )
+        return await self._js.ensure_stream(bucket | (config or StreamConfig()))
 
     async def get(self, key: str, *, revision: int | None = None) -> KeyValueEntry:
         """Return the last value of the key, or one revision of it.

@@ -6,11 +6,12 @@ import contextlib
 import hashlib
 import uuid
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.api import JetStreamApi
-from rebaser_core.jetstream.config_diff import Drift
+from rebaser_core.jetstream.configs.config_diff import Drift
+from rebaser_core.jetstream.configs.stream_config import StreamConfig
 from rebaser_core.jetstream.consumers.message_reader import best_effort
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.jetstream.errors import (
@@ -40,18 +41,19 @@ class ObjectStore:
         self._bucket = bucket
         self._stream = f"OBJ_{bucket}"
 
-    async def ensure(self, **config: Any) -> list[Drift]:
-        """Have the bucket; return how its stream differs from `config`, never change it."""
-        return await self._js.ensure_stream(
-            {
-                "name": self._stream,
-                "subjects": [f"$O.{self._bucket}.C.>", f"$O.{self._bucket}.M.>"],
-                "discard": "new",
-                "allow_rollup_hdrs": True,
-                "allow_direct": True,
-                **config,
-            }
+    async def ensure(self, config: StreamConfig | None = None) -> list[Drift]:
+        """Have the bucket; return how its stream differs from what is wanted, never change it.
+
+        `config` is for what a stream has beyond its being a bucket: replicas, storage, limits.
+        """
+        bucket = StreamConfig(
+            name=self._stream,
+            subjects=[f"$O.{self._bucket}.C.>", f"$O.{self._bucket}.M.>"],
+            discard="new",
+            allow_rollup_hdrs=True,
+            allow_direct=True,
         )
+        return await self._js.ensure_stream(bucket | (config or StreamConfig()))
 
     async def put(self, name: str, payload: bytes) -> ObjectInfo:
         """Store the object, in the place of any of that name. Readers see the old or the new one.

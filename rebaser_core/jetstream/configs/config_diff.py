@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+from rebaser_core.jetstream.configs.configuration import Configuration
+
+C = TypeVar("C", bound=Configuration)
 
 _UNSET = (None, False, 0, -1, "")
 
 
 class Drift(NamedTuple):
-    """`field` of the stream or consumer `name` is `actual` and not `expected`."""
+    """`field` of the stream or consumer `name` is `actual` and not `expected`, as in JSON."""
 
     name: str
     field: str
@@ -19,13 +23,14 @@ class Drift(NamedTuple):
         return f"{self.name}: {self.field} is {self.actual!r}, not {self.expected!r}"
 
 
-def diff_config(name: str, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[Drift]:
-    """Compare the fields of `expected`, and no others: what we leave open may be anything.
+def diff_config(name: str, expected: C, actual: C) -> list[Drift]:
+    """Compare what `expected` says, and nothing else: what it leaves open may be anything.
 
     The server leaves out what is false, zero or empty and writes -1 for "no limit";
     these are equal. The order of subjects does not matter.
     """
-    return [Drift(name, *found) for found in _differences("", expected, actual)]
+    differences = _differences("", expected.to_json(), actual.to_json())
+    return [Drift(name, *each) for each in differences]
 
 
 def _differences(

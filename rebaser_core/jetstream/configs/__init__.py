@@ -1,0 +1,1 @@
+"""Configurations of streams and consumers, and how two of them differ."""
