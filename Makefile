@@ -21,7 +21,7 @@ OTHER = build/python-$(shell $(PYTHON) -c 'import platform; print(platform.pytho
 
 test-python: ## what tells Pythons apart: make test-python PYTHON=python3.13
 	$(MAKE) $(OTHER)/ready
-	$(OTHER)/bin/python -m pytest -m "not long and not slow" -o asyncio_debug=true $(IN_PARALLEL) $(PYTEST) \
+	EXAMPLES=$(or $(EXAMPLES),0.4) $(OTHER)/bin/python -m pytest -m "not long and not slow" -o asyncio_debug=true $(IN_PARALLEL) $(PYTEST) \
 	  tests/unit tests/wire tests/schedules tests/integration/test_crashing_functions.py
 
 check: .venv/ready
@@ -30,7 +30,7 @@ check: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit: .venv/ready ## the tests without servers; EXAMPLES=20 draws so many times as many (make test: 0.4)
+unit: .venv/ready ## the tests without servers; EXAMPLES=20 draws so many times as many (make test, test-python: 0.4)
 	$(BIN)/pytest tests/unit tests/wire -o asyncio_debug=true $(PYTEST)
 
 slow: .venv/ready ## soak and scale runs

@@ -4,11 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
 
-import structlog
-
-from rebaser_core.commits import FailedAttempts, RequestOutcome, SettledRequest
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.jetstream import Delivery, JetStreamError
 from rebaser_server.errors import AppendRefused, NeedsNewerVersion, RetryLater, RunEnded
@@ -17,24 +13,15 @@ from rebaser_server.processor.apply_request import (
     apply_request,
     is_batchable,
     read_request,
-    stage_duplicate,
-    stage_request,
 )
 from rebaser_server.processor.context import RunContext
-from rebaser_server.processor.dead_letters import store_dead_letter
 from rebaser_server.processor.ownership.committed_entry import CommittedEntry
 from rebaser_server.processor.ownership.ownership import Ownership
-from rebaser_server.processor.rejection import REASON_LENGTH
 from rebaser_server.processor.replies import CommittedRequest, final_result
+from rebaser_server.processor.request_attempts import RequestAttempts, describe
 from rebaser_server.processor.request_queue import RequestQueue, announced_request, request_id_of
 from rebaser_server.processor.result_publisher import publish_result
-from rebaser_server.runtime.transient_errors import backoff, is_transient
-
-log: Final = structlog.get_logger()
-
-DEATHS_PER_ATTEMPT: Final = 2
-"""A request becomes a dead letter, untried, after this many times `attempts` runs died at it: a
-process is killed for reasons of its own more often than an attempt fails for them."""
+from rebaser_server.runtime.transient_errors import is_transient
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +38,8 @@ class RequestHandler:
         return self.run.ownership
 
     @property
-    def _attempts(self) -> int:
-        return self.run.services.settings.attempts
+    def attempts(self) -> RequestAttempts:
+        return RequestAttempts(self.run)
 
     @property
     def batch_size(self) -> int:
@@ -143,30 +130,19 @@ class RequestHandler:
         if refused is None or is_transient(cause):
             return RetryLater(str(error))
         try:
-            return await self._count_failure(
-                refused, self._attempts_at(refused.stream_sequence), cause
-            )
+            return await self.attempts.count_failure(refused, cause)
         except AppendRefused as again:
             return RetryLater(str(again))
 
     async def count_death(self, owner: str) -> None:
-        """Count a death at the request at the head of the queue: `owner` may have died at it (L1).
-
-        So a request that kills its process becomes a dead letter, too.
-        """
+        """Count a death at the first request in the queue: `owner` may have died at it (L1)."""
         first = await self.queue.lowest_sequence(after=self.ownership.state.control.last_sequence)
         if first is not None:
-            async with self.ownership.lock:
-                before = self._attempts_at(first)
-                attempts = before.model_copy(update={"deaths": before.deaths + 1})
-                await self.ownership.write(attempts=attempts)
-            log.warning("owner did not release", former=owner, deaths=attempts.deaths)
+            await self.attempts.count_death(owner, first)
 
     async def _attempt(self, request: Delivery) -> None:
         """Apply the request; dead-letter it if it fails and a repetition cannot help."""
-        before = self._attempts_at(request.stream_sequence)
-        if before.deaths >= DEATHS_PER_ATTEMPT * self._attempts:
-            await self._dead_letter(request, "every run that tried it died", before.deaths)
+        if await self.attempts.end_deadly(request):
             return
         try:
             await self._apply(request)
@@ -178,12 +154,12 @@ class RequestHandler:
         except NewerVersion as error:
             raise NeedsNewerVersion(error) from error
         except (MessageError, Unprocessable) as error:
-            await self._dead_letter(request, _describe(error), before.count + 1)
+            await self.attempts.end_unprocessable(request, error)
         except Exception as error:
             self.ownership.spoil()
             if is_transient(error):
-                raise RetryLater(_describe(error)) from error
-            raise await self._count_failure(request, before, error) from error
+                raise RetryLater(describe(error)) from error
+            raise await self.attempts.count_failure(request, error) from error
 
     async def _apply(self, request: Delivery) -> None:
         """Apply the request; commit it, too, unless it may be committed with those after it."""
@@ -198,60 +174,3 @@ class RequestHandler:
         if unused is not None:
             with suppress(JetStreamError, OSError):
                 await ownership.loader.batches.delete(unused)
-
-    def _attempts_at(self, sequence: int) -> FailedAttempts:
-        before = self.ownership.control.attempts
-        return (
-            before if before and before.sequence == sequence else FailedAttempts(sequence=sequence)
-        )
-
-    async def _count_failure(
-        self, request: Delivery, before: FailedAttempts, error: BaseException
-    ) -> RetryLater:
-        """Count a failed attempt; after too many, dead-letter the request (L1).
-
-        Return why the run must end: the graph may hold half a batch.
-        """
-        sequence, reason = request.stream_sequence, _describe(error)
-        log.error(
-            "request failed", request=str(request_id_of(request)), sequence=sequence, exc_info=error
-        )
-        failed = before.model_copy(update={"count": before.count + 1})
-        if failed.count >= self._attempts:
-            await self._dead_letter(request, reason, failed.count)
-            return RetryLater(reason, 0)
-        await self.ownership.write(attempts=failed)
-        return RetryLater(reason, backoff(failed.count))
-
-    async def _dead_letter(self, request: Delivery, reason: str, attempts: int) -> None:
-        """Copy the request to the dead letters, and only then commit that it is dead (L2)."""
-        if request_id_of(request) in self.ownership.state.recent:
-            stage_duplicate(self.ownership, request, request_id_of(request))
-            await self.ownership.flush()
-            return
-        try:
-            await store_dead_letter(
-                self.run.services.js,
-                self.run.services.subjects,
-                self.ownership.loader,
-                request,
-                reason=reason,
-                attempts=attempts,
-            )
-        except (JetStreamError, OSError) as error:
-            raise RetryLater(f"dead letter not stored: {error}") from error
-        handled = SettledRequest(
-            id=request_id_of(request),
-            sequence=request.stream_sequence,
-            outcome=RequestOutcome.DEAD,
-            message=reason[:REASON_LENGTH].encode(errors="replace").decode(),
-        )
-        stage_request(self.ownership, request, handled)
-        await self.ownership.flush()
-        log.error(
-            "request dead-lettered", request=str(handled.id), reason=reason, attempts=attempts
-        )
-
-
-def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from typing import Final
 
 import structlog
-from nats.aio.client import Client
-from ulid import ULID
 
 from rebaser_core.ids import WorkspaceId
 from rebaser_core.jetstream import (
@@ -35,30 +33,17 @@ from rebaser_server.cluster.takeover import Takeover
 from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
 from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.cluster.unsaved import UnsavedChangeSets
-from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.commit_log.group_commit import GroupCommit
-from rebaser_server.commit_log.released_states import ReleasedStates
-from rebaser_server.commit_log.retention import Retention
-from rebaser_server.commit_log.stores import open_batch_store, open_shared_files
+from rebaser_server.commit_log.stores import open_shared_files
 from rebaser_server.errors import Interrupted
 from rebaser_server.ops.serve import ops_endpoint
-from rebaser_server.processor.application import Application
-from rebaser_server.processor.context import ProcessorSettings, Services
-from rebaser_server.processor.notifier import Notifier
-from rebaser_server.processor.outcome_lookup import OutcomeLookup
-from rebaser_server.queries.bounds import QueryBounds
-from rebaser_server.queries.query_service import QueryService
 from rebaser_server.runtime.concurrency import Shutdown, background
 from rebaser_server.runtime.periodic import survived
+from rebaser_server.service.shared_services import MakeApplication, build_services, query_service
 from rebaser_server.service.task_intake import take_tasks
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import FairnessSettings, Settings
-from rebaser_server.telemetry.work_stats import WorkStats
 
 log: Final = structlog.get_logger()
-
-MakeApplication = Callable[[JetStream, Subjects, BatchStore, WorkStats], Application]
-"""Makes the application of a process."""
 
 FORGET_EVERY: Final = 10
 """Times the reconciler's period between two looks for deleted change sets."""
@@ -146,7 +131,7 @@ async def serve(
             members.busy_elsewhere,
             members.in_handover,
         )
-        queries = _query_service(services, settings)
+        queries = query_service(services, settings)
         unsaved = UnsavedChangeSets(
             services.js,
             services.subjects,
@@ -195,47 +180,6 @@ async def _require_own_store(provisioner: Provisioner, settings: Settings) -> No
 def deployment_id(provisioner: Provisioner, settings: Settings) -> DeploymentId:
     files = open_shared_files(settings.store)
     return DeploymentId(provisioner.js, provisioner.subjects, files)
-
-
-def build_services(
-    nc: Client, provisioner: Provisioner, settings: Settings, make_application: MakeApplication
-) -> Services:
-    """What all runs of a process share."""
-    js, subjects = provisioner.js, provisioner.subjects
-    batches = open_batch_store(js, subjects, settings)
-    notifier = Notifier(nc, subjects)
-    return Services(
-        # Started again under the same name, a process is not who owned its change sets before.
-        f"{settings.instance_id}/{ULID()}",
-        js,
-        subjects,
-        GroupCommit(js, subjects.commits_stream),
-        batches,
-        make_application(js, subjects, batches, notifier.stats),
-        notifier,
-        ProcessorSettings(
-            quiet_period=settings.quiet_period.total_seconds(),
-            confirm_every=settings.ack_wait.total_seconds() / 2,
-            attempts=settings.max_attempts,
-            checkpoint_every=settings.checkpoint_every,
-            retention=Retention.of(settings.history),
-            dvu_attempts=settings.dvu_max_attempts,
-            batch_limits=settings.limits,
-        ),
-        ReleasedStates(settings.released_bytes),
-    )
-
-
-def _query_service(services: Services, settings: Settings) -> QueryService:
-    outcomes = OutcomeLookup(services.js, services.subjects, services.application)
-    queries = settings.queries
-    bounds = QueryBounds(
-        queries.max_waiting,
-        queries.max_waiting_bytes,
-        queries.max_reply_bytes,
-        queries.cache_bytes,
-    )
-    return QueryService(services.subjects, services.loader, outcomes, bounds)
 
 
 def _fairness(settings: FairnessSettings) -> Fairness:

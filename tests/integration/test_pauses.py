@@ -18,7 +18,8 @@ from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.runtime.concurrency import Shutdown
-from rebaser_server.service.composition import build_services, provisioner_of
+from rebaser_server.service.composition import provisioner_of
+from rebaser_server.service.shared_services import build_services
 from rebaser_server.service.value_graph import ValueGraph
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.blocking_function import Gate

@@ -8,13 +8,10 @@ from rebaser_core.ids import ChangeSetId
 from rebaser_core.queries.provenance_query import DefinitionChange, ProvenanceEdit
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.queries.provenance.definition_history import CommittedEdit
+from rebaser_server.queries.provenance.definition_states import FuncState, ValueState
 from rebaser_server.queries.provenance.lineage import Lineage
 from rebaser_server.queries.provenance.pending_update import time_of
-from rebaser_server.queries.provenance.tracked_definitions import (
-    Attribution,
-    FuncState,
-    ValueState,
-)
+from rebaser_server.queries.provenance.tracked_definitions import Attribution
 
 MAX_EDITS: Final = 1_000
 MAX_CHANGES: Final = 20

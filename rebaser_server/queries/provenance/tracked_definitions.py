@@ -5,7 +5,7 @@ a value's function, and its creation, define the value as a whole; another one c
 or the inputs. The removal of an input takes that input out, and leaves the others as they were.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from rebaser_core.updates import (
@@ -17,6 +17,14 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
+from rebaser_server.queries.provenance.definition_states import (
+    ABSENT,
+    NO_FUNC,
+    FuncState,
+    ValueState,
+    same_inputs,
+    value_state,
+)
 from rebaser_server.values.canonical_json import dumps
 from rebaser_server.values.graph import Graph, Inputs, ids_in, without
 
@@ -24,30 +32,9 @@ E = TypeVar("E")
 """What stands for an edit."""
 
 
-class ValueState(NamedTuple):
-    """A value's definition; a removed one does not exist, and has nothing else."""
-
-    exists: bool = False
-    func_id: str | None = None
-    text: str | None = None
-    """JSON of a source."""
-    inputs: Inputs | None = None
-    """Of a computed value."""
-
-
-class FuncState(NamedTuple):
-    """A function's definition; None for what a removed one has."""
-
-    runtime: str | None = None
-    code: str | None = None
-
-
 _NAMED_UPDATES: Final = 200
 """Updates of a batch up to which all its names are noted, else only those of inputs."""
 _MAX_NAMES: Final = 100_000
-
-ABSENT: Final = ValueState()
-NO_FUNC: Final = FuncState()
 
 
 class Attribution(NamedTuple, Generic[E]):
@@ -205,9 +192,9 @@ class TrackedDefinitions(Generic[E]):
             tracked.lost, tracked.known = {}, True
         elif before.text != after.text:
             tracked.set = Attribution(edit, value_id, "value", before, after)
-        elif not _same_inputs(before.inputs, after.inputs):
+        elif not same_inputs(before.inputs, after.inputs):
             gone = {i for i in ids_in(before.inputs or {}) if i in removed}
-            if _same_inputs(without(before.inputs or {}, gone), after.inputs):
+            if same_inputs(without(before.inputs or {}, gone), after.inputs):
                 for lost in gone:
                     part = Attribution(edit, value_id, "input", before, after, lost)
                     tracked.lost[lost] = part
@@ -228,7 +215,7 @@ class TrackedDefinitions(Generic[E]):
             yield tracked.defined
         if tracked.set is not None:
             yield tracked.set
-        if tracked.wired is not None and not _same_inputs(tracked.unwired, tracked.now.inputs):
+        if tracked.wired is not None and not same_inputs(tracked.unwired, tracked.now.inputs):
             yield tracked.wired
         yield from tracked.lost.values()
 
@@ -240,17 +227,3 @@ class TrackedDefinitions(Generic[E]):
     def state_of(self, value_id: str) -> ValueState:
         """The definition of one of the values."""
         return self._values[value_id].now
-
-
-def value_state(graph: Graph, value_id: str) -> ValueState:
-    """The definition that a graph has of a value."""
-    value = graph.values.get(value_id)
-    if value is None:
-        return ABSENT
-    if value.func_id is None:
-        return ValueState(exists=True, text=value.text)
-    return ValueState(exists=True, func_id=value.func_id, inputs=value.inputs)
-
-
-def _same_inputs(one: Mapping[str, object] | None, other: Mapping[str, object] | None) -> bool:
-    return list((one or {}).items()) == list((other or {}).items())

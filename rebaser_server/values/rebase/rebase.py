@@ -27,15 +27,7 @@ from rebaser_core.updates import (
     SetValue,
 )
 from rebaser_server.values.canonical_json import dumps
-from rebaser_server.values.graph import (
-    Func,
-    Graph,
-    Inputs,
-    Value,
-    ValueStatus,
-    ids_in,
-    without,
-)
+from rebaser_server.values.graph import Func, Graph, Inputs, Value, ValueStatus, ids_in, without
 from rebaser_server.values.rebase.apply_results import apply_result_updates
 from rebaser_server.values.rebase.bulk_rebase import rebase_in_bulk
 from rebaser_server.values.rebase.result import RebaseResult

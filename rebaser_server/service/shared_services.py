@@ -1,0 +1,67 @@
+"""What all runs of a process share, and what answers its questions, made from the settings."""
+
+from collections.abc import Callable
+
+from nats.aio.client import Client
+from ulid import ULID
+
+from rebaser_core.jetstream import JetStream
+from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.provisioning import Provisioner
+from rebaser_server.commit_log.batch_store import BatchStore
+from rebaser_server.commit_log.group_commit import GroupCommit
+from rebaser_server.commit_log.released_states import ReleasedStates
+from rebaser_server.commit_log.retention import Retention
+from rebaser_server.commit_log.stores import open_batch_store
+from rebaser_server.processor.application import Application
+from rebaser_server.processor.context import ProcessorSettings, Services
+from rebaser_server.processor.notifier import Notifier
+from rebaser_server.processor.outcome_lookup import OutcomeLookup
+from rebaser_server.queries.bounds import QueryBounds
+from rebaser_server.queries.query_service import QueryService
+from rebaser_server.settings.settings import Settings
+from rebaser_server.telemetry.work_stats import WorkStats
+
+MakeApplication = Callable[[JetStream, Subjects, BatchStore, WorkStats], Application]
+"""Makes the application of a process."""
+
+
+def build_services(
+    nc: Client, provisioner: Provisioner, settings: Settings, make_application: MakeApplication
+) -> Services:
+    """What all runs of a process share."""
+    js, subjects = provisioner.js, provisioner.subjects
+    batches = open_batch_store(js, subjects, settings)
+    notifier = Notifier(nc, subjects)
+    return Services(
+        # Started again under the same name, a process is not who owned its change sets before.
+        f"{settings.instance_id}/{ULID()}",
+        js,
+        subjects,
+        GroupCommit(js, subjects.commits_stream),
+        batches,
+        make_application(js, subjects, batches, notifier.stats),
+        notifier,
+        ProcessorSettings(
+            quiet_period=settings.quiet_period.total_seconds(),
+            confirm_every=settings.ack_wait.total_seconds() / 2,
+            attempts=settings.max_attempts,
+            checkpoint_every=settings.checkpoint_every,
+            retention=Retention.of(settings.history),
+            dvu_attempts=settings.dvu_max_attempts,
+            batch_limits=settings.limits,
+        ),
+        ReleasedStates(settings.released_bytes),
+    )
+
+
+def query_service(services: Services, settings: Settings) -> QueryService:
+    outcomes = OutcomeLookup(services.js, services.subjects, services.application)
+    queries = settings.queries
+    bounds = QueryBounds(
+        queries.max_waiting,
+        queries.max_waiting_bytes,
+        queries.max_reply_bytes,
+        queries.cache_bytes,
+    )
+    return QueryService(services.subjects, services.loader, outcomes, bounds)
