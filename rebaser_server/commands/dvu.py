@@ -113,15 +113,15 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
 async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_core.records.pause_record import PauseScope
     from rebaser_server.cluster.pauses import PauseStore
-    from rebaser_server.commands.render.dvu_status import cancel
     from rebaser_server.commands.support.addresses import change_set_of
+    from rebaser_server.ops.actions.answers import cancel_update
 
     change_set = await change_set_of(deployment, arguments)
     if arguments.pause:
         book = PauseStore(deployment.js, deployment.subjects)
         author = deployment.settings.author or None
         await book.pause(PauseScope(*change_set), by=author, reason=arguments.reason)
-    cancelled = await cancel(deployment, change_set)
+    cancelled = await cancel_update(deployment.js.nc, deployment.subjects, change_set)
     if arguments.json:
         facts = {"cancelled": bool(cancelled), "held": cancelled is not None}
         say_json({**facts, "paused": arguments.pause})

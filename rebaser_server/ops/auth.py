@@ -1,22 +1,24 @@
-"""Access to the ops endpoint: by token or, without one, from this machine only."""
+"""Access to the ops endpoint: by tokens with roles or, without any, from this machine only."""
 
 import hmac
 import ipaddress
 import ssl
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
 
 from rebaser_server.errors import OpsNotStarted
 from rebaser_server.settings.access import OpsSettings
+from rebaser_server.settings.access_tokens import Role
 
 _COOKIE: Final = "rebaser-ops"
 _OPEN: Final = ("/healthz", "/readyz")
 """Paths that need no token: probes have none, and learn only yes or no and the reason."""
 
-_WITH_VALUES: Final = "/change-set"
-"""How the paths begin that show values: other machines need a token for them."""
+_WITH_VALUES: Final = ("/change-set", "/dead-letters", "/actions")
+"""How the paths begin that show or change values: other machines need a token for them."""
 
 _UNAUTHORIZED: Final = (
     "A token is required: send `Authorization: Bearer …`, or open /?token=… in a browser.\n"
@@ -27,17 +29,31 @@ _FORBIDDEN_HOST: Final = "Forbidden host: use localhost or an IP address.\n"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """The person or program that sent a request to the endpoint."""
+
+    name: str
+    """The name of the token, as it stands in the log; without tokens the user of this process."""
+    role: Role
+
+
 class Guard:
     """Admits a request to the endpoint, or answers with the reason for a refusal."""
 
-    def __init__(self, ops: OpsSettings) -> None:
-        self._token = ops.token.get_secret_value() if ops.token else None
+    def __init__(self, ops: OpsSettings, local_name: str) -> None:
+        """`local_name`: the name of visitors from this machine where no token is set."""
+        self._tokens = [
+            (token.secret.get_secret_value(), Visitor(token.name, token.role))
+            for token in ops.access_tokens()
+        ]
         self._local = _is_loopback(ops.host)
+        self._without_token = Visitor(local_name, ops.local_role if self._local else Role.VIEWER)
 
     @property
     def is_open(self) -> bool:
         """Whether other machines reach the endpoint without a token."""
-        return self._token is None and not self._local
+        return not self._tokens and not self._local
 
     def middleware(self) -> Any:
         """The middleware for aiohttp."""
@@ -51,22 +67,35 @@ class Guard:
     def _refusal(self, request: web.Request) -> web.Response | None:
         if request.path in _OPEN:
             return None
-        if self._token is None:
+        if not self._tokens:
             if self.is_open and request.path.startswith(_WITH_VALUES):
                 return web.Response(status=403, text=_FORBIDDEN_VALUES)
             return self._unless_local(request)
-        if _same(request.query.get("token"), self._token):
+        in_address = request.query.get("token")
+        if self._owner_of(in_address) is not None:
             # The browser gets a cookie, and the token disappears from the address bar.
             home = web.HTTPSeeOther(request.path)
             home.set_cookie(
-                _COOKIE, self._token, httponly=True, samesite="Strict", secure=request.secure
+                _COOKIE, in_address or "", httponly=True, samesite="Strict", secure=request.secure
             )
             raise home
-        kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
-        token = bearer if kind.lower() == "bearer" else request.cookies.get(_COOKIE)
-        if _same(token, self._token):
+        if self.visitor(request) is not None:
             return None
         return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"}, text=_UNAUTHORIZED)
+
+    def visitor(self, request: web.Request) -> Visitor | None:
+        """Who sent the request; None without a token of the settings."""
+        if not self._tokens:
+            return self._without_token
+        kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
+        return self._owner_of(bearer if kind.lower() == "bearer" else request.cookies.get(_COOKIE))
+
+    def _owner_of(self, sent: str | None) -> Visitor | None:
+        """Whose token it is. Each is compared, so that the time says nothing of which."""
+        if sent is None:
+            return None
+        found = [visitor for token, visitor in self._tokens if _same(sent, token)]
+        return found[0] if found else None
 
     def _unless_local(self, request: web.Request) -> web.Response | None:
         """Refuse foreign host names: a hostile page's name may resolve to this machine."""
@@ -83,10 +112,8 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _same(sent: str | None, token: str) -> bool:
-    return sent is not None and hmac.compare_digest(
-        sent.encode("utf-8", "surrogateescape"), token.encode()
-    )
+def _same(sent: str, token: str) -> bool:
+    return hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode())
 
 
 def tls_of(ops: OpsSettings) -> ssl.SSLContext | None:

@@ -4,7 +4,6 @@ Everything is read when a browser asks for it; nothing is changed.
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from rebaser_core.queries.provenance_query import ProvenanceQueryV1
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of
+from rebaser_server.ops.difference_text import MAX_TEXT, cut, effects_csv, plain_difference
 from rebaser_server.queries.diff import Diff, NotABranch, diff
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.queries.state_cache import OpenLoader
@@ -28,8 +28,6 @@ from rebaser_server.values.graph import Graph, Value
 MAX_ROWS: Final = 200
 """Values of a list."""
 MAX_COMMITS: Final = 100
-MAX_TEXT: Final = 200
-"""Characters of a value in a list."""
 MAX_DETAIL: Final = 10_000
 """Characters of the value that is looked at."""
 
@@ -60,8 +58,11 @@ class ChangeSetPage:
             "difference": self._difference,
         }
         return [
-            web.get(f"/change-set/{name}", _answering(reading))
-            for name, reading in readings.items()
+            web.get("/change-set/effects.csv", _answering(self._effects)),
+            *(
+                web.get(f"/change-set/{name}", _answering(reading))
+                for name, reading in readings.items()
+            ),
         ]
 
     async def _about(self, change_set: ChangeSet, _: web.Request) -> Any:
@@ -106,16 +107,26 @@ class ChangeSetPage:
         return {"commits": [entry.as_dict() for entry in reversed(entries)]}
 
     async def _difference(self, change_set: ChangeSet, _: web.Request) -> Any:
+        try:
+            found = await self._diff(change_set)
+        except NotABranch as error:
+            return {"problem": str(error)}
+        return await asyncio.to_thread(plain_difference, found)
+
+    async def _effects(self, change_set: ChangeSet, _: web.Request) -> web.Response:
+        """The computed values that differ, whole, for a spreadsheet."""
+        found = await self._diff(change_set)
+        headers = {"Content-Disposition": 'attachment; filename="effects.csv"'}
+        text = await asyncio.to_thread(effects_csv, found)
+        return web.Response(text=text, content_type="text/csv", headers=headers)
+
+    async def _diff(self, change_set: ChangeSet) -> Diff:
         async with self._comparing:
-            try:
-                found = await diff(self._open_loader(change_set), computed=True)
-            except NotABranch as error:
-                return {"problem": str(error)}
-        return await asyncio.to_thread(_plain_difference, found)
+            return await diff(self._open_loader(change_set), computed=True)
 
 
 def _answering(reading: Reading) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def answer(request: web.Request) -> web.Response:
+    async def respond(request: web.Request) -> web.Response:
         try:
             change_set = ChangeSet(
                 WorkspaceId.from_str(request.query.get("workspace", "")),
@@ -124,11 +135,12 @@ def _answering(reading: Reading) -> Callable[[web.Request], Awaitable[web.Respon
         except ValueError:
             return web.Response(status=400, text=f"{request.path}?workspace=ULID&changeSet=ULID\n")
         try:
-            return web.json_response(await reading(change_set, request))
+            answer = await reading(change_set, request)
         except (RebaserError, JetStreamError, OSError) as error:
             return web.Response(status=503, text=f"{error}\n")
+        return answer if isinstance(answer, web.Response) else web.json_response(answer)
 
-    return answer
+    return respond
 
 
 def _list_values(state: State, search: str) -> Any:
@@ -157,7 +169,7 @@ def _row(graph: Graph, value: Value) -> dict[str, Any]:
         "id": value.id,
         "name": value.name,
         "status": value.status.value,
-        "text": _cut(value.text, MAX_TEXT),
+        "text": cut(value.text, MAX_TEXT),
         "func": None if value.func_id is None else func.name if func else value.func_id,
     }
 
@@ -175,47 +187,12 @@ def _describe(graph: Graph, value_id: str) -> Any:
     takers = sorted(value.dependents)
     return {
         **_row(graph, value),
-        "text": _cut(value.text, MAX_DETAIL),
+        "text": cut(value.text, MAX_DETAIL),
         "message": value.message,
         "runtime": None if func is None else func.runtime,
-        "code": None if func is None else _cut(func.code, MAX_DETAIL),
+        "code": None if func is None else cut(func.code, MAX_DETAIL),
         "inputs": takes[:MAX_ROWS],
         "inputCount": len(takes),
         "dependents": [_row(graph, graph.values[each]) for each in takers[:MAX_ROWS]],
         "dependentCount": len(takers),
     }
-
-
-def _plain_difference(found: Diff) -> Any:
-    return {
-        "digest": found.digest,
-        "changes": [
-            {
-                "id": change.id,
-                "name": change.name,
-                "what": change.what,
-                "head": _text(change.head),
-                "branch": _text(change.branch),
-                "base": _text(change.base),
-                "both": change.both,
-            }
-            for change in found.changes
-        ],
-        "computed": [
-            {
-                "id": each.id,
-                "name": each.name,
-                "head": _text(each.head),
-                "branch": _text(each.branch),
-            }
-            for each in found.computed or ()
-        ],
-    }
-
-
-def _text(data: Any) -> str:
-    return "" if data is None else _cut(json.dumps(data, ensure_ascii=False), MAX_TEXT)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,4 +1,4 @@
-"""The live parts of a Rebaser that the endpoint reads."""
+"""The live parts of a Rebaser that the endpoint serves."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,12 @@ from nats.aio.client import Client
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.slots.slot_pool import SlotPool
+from rebaser_server.ops.actions.action_service import ActionService
+from rebaser_server.ops.auth import Guard
 from rebaser_server.ops.change_set_page import ChangeSetPage
 from rebaser_server.ops.health import HealthMonitor
 from rebaser_server.ops.name_cache import NameCache
+from rebaser_server.ops.operator_page import OperatorPage
 from rebaser_server.ops.queues import QueueWatch
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.telemetry.work_stats import WorkStats
@@ -17,9 +20,10 @@ from rebaser_server.telemetry.work_stats import WorkStats
 
 @dataclass(frozen=True, slots=True)
 class OpsContext:
-    """Read by the endpoint, which changes nothing in them."""
+    """Read by the endpoint; only `actions` change anything."""
 
     instance: str
+    guard: Guard
     nc: Client
     subjects: Subjects
     shutdown: Shutdown
@@ -30,3 +34,5 @@ class OpsContext:
     health: HealthMonitor
     names: NameCache
     change_sets: ChangeSetPage
+    operator: OperatorPage
+    actions: ActionService

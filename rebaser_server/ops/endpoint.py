@@ -14,7 +14,7 @@ from aiohttp import web
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_server.errors import OpsNotStarted
-from rebaser_server.ops.auth import Guard, Handler, tls_of
+from rebaser_server.ops.auth import Handler, tls_of
 from rebaser_server.ops.cluster_status import Peers
 from rebaser_server.ops.context import OpsContext
 from rebaser_server.ops.exposition import CONTENT_TYPE, exposition
@@ -31,9 +31,13 @@ _REMEDY: Final = "set REBASER_OPS__TOKEN, or restrict the network access to it"
 _STATIC: Final = {
     "/": "index.html",
     "/change-set": "change-set.html",
+    "/operator": "operator.html",
     **{
         f"/{name}": name
-        for name in ("page.js", "cells.js", "drawing.js", "change-set.js", "page.css")
+        for name in (
+            *("page.js", "cells.js", "drawing.js", "rows.js", "actions.js", "page.css"),
+            *("change-set.js", "branch.js", "operator.js"),
+        )
     },
 }
 _TYPES: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
@@ -54,7 +58,7 @@ class Endpoint:
         self._context = context
         self._deployment = DeploymentStatus(context)
         self._peers = Peers(context.nc, context.subjects, self._deployment)
-        self._guard = Guard(settings.ops)
+        self._guard = context.guard
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
@@ -71,7 +75,9 @@ class Endpoint:
         app.router.add_get("/status", self._status)
         app.router.add_get("/sketch", self._sketch)
         app.router.add_get("/events", self._events)
-        app.router.add_routes(self._context.change_sets.routes())
+        context = self._context
+        for pages in (context.change_sets, context.operator, context.actions):
+            app.router.add_routes(pages.routes())
         for path in _STATIC:
             app.router.add_get(path, self._static)
         if self._guard.is_open:

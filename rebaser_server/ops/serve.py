@@ -7,13 +7,17 @@ from typing import Final
 import structlog
 
 from rebaser_client.registry import Registry
+from rebaser_client.reply_inbox import receiving_replies
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.slots.slot_pool import SlotPool
+from rebaser_server.ops.actions.action_service import ActionService
+from rebaser_server.ops.auth import Guard
 from rebaser_server.ops.change_set_page import ChangeSetPage
 from rebaser_server.ops.context import OpsContext
 from rebaser_server.ops.endpoint import Endpoint
 from rebaser_server.ops.health import HealthMonitor
 from rebaser_server.ops.name_cache import NameCache
+from rebaser_server.ops.operator_page import OperatorPage
 from rebaser_server.ops.queues import QueueWatch
 from rebaser_server.processor.context import Services
 from rebaser_server.queries.query_service import QueryService
@@ -43,20 +47,25 @@ async def ops_endpoint(
     nc, stats = services.js.nc, services.notifier.stats
     health = HealthMonitor(nc, shutdown)
     queues = QueueWatch(services.js, services.subjects)
+    guard = Guard(settings.ops, settings.author or "local")
     names = NameCache(Registry(services.js, services.subjects))
-    context = OpsContext(
-        services.instance,
-        nc,
-        services.subjects,
-        shutdown,
-        stats,
-        slots,
-        members,
-        queues,
-        health,
-        names,
-        ChangeSetPage(services.js, services.subjects, queries, services.loader),
-    )
-    async with background(health.measure_lag()), Endpoint(settings, context).serving() as url:
-        log.info("ops endpoint started", url=url)
-        yield url
+    async with background(health.measure_lag()), receiving_replies(nc) as replies:
+        context = OpsContext(
+            services.instance,
+            guard,
+            nc,
+            services.subjects,
+            shutdown,
+            stats,
+            slots,
+            members,
+            queues,
+            health,
+            names,
+            ChangeSetPage(services.js, services.subjects, queries, services.loader),
+            OperatorPage(services.js, services.subjects, services.batches),
+            ActionService(services, replies, queries.values.cache, guard),
+        )
+        async with Endpoint(settings, context).serving() as url:
+            log.info("ops endpoint started", url=url)
+            yield url

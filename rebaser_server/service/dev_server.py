@@ -9,6 +9,8 @@ from rebaser_server.runtime.concurrency import Shutdown, on_signals
 from rebaser_server.service import daemon
 from rebaser_server.service.data_directory import data_directory
 from rebaser_server.service.nats_process import NatsAddresses, Sync, nats_server
+from rebaser_server.settings.access import OpsSettings
+from rebaser_server.settings.access_tokens import Role
 from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal import lines
 
@@ -75,7 +77,10 @@ async def reset_deliveries(url: str, prefix: str | None) -> None:
 
 
 def settings_in_directory(settings: Settings, data: Path, nats: NatsAddresses) -> Settings:
-    """`settings` with NATS at these addresses and everything else in `data`."""
+    """`settings` with NATS at these addresses and everything else in `data`.
+
+    Its page lets people on this machine do everything: its NATS does, too.
+    """
     return settings.model_copy(
         update={
             "nats": settings.nats.model_copy(
@@ -83,5 +88,12 @@ def settings_in_directory(settings: Settings, data: Path, nats: NatsAddresses) -
             ),
             "store": settings.store.model_copy(update={"root": str(data / "store")}),
             "spark": settings.spark.model_copy(update={"state_directory": data / "spark"}),
+            "ops": _ops_for_one_person(settings.ops),
         }
     )
+
+
+def _ops_for_one_person(ops: OpsSettings) -> OpsSettings:
+    if "local_role" in ops.model_fields_set:
+        return ops
+    return ops.model_copy(update={"local_role": Role.OPERATOR})

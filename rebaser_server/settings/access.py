@@ -5,6 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, FilePath, SecretStr, model_validator
 
+from rebaser_server.settings.access_tokens import AccessToken, Role, parse_tokens, require_distinct
 from rebaser_server.settings.types import Duration, SettingsGroup, Url
 
 
@@ -89,7 +90,13 @@ class OpsSettings(SettingsGroup):
     port: Annotated[int, Field(ge=0, le=65535)] | None = None
     """7380, or if that is taken any free one; a port that is set must be free."""
     token: SecretStr | None = None
-    """Asked for by everything but `/healthz` and `/readyz`."""
+    """Asked for by everything but `/healthz` and `/readyz`; it may read, and nothing else."""
+    tokens: SecretStr | None = None
+    """Tokens with names and roles: `NAME ROLE TOKEN`, one on each line or between commas."""
+    tokens_file: FilePath | None = None
+    """A file with such tokens."""
+    local_role: Role = Role.VIEWER
+    """What people on this machine may do if no token is set and `host` is loopback."""
     certificate: FilePath | None = None
     """PEM; with it the endpoint speaks HTTPS."""
     key: FilePath | None = None
@@ -100,4 +107,20 @@ class OpsSettings(SettingsGroup):
             raise ValueError("a key without a certificate: it would speak plain HTTP")
         if self.token is not None and not self.token.get_secret_value():
             raise ValueError("the token is empty")
+        self.access_tokens()
         return self
+
+    def access_tokens(self) -> list[AccessToken]:
+        """All tokens, with their roles.
+
+        Raises:
+            ValueError: they cannot be read, or two have one name.
+        """
+        file = "" if self.tokens_file is None else self.tokens_file.read_text("utf-8")
+        given = "" if self.tokens is None else self.tokens.get_secret_value()
+        single = [] if self.token is None else [AccessToken("viewer", Role.VIEWER, self.token)]
+        tokens = [*single, *parse_tokens(f"{given}\n{file}")]
+        if (self.tokens or self.tokens_file) and tokens == single:
+            raise ValueError("tokens are set, and there is none among them")
+        require_distinct(tokens)
+        return tokens

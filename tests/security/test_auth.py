@@ -5,9 +5,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import ClientSession, web
+from aiohttp.test_utils import make_mocked_request
 from pydantic import ValidationError
 
-from rebaser_server.ops.auth import Guard
+from rebaser_server.ops.auth import Guard, Visitor
+from rebaser_server.settings.access_tokens import Role
 from rebaser_server.settings.settings import Settings
 
 RIGHT = {"Authorization": "Bearer höflich"}
@@ -18,7 +20,7 @@ async def guarded(**ops: str) -> AsyncIterator[tuple[ClientSession, str]]:
     async def shown(_: web.Request) -> web.Response:
         return web.Response(text="shown")
 
-    guard = Guard(Settings.model_validate({"ops": ops}).ops)
+    guard = Guard(Settings.model_validate({"ops": ops}).ops, "ada")
     app = web.Application(middlewares=[guard.middleware()])
     app.router.add_get("/{path:.*}", shown)
     runner = web.AppRunner(app)
@@ -49,6 +51,30 @@ async def test_only_who_has_the_token_looks(header: dict[str, str], status: int)
             assert answer.status == status
         async with session.get(url + "healthz", headers=header) as answer:
             assert answer.status == 200, "probes have no token"
+
+
+async def test_a_visitor_has_the_name_and_the_role_of_the_token() -> None:
+    ops = Settings.model_validate({"ops": {"token": "old", "tokens": "ada operator s3cret"}}).ops
+    guard = Guard(ops, "local")
+
+    def visitor(**headers: str) -> Visitor | None:
+        return guard.visitor(make_mocked_request("GET", "/", headers=headers))
+
+    assert visitor(Authorization="Bearer old") == Visitor("viewer", Role.VIEWER)
+    assert visitor(Authorization="Bearer s3cret") == Visitor("ada", Role.OPERATOR)
+    assert visitor(Cookie="rebaser-ops=s3cret") == Visitor("ada", Role.OPERATOR)
+    assert visitor(Authorization="Bearer s3") is None
+
+
+def test_without_a_token_the_role_is_only_for_this_machine() -> None:
+    def role(**ops: str) -> Role:
+        guard = Guard(Settings.model_validate({"ops": {"local_role": "operator"} | ops}).ops, "me")
+        visitor = guard.visitor(make_mocked_request("GET", "/"))
+        assert visitor is not None
+        return visitor.role
+
+    assert role() is Role.OPERATOR
+    assert role(host="0.0.0.0") is Role.VIEWER  # noqa: S104
 
 
 async def test_a_browser_exchanges_the_token_in_the_address_for_a_cookie() -> None:
@@ -86,7 +112,7 @@ async def test_on_a_network_one_asks_by_whatever_name() -> None:
 
 def test_an_endpoint_on_a_network_without_a_token_is_open() -> None:
     def guard(**ops: str) -> Guard:
-        return Guard(Settings.model_validate({"ops": ops}).ops)
+        return Guard(Settings.model_validate({"ops": ops}).ops, "ada")
 
     assert guard(host="0.0.0.0").is_open  # noqa: S104
     assert not guard(host="0.0.0.0", token="hush").is_open  # noqa: S104

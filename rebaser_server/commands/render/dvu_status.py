@@ -1,28 +1,22 @@
 """The dependent values updates of a deployment, from the commit logs and the Rebasers."""
 
 import asyncio
-import json
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
-
-from nats.aio.msg import Msg
 
 from rebaser_core.commits import Commit, CommitV1
 from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ordered_reader
-from rebaser_core.jetstream.connection.subscription import request_all
 from rebaser_core.records.pause_record import enclosing_scopes
 from rebaser_server.cluster.pauses import Paused, PauseStore
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commit_log.commit_messages import UNFINISHED
 from rebaser_server.graph_application.content import graph_of
+from rebaser_server.ops.actions.answers import all_answers
 from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.values.graph import ValueStatus
 
 STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
-CANCEL_TIMEOUT: Final = 1.0  # seconds for the Rebaser that owns the change set to answer
 
 Row = dict[str, Any]
 
@@ -34,7 +28,7 @@ async def updates(deployment: Deployment, only: ChangeSet | None = None) -> list
     ops endpoint of that is enabled.
     """
     reports, due, paused = await asyncio.gather(
-        _request_all(deployment, deployment.subjects.join("rebaser.status"), STATUS_TIMEOUT),
+        all_answers(deployment.js.nc, deployment.subjects.join("rebaser.status"), STATUS_TIMEOUT),
         _due(deployment, only),
         PauseStore(deployment.js, deployment.subjects).all(),
     )
@@ -128,36 +122,3 @@ async def failed_in(deployment: Deployment, change_set: ChangeSet) -> Row:
             for v in failed
         ],
     }
-
-
-async def cancel(deployment: Deployment, change_set: ChangeSet) -> bool | None:
-    """Stop the running update; whether one ran. None: no Rebaser works on the change set."""
-    answers = await _request_all(
-        deployment,
-        deployment.subjects.cancellations(change_set),
-        CANCEL_TIMEOUT,
-        enough=lambda answer: bool(answer.get("cancelled")),  # a fenced-off owner may answer first
-    )
-    return any(answer.get("cancelled") for answer in answers) if answers else None
-
-
-async def _request_all(
-    deployment: Deployment,
-    subject: str,
-    seconds: float,
-    *,
-    enough: Callable[[Row], bool] = lambda _: False,
-) -> list[Row]:
-    """The answers to an empty request within that many seconds, or until one is `enough`."""
-    answers: list[Row] = []
-
-    def read(reply: Msg) -> bool:
-        if not reply.data:  # no responders
-            return True
-        with suppress(ValueError):
-            answers.append(json.loads(reply.data))
-            return enough(answers[-1])
-        return False
-
-    await request_all(deployment.js.nc, subject, b"", read, seconds)
-    return answers

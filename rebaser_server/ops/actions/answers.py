@@ -1,0 +1,50 @@
+"""Ask all Rebasers over plain NATS, and have the one that works on a change set stop its update."""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream.connection.subscription import request_all
+from rebaser_core.subjects import Subjects
+
+CANCEL_TIMEOUT: Final = 1.0  # seconds for the Rebaser that owns the change set to answer
+
+Answer = dict[str, Any]
+
+
+async def cancel_update(nc: Client, subjects: Subjects, change_set: ChangeSet) -> bool | None:
+    """Stop the running update; whether one ran. None: no Rebaser works on the change set."""
+    answers = await all_answers(
+        nc,
+        subjects.cancellations(change_set),
+        CANCEL_TIMEOUT,
+        enough=lambda answer: bool(answer.get("cancelled")),  # a fenced-off owner may answer first
+    )
+    return any(answer.get("cancelled") for answer in answers) if answers else None
+
+
+async def all_answers(
+    nc: Client,
+    subject: str,
+    seconds: float,
+    *,
+    enough: Callable[[Answer], bool] = lambda _: False,
+) -> list[Answer]:
+    """The answers to an empty request within that many seconds, or until one is `enough`."""
+    answers: list[Answer] = []
+
+    def read(reply: Msg) -> bool:
+        if not reply.data:  # no responders
+            return True
+        with suppress(ValueError):
+            answers.append(json.loads(reply.data))
+            return enough(answers[-1])
+        return False
+
+    await request_all(nc, subject, b"", read, seconds)
+    return answers

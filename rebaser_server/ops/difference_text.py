@@ -1,0 +1,64 @@
+"""The difference of a branch as the page shows it, and as a spreadsheet takes it."""
+
+import csv
+import io
+import json
+from typing import Any, Final
+
+from rebaser_server.queries.diff import Diff
+
+MAX_TEXT: Final = 200
+"""Characters of a value in a list."""
+
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that spreadsheets compute."""
+
+
+def plain_difference(found: Diff) -> Any:
+    """Edits and effects as plain data; each value is JSON text, cut to `MAX_TEXT`."""
+    return {
+        "digest": found.digest,
+        "changes": [
+            {
+                "id": change.id,
+                "name": change.name,
+                "what": change.what,
+                "head": _text(change.head),
+                "branch": _text(change.branch),
+                "base": _text(change.base),
+                "both": change.both,
+            }
+            for change in found.changes
+        ],
+        "computed": [
+            {
+                "id": each.id,
+                "name": each.name,
+                "head": _text(each.head),
+                "branch": _text(each.branch),
+            }
+            for each in found.computed or ()
+        ],
+    }
+
+
+def effects_csv(found: Diff) -> str:
+    """Values as JSON; a name that a spreadsheet would take for a formula has an apostrophe."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(("value", "id", "head", "branch"))
+    for each in found.computed or ():
+        name = each.name or ""
+        safe = f"'{name}" if name.startswith(_FORMULA) else name
+        head, branch = (json.dumps(side, ensure_ascii=False) for side in (each.head, each.branch))
+        writer.writerow((safe, each.id, head, branch))
+    return text.getvalue()
+
+
+def _text(data: Any) -> str:
+    return "" if data is None else cut(json.dumps(data, ensure_ascii=False), MAX_TEXT)
+
+
+def cut(text: str, most: int) -> str:
+    """The text, or its beginning and an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,138 @@
+"""The page of a branch in a real browser: conflicts, effects, applied by digest, and reverted."""
+
+import csv
+import io
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from rebaser_client.drafts.named_workspace import NamedWorkspace
+from rebaser_core.ids import ChangeSet
+from tests.helpers.browser import Watched, browsing
+from tests.helpers.deployment import Deployment
+from tests.integration.test_action_service import TOKENS, act, bearer, target
+from tests.integration.test_change_set_page import require_readable, shop_of, table
+from tests.integration.test_operator_page import agree, said
+from tests.integration.test_ops_endpoint import get, started, url_of
+from tests.integration.test_status_page import PATIENCE, rows
+
+expect.set_options(timeout=PATIENCE)
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with browsing() as browser:
+        yield browser
+
+
+async def sale_of(deployment: Deployment) -> tuple[NamedWorkspace, ChangeSet]:
+    """A workspace, and a branch where both it and head changed `net` and `rate`."""
+    shop = await shop_of(deployment)
+    branch = await shop.branch("sale").fork()
+    async with branch.edit() as g:
+        g.source("net", 80)
+        g.source("rate", 0.5)
+    async with shop.edit() as g:
+        g.source("net", 90)
+        g.source("rate", 0.75)
+    return shop, await branch.ids()
+
+
+async def values(deployment: Deployment, change_set: ChangeSet) -> dict[str, Any]:
+    graph = await deployment.graph(change_set)
+    return {value.name or value.id: value.value for value in graph.values.values()}
+
+
+async def test_a_branch_is_edited_resolved_applied_and_reverted_by_role(
+    deployment: Deployment,
+) -> None:
+    """Over HTTP, as the page does it."""
+    daemon = await started(deployment, QUIET_PERIOD="30", OPS__TOKENS=TOKENS)
+    shop, sale = await sale_of(deployment)
+    head = await shop.ids()
+    ids = {value.name: value.id for value in (await deployment.graph(head)).values.values()}
+    one = target(sale)
+
+    new = one | {"id": ids["net"], "text": "70.0"}
+    assert (await act(daemon, "set-value", new, "v1"))[0] == 403
+    assert (await act(daemon, "set-value", target(head) | new | target(head), "a1"))[0] == 400
+    assert (await act(daemon, "set-value", new | {"text": "seventy"}, "e1"))[0] == 400
+    code, why = await act(daemon, "set-value", new, "e1")
+    assert (code, "done by commit" in why) == (200, True)
+    assert repr((await values(deployment, sale))["net"]) == "70.0"
+    assert (await act(daemon, "take-theirs", one | {"id": ids["rate"]}, "e1"))[0] == 200
+    assert (await values(deployment, sale))["rate"] == 0.75
+    again = await act(daemon, "take-theirs", one | {"id": ids["rate"]}, "e1")
+    assert again == (200, "the branch has what head has")
+
+    asked = f"change-set/difference?{'&'.join(f'{k}={v}' for k, v in one.items())}"
+    _, body = await get(url_of(daemon) + asked, **bearer("v1"))
+    digest = re.findall(r'"digest": "([^"]+)"', body)[0]
+    assert (await act(daemon, "apply", one | {"digest": digest}, "e1"))[0] == 403
+    assert (await act(daemon, "apply", one | {"digest": "0" * 64}, "a1"))[0] == 409
+    code, applied = await act(daemon, "apply", one | {"digest": digest}, "a1")
+    assert (code, applied[:18]) == (200, "applied as commit ")
+    assert (await values(deployment, head))["net"] == 70.0
+
+    [commit] = re.findall(r"\d+", applied)
+    undo = target(head) | {"commit": int(commit)}
+    assert (await act(daemon, "revert", undo, "e1"))[0] == 403
+    assert (await act(daemon, "revert", undo, "a1"))[0] == 200
+    assert (await values(deployment, head))["net"] == 90
+    log = await deployment.client.reader(*head).log()
+    assert [entry.author for entry in log if not entry.computed][-2:] == ["al", "al"]
+
+
+@pytest.mark.long
+async def test_conflicts_are_resolved_and_the_branch_is_applied_by_keyboard(
+    deployment: Deployment, browser: Browser
+) -> None:
+    daemon = await started(deployment, QUIET_PERIOD="30", OPS__TOKENS=TOKENS)
+    shop, sale = await sale_of(deployment)
+    page = await browser.new_page()
+    watched = Watched(page)
+    url = url_of(daemon)
+    await page.goto(url + "change-set?token=a1")  # leaves a cookie
+    await page.goto(url + "change-set?" + "&".join(f"{k}={v}" for k, v in target(sale).items()))
+
+    both = table(page, "Changed by head, too")
+    await expect(both).to_have_count(2)
+    await expect(both.filter(has_text="net")).to_contain_text(re.compile("net.*100.*90.*80"))
+    await require_readable(page)
+    await page.get_by_role("button", name="Take theirs of rate").press("Enter")
+    await expect(both).to_have_count(1)
+    await page.get_by_role("button", name="Another value of net").press("Enter")
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_role("textbox", name="JSON").press_sequentially("seventy")
+    await page.keyboard.press("Enter")
+    await expect(said(page)).to_contain_text("is not JSON")
+    await page.get_by_role("button", name="Another value of net").press("Enter")
+    await dialog.get_by_role("textbox", name="JSON").press_sequentially("70")
+    await page.keyboard.press("Enter")
+    await expect(both.filter(has_text="net")).to_contain_text("70")
+    effects = table(page, "Computed effects")
+    await expect(effects.first).to_have_text(re.compile(r"gross.*157\.5.*122\.5.*-35"))
+
+    async with page.expect_download() as downloading:
+        await page.get_by_role("link", name="as CSV").press("Enter")
+    text = (await (await downloading.value).path()).read_text()
+    assert list(csv.reader(io.StringIO(text)))[1][2:] == ["157.5", "122.5"]
+
+    await page.get_by_role("button", name="Apply to head").press("Enter")
+    await agree(page)
+    await expect(said(page)).to_contain_text("applied as commit")
+    await expect(page.locator("#about")).to_contain_text("branch, applied")
+    await expect(page.get_by_role("button", name="Apply to head")).to_be_hidden()
+    assert (await values(deployment, await shop.ids()))["net"] == 70
+
+    await page.goto(
+        url + "change-set?" + "&".join(f"{k}={v}" for k, v in target(await shop.ids()).items())
+    )
+    await page.get_by_role("button", name=re.compile("^Revert commit")).first.press("Enter")
+    await agree(page)
+    await expect(said(page)).to_contain_text("done by commit")
+    await expect(rows(page, "Commits").first).to_contain_text("al")
+    assert [line for line in watched.complaints if "400" not in line] == []

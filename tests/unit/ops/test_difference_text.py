@@ -1,0 +1,35 @@
+"""The difference of a branch as text, for the page and for spreadsheets."""
+
+import csv
+import io
+
+from rebaser_server.ops.difference_text import MAX_TEXT, effects_csv, plain_difference
+from rebaser_server.queries.diff import ChangedDefinition, ComputedDifference, Diff
+
+FOUND = Diff(
+    [],
+    [ChangedDefinition("1", "net", "value", head="x" * 300, branch=None, base=1, both=True)],
+    [
+        ComputedDifference("2", "=cmd()", head=1.5, branch="a,\nb"),
+        ComputedDifference("3", None, head=-1, branch=None),
+    ],
+)
+
+
+def test_a_spreadsheet_gets_whole_values_and_no_formula() -> None:
+    """Values are JSON; a name that looks like a formula has an apostrophe before it."""
+    rows = list(csv.reader(io.StringIO(effects_csv(FOUND))))
+
+    assert rows == [
+        ["value", "id", "head", "branch"],
+        ["'=cmd()", "2", "1.5", '"a,\\nb"'],
+        ["", "3", "-1", "null"],
+    ]
+
+
+def test_the_page_gets_the_beginning_of_a_long_value() -> None:
+    """A list of thousands of large values would be of no use, and slow."""
+    [change] = plain_difference(FOUND)["changes"]
+
+    assert (len(change["head"]), change["head"][-1]) == (MAX_TEXT, "…")
+    assert (change["branch"], change["base"], change["both"]) == ("", "1", True)
