@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.jetstream.conformance import POINTS
 from tests.helpers.nats_process import NatsServer
 from tests.helpers.paths import ROOT
 
@@ -34,6 +35,15 @@ def test_all_four_documents_are_there() -> None:
     assert len(STATEMENTS) > 100
     for number in (13, 15, 19, 37):
         assert f"\n### ADR-{number}, " in DOCUMENT
+
+
+def test_each_point_of_the_comparison_has_a_test_of_ours() -> None:
+    page = (ROOT / "docs" / "jetstream-clients.md").read_text()
+    [table] = re.findall(r"\| the test of ours \|\n\|[-|]+\n((?:\|.*\n)+)", page)
+    rows = [line.strip("|").split(" | ") for line in table.splitlines()]
+
+    assert [row[0].strip() for row in rows] == [title for title, _ in POINTS]
+    assert {row[-1].strip(" `") for row in rows} <= TESTS
 
 
 async def test_the_example_runs(server: NatsServer, capsys: pytest.CaptureFixture[str]) -> None:

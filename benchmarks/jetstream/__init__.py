@@ -1,0 +1,1 @@
+"""Our JetStream layer beside the clients of the nats-py repository: figures, and conformance."""
