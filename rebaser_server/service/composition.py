@@ -12,6 +12,7 @@ from rebaser_core.jetstream import (
     JetStreamError,
     connected,
 )
+from rebaser_core.jetstream.connection.subscription import await_subscriptions
 from rebaser_core.streams import StreamOptions
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.capacity_check import CapacityCheck
@@ -19,6 +20,7 @@ from rebaser_server.cluster.deleted_data_job import DeletedDataJob
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.dvu_cancellation import serve_cancellations
 from rebaser_server.cluster.garbage_job import GarbageJob
+from rebaser_server.cluster.loss_watch import LossWatch
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.monitor import Monitor
 from rebaser_server.cluster.nats_durability import DurabilityWatch
@@ -28,7 +30,7 @@ from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.cluster.stray_requests import StrayRequests
-from rebaser_server.cluster.stream_ends import LossWatch, StreamEnds
+from rebaser_server.cluster.stream_ends import StreamEnds
 from rebaser_server.cluster.takeover import Takeover
 from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
 from rebaser_server.cluster.task_runner import TaskRunner
@@ -112,7 +114,6 @@ async def serve(
         )
         lease_terms.heed(differences)
         monitor = Monitor(provisioner, settings.alert_after, period, pauses.is_paused, lease_terms)
-        log.info("ready", concurrency=settings.concurrency)
         takeover = Takeover(
             services.js, services.subjects, members, services.notifier.stats.held.__contains__
         )
@@ -163,6 +164,8 @@ async def serve(
             ),
             queries.serve(nc),
         ):
+            await await_subscriptions(nc)
+            log.info("ready", concurrency=settings.concurrency)
             ready(page)
             runner = TaskRunner(services, lease_terms, shutdown, work, pauses)
             await take_tasks(runner, provisioner, settings.shutdown_grace.total_seconds())

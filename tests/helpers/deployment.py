@@ -7,14 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from nats.aio.client import Client
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import Unreachable
 from rebaser_core.commits import CommitV1, RequestOutcome, decode_commit_at
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import (
@@ -153,18 +152,6 @@ class Deployment:
         self.daemons.append(daemon)
         await daemon.ready()
         return daemon
-
-    async def answers(self) -> None:
-        """Return once a daemon answers questions: it does so a moment after it is ready."""
-        [change_set] = new_change_sets(1)
-
-        async def is_answered() -> bool:
-            with suppress(Unreachable):
-                await self.client.reader(*change_set).values()
-                return True
-            return False
-
-        await eventually(is_answered)
 
     def answering(self, bounds: QueryBounds = DEFAULT) -> QueryService:
         """Answers questions in this process, as a daemon does."""

@@ -27,7 +27,6 @@ tables:
 @pytest.fixture
 async def commands(deployment: Deployment) -> Commands:
     await deployment.start()
-    await deployment.answers()
     commands = Commands(deployment)
     await commands.tell("workspaces", "create", "shop")
     return commands

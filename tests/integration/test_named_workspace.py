@@ -25,7 +25,6 @@ def shop(g: Draft, net: object = 100) -> None:
 
 async def new_shop(deployment: Deployment) -> NamedWorkspace:
     await deployment.start()
-    await deployment.answers()
     return await deployment.client.workspace("shop").create()
 
 

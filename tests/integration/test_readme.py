@@ -13,7 +13,6 @@ README = ROOT / "README.md"
 
 async def test_the_example_of_the_readme_runs(deployment: Deployment) -> None:
     await deployment.start()
-    await deployment.answers()
     [example] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     example = example.replace("nats://127.0.0.1:4222", deployment.nats.url)
 

@@ -82,7 +82,6 @@ def use(url: str) -> dict[str, Any]:
 async def test_a_script_uses_it_from_a_thread_of_its_own(deployment: Deployment) -> None:
     """Edits, branches, progress and differences, and it ends with its connection."""
     await deployment.start()
-    await deployment.answers()
     await deployment.client.workspace("other").create()
 
     found = await asyncio.to_thread(use, deployment.nats.url)

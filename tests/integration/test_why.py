@@ -28,7 +28,6 @@ async def test_edits_are_named_with_what_they_did_and_the_way_to_the_value(
     deployment: Deployment,
 ) -> None:
     await deployment.start(HISTORY__MAX_COMMITS="0")
-    await deployment.answers()
     shop = await shop_of(deployment)
     for name, value in (("note", "other"), ("rate", 0.07), ("rate", 0.07), ("net", 50)):
         async with shop.edit() as g:
@@ -102,7 +101,6 @@ async def test_the_command_names_edits_and_what_keeps_a_value_back(
 ) -> None:
     given = Commands(deployment)
     await deployment.start()
-    await deployment.answers()
     shop = await shop_of(deployment)
     async with shop.edit() as g:
         g.value("total", builtin("sum"), "gross")

@@ -143,6 +143,9 @@ class Client:
         if self._broker.weather.random.random() < 0.1:
             await asyncio.sleep(0)
 
+    async def flush(self) -> None:
+        """Messages are in order here, so that subscriptions arrive before what follows them."""
+
     async def subscribe(
         self,
         subject: str,

@@ -37,6 +37,12 @@ async def subscribed(
             await subscription.unsubscribe()
 
 
+async def await_subscriptions(nc: Client) -> None:
+    """Return once the server has the connection's subscriptions, or did not answer for 10 s."""
+    with suppress(nats.errors.Error):
+        await nc.flush()
+
+
 async def request_all(
     nc: Client, subject: str, payload: bytes, read: Callable[[Msg], bool], seconds: float
 ) -> None:

@@ -11,7 +11,7 @@ from rebaser_core.jetstream.deadlines import within
 from rebaser_server.commit_log.commit_messages import LogEnd
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import Fenced, HistoryInconsistent
-from rebaser_server.processor.ownership.fencing import require_epoch
+from rebaser_server.processor.ownership.epoch_check import require_epoch
 from rebaser_server.processor.ownership.ownership import Ownership
 
 _RELEASE_TIMEOUT: Final = 2.0  # seconds

@@ -14,7 +14,7 @@ from rebaser_server.commit_log.loaded_state import LoadedState
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import AppendRefused, Fenced
 from rebaser_server.processor.ownership.committed_entry import CommitObserver, CommittedEntry
-from rebaser_server.processor.ownership.fencing import require_epoch
+from rebaser_server.processor.ownership.epoch_check import require_epoch
 from rebaser_server.processor.ownership.pending_dvu import PendingDvu
 from rebaser_server.processor.ownership.request_spans import RequestSpans
 from rebaser_server.runtime.concurrency import WatchedLock

@@ -1,4 +1,4 @@
-"""The fence between owners: each commit carries its owner's epoch (W2)."""
+"""Whether the log still shows a run's own epoch, or a later owner's (W2)."""
 
 from rebaser_core.commits import CommitV1
 from rebaser_server.commit_log.state_loader import StateLoader
