@@ -1,7 +1,9 @@
 """Steps that many tests of this package take."""
 
+import asyncio
 import contextlib
 import json
+import textwrap
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
@@ -84,3 +86,13 @@ async def send_status(
     command = f"HPUB {subject} {reply} {size} {size}\r\n{head}\r\n"
     await js.nc._send_command(command.encode())
     await js.nc._flush_pending()
+
+
+async def run_example(example: str, url: str) -> None:
+    """Run an example of the documents against the server, with ten seconds for it."""
+    body = example.replace("nats://127.0.0.1:4222", url)
+    steps: dict[str, Any] = {}
+    exec(f"async def run():\n{textwrap.indent(body, '    ')}", steps)  # noqa: S102 - our own
+
+    async with asyncio.timeout(10):
+        await steps["run"]()

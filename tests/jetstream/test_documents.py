@@ -1,8 +1,6 @@
 """The document on this package says of each statement how it is shown; here it is seen to."""
 
-import asyncio
 import re
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from benchmarks.jetstream.conformance import POINTS
 from tests.helpers.nats_process import NatsServer
 from tests.helpers.paths import ROOT
+from tests.jetstream.steps import run_example
 
 DOCUMENT = (ROOT / "docs" / "jetstream.md").read_text()
 TESTS = {
@@ -48,11 +47,7 @@ def test_each_point_of_the_comparison_has_a_test_of_ours() -> None:
 
 async def test_the_example_runs(server: NatsServer, capsys: pytest.CaptureFixture[str]) -> None:
     [example] = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
-    body = example.replace("nats://127.0.0.1:4222", server.url)
-    steps = {}
-    exec(f"async def run():\n{textwrap.indent(body, '    ')}", steps)  # noqa: S102 - our own
 
-    async with asyncio.timeout(10):
-        await steps["run"]()
+    await run_example(example, server.url)
 
     assert "b'...'" in capsys.readouterr().out
