@@ -1,6 +1,6 @@
 """Read the commit log of a change set, as far back as it is kept."""
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from rebaser_core.commits import Commit, CommitV1, RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStream, ordered_reader
-from rebaser_core.messages import Correction, Inline
+from rebaser_core.messages import Correction, Inline, UpdatesAddress
 from rebaser_core.records.registry_records import utc_text
 from rebaser_core.subjects import Subjects
 
@@ -32,7 +32,7 @@ class LogEntry:
     recomputes: bool
     """Whether values have to be recomputed after it."""
     updates: dict[str, int] | None
-    """How many of each kind were performed; None if the batch is not inline."""
+    """How many of each kind were performed; None if the batch lies beside the log."""
     corrections: tuple[Correction, ...]
     message: str | None
     """Why it is dead or refused."""
@@ -75,11 +75,6 @@ async def read_log(
 
 
 def _log_entry(delivery: Delivery, commit: CommitV1, handled: SettledRequest) -> LogEntry:
-    updates: dict[str, int] | None = None
-    if isinstance(handled.updates, Inline):
-        updates = {}
-        for update in handled.updates.inline.updates:
-            updates[update.KIND] = updates.get(update.KIND, 0) + 1
     return LogEntry(
         commit=delivery.stream_sequence,
         time=delivery.timestamp,
@@ -89,7 +84,15 @@ def _log_entry(delivery: Delivery, commit: CommitV1, handled: SettledRequest) ->
         by=commit.control.owner.partition("/")[0],
         computed=handled.covers is not None,
         recomputes=commit.control.dirty_sequence == handled.sequence,
-        updates=updates,
+        updates=_counts(handled.updates),
         corrections=handled.corrections,
         message=handled.message,
     )
+
+
+def _counts(batch: UpdatesAddress | None) -> dict[str, int] | None:
+    if batch is None:
+        return {}
+    if isinstance(batch, Inline):
+        return dict(Counter(update.KIND for update in batch.inline.updates))
+    return None

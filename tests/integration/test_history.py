@@ -68,6 +68,18 @@ async def test_a_commit_is_found_in_the_log_looked_at_and_taken_back(
     assert (again["updates"], again["left"], again["response"]) == ([], [], None)
 
 
+async def test_the_log_tells_a_command_from_a_large_batch(deployment: Deployment) -> None:
+    [change_set] = new_change_sets(1)
+    await deployment.start()
+    large = [put(new_id(), number) for number in range(600)]
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, large)
+    await reply
+    await ran(deployment, "checkpoint", change_set)
+
+    log = await said(deployment, "log", change_set)
+    assert [entry["updates"] for entry in log] == [None, {}]
+
+
 async def test_an_impossible_revert_or_past_state_is_explained(deployment: Deployment) -> None:
     [change_set] = new_change_sets(1)
     owner = await Owner.of(deployment, change_set, NOTHING)

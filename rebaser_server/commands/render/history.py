@@ -50,10 +50,10 @@ def _table(entries: list[LogEntry]) -> Table:
 def _what(entry: LogEntry) -> str:
     if entry.message is not None:
         return entry.message
-    updates = entry.updates
-    parts = [] if updates is None else [f"{count} {kind}" for kind, count in updates.items()]
-    if updates is None and entry.outcome.value == "applied":
-        parts.append("a large batch")
+    if entry.updates is None:
+        parts = ["a large batch"]
+    else:
+        parts = [f"{count} {kind}" for kind, count in entry.updates.items()]
     if entry.corrections:
         parts.append(f"{total_count(entry.corrections)} corrected")
     return ", ".join(parts)
