@@ -12,6 +12,7 @@ from tests.model.keeping import Keeping
 from tests.model.pasts import Pasts
 from tests.model.pausing import Pausing
 from tests.model.power_cuts import PowerCuts
+from tests.model.presence import Presence
 from tests.model.reference import Reference
 from tests.model.remembering import Remembering
 from tests.model.shapes import Instance, Rules
@@ -28,7 +29,9 @@ REFERENCE: Final[Mapping[str, Model]] = {
     "reference-dvu": Reference(requests=2, dvus=True),
 }
 
-World = Applying | Instance | Keeping | MadeAnew | Pasts | Pausing | PowerCuts | Remembering
+World = (
+    Applying | Instance | Keeping | MadeAnew | Pasts | Pausing | PowerCuts | Presence | Remembering
+)
 
 SMALL: Final[Mapping[str, World]] = {
     "no-faults": Instance(("dd",)),
@@ -79,6 +82,8 @@ SMALL: Final[Mapping[str, World]] = {
     "remembering": Remembering(),
     "applying": Applying(),
     "keeping": Keeping(),
+    "presence": Presence(),
+    "presence-older": Presence(answers=False),
 }
 
 BIG: Final[Mapping[str, World]] = {
@@ -173,6 +178,10 @@ FLAWED: Final[Mapping[str, Flawed]] = {
     "X1": Flawed("pending_requests", Instance(("p",), client_crashes=1), "S1"),
     "X2": Flawed("pending_dvus", Instance(("d",), crashes=2, presumptions=1), "S5"),
     "F1": Flawed("presumed_once", Instance(("p",), presumptions=1), "L1"),
+    "F6": Flawed("twice", Presence(), "F6"),
+    "F6-overdue": Flawed("overdue", Presence(), "F6"),
+    "F6-settles": Flawed("settles", Presence(), "F6"),
+    "F6-marked": Flawed("marked", Presence(answers=False), "F6"),
     "W7-time": Flawed("by_time", Remembering(), "S3"),
     "W7-stored": Flawed("stored_time", Remembering(), "S3"),
     "B1": Flawed("reads_log", Applying(), "S3"),
