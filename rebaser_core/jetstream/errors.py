@@ -2,6 +2,7 @@
 
 JetStreamError
 ├── NatsUnreachable            no answer: whether the server did it is unknown
+│   └── NoResponders       nothing listens on the subject, as the server says
 ├── Unsendable             never left us and never will: subject or header not allowed
 │   └── Oversized          the same: it does not fit into a message
 ├── NotJetStream           a message that JetStream did not deliver
@@ -49,6 +50,10 @@ class JetStreamError(Exception):
 
 class NatsUnreachable(JetStreamError):
     """No answer came: not connected, connection lost, no responders, or too late."""
+
+
+class NoResponders(NatsUnreachable):
+    """Nothing listens on the subject: the server said so, at once."""
 
 
 class Unsendable(JetStreamError):

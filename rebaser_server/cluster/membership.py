@@ -1,4 +1,4 @@
-"""Which Rebasers are alive, by their heartbeats.
+"""Which Rebasers are alive, by their heartbeats and by presence checks.
 
 Only a hint, over plain NATS: the presumption may be wrong at any time, and the
 fence is the commit log. A living Rebaser that is presumed dead is fenced.
@@ -14,8 +14,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import deadlines
+from rebaser_core.jetstream.connection.fast_client import inline_callback
 from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.presence import CHECK_EVERY, PresenceChecks, can_answer
 from rebaser_server.runtime.periodic import repeat_every
 
 HEARTBEAT_EVERY: Final = 0.5  # seconds
@@ -25,6 +27,8 @@ HANDOVER_TIME: Final = 3.0  # seconds that a handover may take
 PRESUMED_DEAD: Final = 3.5
 """Seconds of silence. A frozen or partitioned Rebaser loses its tasks after this, which does no
 harm; a shorter time would make that common on a busy machine."""
+OVERDUE: Final = HEARTBEAT_EVERY + 0.1
+"""Seconds of silence after which a member is asked, and presumed dead if it is absent (F6)."""
 FORGET_AFTER: Final = 60.0
 """Seconds of silence after which a member is dropped from the list."""
 
@@ -52,11 +56,14 @@ class Membership:
         self._busy: dict[str, int | None] = {}
         self._left = asyncio.Event()
         self._last_left = -HANDOVER_TIME
+        self._checks = PresenceChecks(nc, subjects)
 
     async def heartbeat(self) -> Never:
         """Publish heartbeats until cancelled."""
         try:
-            async with subscribed(self._nc, f"{self._subject}.*", self._on_message):
+            # Inline, so that a heartbeat is heard before the refusal of a later check.
+            receive = inline_callback(self._on_message)
+            async with subscribed(self._nc, f"{self._subject}.*", receive):
                 # If a heartbeat fails, the next one comes no later: silence means death.
                 await repeat_every(
                     HEARTBEAT_EVERY,
@@ -83,8 +90,9 @@ class Membership:
         with suppress(nats.errors.Error, OSError):
             await self._nc.publish(f"{self._subject}.{self._instance}", what)
 
-    async def _on_message(self, message: Msg) -> None:
+    def _on_message(self, message: Msg) -> None:
         member = message.subject.rpartition(".")[2]
+        self._checks.clear(member)
         if message.data == _LEFT:
             self._last_heard.pop(member, None)
             self._last_left = self._clock()
@@ -95,6 +103,27 @@ class Membership:
             counts = count.isdigit() and len(count) <= _DIGITS
             self._busy[member] = int(count) if counts else None
 
+    async def check_presence(self) -> Never:
+        """Check one neighbour, and at once each member in doubt, until cancelled (F6).
+
+        Each member is the neighbour of one other, so the checks of all are as many as the members.
+        """
+        await repeat_every(CHECK_EVERY, self._check_presence, "presence", jitter=0, max_backoff=2)
+
+    async def _check_presence(self) -> None:
+        suspected, now = self.suspected(), self._clock()
+        others = {m for m in self._last_heard if m != self._instance and can_answer(m)} - suspected
+        in_doubt = {
+            m for m in others if now - self._last_heard[m] > OVERDUE or self._checks.is_doubted(m)
+        }
+        neighbour = self._ring_from(self._instance, others)[:1]
+        # in the same order for the same seed
+        await asyncio.gather(*map(self._checks.check, sorted(in_doubt.union(neighbour))))
+
+    async def confirm_absence(self, member: str) -> bool:
+        """Ask a member that was not heard; whether it is surely not connected."""
+        return can_answer(member) and await self._checks.confirm_absence(member)
+
     def suspected(self) -> set[str]:
         """Return the members presumed dead; none while this one does not even hear itself."""
         if not self.hears_itself():
@@ -103,7 +132,12 @@ class Membership:
         for member in [m for m, heard in self._last_heard.items() if now - heard > FORGET_AFTER]:
             del self._last_heard[member]
             self._busy.pop(member, None)
-        return {m for m, heard in self._last_heard.items() if now - heard > PRESUMED_DEAD}
+            self._checks.clear(member)
+        return {
+            m
+            for m, heard in self._last_heard.items()
+            if now - heard > (OVERDUE if self._checks.is_absent(m) else PRESUMED_DEAD)
+        }
 
     def hears_itself(self) -> bool:
         """Whether this process hears its own heartbeats."""
@@ -138,6 +172,16 @@ class Membership:
         """Return this member's place among the living: they act one after the other."""
         alive = sorted(self._last_heard.keys() - self.suspected() - {self._instance})
         return sum(member < self._instance for member in alive)
+
+    def turn(self, dead: str) -> int:
+        """Return this member's place among those that act on a death: its checker is the first."""
+        alive = (self._last_heard.keys() | {self._instance}) - self.suspected() - {dead}
+        return self._ring_from(dead, alive)[::-1].index(self._instance)
+
+    @staticmethod
+    def _ring_from(member: str, others: set[str]) -> list[str]:
+        """Return the others in the order of their ring, from the one behind `member` on."""
+        return sorted(others, key=lambda other: (other < member, other))
 
 
 def _started(member: str) -> str:

@@ -1,7 +1,8 @@
 """Take over the tasks of dead Rebasers at once, without waiting for their leases to end."""
 
 import asyncio
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from typing import Final, Never
 
 import structlog
@@ -20,6 +21,7 @@ from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
 
+CHECK_EVERY: Final = 0.1  # seconds
 MAX_CHECK_EVERY: Final = 2.0  # seconds between two checks, at most, while NATS does not answer
 
 CONCURRENCY: Final = 16
@@ -57,10 +59,11 @@ class Takeover:
         If it acted for as long as the silence lasts, a member that is only slow would lose
         task after task, and so would the members that take them.
         """
-        await self._reclaim_orphans()
-        await repeat_every(
-            HEARTBEAT_EVERY, self._check, "takeover", jitter=0, max_backoff=MAX_CHECK_EVERY
-        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._reclaim_orphans())
+            await repeat_every(
+                CHECK_EVERY, self._check, "takeover", jitter=0, max_backoff=MAX_CHECK_EVERY
+            )
 
     async def _check(self) -> None:
         suspected = self._members.suspected()
@@ -75,32 +78,52 @@ class Takeover:
     async def _take_over(self, member: str) -> None:
         if member not in self._last_task_when_suspected:
             self._last_task_when_suspected[member] = await self._last_task()
-        # The members before this one in rank have probably done it by then.
-        await asyncio.sleep(self._members.rank() * HEARTBEAT_EVERY)
-        renewed = await self.republish_tasks(self._last_task_when_suspected[member], member.__eq__)
+        # The members whose turn is before this one's have probably done it by then.
+        await asyncio.sleep(self._members.turn(member) * HEARTBEAT_EVERY)
+
+        async def is_member(owner: str) -> bool:
+            return owner == member
+
+        renewed = await self.republish_tasks(self._last_task_when_suspected[member], is_member)
         self._done.add(member)
         log.warning("member presumed dead", member=printable(member), tasks=renewed)
 
     async def _reclaim_orphans(self) -> None:
-        """Republish, once and after listening for a while, the tasks that no member works on.
+        """Republish, once, the tasks that no member works on: those of absent owners at once (F6).
 
-        An owner that is not heard died before this process started (F3). A change set without
-        an owner has a nak'd task: NATS redelivers it, unless NATS was restarted, too, and
-        lost the nak; then it would wait for the lease's end. The eldest member republishes
-        those (F5). Nothing happens while this process does not hear even itself.
+        The others after listening for a while. An owner that is not heard died before this
+        process started (F3). A change set without an owner has a nak'd task: NATS redelivers it,
+        unless NATS was restarted, too, and lost the nak; then it would wait for the lease's end.
+        The eldest member republishes those (F5). Nothing happens while this process does not
+        hear even itself.
         """
-        up_to = None
+        up_to, checks = None, defaultdict[str, asyncio.Lock](asyncio.Lock)
+        absent: dict[str, bool] = {}
+
+        async def is_absent(owner: str) -> bool:
+            async with checks[owner]:  # an owner is asked once, however many tasks it had
+                if owner not in absent:
+                    absent[owner] = bool(
+                        owner
+                        and not self._members.is_known(owner)
+                        and await self._members.confirm_absence(owner)
+                    )
+            return absent[owner]
+
+        async def is_orphaned(owner: str) -> bool:
+            return not self._members.is_known(owner) if owner else self._members.is_eldest()
+
         while up_to is None or not self._members.hears_itself():
             with survived("takeover"):
-                up_to = up_to or await self._last_delivered()
+                if up_to is None:
+                    up_to = await self._last_delivered()
+                    await self._reclaim(up_to, is_absent)
             await asyncio.sleep(PRESUMED_DEAD)
-        eldest = self._members.is_eldest()
+        await self._reclaim(up_to, is_orphaned)
 
-        def is_orphaned(owner: str) -> bool:
-            return not self._members.is_known(owner) if owner else eldest
-
+    async def _reclaim(self, up_to: int, dead: Callable[[str], Awaitable[bool]]) -> None:
         with survived("takeover"):  # without it, the leases end in time
-            republished = await self.republish_tasks(up_to, is_orphaned, except_for=self._holds)
+            republished = await self.republish_tasks(up_to, dead, except_for=self._holds)
             if republished:
                 log.warning("orphaned tasks reclaimed", tasks=republished)
 
@@ -116,7 +139,7 @@ class Takeover:
     async def republish_tasks(
         self,
         up_to: int,
-        dead: Callable[[str], bool],
+        dead: Callable[[str], Awaitable[bool]],
         except_for: Callable[[ChangeSet], bool] = lambda _: False,
     ) -> int:
         """Replace each task whose change set's owner is `dead`; return their number.
@@ -137,7 +160,7 @@ class Takeover:
             task = await self._js.get_message(stream, last_by_subject=subject)
             if task is None or task.sequence > up_to or except_for(change_set):
                 return
-            if not dead(await self._owner(change_set)):
+            if not await dead(await self._owner(change_set)):
                 return
             try:
                 await self._js.delete_message(stream, task.sequence)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 import structlog
+from ulid import ULID
 
 from rebaser_core.ids import WorkspaceId
 from rebaser_core.jetstream import (
@@ -25,6 +26,7 @@ from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.monitor import Monitor
 from rebaser_server.cluster.nats_durability import DurabilityWatch
 from rebaser_server.cluster.pauses import PauseMonitor
+from rebaser_server.cluster.presence import present
 from rebaser_server.cluster.provisioning import Provisioner, report
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.cluster.slots.fairness import Fairness
@@ -74,7 +76,9 @@ async def serve(
         GraceExceeded: the runs took longer than the grace period and were cancelled.
     """
     options = connect_options(settings)
-    async with connected(options) as nc:
+    # Started again under the same name, a process is not who owned its change sets before (F4).
+    name, subjects = f"{settings.instance_id}/{ULID()}", Subjects(settings.nats.prefix)
+    async with connected(options) as nc, present(nc, subjects, name) as instance:
         log.info("connected", nats=options.redacted_servers)
         provisioner = provisioner_of(open_jetstream(nc, settings.nats), settings)
         try:
@@ -85,7 +89,7 @@ async def serve(
         except Interrupted:
             log.info("stopped")
             return
-        services = build_services(nc, provisioner, settings, make_application)
+        services = build_services(nc, provisioner, settings, make_application, instance)
         period = settings.reconcile_interval.total_seconds()
         pauses = PauseMonitor(services.js, services.subjects)
         with survived("pauses"):  # seen late is fine
@@ -152,6 +156,7 @@ async def serve(
             background(deleted_data_job.run(FORGET_EVERY * period)),
             background(monitor.run()),
             background(members.heartbeat()),
+            background(members.check_presence()),
             background(takeover.run()),
             background(
                 CapacityCheck(

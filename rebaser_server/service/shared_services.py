@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from nats.aio.client import Client
-from ulid import ULID
 
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
@@ -27,15 +26,18 @@ MakeApplication = Callable[[JetStream, Subjects, BatchStore, WorkStats], Applica
 
 
 def build_services(
-    nc: Client, provisioner: Provisioner, settings: Settings, make_application: MakeApplication
+    nc: Client,
+    provisioner: Provisioner,
+    settings: Settings,
+    make_application: MakeApplication,
+    instance: str,
 ) -> Services:
-    """What all runs of a process share."""
+    """What all runs of the process `instance` share."""
     js, subjects = provisioner.js, provisioner.subjects
     batches = open_batch_store(js, subjects, settings)
     notifier = Notifier(nc, subjects)
     return Services(
-        # Started again under the same name, a process is not who owned its change sets before.
-        f"{settings.instance_id}/{ULID()}",
+        instance,
         js,
         subjects,
         GroupCommit(js, subjects.commits_stream),

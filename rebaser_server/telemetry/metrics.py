@@ -124,6 +124,7 @@ Round = Literal[
     "inspection",
     "losses",
     "pauses",
+    "presence",
     "reconciler",
     "slots",
     "strays",

@@ -60,7 +60,7 @@ class Mortal:
         js, settings = self.deployment.js, self.deployment.settings
         value_graph = ValueGraph(settings, ChildProcessExecutor(), 1, CostModel())
         services = build_services(
-            self.deployment.nc, provisioner_of(js, settings), settings, value_graph
+            self.deployment.nc, provisioner_of(js, settings), settings, value_graph, "mortal"
         )
         slot = SlotLease(self.change_set.workspace_id)
         queue = RequestQueue(js, self.deployment.subjects, self.change_set)

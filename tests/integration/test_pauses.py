@@ -166,6 +166,7 @@ async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
         provisioner_of(js, settings),
         settings,
         ValueGraph(settings, ChildProcessExecutor(), 1, CostModel()),
+        "late",
     )
     runner = TaskRunner(services, LeaseTerms(LeaseSettings(2, 0.4)), Shutdown(), slots, late)
     await book.pause(PauseScope(*change_set))

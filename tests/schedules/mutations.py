@@ -13,6 +13,7 @@ from rebaser_core.jetstream.api_base import JetStreamRequests
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
 from rebaser_core.jetstream.messages.status_message import is_delivery
 from rebaser_server.cluster import task_lease, task_runner
+from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.commit_log.commit_messages import LogEnd
@@ -215,6 +216,15 @@ def going_to_head_under_a_new_id() -> Iterator[None]:
 def without_an_end_of_branches() -> AbstractContextManager[Any]:
     """Batches behind the end of a branch take effect."""
     return mock.patch.object(apply_request, "batch_rejection", return_value=None)
+
+
+def presuming_every_other_dead() -> AbstractContextManager[Any]:
+    """F6: each member that is heard, for as long as it is; it is no rule that this breaks."""
+
+    def suspected(self: Membership) -> set[str]:
+        return self._last_heard.keys() - {self._instance}
+
+    return mock.patch.object(Membership, "suspected", suspected)
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connected
 from rebaser_core.jetstream.connection import connect
 from rebaser_core.subjects import Subjects
+from rebaser_server.cluster import membership
+from rebaser_server.cluster.presence import CHECK_EVERY
 from rebaser_server.commit_log import group_commit
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.group_commit import NEVER
@@ -106,6 +108,9 @@ class World:
             ahead = 1 if together == 2 else at_once
             stack.enter_context(mock.patch.object(CommitLog, "pipeline_depth", ahead))
             stack.enter_context(mock.patch.object(group_commit, "ON_ONE_SERVER", together))
+            # A fourth of the schedules checks as often as the product: it is many steps.
+            every = random.Random(f"presence {self._seed}").choice((CHECK_EVERY, 1.0, 1.0, 1.0))
+            stack.enter_context(mock.patch.object(membership, "CHECK_EVERY", every))
             if not self._delta:
                 stack.enter_context(self._lake.installed())
             if self._plan.put_off:

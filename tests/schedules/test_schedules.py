@@ -13,7 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.schedules.__main__ import main, series
-from tests.schedules.mutations import MUTATIONS, Mutation, without_tasks_from_clients
+from tests.schedules.mutations import (
+    MUTATIONS,
+    Mutation,
+    presuming_every_other_dead,
+    without_tasks_from_clients,
+)
 from tests.schedules.simulation import run
 
 AT_ONCE = 25
@@ -23,6 +28,8 @@ FIRST = [
     *range(0, SCHEDULES, AT_ONCE),
     *(pytest.param(seed, marks=pytest.mark.long) for seed in range(SCHEDULES, LONG, AT_ONCE)),
 ]
+WRONG = 5
+"""Schedules in which every member is presumed dead."""
 SEEDS_TO_FIND = 100
 """Schedules within which the loss of any rule shows."""
 
@@ -44,6 +51,16 @@ def test_every_schedule_of_counters_ends_as_it_must(tmp_path: Path) -> None:
     shown = "\n\n".join(report.read_text() for report in tmp_path.iterdir())
     assert not figures.failed, shown
     assert figures.requests > SCHEDULES
+
+
+def test_wrong_presumptions_of_death_cost_takeovers_and_nothing_else() -> None:
+    """F6 says how often they arise; what it promises otherwise holds whenever they do."""
+    with presuming_every_other_dead():
+        verdicts = [run(seed) for seed in range(WRONG)]
+
+    assert [violation for verdict in verdicts for violation in verdict.violations] == []
+    said = [str(step) for verdict in verdicts for step in verdict.trace]
+    assert any("member presumed dead" in step for step in said)
 
 
 @pytest.mark.slow

@@ -140,7 +140,8 @@ class Connection:
         It is sent on a live connection or not at all, never minutes later.
 
         Raises:
-            NatsUnreachable: no one listens, `timeout` seconds passed, or the connection went down.
+            NoResponders: no one listens.
+            NatsUnreachable: `timeout` seconds passed, or the connection went down.
             Unsendable: as of `publish`.
         """
         loop = asyncio.get_running_loop()

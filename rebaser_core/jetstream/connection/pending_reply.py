@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from nats.aio.msg import Msg
 
-from rebaser_core.jetstream.errors import NatsUnreachable
+from rebaser_core.jetstream.errors import NatsUnreachable, NoResponders
 
 T = TypeVar("T")
 
@@ -53,10 +53,11 @@ def check_reply(subject: str, message: Msg | None) -> Msg:
     """Return the reply; `message` is None if the connection went down before it came.
 
     Raises:
-        NatsUnreachable: there is no reply, or nothing listens on the subject.
+        NatsUnreachable: there is no reply.
+        NoResponders: nothing listens on the subject.
     """
     if message is None:
         raise NatsUnreachable(f"connection lost before an answer on {subject}")
     if not message.data and (message.headers or {}).get("Status") == "503":
-        raise NatsUnreachable(f"no responders on {subject}")
+        raise NoResponders(f"no responders on {subject}")
     return message

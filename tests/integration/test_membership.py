@@ -1,0 +1,103 @@
+"""Who is presumed dead, and whose turn it is to act on it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from nats.aio.client import Client
+
+from rebaser_core.jetstream import ConnectOptions, connected
+from rebaser_core.jetstream.connection.connection import Connection
+from rebaser_core.subjects import Subjects
+from rebaser_server.cluster import membership
+from rebaser_server.cluster.membership import Membership
+from rebaser_server.cluster.presence import present
+from rebaser_server.runtime.concurrency import background
+from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer
+
+SUBJECTS = Subjects()
+
+
+@asynccontextmanager
+async def member(server: NatsServer, name: str) -> AsyncIterator[tuple[Membership, Client]]:
+    """One with a connection of its own, which beats and checks."""
+    async with (
+        connected(ConnectOptions(servers=(server.url,))) as nc,
+        present(nc, SUBJECTS, name) as instance,
+    ):
+        members = Membership(nc, SUBJECTS, instance)
+        async with background(members.heartbeat()), background(members.check_presence()):
+            yield members, nc
+
+
+def _cut(nc: Client) -> None:
+    """End its connection as the end of its process does, and let it make no other."""
+    transport, nc._transport = nc._transport, None
+    nc._status = Client.CLOSED
+    assert transport is not None
+    transport.close()
+
+
+async def test_a_member_whose_process_ended_is_presumed_dead_without_a_long_silence(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the others finds it out; and none is presumed dead that only falls silent (F6)."""
+    monkeypatch.setattr(membership, "PRESUMED_DEAD", 1e6)
+    async with AsyncExitStack() as stack:
+        one, _ = await stack.enter_async_context(member(nats_server, "a/1"))
+        other, _ = await stack.enter_async_context(member(nats_server, "b/2"))
+        _, gone = await stack.enter_async_context(member(nats_server, "c/3"))
+        await eventually(lambda: one.alive() == other.alive() == 3)
+
+        _cut(gone)
+
+        await eventually(lambda: one.suspected() == other.suspected() == {"c/3-p"})
+
+
+async def test_a_member_that_falls_silent_and_is_connected_is_not(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be slow: its connection answers for it until the silence is long."""
+    monkeypatch.setattr(membership, "PRESUMED_DEAD", 1e6)
+    options = ConnectOptions(servers=(nats_server.url,))
+    async with (
+        member(nats_server, "a/1") as (one, _),
+        connected(options) as nc,
+        present(nc, SUBJECTS, "b/2") as silent,
+    ):
+        await Connection.of(nc).publish(f"rebaser.members.{silent}", b"0")
+        await eventually(lambda: one.is_known(silent))
+        heard = one._last_heard[silent]
+        await eventually(lambda: asyncio.get_running_loop().time() - heard > 2 * membership.OVERDUE)
+
+        assert one.suspected() == set()
+
+
+async def test_a_member_that_left_is_not_presumed_dead(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "PRESUMED_DEAD", 1e6)
+    async with member(nats_server, "a/1") as (one, _):
+        async with member(nats_server, "b/2"):
+            await eventually(lambda: one.alive() == 2)
+
+        await eventually(lambda: not one.is_known("b/2-p"))
+        assert one.suspected() == set()
+
+
+async def test_the_one_that_checks_a_dead_member_acts_first(
+    nats_server: NatsServer,
+) -> None:
+    """The others follow backwards on the ring."""
+    async with connected(ConnectOptions(servers=(nats_server.url,))) as nc:
+        names = ["a", "b", "d", "e"]
+        turns = {}
+        for name in names:
+            members = Membership(nc, SUBJECTS, name)
+            now = asyncio.get_running_loop().time()
+            members._last_heard = dict.fromkeys([*names, "c"], now)
+            turns[name] = members.turn("c")
+
+    assert turns == {"b": 0, "a": 1, "e": 2, "d": 3}
