@@ -15,6 +15,7 @@ from rebaser_core.jetstream import (
     JetStream,
     KeyNotFound,
     KeyValue,
+    NatsUnreachable,
     StreamNotFound,
     WrongLastSequence,
 )
@@ -101,8 +102,21 @@ class DeploymentId:
         try:
             await self._bucket.create(KEY, new.encode())
         except WrongLastSequence:  # another Rebaser was faster
-            await self.adopt()
-        log.info("deployment", id=await self.in_nats())
+            new = await self._given_by_another()
+            await self._put(new)
+        log.info("deployment", id=new)
+
+    async def _given_by_another(self) -> str:
+        """Return the id in NATS once it can be read.
+
+        The leader refuses a second one as soon as it has taken the first, and answers with it only
+        when its replicas have it, too.
+        """
+        for delay in _LOOKS_AGAIN:
+            if (in_nats := await self.in_nats()) is not None:
+                return in_nats
+            await asyncio.sleep(delay)
+        raise NatsUnreachable(f"the deployment's id is given, and cannot be read: {KEY}")
 
     async def _put(self, deployment: str) -> None:
         payload = json.dumps({"deployment": deployment}).encode()

@@ -1,6 +1,7 @@
 """Daemons serve with the store of their NATS, and with no other, until a person decides."""
 
 import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,28 @@ async def test_a_deployment_has_one_id_and_so_has_its_store(
     kept = await id_of(deployment).in_nats()
     assert kept == await id_of(deployment).in_store()
     assert kept in (tmp_path / "store" / DEPLOYMENT).read_text()
+
+
+class LaggingReplicas(DeploymentId):
+    """The leader cannot answer yet with the id that it has taken, as in a cluster."""
+
+    looks = itertools.count()
+
+    async def in_nats(self) -> str | None:
+        return await super().in_nats() if next(self.looks) > 3 else None
+
+
+async def test_of_two_that_start_at_once_the_slower_one_takes_the_others_id(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """Also if it cannot be read at once. Or NATS and the store would differ from then on."""
+    faster = id_of(deployment)
+    await faster.ensure()
+    (tmp_path / "store" / DEPLOYMENT).unlink()  # the slower one had looked before
+
+    await LaggingReplicas(faster.js, faster.subjects, faster.files).ensure()
+
+    assert await faster.in_store() == await faster.in_nats()
 
 
 async def test_a_store_at_another_path_is_refused(deployment: Deployment, tmp_path: Path) -> None:
