@@ -107,7 +107,7 @@ class Interrupt:
         """`error` is what `interrupts` raises."""
         self._error = error
         self._event = asyncio.Event()
-        self._scopes: set[_InterruptScope] = set()
+        self._scopes: dict[_InterruptScope, None] = {}
 
     @property
     def is_set(self) -> bool:
@@ -144,7 +144,7 @@ class _InterruptScope:
     __slots__ = ("_cancelled", "_ended", "_error", "_event", "_scopes", "_task")
 
     def __init__(
-        self, error: type[RunEnded], event: asyncio.Event, scopes: "set[_InterruptScope]"
+        self, error: type[RunEnded], event: asyncio.Event, scopes: "dict[_InterruptScope, None]"
     ) -> None:
         self._error, self._event, self._scopes = error, event, scopes
         self._ended = False
@@ -156,7 +156,7 @@ class _InterruptScope:
         if task is None:
             raise RuntimeError("only a task can be interrupted")
         self._task, self._cancelled = task, task.cancelling()
-        self._scopes.add(self)
+        self._scopes[self] = None
 
     def end(self) -> None:
         """Cancel the body, once."""
@@ -167,7 +167,7 @@ class _InterruptScope:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        self._scopes.discard(self)
+        self._scopes.pop(self, None)
         if not self._ended:
             return
         cancelled_by_others = self._task.uncancel() > self._cancelled

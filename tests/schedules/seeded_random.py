@@ -1,20 +1,30 @@
-"""Whatever else is left to chance, drawn from the seed: ids, names, jitter, and what is logged."""
+"""Whatever else is left to chance, drawn from the seed: ids, names, jitter, and what is logged.
+
+So are the clocks by which costs are measured, and what a process remembers of its log: a schedule
+is a function of its seed, whatever ran before it and however busy the machine is.
+"""
 
 import gc
+import itertools
 import logging
 import random
 import secrets
+import time
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
 from unittest import mock
 
 import structlog
 import ulid
 
+from rebaser_server.runtime import containment
 from tests.schedules.loop import Loop
 
 _EPOCH = 1_767_225_600_000  # 2026, in milliseconds
+_A_LOOK: Final = 1e-6
+"""Seconds that pass between two looks at a clock, while virtual time stands still."""
 
 
 @contextmanager
@@ -31,8 +41,21 @@ def settled(seed: object, loop: Loop) -> Iterator[None]:
     )
     enabled = gc.isenabled()
     gc.disable()
+    looks = itertools.count()
+
+    def clock() -> float:
+        return loop.time() + next(looks) * _A_LOOK
+
     try:
-        with mock.patch.object(secrets, "token_hex", lambda octets: names.randbytes(octets).hex()):
+        with ExitStack() as stack:
+            for module, name, replacement in (
+                (secrets, "token_hex", lambda octets: names.randbytes(octets).hex()),
+                (uuid, "uuid4", lambda: uuid.UUID(bytes=names.randbytes(16), version=4)),
+                (time, "monotonic", clock),
+                (time, "perf_counter", clock),
+                (containment, "_log_limiter", containment._LogLimiter()),
+            ):
+                stack.enter_context(mock.patch.object(module, name, replacement))
             yield
     finally:
         random.setstate(before)

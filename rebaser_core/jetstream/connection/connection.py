@@ -42,7 +42,7 @@ class Connection:
         """What fits into one message."""
         self.has_callbacks = False
         """Whether nats-py calls `notify`; otherwise waiters poll every `POLL_INTERVAL` seconds."""
-        self._listeners: set[Callable[[], None]] = set()
+        self._listeners: dict[Callable[[], None], None] = {}
         self.pending_replies = PendingReplies()
         self._inbox: str | None = None
         self._inbox_lock = asyncio.Lock()
@@ -77,10 +77,10 @@ class Connection:
 
     def add_listener(self, listener: Callable[[], None]) -> None:
         """Call `listener` at each change, until it is forgotten."""
-        self._listeners.add(listener)
+        self._listeners[listener] = None
 
     def remove_listener(self, listener: Callable[[], None]) -> None:
-        self._listeners.discard(listener)
+        self._listeners.pop(listener, None)
 
     async def wait_connected(self) -> None:
         """Return once messages can be sent.

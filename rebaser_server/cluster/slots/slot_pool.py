@@ -68,8 +68,9 @@ class SlotPool:
         self._stream = tasks_stream
         self._count = count
         self._fairness = fairness
-        self._leases: set[SlotLease] = set()
-        self._by_workspace: dict[WorkspaceId, set[SlotLease]] = {}
+        self._leases: dict[SlotLease, None] = {}
+        """The oldest first, as of each workspace: of equals, the older one leaves."""
+        self._by_workspace: dict[WorkspaceId, dict[SlotLease, None]] = {}
         self._waiting: dict[asyncio.Future[SlotLease], WorkspaceId] = {}
         """Tasks of workspaces that have their share, while idle ones of theirs leave."""
         self._vacating: asyncio.TimerHandle | None = None
@@ -110,8 +111,7 @@ class SlotPool:
 
     def _lease(self, workspace: WorkspaceId) -> SlotLease:
         slot = SlotLease(workspace)
-        self._leases.add(slot)
-        self._by_workspace.setdefault(workspace, set()).add(slot)
+        self._leases[slot] = self._by_workspace.setdefault(workspace, {})[slot] = None
         return slot
 
     async def acquire_vacated(self, change_set: ChangeSet) -> SlotLease | None:
@@ -135,8 +135,8 @@ class SlotPool:
             self._waiting.pop(vacated, None)
         return vacated.result() if vacated.done() else None
 
-    def _of(self, workspace: WorkspaceId) -> set[SlotLease]:
-        return self._by_workspace.get(workspace, set())
+    def _of(self, workspace: WorkspaceId) -> dict[SlotLease, None]:
+        return self._by_workspace.get(workspace, {})
 
     def _request_vacating(self) -> None:
         if self._vacating is None and self._waiting:
@@ -159,9 +159,9 @@ class SlotPool:
 
     def release(self, slot: SlotLease) -> None:
         if slot in self._leases:
-            self._leases.discard(slot)
+            del self._leases[slot]
             others = self._of(slot.workspace)
-            others.discard(slot)
+            del others[slot]
             if not others:
                 del self._by_workspace[slot.workspace]
             self._hand_over()
