@@ -119,14 +119,20 @@ async def recovered(server: NatsServer, peer: Peer) -> float:
 
 
 async def compare(
-    what: str, measure: Measure, url: str, rounds: int, *, more_is_better: bool = True
+    what: str,
+    measure: Measure,
+    url: str,
+    rounds: int,
+    *,
+    peers: Sequence[type[Peer]] = PEERS,
+    more_is_better: bool = True,
 ) -> list[Cell]:
     """Return a row: the ratio of our median to that of each other, then all medians; in turns."""
-    found: list[list[float]] = [[] for _ in PEERS]
+    found: list[list[float]] = [[] for _ in peers]
     for turn in range(rounds):
-        for place in range(len(PEERS)):
-            side = (place + turn) % len(PEERS)  # none is always the first
-            async with PEERS[side].connect(url) as peer:
+        for place in range(len(peers)):
+            side = (place + turn) % len(peers)  # none is always the first
+            async with peers[side].connect(url) as peer:
                 found[side].append(await measure(peer))
     ours, *others = map(statistics.median, found)
     ratios = [ours / other if more_is_better else other / ours for other in others]

@@ -11,7 +11,8 @@ from nats.aio.msg import Msg
 from rebaser_core.jetstream.connection.connection import Connection
 from rebaser_core.jetstream.connection.message_limits import MessageLimits
 from rebaser_core.jetstream.connection.pending_reply import PendingReply
-from rebaser_core.jetstream.errors import ApiError, BatchNotAtomic, NotJetStream, Unsendable
+from rebaser_core.jetstream.errors import BatchNotAtomic, Unsendable
+from rebaser_core.jetstream.messages.api_reply import decode_reply
 from rebaser_core.jetstream.messages.batch_message import MESSAGE_ID, BatchMessage, batch_headers
 from rebaser_core.jetstream.messages.stored_message import PubAck
 
@@ -97,7 +98,7 @@ class JetStreamRequests:
         message = await self.connection.request(
             f"{self.prefix}.{verb}", payload, timeout=timeout or self.timeout
         )
-        return _decode_reply(message.data)
+        return decode_reply(message.data)
 
     async def publish(
         self,
@@ -138,7 +139,7 @@ class JetStreamRequests:
             headers=_merge_headers(headers, given),
             timeout=timeout or self.timeout,
         )
-        return PubAck.of(_decode_reply(message.data))
+        return PubAck.of(decode_reply(message.data))
 
     async def publish_async(
         self,
@@ -196,7 +197,7 @@ class JetStreamRequests:
         reply = await self.connection.request(
             subject, payload, headers=headers, timeout=timeout or self.timeout
         )
-        answer = _decode_reply(reply.data)
+        answer = decode_reply(reply.data)
         if answer.get("count") != len(messages):
             raise BatchNotAtomic(f"{subject}: the server stored no batch, but each message")
         return PubAck.of(answer)
@@ -225,27 +226,8 @@ def _merge_headers(
 
 
 def _parse_ack(message: Msg) -> PubAck:
-    return PubAck.of(_decode_reply(message.data))
+    return PubAck.of(decode_reply(message.data))
 
 
 def _parse_reply(message: Msg) -> dict[str, Any]:
-    return _decode_reply(message.data)
-
-
-def _decode_reply(answer: bytes) -> dict[str, Any]:
-    try:
-        reply = orjson.loads(answer)
-    except ValueError:
-        reply = None
-    if not isinstance(reply, dict):
-        raise NotJetStream(f"not an answer of JetStream: {answer[:100]!r}")
-    if error := reply.get("error"):
-        raise ApiError.of(error if isinstance(error, dict) else {"description": error})
-    return _Reply(reply)
-
-
-class _Reply(dict[str, Any]):
-    """A JetStream reply: a missing field raises `NotJetStream`, since another program replied."""
-
-    def __missing__(self, key: str) -> Any:
-        raise NotJetStream(f"no {key} in an answer: {str(dict(self))[:100]}")
+    return decode_reply(message.data)

@@ -157,7 +157,7 @@ async def test_subjects_are_listed_to_the_last_page(js: JetStream) -> None:
     for start in range(0, 100_050, 50):
         commands = (b"PUB s.%d 0\r\n\r\n" % number for number in range(start, start + 50))
         await js.nc._send_command(b"".join(commands))
-    await js.publish("s.last")
+    await js.publish("s.last", timeout=60)
 
     subjects = await js.stream_subjects("S", "s.*")
 

@@ -32,6 +32,11 @@ async def test_a_first_connection_has_a_deadline_and_tells_why() -> None:
             pass
 
 
+def test_servers_are_several_urls_and_no_text() -> None:
+    with pytest.raises(TypeError, match="must be a tuple"):
+        ConnectOptions(servers="nats://127.0.0.1:4222")
+
+
 async def test_a_wrong_password_is_reported(tmp_path) -> None:
     config = "authorization { user: a, password: right }"
     with running(NatsServer(tmp_path, config)) as server:

@@ -173,9 +173,11 @@ async def test_several_filters_are_given_with_the_stream(js: JetStream) -> None:
 
 async def test_messages_come_and_the_ephemeral_consumer_goes(either_js: JetStream) -> None:
     await filled(either_js, "s.a", "s.b", "s.a")
-    config = ConsumerConfig(ack_policy="explicit")
+    config = ConsumerConfig(max_ack_pending=7)
 
     async with await subscribe(either_js, "s.a", config=config) as subscription:
+        created = await either_js.consumer_config("S", subscription.consumer)
+        assert (created.ack_policy, created.max_ack_pending) == ("explicit", 7)
         found = [await anext(subscription), await anext(subscription)]
         await found[0].ack(confirm=True)
         assert len(await consumers(either_js)) == 1

@@ -20,7 +20,7 @@ from rebaser_core.jetstream.connection.nats_errors import (
     translate_error,
     translate_errors,
 )
-from rebaser_core.jetstream.connection.pending_replies import PendingReplies
+from rebaser_core.jetstream.connection.pending_replies import PendingReplies, expire
 from rebaser_core.jetstream.connection.pending_reply import check_reply
 from rebaser_core.jetstream.errors import NatsUnreachable
 
@@ -156,7 +156,7 @@ class Connection:
                 raise _timeout_error(subject, timeout) from None
         if isinstance(self.nc, FastClient):
             self.nc.flush_now()
-        timer = loop.call_at(end, _expire, answer)  # a timeout's context costs as much again
+        timer = loop.call_at(end, expire, answer)  # a timeout's context costs as much again
         try:
             message = await answer
         finally:
@@ -245,8 +245,3 @@ class Connection:
 
 def _timeout_error(subject: str, timeout: float) -> NatsUnreachable:
     return NatsUnreachable(f"no answer on {subject} within {timeout} s")
-
-
-def _expire(answer: "asyncio.Future[Msg | None]") -> None:
-    if not answer.done():
-        answer.set_result(None)

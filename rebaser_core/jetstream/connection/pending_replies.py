@@ -60,5 +60,10 @@ class PendingReplies:
         """Tell all callers that no reply comes: the connection went down."""
         futures, self._futures = self._futures, {}
         for future in futures.values():
-            if not future.done():
-                future.set_result(None)
+            expire(future)
+
+
+def expire(future: "asyncio.Future[Msg | None]") -> None:
+    """Tell the caller that no reply comes, unless it came."""
+    if not future.done():
+        future.set_result(None)
