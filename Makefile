@@ -42,7 +42,7 @@ chaos: .venv/ready ## seeded faults against real daemons: make chaos SEED=7 MINU
 powercut: .venv/ready ## power cuts, judged; takes root and loop devices: make powercut SEED=7 CUTS=50 POWERCUT='--servers 3'
 	$(BIN)/python -m tests.powercut --seed $(or $(SEED),1) --cuts $(or $(CUTS),20) $(POWERCUT)
 
-mutants: .venv/ready ## faults in the JetStream layer, each against the tests of its statement: make mutants ONLY=ADR-13
+mutants: .venv/ready ## faults in the JetStream layer and the core, each against the tests of its statement or rule: make mutants ONLY=protocol
 	$(BIN)/python -m tests.mutants --only "$(ONLY)"
 
 bench: .venv/ready ## what it costs, beside the limits measured in the same run

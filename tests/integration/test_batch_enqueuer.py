@@ -1,6 +1,7 @@
 """One call until a batch is committed, or until what depends on it is computed."""
 
 import asyncio
+import os
 from contextlib import aclosing
 from pathlib import Path
 
@@ -45,7 +46,7 @@ async def test_settled_waits_for_the_commit_and_progress_ends_with_it(
 ) -> None:
     """Both end once the values of that commit are computed, and not before."""
     [change_set], gate = new_change_sets(1), Gate(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(gate.path))
+    monkeypatch.setenv("PYTHONPATH", str(gate.path), prepend=os.pathsep)
     await deployment.start()
     client = deployment.client
     gate.close()

@@ -1,6 +1,7 @@
 """An update that cannot be computed is given up in the end (D6), and never holds up requests."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / "functions"
     directory.mkdir()
     install(directory, "slow_functions", SLOW, {"slow": "slow_functions:slow"})
-    monkeypatch.setenv("PYTHONPATH", str(directory))
+    monkeypatch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)
 
 
 @pytest.mark.usefixtures("slow")

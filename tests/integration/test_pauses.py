@@ -1,6 +1,7 @@
 """What is paused is left alone until it is resumed, and nothing is lost meanwhile (P1 to P5)."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def book(deployment: Deployment) -> PauseStore:
 @pytest.fixture
 def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate = Gate(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(gate.path))
+    monkeypatch.setenv("PYTHONPATH", str(gate.path), prepend=os.pathsep)
     return gate
 
 

@@ -1,5 +1,6 @@
 """Rules of the protocol that show in what is asked of NATS and in what the log says."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -7,9 +8,14 @@ from itertools import pairwise
 import pytest
 from nats.aio.msg import Msg
 
+from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import PullConsumer
+from rebaser_core.records.pause_record import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.cluster.reconciler import Reconciler
+from rebaser_server.cluster.task_lease import ack_and_delete
 from rebaser_server.errors import Fenced
 from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from tests.helpers.batches import ExampleGraph, set_to
@@ -85,6 +91,50 @@ async def test_a_task_in_hand_is_not_redelivered_however_long_it_takes(
 
     [taken] = daemon.said("taken")
     assert taken["delivered"] == 1
+
+
+async def test_a_task_that_is_done_is_acked_and_then_deleted_by_its_sequence(
+    deployment: Deployment,
+) -> None:
+    """W11: in a cluster it would linger after its ack, and refuse its successor."""
+    [change_set], js = new_change_sets(1), deployment.js
+    stream = deployment.subjects.tasks_stream
+    await ensure_task(js, deployment.subjects, change_set)
+    async with PullConsumer(js, stream, TASKS_CONSUMER) as tasks:
+        task = await tasks.take(1)
+        assert task is not None
+        deletes = f"$JS.API.STREAM.MSG.DELETE.{stream}"
+        async with overheard(deployment, f"$JS.ACK.{stream}.>", deletes) as heard:
+            await ack_and_delete(js, task)
+
+    assert heard == [task.reply, deletes]
+
+
+async def test_who_waits_for_a_reply_looks_after_the_task(deployment: Deployment) -> None:
+    """C3: the only Rebaser may have died between removing the task and looking again."""
+    [change_set], js, subjects = new_change_sets(1), deployment.js, deployment.subjects
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, [])
+    waiting = asyncio.ensure_future(reply)
+    await js.purge(subjects.tasks_stream)
+
+    async def has_task() -> bool:
+        return bool(await js.stream_subjects(subjects.tasks_stream))
+
+    await eventually(has_task)
+    waiting.cancel()
+
+
+async def test_a_resume_makes_a_task_for_what_waits(deployment: Deployment) -> None:
+    """P5: else the reconciler would, one period later."""
+    [change_set], js, subjects = new_change_sets(1), deployment.js, deployment.subjects
+    pauses, scope = PauseStore(js, subjects), PauseScope(*change_set)
+    await pauses.pause(scope)
+    await deployment.client.enqueue_updates(*change_set, [])
+    await js.purge(subjects.tasks_stream)
+
+    assert await pauses.resume(scope) == 1
+
+    assert list(await js.stream_subjects(subjects.tasks_stream)) == [subjects.task(change_set)]
 
 
 async def test_a_run_that_was_overtaken_learns_it_when_it_writes(deployment: Deployment) -> None:
@@ -166,19 +216,31 @@ async def test_the_reconciler_deletes_nothing(deployment: Deployment) -> None:
     assert (await js.stream_info(subjects.requests_stream))["state"] == before
 
 
+async def test_the_reconciler_makes_no_task_for_what_is_paused(deployment: Deployment) -> None:
+    """P3: each Rebaser would set it aside, again and again."""
+    [change_set], js, subjects = new_change_sets(1), deployment.js, deployment.subjects
+    await deployment.client.enqueue_updates(*change_set, [])
+    await js.purge(subjects.tasks_stream)
+    assert await Reconciler(js, subjects, 60, paused=change_set.__eq__).reconcile() == 0
+
+
 async def test_the_first_newcomer_takes_over_what_dead_rebasers_owned(
     deployment: Deployment,
 ) -> None:
-    """F3: nobody was left to hear them fall silent, and the lease is two minutes."""
+    """F3: nobody was left to hear them fall silent, and the lease is two minutes.
+
+    F4: it was started under the name that they had, and is another one.
+    """
     [change_set], values = new_change_sets(1), ExampleGraph()
+    both = {"QUIET_PERIOD": "60", "INSTANCE_ID": "host"}
     async with recording(deployment) as recorder:
-        first = await start(deployment, lease=120, name="first", QUIET_PERIOD="60")
+        first = await start(deployment, lease=120, name="first", **both)
         await deployment.client.enqueue_updates(*change_set, values.define())
         await handled(recorder, change_set, 1)
         first.kill()
         await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 5)])
 
-        second = await start(deployment, lease=120, name="second", QUIET_PERIOD="60")
+        second = await start(deployment, lease=120, name="second", **both)
 
         await handled(recorder, change_set, 2)
     assert second.said("orphaned tasks reclaimed")

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from rebaser_client.request_publisher import ensure_task
+from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import PullConsumer
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster import takeover
@@ -11,6 +13,7 @@ from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.presence import present
 from rebaser_server.cluster.takeover import Takeover
 from rebaser_server.processor.ownership.acquisition import acquire_ownership
+from rebaser_server.runtime.concurrency import background
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -49,6 +52,72 @@ async def test_a_starting_rebaser_asks_the_owners_that_the_logs_name(
         assert await replaced() == {subjects.task(orphaned)}
         running.cancel()
         await asyncio.wait([running])
+
+
+async def test_an_owner_that_is_not_heard_loses_its_tasks_after_a_while(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F3: also one whose name does not say that it can be asked."""
+    monkeypatch.setattr(takeover, "PRESUMED_DEAD", 0.2)
+    js, nc, subjects = deployment.js, deployment.nc, deployment.subjects
+    change_set = await _held_by(deployment, "silent/1")
+    async with PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks:
+        assert await tasks.take(1) is not None
+        before, members = await _tasks(deployment), Membership(nc, subjects, "starting/2")
+
+        async with (
+            background(members.heartbeat()),
+            background(Takeover(js, subjects, members).run()),
+        ):
+
+            async def is_replaced() -> bool:
+                subject = subjects.task(change_set)
+                return (await _tasks(deployment)).get(subject, 0) > before[subject]
+
+            await eventually(is_replaced)
+
+
+async def test_of_the_dead_alone_are_tasks_republished(deployment: Deployment) -> None:
+    """F2: the control record says whose a task is; its successor is there at once."""
+    dead, living = await _held_by(deployment, "dead"), await _held_by(deployment, "living")
+    subjects, before = deployment.subjects, await _tasks(deployment)
+
+    assert await _republished(deployment, up_to=1_000) == 1
+
+    after = await _tasks(deployment)
+    assert after[subjects.task(living)] == before[subjects.task(living)]
+    assert after[subjects.task(dead)] > before[subjects.task(living)]
+
+
+async def test_only_tasks_from_before_the_silence_are_republished(deployment: Deployment) -> None:
+    """F1: a later one is a healthy successor's, which has not made its first commit yet."""
+    await _held_by(deployment, "dead")
+    before = await _tasks(deployment)
+    [last] = before.values()
+
+    assert await _republished(deployment, up_to=last - 1) == 0
+    assert await _tasks(deployment) == before
+    assert await _republished(deployment, up_to=last) == 1
+
+
+async def _held_by(deployment: Deployment, owner: str) -> ChangeSet:
+    """Return a change set that has a task, and this owner."""
+    [change_set] = new_change_sets(1)
+    await ensure_task(deployment.js, deployment.subjects, change_set)
+    await acquire_ownership(deployment.archive(change_set), owner)
+    return change_set
+
+
+async def _republished(deployment: Deployment, up_to: int) -> int:
+    """Return how many tasks of "dead" were published anew."""
+
+    async def is_dead(owner: str) -> bool:
+        return owner == "dead"
+
+    members = Membership(deployment.nc, deployment.subjects, "survivor/1")
+    return await Takeover(deployment.js, deployment.subjects, members).republish_tasks(
+        up_to, is_dead
+    )
 
 
 async def _tasks(deployment: Deployment) -> dict[str, int]:

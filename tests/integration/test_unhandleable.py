@@ -154,6 +154,24 @@ async def test_a_store_that_fails_for_longer_than_all_attempts_buries_nothing(
     assert (await deployment.graph(change_set)).values[values.gross].value == 600 + 4
 
 
+async def test_a_request_stays_until_its_copy_is_stored(deployment: Deployment) -> None:
+    """L2: first the copy, then the commit that it is dead, then its end."""
+    [change_set, other], js, subjects = new_change_sets(2), deployment.js, deployment.subjects
+    daemon, letters = await deployment.start(), subjects.dead_letters_stream
+    config = (await js.stream_info(letters))["config"]
+    await js.request(f"STREAM.UPDATE.{letters}", {**config, "max_msgs": 1})
+    await js.publish(subjects.dead_letters(other), b"the only one that there is room for")
+    await js.publish(subjects.requests(change_set), b"?")
+    await ensure_task(js, subjects, change_set)
+
+    await eventually(lambda: bool(daemon.said("retry scheduled")), within=30)
+    assert await js.stream_subjects(subjects.requests_stream)
+    await js.request(f"STREAM.UPDATE.{letters}", config)
+    await deployment.at_rest()
+
+    assert len(await deployment.dead_letters(change_set)) == 1
+
+
 async def shown(deployment: Deployment, change_set: ChangeSet, sequence: int) -> DeadLetter:
     batches = deployment.archive(change_set).batches
     return await load(deployment.js, deployment.subjects, batches, sequence)

@@ -1,6 +1,7 @@
 """The result of an update is its owner's to commit: it needs no room, and clients have no say."""
 
 import asyncio
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from tests.integration.test_queue_limits import limit
 @pytest.fixture
 def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate = Gate(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(gate.path))
+    monkeypatch.setenv("PYTHONPATH", str(gate.path), prepend=os.pathsep)
     return gate
 
 

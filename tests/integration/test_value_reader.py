@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ async def test_a_reader_learns_whether_computed_values_are_up_to_date(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [change_set], gate = new_change_sets(1), Gate(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(gate.path))
+    monkeypatch.setenv("PYTHONPATH", str(gate.path), prepend=os.pathsep)
     await deployment.start()
     reader, operator = deployment.client.reader(*change_set), Commands(deployment)
     await commit_of(deployment, change_set, gate.define(1))

@@ -1,51 +1,64 @@
-"""Deliberate faults in `rebaser_core.jetstream`, each against one statement of its document.
+"""Deliberate faults, each against one statement that a page makes and names tests for.
 
 A mutant is a change of one file: `old`, which the file has exactly once, becomes `new`. The tests
-that the statement's row names have to fail with it. The tables lie beside this file, one for each
-document that the layer follows.
+that the statement's row names have to fail with it. The tables lie beside this file: one for each
+document that the JetStream layer follows, and one for the rules of the protocol.
 """
 
 import re
 import tomllib
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from tests.helpers.paths import ROOT
 
 DOCUMENT: Final = ROOT / "docs" / "jetstream.md"
-LAYER: Final = Path("rebaser_core/jetstream")
-TESTS: Final = Path("tests/jetstream")
+PROTOCOL: Final = ROOT / "docs" / "protocol.md"
 TABLES: Final = Path(__file__).parent
+_RULES: Final = "protocol"
+"""The table whose statements are the rules of the protocol."""
+_LAYER: Final = "rebaser_core/jetstream"
 _TABLE: Final = re.compile(
     r"^### ADR-(\d+), [^\n]*\n\n\| Statement \| Shown by[^\n]*\n\|[-|]+\n((?:\|.*\n)+)",
     re.MULTILINE,
 )
+_RULES_TABLE: Final = re.compile(
+    r"^\| rule \| shown by \| mutants \|\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE
+)
 _TEST: Final = re.compile(r"`(test_\w+)`")
+_NAME: Final = re.compile(r"`(\w+)`")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A statement of a document, and the tests that show it; none where it does not apply."""
+    """A statement and the tests that show it; none where it does not apply."""
 
-    adr: int
+    table: str
     statement: str
     tests: tuple[str, ...]
+    mutants: tuple[str, ...] = ()
+    """Names of a rule's mutants, those of the schedules among them."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    adr: int
+    table: str
     statement: str
+    """Of its row."""
     file: str
-    """Below the layer's directory."""
+    """Below the repository's root."""
     old: str
     new: str
+    name: str = ""
+    """Of a rule's."""
     tests: tuple[str, ...] = field(default=())
     """Those of the row that must fail; all that the row names unless given."""
 
     def __str__(self) -> str:
-        return f"ADR-{self.adr}: {self.statement} [{' '.join(self.new.split())[:60]}]"
+        title = self.name or " ".join(self.new.split())[:60]
+        return f"{self.table}: {self.statement} [{title}]"
 
     def apply(self, source: str) -> str:
         """Return the file with the fault.
@@ -58,27 +71,50 @@ class Mutant:
         return source.replace(self.old, self.new)
 
 
-def read_rows(document: str) -> list[Row]:
+def read_rows() -> list[Row]:
     """Return the rows of all tables of statements."""
+    return [*read_statements(DOCUMENT.read_text()), *read_rules(PROTOCOL.read_text())]
+
+
+def read_statements(page: str) -> list[Row]:
+    """Return the statements of documents that the JetStream layer follows."""
     return [
-        Row(int(adr), statement, tuple(_TEST.findall(shown)))
-        for adr, table in _TABLE.findall(document)
+        Row(f"ADR-{adr}", statement, tuple(_TEST.findall(shown)))
+        for adr, table in _TABLE.findall(page)
         for line in table.splitlines()
-        for statement, shown in [[cell.strip() for cell in line.strip("|").rsplit(" | ", 1)]]
+        for statement, shown in [_cells(line, 2)]
     ]
+
+
+def read_rules(page: str) -> list[Row]:
+    """Return the rules of the protocol, as the page says how they are shown."""
+    [table] = _RULES_TABLE.findall(page)
+    return [
+        Row(_RULES, rule, tuple(_TEST.findall(shown)), tuple(_NAME.findall(mutants)))
+        for line in table.splitlines()
+        for rule, shown, mutants in [_cells(line, 3)]
+    ]
+
+
+def _cells(line: str, count: int) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").rsplit(" | ", count - 1)]
 
 
 def read_mutants() -> list[Mutant]:
     """Return the mutants of all tables."""
     return [
-        Mutant(int(path.stem.removeprefix("adr_")), **_fields(entry))
-        for path in sorted(TABLES.glob("adr_*.toml"))
+        _mutant(path.stem, entry)
+        for path in sorted(TABLES.glob("*.toml"))
         for entry in tomllib.loads(path.read_text())["mutant"]
     ]
 
 
-def _fields(entry: dict[str, object]) -> dict[str, object]:
-    return {**entry, "tests": tuple(entry.get("tests", ()))}
+def _mutant(table: str, entry: dict[str, object]) -> Mutant:
+    tests = {"tests": tuple(entry.get("tests", ()))}
+    if table == _RULES:
+        return Mutant(table, entry.pop("rule"), **entry | tests)
+    adr = table.removeprefix("adr_")
+    return Mutant(f"ADR-{adr}", **entry | {"file": f"{_LAYER}/{entry['file']}"} | tests)
 
 
 def node_ids(names: tuple[str, ...]) -> list[str]:
@@ -87,13 +123,18 @@ def node_ids(names: tuple[str, ...]) -> list[str]:
     Raises:
         LookupError: there is none of a name.
     """
-    found = [
-        f"{TESTS / path.name}::{name}"
-        for path in sorted((ROOT / TESTS).glob("test_*.py"))
-        for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
-        if name in names
-    ]
-    missing = set(names) - {each.rpartition("::")[2] for each in found}
+    found = [(name, node) for name, node in _tests() if name in names]
+    missing = set(names) - {name for name, _ in found}
     if missing:
         raise LookupError(f"no such test: {', '.join(sorted(missing))}")
-    return found
+    return [node for _, node in found]
+
+
+@cache
+def _tests() -> list[tuple[str, str]]:
+    """Return all tests: the name of each, and what pytest calls it."""
+    return [
+        (name, f"{path.relative_to(ROOT)}::{name}")
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
+    ]

@@ -1,4 +1,4 @@
-"""The table of statements about the JetStream layer cannot lie: each row is tried with a fault."""
+"""The tables of what the JetStream layer and the protocol keep: each row is tried with a fault."""
 
 import ast
 import re
@@ -10,30 +10,43 @@ import pytest
 
 from tests.helpers.paths import ROOT
 from tests.mutants.laboratory import Fate, Laboratory
-from tests.mutants.mutants import DOCUMENT, LAYER, Mutant, node_ids, read_mutants, read_rows
+from tests.mutants.mutants import (
+    DOCUMENT,
+    PROTOCOL,
+    Mutant,
+    Row,
+    node_ids,
+    read_mutants,
+    read_rows,
+    read_rules,
+    read_statements,
+)
+from tests.schedules.mutations import MUTATIONS
 
-PAGE: Final = DOCUMENT.read_text()
-ROWS: Final = {(row.adr, row.statement): row for row in read_rows(PAGE)}
+STATEMENTS: Final = read_statements(DOCUMENT.read_text())
+RULES: Final = read_rules(PROTOCOL.read_text())
+ROWS: Final = {(row.table, row.statement): row for row in read_rows()}
 MUTANTS: Final = read_mutants()
-IN_TURN: Final = 4
+SCHEDULED: Final = {mutation.__name__: mutation.__doc__ or "" for mutation in MUTATIONS}
+IN_TURN: Final = 8
 """Mutants that are tried in one run; each day others."""
 
 
 def test_each_mutant_is_still_a_fault_of_the_layer() -> None:
     for mutant in MUTANTS:
-        ast.parse(mutant.apply((ROOT / LAYER / mutant.file).read_text()), str(mutant))
+        ast.parse(mutant.apply((ROOT / mutant.file).read_text()), str(mutant))
         assert mutant.new != mutant.old, mutant
 
 
 def test_each_mutant_breaks_a_row_whose_tests_are_there() -> None:
     for mutant in MUTANTS:
-        row = ROWS[mutant.adr, mutant.statement]
+        row = ROWS[mutant.table, mutant.statement]
         assert set(mutant.tests) <= set(row.tests), mutant
     assert node_ids(tuple(test for row in ROWS.values() for test in row.tests))
 
 
 def test_what_is_there_no_more_or_twice_is_no_mutant() -> None:
-    mutant = Mutant(13, "", "api.py", old="a", new="b")
+    mutant = Mutant("ADR-13", "", "api.py", old="a", new="b")
 
     assert mutant.apply("cat") == "cbt"
     for source in ("dog", "banana"):
@@ -42,20 +55,44 @@ def test_what_is_there_no_more_or_twice_is_no_mutant() -> None:
 
 
 def test_each_row_that_names_tests_has_a_mutant() -> None:
-    tried = {(mutant.adr, mutant.statement) for mutant in MUTANTS}
+    tried = {(mutant.table, mutant.statement) for mutant in MUTANTS}
 
     assert [key for key, row in ROWS.items() if row.tests and key not in tried] == []
 
 
-def test_the_page_says_how_many_there_are() -> None:
-    tested = sum(bool(row.tests) for row in ROWS.values())
-    [said] = re.findall(r"(\d+) statements, (\d+) of them with tests; (\d+) mutants", PAGE)
+def test_each_rule_is_shown_once() -> None:
+    page = PROTOCOL.read_text()
+    there = re.findall(r"^\| ((?:S-|[CWDLXFPB])\d[^|]*?) \|[^|]*\| `[^|]*\.py`", page, re.MULTILINE)
 
-    assert tuple(map(int, said)) == (len(ROWS), tested, len(MUTANTS))
+    assert sorted(row.statement for row in RULES) == sorted(there)
+
+
+def test_each_rule_has_the_mutants_that_it_names() -> None:
+    """And each mutant is in the row of its rule."""
+    patches = {mutant.name: mutant.statement for mutant in MUTANTS if mutant.name}
+
+    for row in RULES:
+        assert row.mutants, row
+        for name in row.mutants:
+            rule = patches.get(name) or SCHEDULED[name]
+            assert any(each in rule for each in row.statement.split(", ")), name
+    named = {name for row in RULES for name in row.mutants}
+    of_rules = {name for name, doc in SCHEDULED.items() if re.match(r"(S-|[CWDLXFPB])\d", doc)}
+    assert patches.keys() | of_rules == named
+
+
+@pytest.mark.parametrize(("page", "rows"), [(DOCUMENT, STATEMENTS), (PROTOCOL, RULES)])
+def test_the_page_says_how_many_there_are(page: Path, rows: list[Row]) -> None:
+    tables = {row.table for row in rows}
+    tested = sum(bool(row.tests) for row in rows)
+    mutants = sum(mutant.table in tables for mutant in MUTANTS)
+    [said] = re.findall(r"(\d+) [a-z]+, (\d+) of them with tests; (\d+) mutants", page.read_text())
+
+    assert tuple(map(int, said)) == (len(rows), tested, mutants)
 
 
 def test_a_statement_is_said_once() -> None:
-    assert len(read_rows(PAGE)) == len(ROWS)
+    assert len(read_rows()) == len(ROWS)
 
 
 @pytest.mark.long
@@ -66,12 +103,12 @@ def test_tests_of_a_row_fail_with_its_mutants(tmp_path: Path) -> None:
     chosen = [MUTANTS[(first + step) % len(MUTANTS)] for step in range(IN_TURN)]
     fates = {
         str(mutant): laboratory.judge(
-            mutant, mutant.tests or ROWS[mutant.adr, mutant.statement].tests
+            mutant, mutant.tests or ROWS[mutant.table, mutant.statement].tests
         )
         for mutant in chosen
     }
 
-    assert [name for name, fate in fates.items() if fate is Fate.SURVIVED] == []
+    assert [name for name, fate in fates.items() if not fate.is_death] == []
 
 
 @pytest.mark.long
