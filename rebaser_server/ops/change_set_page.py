@@ -25,7 +25,7 @@ from rebaser_server.queries.query_service import QueryService
 from rebaser_server.queries.state_cache import OpenLoader
 from rebaser_server.values.graph import Graph, Value
 
-MAX_ROWS: Final = 200
+MAX_ROWS: Final = 100
 """Values of a list."""
 MAX_COMMITS: Final = 100
 MAX_DETAIL: Final = 10_000

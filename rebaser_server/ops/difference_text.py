@@ -3,19 +3,21 @@
 import csv
 import io
 import json
+import re
 from typing import Any, Final
 
-from rebaser_server.queries.diff import Diff
+from rebaser_server.queries.diff import ChangedDefinition, ComputedDifference, Diff
 
 MAX_TEXT: Final = 200
 """Characters of a value in a list."""
 
+_DIGITS: Final = re.compile(r"([0-9]+)")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """How a cell begins that spreadsheets compute."""
 
 
 def plain_difference(found: Diff) -> Any:
-    """Edits and effects as plain data; each value is JSON text, cut to `MAX_TEXT`."""
+    """Edits and effects by name, as plain data; each value is JSON text, cut to `MAX_TEXT`."""
     return {
         "digest": found.digest,
         "changes": [
@@ -28,7 +30,7 @@ def plain_difference(found: Diff) -> Any:
                 "base": _text(change.base),
                 "both": change.both,
             }
-            for change in found.changes
+            for change in sorted(found.changes, key=_by_name)
         ],
         "computed": [
             {
@@ -37,9 +39,15 @@ def plain_difference(found: Diff) -> Any:
                 "head": _text(each.head),
                 "branch": _text(each.branch),
             }
-            for each in found.computed or ()
+            for each in sorted(found.computed or (), key=_by_name)
         ],
     }
+
+
+def _by_name(one: ChangedDefinition | ComputedDifference) -> list[str | int]:
+    """The key of an order in which `net/9` comes before `net/10`."""
+    parts = _DIGITS.split((one.name or one.id).casefold())
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
 def effects_csv(found: Diff) -> str:
@@ -47,7 +55,7 @@ def effects_csv(found: Diff) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(("value", "id", "head", "branch"))
-    for each in found.computed or ():
+    for each in sorted(found.computed or (), key=_by_name):
         name = each.name or ""
         safe = f"'{name}" if name.startswith(_FORMULA) else name
         head, branch = (json.dumps(side, ensure_ascii=False) for side in (each.head, each.branch))

@@ -16,7 +16,7 @@ from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_js
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.ops.actions.dead_letters import latest, load
 
-MAX_ROWS: Final = 200
+MAX_ROWS: Final = 100
 """Change sets of a list."""
 MAX_LETTERS: Final = 50
 """Dead letters of a list."""

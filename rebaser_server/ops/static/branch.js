@@ -7,17 +7,21 @@ import { SHOWN, button, element, fill } from "./rows.js";
 
 const sorted = { edits: { key: "name", down: false }, effects: { key: "name", down: false } };
 let difference = null;
+let latest = ""; // the difference as it came
 let page = null; // `about`, `read`, `value` and `refresh` of the page that shows the branch
 
 const NUMBER = /^-?[0-9.e+-]+$/i;
 const by = (head, branch) => (NUMBER.test(head) && NUMBER.test(branch) ? Number(branch) - Number(head) : null);
 
+const signed = (number) => (number === null ? "" : (number > 0 ? "+" : "") + String(Number(number.toPrecision(12))));
+
 const compare = new Intl.Collator("en", { numeric: true }).compare;
 
-// Numbers by size, and before texts.
+// Numbers by size, and before texts. The rows come in the order of their names.
 function inOrder(rows, { key, down }) {
+  if (key === "name") return down ? rows.toReversed() : rows;
   const known = rows.map((row) => {
-    const its = row[key] ?? "";
+    const its = (key === "by" ? by(row.head, row.branch) : key === "note" ? note(row) : row[key]) ?? "";
     return { row, its: String(its), number: its === "" ? NaN : Number(its) };
   });
   known.sort((a, b) => {
@@ -27,6 +31,8 @@ function inOrder(rows, { key, down }) {
   if (down) known.reverse();
   return known.map(({ row }) => row);
 }
+
+const note = (row) => (row.both ? `head changed it, too; it was ${row.base || "not there"}` : "");
 
 const named = (row) => (row.what === "function" ? row.name : page.value(row));
 
@@ -43,8 +49,8 @@ function changes(only) {
       head.setAttribute("aria-sort", isKey ? (sorted[id].down ? "descending" : "ascending") : "none");
     }
   };
-  list("edits", difference.edits, (row) => [named(row), row.what, row.head, row.branch, row.note], "The branch changes nothing.");
-  list("effects", difference.effects, (row) => [page.value(row), row.head, row.branch, row.by === null ? "" : (row.by > 0 ? "+" : "") + String(Number(row.by.toPrecision(12)))], "No computed value differs.");
+  list("edits", difference.edits, (row) => [named(row), row.what, row.head, row.branch, note(row)], "The branch changes nothing.");
+  list("effects", difference.effects, (row) => [page.value(row), row.head, row.branch, signed(by(row.head, row.branch))], "No computed value differs.");
 }
 
 // What head changed, too: the branch's counts unless it takes head's, or a third one.
@@ -70,23 +76,23 @@ async function doing(action, more, how) {
 // Reads the difference and shows it; `known` is the record of the branch.
 export async function showBranch(its, known) {
   page = its;
-  const found = await page.read("difference");
-  performance.mark("difference");
-  $("branch").hidden = false;
-  if (found.problem) return text("digest", found.problem);
-  difference = {
-    digest: found.digest,
-    edits: found.changes.map((row) => ({ ...row, note: row.both ? `head changed it, too; it was ${row.base || "not there"}` : "" })),
-    effects: found.computed.map((row) => ({ ...row, by: by(row.head, row.branch) })),
-  };
-  text("digest", `${count(difference.edits.length)} edits, ${count(difference.effects.length)} computed values differ; digest ${found.digest}`);
-  $("export").setAttribute("href", `change-set/effects.csv?${page.about}`);
+  const answer = await page.read("difference", {}, { text: true });
   const isOpen = known.standing === "open";
-  conflicts(isOpen);
-  changes();
   $("apply").hidden = !(isOpen && may("apply"));
   $("mayapply").hidden = !isOpen || includes("approver");
-  performance.measure("difference", "difference");
+  if (answer === latest) return;
+  latest = answer;
+  const found = JSON.parse(answer);
+  $("branch").hidden = false;
+  if (found.problem) {
+    $("apply").hidden = true;
+    return text("digest", found.problem);
+  }
+  difference = { digest: found.digest, edits: found.changes, effects: found.computed };
+  text("digest", `${count(difference.edits.length)} edits, ${count(difference.effects.length)} computed values differ; digest ${found.digest}`);
+  $("export").setAttribute("href", `change-set/effects.csv?${page.about}`);
+  conflicts(isOpen);
+  changes();
 }
 
 $("apply").onclick = () => doing("apply", { digest: difference.digest }, {

@@ -10,10 +10,10 @@ const about = new URLSearchParams();
 const asked = new URLSearchParams(location.search);
 for (const name of ["workspace", "changeSet"]) about.set(name, asked.get(name) ?? "");
 
-async function read(what, more = {}) {
+async function read(what, more = {}, { text = false } = {}) {
   const answer = await fetch(`change-set/${what}?${new URLSearchParams([...about, ...Object.entries(more)])}`);
   if (!answer.ok) throw new Error((await answer.text()).trim() || answer.statusText);
-  return answer.json();
+  return text ? answer.text() : answer.json();
 }
 
 // A cell that shows a value when it is pressed.

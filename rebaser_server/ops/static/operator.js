@@ -11,7 +11,16 @@ const PAUSE = 200; // milliseconds without a key until a search begins
 async function read(path) {
   const answer = await fetch(path);
   if (!answer.ok) throw new Error((await answer.text()).trim() || answer.statusText);
-  return answer.json();
+  return answer.text();
+}
+
+// What has changed since it was last read under this name; null if nothing has.
+const latest = {};
+async function news(name, path) {
+  const answer = await read(path);
+  if (latest[name] === answer) return null;
+  latest[name] = answer;
+  return JSON.parse(answer);
 }
 
 // A button that has something done to `what`; nothing where the visitor may not.
@@ -27,8 +36,8 @@ const ids = ({ workspace, changeSet }) => ({ workspace, changeSet });
 
 async function letters() {
   const now = new Date().toISOString();
-  const { letters: all } = await read("dead-letters");
-  fill("deadletters", all.map((each) => [
+  const found = await news("letters", "dead-letters");
+  if (found) fill("deadletters", found.letters.map((each) => [
     button(String(each.sequence), () => letter(each.sequence), { "aria-label": `Show dead letter ${each.sequence}`, "data-focus": `show ${each.sequence}` }),
     clock(each.at, now), each.workspace ? link(each, called(each) || `${each.workspace}/${each.changeSet}`) : "", each.reason,
     doing("replay", "Replay", `dead letter ${each.sequence}`, { number: each.sequence },
@@ -37,7 +46,7 @@ async function letters() {
 
 async function letter(number) {
   try {
-    lines("letter", JSON.stringify(await read(`dead-letters/${number}`), null, 2));
+    lines("letter", JSON.stringify(JSON.parse(await read(`dead-letters/${number}`)), null, 2));
   } catch (error) {
     text("letter", error.message);
   }
@@ -47,7 +56,7 @@ async function letter(number) {
 }
 
 async function updates() {
-  const status = await read("status");
+  const status = JSON.parse(await read("status"));
   if (status.problem) throw new Error(status.problem);
   call(status.names);
   const running = status.rebasers.flatMap((rebaser) => rebaser.holdings).filter((holding) => holding.update);
@@ -60,7 +69,8 @@ async function updates() {
 
 async function sets() {
   const now = new Date().toISOString();
-  const found = await read(`change-sets?${new URLSearchParams({ search: $("search").value })}`);
+  const found = await news("sets", `change-sets?${new URLSearchParams({ search: $("search").value })}`);
+  if (!found) return;
   text("found", `${count(found.count)} open`);
   fill("paused", found.paused.map((each) => {
     const name = each.address || "everything";

@@ -2,7 +2,7 @@
 
 import { $, count, visible } from "./cells.js";
 
-export const SHOWN = 200; // rows of a table
+export const SHOWN = 100; // rows of a table
 
 export function element(tag, value, attributes = {}) {
   const made = document.createElement(tag);

@@ -22,8 +22,8 @@ def test_a_spreadsheet_gets_whole_values_and_no_formula() -> None:
 
     assert rows == [
         ["value", "id", "head", "branch"],
-        ["'=cmd()", "2", "1.5", '"a,\\nb"'],
         ["", "3", "-1", "null"],
+        ["'=cmd()", "2", "1.5", '"a,\\nb"'],
     ]
 
 
@@ -33,3 +33,13 @@ def test_the_page_gets_the_beginning_of_a_long_value() -> None:
 
     assert (len(change["head"]), change["head"][-1]) == (MAX_TEXT, "…")
     assert (change["branch"], change["base"], change["both"]) == ("", "1", True)
+
+
+def test_names_are_in_the_order_of_their_numbers() -> None:
+    """As people count, whatever the case of the letters."""
+    names = ["b/10", "a", "B/9", "b", "9", "b/9/x"]
+    found = Diff([], [], [ComputedDifference(name, name, 1, 2) for name in names])
+
+    ordered = [row["name"] for row in plain_difference(found)["computed"]]
+
+    assert ordered == ["9", "a", "b", "B/9", "b/9/x", "b/10"]
