@@ -89,6 +89,7 @@ async def pictures(deployment: Deployment, browser: Browser, into: Path) -> None
             break
         except AssertionError:
             continue
+    await expect(page.locator("#found")).to_contain_text("open", timeout=PATIENCE)
     await taken(page, DESK, into / "page-operator.png")
     await page.emulate_media(color_scheme="dark")
     await taken(page, PHONE, into / "page-operator-phone.png", whole=True)
