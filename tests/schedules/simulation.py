@@ -3,8 +3,8 @@
 import asyncio
 import gc
 import random
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,8 +16,6 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connected
 from rebaser_core.jetstream.connection import connect
 from rebaser_core.subjects import Subjects
-from rebaser_server.cluster import membership
-from rebaser_server.cluster.presence import CHECK_EVERY
 from rebaser_server.commit_log import group_commit
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.group_commit import NEVER
@@ -27,6 +25,7 @@ from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.files.batch_files import BatchFiles
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.processor.request_handler import RequestHandler
+from rebaser_server.service import composition
 from tests.chaos.checker import judge
 from tests.chaos.history import Kind
 from tests.schedules.applications import Counters, Kin, ValueGraphs
@@ -50,6 +49,8 @@ PATIENCE = 240.0
 """Virtual seconds after the last fault within which all must be at rest."""
 MOST_STEPS = 1_000_000
 """Callbacks after which a schedule is going round in circles; a long one has 10,000."""
+CHECKED = 0.25
+"""Share of the schedules in which presence checks reach the Rebasers."""
 LOOK_EVERY = 0.25
 REPLY_WITHIN = 45.0
 STOP_WITHIN = 30.0
@@ -108,9 +109,10 @@ class World:
             ahead = 1 if together == 2 else at_once
             stack.enter_context(mock.patch.object(CommitLog, "pipeline_depth", ahead))
             stack.enter_context(mock.patch.object(group_commit, "ON_ONE_SERVER", together))
-            # A fourth of the schedules checks as often as the product: it is many steps.
-            every = random.Random(f"presence {self._seed}").choice((CHECK_EVERY, 1.0, 1.0, 1.0))
-            stack.enter_context(mock.patch.object(membership, "CHECK_EVERY", every))
+            # In a fourth of the schedules Rebasers check each other, in others they may not: it is
+            # many steps.
+            if random.Random(f"each other {self._seed}").random() >= CHECKED:
+                stack.enter_context(mock.patch.object(composition, "present", _not_permitted))
             if not self._delta:
                 stack.enter_context(self._lake.installed())
             if self._plan.put_off:
@@ -291,6 +293,13 @@ class World:
         self._loop.forget()
         gc.collect()
         await asyncio.sleep(1)
+
+
+@asynccontextmanager
+async def _not_permitted(nc: Client, subjects: Subjects, name: str) -> AsyncIterator[str]:
+    """In place of `present`, for a Rebaser that no check reaches."""
+    del nc, subjects
+    yield name
 
 
 async def _ended(tasks: Iterable[asyncio.Task]) -> None:
