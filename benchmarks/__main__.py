@@ -21,6 +21,7 @@ from benchmarks import (
     runs,
     store,
     sweeps,
+    takeover,
     trips,
 )
 from benchmarks.machine import Machine, load_average
@@ -38,6 +39,7 @@ PARTS = {
     "runs": runs.run,
     "evaluation": evaluation.run,
     "sweeps": sweeps.run,
+    "takeover": takeover.run,
     "cold": cold.run,
 }
 
