@@ -1,4 +1,5 @@
-// The page of one change set: its values, why one is what it is, its commits. It reads when it is opened, when a person asks, and when it is come back to.
+// The page of one change set: its values, why one is what it is, its commits. It reads when it is
+// opened, when a person asks, when it is come back to, and again while an update is due.
 
 import { act, identify, includes, may } from "./actions.js";
 import { showBranch } from "./branch.js";
@@ -6,6 +7,7 @@ import { $, clock, count, text, visible } from "./cells.js";
 import { button, fill, lines } from "./rows.js";
 
 const PAUSE = 200; // milliseconds without a key until a search begins
+const AGAIN = 1000; // milliseconds until it reads again while an update is due
 const about = new URLSearchParams();
 const asked = new URLSearchParams(location.search);
 for (const name of ["workspace", "changeSet"]) about.set(name, asked.get(name) ?? "");
@@ -21,8 +23,10 @@ function value({ id, name }) {
   return button(name ?? id, () => show(id, true), { title: id });
 }
 
+let isDue = false;
 async function values() {
   const found = await read("values", { search: $("search").value });
+  isDue = found.due;
   text("found", `${count(found.count)} of ${count(found.inAll)} values, as of commit ${found.commit}${found.due ? "; an update is due" : ""}`);
   fill("values", found.values.map((each) => [value(each), each.text, each.status, each.func ?? ""]), "No value has that name.", found.count);
 }
@@ -75,7 +79,9 @@ async function doing(action, more, how) {
 let kind = null;
 let canSet = false;
 let canRevert = false;
+let later = 0;
 async function refresh() {
+  clearTimeout(later);
   try {
     const known = await read("about");
     kind = known.kind ?? null;
@@ -92,6 +98,7 @@ async function refresh() {
     await Promise.all(parts);
     $("state").dataset.tone = "good";
     text("state", `read at ${new Date().toLocaleTimeString()}`);
+    if (isDue) later = setTimeout(() => document.visibilityState === "visible" && !$("ask").open && refresh(), AGAIN);
   } catch (error) {
     $("state").dataset.tone = "bad";
     text("state", error.message);
