@@ -5,6 +5,7 @@ A store by another path, or another deployment's, would otherwise pass for an em
 
 import asyncio
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +16,6 @@ from rebaser_core.jetstream import (
     JetStream,
     KeyNotFound,
     KeyValue,
-    NatsUnreachable,
     StreamNotFound,
     WrongLastSequence,
 )
@@ -97,30 +97,18 @@ class DeploymentId:
             await self._put(in_nats)
 
     async def _establish(self, new: str) -> None:
-        """Write the store first: if this process dies in between, its successor takes that id."""
-        await self._put(new)
-        try:
-            await self._bucket.create(KEY, new.encode())
-        except WrongLastSequence:  # another Rebaser was faster
-            new = await self._given_by_another()
-            await self._put(new)
-        log.info("deployment", id=new)
+        """Give the deployment its id: the store's, which of several Rebasers one gives it.
 
-    async def _given_by_another(self) -> str:
-        """Return the id in NATS once it can be read.
-
-        The leader refuses a second one as soon as it has taken the first, and answers with it only
-        when its replicas have it, too.
+        So all of them have the same for NATS, whichever of them dies or is not answered.
         """
-        for delay in _LOOKS_AGAIN:
-            if (in_nats := await self.in_nats()) is not None:
-                return in_nats
-            await asyncio.sleep(delay)
-        raise NatsUnreachable(f"the deployment's id is given, and cannot be read: {KEY}")
+        await asyncio.to_thread(self.files.put_if_absent, DEPLOYMENT, _payload(new))
+        given = await self.in_store() or new
+        with suppress(WrongLastSequence):  # another Rebaser was faster, with the same
+            await self._bucket.create(KEY, given.encode())
+        log.info("deployment", id=given)
 
     async def _put(self, deployment: str) -> None:
-        payload = json.dumps({"deployment": deployment}).encode()
-        await asyncio.to_thread(self.files.put, DEPLOYMENT, payload)
+        await asyncio.to_thread(self.files.put, DEPLOYMENT, _payload(deployment))
 
     async def _is_emptied(self) -> bool:
         """Whether the store has change sets, and NATS has never had a commit.
@@ -136,3 +124,7 @@ class DeploymentId:
     @property
     def _bucket(self) -> KeyValue:
         return KeyValue(self.js, self.subjects.change_sets_bucket)
+
+
+def _payload(deployment: str) -> bytes:
+    return json.dumps({"deployment": deployment}).encode()

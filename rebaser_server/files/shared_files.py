@@ -57,6 +57,31 @@ class SharedFiles:
         if durable:
             sync_names([Path(target)])
 
+    def put_if_absent(self, path: str, payload: bytes) -> None:
+        """Store the bytes as `put` does, unless the file is there: of several writers one wins.
+
+        On an object store, and a file system without hard links, two that write at the same
+        moment may both, and the later one wins.
+        """
+        target = self._root / path
+        if not isinstance(self._files, LocalFileSystem):
+            if self._files.get_file_info(str(target)).type is FileType.NotFound:
+                self._write(target, payload)
+            return
+        own = f"{TEMP_DIR}/{uuid4().hex}"
+        self.put(own, payload)
+        self._files.create_dir(str(target.parent), recursive=True)
+        try:
+            Path(target).hardlink_to(Path(self._root / own))
+            sync_names([Path(target)])
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links
+            if not Path(target).exists():
+                self.put(path, payload)
+        finally:
+            self.delete(own)
+
     def sync(self, paths: Collection[str]) -> None:
         """Have files outlast a power cut that another library wrote here.
 
