@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from rebaser_core.subjects import Subjects
 from tests.schedules.api import PULL, answer_to
 from tests.schedules.consumers import PullConsumer
 from tests.schedules.network import Line, Weather
@@ -75,6 +76,7 @@ class Broker:
         self.leaderless_until = 0.0
         self.numbers = itertools.count(1)
         self._queues: dict[str, Line] = {}
+        self._tasks = Subjects().tasks_stream
         self.on_stored: Callable[[Stream, Stored, Session], None] = lambda *_: None
         """Called with each message that was just stored, before its receipt is on its way."""
         self.on_word: Callable[[Session, tuple[int, int], bytes], None] = lambda *_: None
@@ -246,8 +248,11 @@ class Broker:
             self.on_stored(stream, stored, session)
             for consumer in list(stream.consumers.values()):
                 consumer.added(stored)
-        if behind:
-            self.later(behind, self._answer, reply, answer)
+        if stream.last_sequence > before:
+            behind = stream.visible_at - self.time()
+        late = behind + (self.weather.detour() if stream.name == self._tasks else 0.0)
+        if late:
+            self.later(late, self._answer, reply, answer)
         else:
             self._answer(reply, answer)
 

@@ -48,7 +48,8 @@ class Fates:
             "ops": {"enabled": False},  # a page needs real sockets
         }
         dvu = random.Random(rng.random())
-        self.evaluator = Evaluator(dvu, plan.dvu_seconds, plan.dvu_fails)
+        owner = record.owner if plan.endless else str
+        self.evaluator = Evaluator(dvu, plan.dvu_seconds, plan.dvu_fails, owner)
         self.rebasers: list[Rebaser] = []
         self.askers: list[Asker] = []
         self._starts = 0

@@ -21,6 +21,8 @@ class Weather:
     """Share of messages that never arrive."""
     lag: float = 0.0
     """Seconds within which replicas have caught up; 0: a single server."""
+    detours: random.Random | None = None
+    """Decides which receipts for tasks come late: their leader may be far from the others."""
 
     def moment(self) -> float:
         seconds = self.random.expovariate(1.0) * self.delay
@@ -34,8 +36,14 @@ class Weather:
     def behind(self) -> float:
         return self.random.random() * self.lag if self.lag else 0.0
 
+    def detour(self) -> float:
+        if self.detours is None or self.detours.random() < 0.5:
+            return 0.0
+        return self.detours.expovariate(1.0) * self.spike
+
     def clear_up(self) -> None:
         self.spikes = self.loss = 0.0
+        self.detours = None
 
 
 class Line:

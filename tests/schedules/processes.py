@@ -2,9 +2,11 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
+
+import structlog
 
 from rebaser_client import ClientError, RebaserClient
 from rebaser_client.request_publisher import publish_request
@@ -33,10 +35,18 @@ CUE_WITHIN = 4.0
 class Evaluator:
     """An `Executor` that evaluates inline, by the product's own code, after a while; or fails."""
 
-    def __init__(self, rng: random.Random, seconds: float, fails: float) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        seconds: float,
+        fails: float,
+        owner: Callable[[str], str],
+    ) -> None:
+        """`owner`: who a change set belongs to. What began for another one never ends by itself."""
         self._random = rng
         self._seconds = seconds
         self.fails = fails
+        self._owner = owner
 
     async def start(self) -> None:
         """There is nothing to warm up."""
@@ -45,8 +55,12 @@ class Evaluator:
         self, blobs: Sequence[bytes], *, store: Any = None, on_progress: Any = None
     ) -> list[UnitResult]:
         outcomes = []
+        change_set = structlog.contextvars.get_contextvars()["change_set"]
+        owner = self._owner(change_set)
         for blob in blobs:
             await asyncio.sleep(self._random.expovariate(1.0) * self._seconds)
+            if self._owner(change_set) != owner:
+                await asyncio.Event().wait()
             if self._random.random() < self.fails:
                 raise SessionFailed("as the seed wants it")
             outcomes.append(decode_result(await asyncio.to_thread(evaluate, blob)))
@@ -156,9 +170,13 @@ class Asker(Person):
         sheets: dict[ChangeSet, Sheet],
         history: History,
         rng: random.Random,
+        *,
+        at_a_time: bool = False,
     ) -> None:
+        """`at_a_time`: it does not wait for the confirmation of one before it sends the next."""
         super().__init__(loop, broker, name)
         self._asks = asks
+        self._at_a_time = at_a_time
         self._sheets = sheets
         self._history = history
         self._random = rng
@@ -183,10 +201,15 @@ class Asker(Person):
                 await self._leave.wait()
 
     async def _work(self) -> None:
+        sending = []
         for ask in self._asks:
             await asyncio.sleep(ask.pause)
             await self._cued(ask.cue)
-            await self._send(ask)
+            if self._at_a_time:
+                sending.append(self.process.start(self._send(ask)))
+            else:
+                await self._send(ask)
+        await asyncio.gather(*sending)
 
     async def _cued(self, moment: str) -> None:
         if moment and any(self._history.of(Kind.STORED)):

@@ -18,7 +18,9 @@ from tests.schedules.result import Verdict
 from tests.schedules.stream import Stored, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from rebaser_core.ids import ChangeSet
 
 _ENDS = {
     "quiet", "interrupted", "ownership lost", "retry scheduled", "NATS failed", "store failed",
@@ -34,7 +36,7 @@ class Record:
         self._loop = loop
         self._subjects = subjects
         self.verdict = verdict
-        self.history = History()
+        self.history = History(_began=0.0)
         self.closed = False
         self.ready: set[str] = set()
         """Rebasers that said so."""
@@ -44,7 +46,21 @@ class Record:
         """Called when a Rebaser has come to one of `plan.MOMENTS`."""
         self.asked: Callable[[Session], None]
         """Called when a request is stored."""
+        self.waiting: Callable[[ChangeSet], Iterable[int]]
+        """Sequences of the requests that are stored for a change set."""
+        self.foreseen: set[str] = set()
+        """What Rebasers may log, although it is an error."""
         self._epochs: dict[str, int] = {}
+        self._owners: dict[str, str] = {}
+        """By the id of the change set."""
+        self._taken: dict[tuple[str, str], tuple[int, int]] = {}
+        """Rebaser and change set → the delivery of its task that it works on."""
+        self._released: dict[tuple[int, int], tuple[ChangeSet, int]] = {}
+        """Delivery → change set, and up to where its requests were handled when it was released."""
+
+    def owner(self, change_set_id: str) -> str:
+        """Whose the change set is, as the log says; empty if it is released."""
+        return self._owners.get(change_set_id, "")
 
     def note(self, *what: Any) -> None:
         if not self.closed:
@@ -66,18 +82,24 @@ class Record:
             self.ready.add(name)
         elif what == "taken":
             self.busy[name] += 1
+            self._taken[name, event["change_set"]] = event["task"], event["delivery"]
         elif what in _ENDS:
             self.busy[name] -= 1
         if failed and STORE_FAILS not in str(sys.exc_info()[1]):
             where = "".join(traceback.format_exc().splitlines(keepends=True)[-3:])
             self.violation(f"UNFORESEEN {name}: {what}: {where}")
-        elif what == "history broken":
+        elif what == "history broken" and what not in self.foreseen:
             self.violation(f"UNFORESEEN {name}: {what}: {event}")
 
     def settled(self, session: Session, which: tuple[int, int], word: bytes) -> None:
         """Take the last word on a delivery of a task."""
         daemon = session.owner.process.name
         self.history.add(Kind.TASK, daemon=daemon, delivery=list(which), word=word.decode())
+        if word == b"+ACK" and which in self._released:
+            change_set, handled = self._released[which]
+            left = [sequence for sequence in self.waiting(change_set) if sequence <= handled]
+            if left:
+                self.violation(f"W9 {change_set}: idle, but {left} are handled and not deleted")
 
     def stored(self, stream: Stream, stored: Stored, session: Session) -> None:
         """Take a message that was just stored."""
@@ -86,7 +108,7 @@ class Record:
             self._request(stored)
             self.asked(session)
         elif stream.name == subjects.commits_stream:
-            self.moment(self._commit(stored), session)
+            self.moment(self._commit(stored, session.owner.process.name), session)
         elif stream.name == subjects.dead_letters_stream:
             self.history.add(
                 Kind.DEAD_LETTER,
@@ -120,10 +142,11 @@ class Record:
             expected=["applied", "stale", "refused"],
         )
 
-    def _commit(self, stored: Stored) -> str:
+    def _commit(self, stored: Stored, by: str) -> str:
         """Write the line down; which moment it is."""
         commit = decode_commit_at(stored.sequence, stored.headers, stored.payload).to_wire()
-        change_set, head, handled = self._change_set(stored), commit["head"], commit.get("handled")
+        whose = self._subjects.parse_change_set(stored.subject)
+        change_set, head, handled = str(whose), commit["head"], commit.get("handled")
         if isinstance(handled, dict):
             handled.pop("updates", None)  # the judge goes by what was sent
         self.history.add(Kind.COMMIT, change_set=change_set, line=stored.sequence, commit=commit)
@@ -131,7 +154,11 @@ class Record:
         self.note("commit", change_set[-4:], stored.sequence, shown, handled)
         before = self._epochs.get(change_set, 0)
         self._epochs[change_set] = head["epoch"]
+        own = str(whose.change_set_id)
+        self._owners[own] = head["owner"]
         if not head["owner"]:
+            if (by, own) in self._taken:
+                self._released[self._taken[by, own]] = whose, head["lastSequence"]
             return "released"
         return "taken" if head["epoch"] > before else "committed"
 

@@ -110,6 +110,12 @@ class Plan:
     acts: list[Act]
     """None: there are no branches. Else the first change set is the head of a workspace."""
     pausings: list[Pausing]
+    at_a_time: bool
+    """Clients send their next request before the last one is confirmed."""
+    endless: bool
+    """The update of a run that was fenced off never ends by itself."""
+    made_anew: bool
+    """In the end the requests' stream is deleted and made anew, and clients go on."""
 
     @property
     def requests(self) -> int:
@@ -157,6 +163,9 @@ def plan_of(seed: object) -> Plan:
         horizon=horizon,
         acts=acts,
         pausings=_pausings(seed, change_sets, horizon),
+        at_a_time=random.Random(f"at a time {seed}").random() < 0.3,
+        endless=random.Random(f"endless {seed}").random() < 0.5,
+        made_anew=random.Random(f"made anew {seed}").random() < 0.1,
     )
 
 

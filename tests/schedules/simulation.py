@@ -44,6 +44,7 @@ from tests.schedules.record import Record
 from tests.schedules.result import Verdict
 from tests.schedules.scenario import plan_of
 from tests.schedules.seeded_random import settled, told
+from tests.schedules.stream_made_anew import LOOKED_AT_WITHIN, StreamMadeAnew
 
 PATIENCE = 240.0
 """Virtual seconds after the last fault within which all must be at rest."""
@@ -79,7 +80,8 @@ class World:
         self._subjects = Subjects()
         self.record = Record(self._loop, self._subjects, Verdict(seed, plan))
         chance = random.Random(f"weather {seed}")
-        weather = Weather(chance, plan.delay, plan.spikes, 0.3, plan.loss, plan.lag)
+        detours = random.Random(f"detours {seed}") if plan.at_a_time and plan.lag else None
+        weather = Weather(chance, plan.delay, plan.spikes, 0.3, plan.loss, plan.lag, detours)
         self._broker = Broker(self._loop, weather, self.record.note)
         self._broker.on_stored, self._broker.moment = self.record.stored, self.record.done
         self._broker.on_word = self.record.settled
@@ -92,6 +94,7 @@ class World:
             plan, self._loop, self._broker, self.record, self._kin, self._random, store
         )
         self.record.moment, self.record.asked = self._fates.moment, self._fates.asked
+        self.record.waiting = self._waiting
         self._sheets: dict[ChangeSet, Sheet] = {}
         self._lead: Lead | None = None
 
@@ -150,6 +153,8 @@ class World:
         write_down(self.record.history, self._broker, self._subjects, left)
         for violation in judge(self.record.history):
             self.record.violation(str(violation))
+        if self._plan.made_anew and not left:
+            await self._make_requests_anew()
         await self._stop()
 
     def _putting_off(self) -> AbstractContextManager[Any]:
@@ -185,7 +190,16 @@ class World:
             name = f"client-{number}"
             history = self.record.history
             self._fates.askers.append(
-                Asker(self._loop, self._broker, name, asks, self._sheets, history, chance)
+                Asker(
+                    self._loop,
+                    self._broker,
+                    name,
+                    asks,
+                    self._sheets,
+                    history,
+                    chance,
+                    at_a_time=self._plan.at_a_time,
+                )
             )
         if self._plan.acts and self._kin.has_branches:
             chance, acts = random.Random(f"lead {self._seed}"), self._plan.acts
@@ -198,6 +212,19 @@ class World:
 
     def _nats_is_well(self) -> bool:
         return not self._broker.down and self._broker.leaderless_until <= self._loop.time()
+
+    def _waiting(self, change_set: ChangeSet) -> Iterable[int]:
+        requests = self._broker.streams[self._subjects.requests_stream]
+        return requests.by_subject.get(self._subjects.requests(change_set), ())
+
+    async def _make_requests_anew(self) -> None:
+        chance = random.Random(f"anew {self._seed}")
+        anew = StreamMadeAnew(self._broker, self.record, self._sheets, chance)
+        await self._at_last(anew.ask)
+        await asyncio.sleep(LOOKED_AT_WITHIN)
+        anew.judge()
+        anew.repair()
+        await self._rest()
 
     def _left(self) -> Left:
         left = left_in(self._broker, self._subjects)

@@ -39,7 +39,10 @@ class Stored:
     payload: bytes
     time: float
     visible_at: float
-    """Until then only consumers see it: its publisher has no receipt yet (F23)."""
+    """Until then only consumers see it: its publisher has no receipt yet (F23).
+
+    Not before the message before it: the leader applies them in order.
+    """
 
 
 class Stream:
@@ -51,6 +54,8 @@ class Stream:
         self.window = config.get("duplicate_window", 120e9) / 1e9
         self.last_sequence = 0
         self._last_time = 0.0
+        self.visible_at = 0.0
+        """From when on all that is stored can be read."""
         self.messages: dict[int, Stored] = {}
         self.by_subject: dict[str, dict[int, Stored]] = {}
         self.consumers: dict[str, Any] = {}
@@ -85,7 +90,8 @@ class Stream:
                 return failure(503, 10077, "maximum messages per subject exceeded")
             self.delete(next(iter(there)))  # as a bucket does with a former value of a key
         self.last_sequence = sequence = self.last_sequence + 1
-        stored = Stored(sequence, subject, headers, payload, now, now + behind)
+        self.visible_at = max(self.visible_at, now + behind)
+        stored = Stored(sequence, subject, headers, payload, now, self.visible_at)
         self._last_time = now
         self._last_id = message_id
         self.messages[sequence] = stored
