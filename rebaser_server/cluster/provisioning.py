@@ -83,23 +83,28 @@ class Provisioner:
         return drifts + await self._ensure_buckets()
 
     async def _require_all_or_none(self) -> None:
-        """Require that of requests and logs none is lost: an empty one would pass for sound."""
+        """Require that of requests and logs none is lost: an empty one would pass for sound.
+
+        Nothing is stored before both are there. So one that is missing, also after the other was
+        seen with messages, is lost; until then another Rebaser may be making both.
+        """
         names = (self.subjects.requests_stream, self.subjects.commits_stream)
         for lost, other in (names, names[::-1]):
-            try:
-                await self.js.stream_info(lost)
-            except StreamNotFound:
-                if await self._last_sequence(other):
-                    raise DeploymentInconsistent(
-                        f"{lost} is gone, and {other} is not: {_remedy_of_missing(lost)}"
-                    ) from None
+            if (
+                await self._last_sequence(lost) is None
+                and await self._last_sequence(other)
+                and await self._last_sequence(lost) is None
+            ):
+                raise DeploymentInconsistent(
+                    f"{lost} is gone, and {other} is not: {_remedy_of_missing(lost)}"
+                )
 
-    async def _last_sequence(self, stream: str) -> int:
-        """The last sequence that the stream gave; 0 if it is missing."""
+    async def _last_sequence(self, stream: str) -> int | None:
+        """The last sequence that the stream gave; None if it is missing."""
         try:
             info = await self.js.stream_info(stream)
         except StreamNotFound:
-            return 0
+            return None
         return int(info["state"]["last_seq"])
 
     async def recreate_requests(self) -> None:
