@@ -56,13 +56,18 @@ UPDATES = [
 ]
 
 
-@pytest.mark.parametrize(("content_type", "payload"), PAYLOADS)
+def size(parameter):
+    """A name for a payload: the whole of it would be more than a process can be given."""
+    return f"{len(parameter)} octets" if isinstance(parameter, bytes) else str(parameter)
+
+
+@pytest.mark.parametrize(("content_type", "payload"), PAYLOADS, ids=size)
 def test_dense_payloads_are_refused(content_type, payload):
     with pytest.raises(CostlyMessage, match="smaller batches"):
         require_affordable(content_type, payload)
 
 
-@pytest.mark.parametrize(("content_type", "payload"), [PAYLOADS[0], PAYLOADS[-1]])
+@pytest.mark.parametrize(("content_type", "payload"), [PAYLOADS[0], PAYLOADS[-1]], ids=size)
 def test_what_clients_send_is_looked_at_before_it_is_decoded(content_type, payload):
     """A request, and a batch that lies beside it."""
     headers = {CONTENT_TYPE: content_type, MESSAGE_VERSION: "1"}
@@ -73,7 +78,7 @@ def test_what_clients_send_is_looked_at_before_it_is_decoded(content_type, paylo
         UpdatesBatch.decode_stored(payload, from_client=True)
 
 
-@pytest.mark.parametrize(("content_type", "payload"), CHEAP)
+@pytest.mark.parametrize(("content_type", "payload"), CHEAP, ids=size)
 def test_plain_payloads_are_accepted(content_type, payload):
     assert len(payload) > SMALL
     require_affordable(content_type, payload)
@@ -119,6 +124,7 @@ print(most() - before)
 @pytest.mark.parametrize(
     ("content_type", "payload"),
     [PAYLOADS[0], PAYLOADS[-1], CHEAP[1], (codecs.CBOR, cbor(b"\x38d"))],
+    ids=size,
 )
 def test_memory_is_a_multiple_of_the_size(content_type, payload):
     """Text that is not ASCII may take a little more than it is charged with."""

@@ -25,6 +25,7 @@ WAITED_FOR = {
     "StreamNotFound",
     "SubjectFull",
     "NatsUnreachable",
+    "NoResponders",
     "Unavailable",
     "Unreachable",
     "WrongLastSequence",
