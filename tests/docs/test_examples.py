@@ -93,8 +93,8 @@ def test_a_price_list_is_loaded_branched_applied_and_undone(up: Up, tmp_path: Pa
 
     loaded, again = up.python(here / "price_list.py"), up.python(here / "price_list.py")
     said = [up.rebaser(*words[1:]) for words in commands[2:-1]]
-    applied = re.findall(r"^ *(\d+) .*applied", said[-1].out, re.MULTILINE)
-    undone = up.rebaser(*commands[-1][1:-1], applied[-2])
+    applied = re.findall(r"^ *(\d+) .*applied +1 setValue", said[-1].out, re.MULTILINE)
+    undone = up.rebaser(*commands[-1][1:-1], applied[-1])
     after = up.rebaser("values", "price-list", "fx/us")
 
     assert "98 added, 0 changed, 0 removed, 0 as they are\nfailed: []\n" in loaded.stdout

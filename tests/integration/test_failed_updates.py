@@ -103,7 +103,7 @@ class Chain:
         self.values = [new_id() for _ in seconds]
         func, start, times = new_id(), new_id(), [new_id() for _ in seconds]
         self.batch: list[dict[str, Any]] = [
-            {"putFunc": {"funcId": func, "name": "slow", "runtime": "python", "code": "slow"}},
+            {"putFunc": {"funcId": func, "name": "slow", "runtime": "python", "code": "slow-step"}},
             put(start, 0),
         ]
         for value, before, time, each in zip(
@@ -120,7 +120,7 @@ class Chain:
 def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / "functions"
     directory.mkdir()
-    install(directory, "slow_functions", SLOW, {"slow": "slow_functions:slow"})
+    install(directory, "slow_functions", SLOW, {"slow-step": "slow_functions:slow"})
     monkeypatch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)
 
 

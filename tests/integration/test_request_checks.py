@@ -52,9 +52,13 @@ async def doctor_has_them_replayed(
     deployment: Deployment, change_set: ChangeSet, what: str
 ) -> None:
     """The doctor names them and moves them to the dead letters; a replay enqueues them anew."""
-    code, found = await doctor(deployment)
-    [finding] = [each for each in found if LOST not in each]
-    assert (code, what in finding) == (Exit.REPAIRABLE, True)
+
+    async def is_named_alone() -> bool:  # once what the others have in hand has come to rest
+        code, found = await doctor(deployment)
+        named = [what in finding for finding in found if LOST not in finding]
+        return (code, named) == (Exit.REPAIRABLE, [True])
+
+    await eventually(is_named_alone, within=30)
     assert (await doctor(deployment, repair=True))[0] == Exit.OK
     [letter] = await deployment.dead_letters(change_set)
     batches = deployment.archive(change_set).batches
