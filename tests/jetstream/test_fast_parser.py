@@ -145,9 +145,9 @@ async def test_headers_are_read_without_loss_of_their_names(
     stranger.publish(b"s.a", block=block)
     await stranger.arrived()
 
-    stored = await js.get_message("S", sequence=1)
     async with OrderedPushConsumer(js, "S") as reader:
-        delivered = (await anext(reader)).headers
+        delivered = (await anext(reader)).headers  # waits until it is stored
+    stored = await js.get_message("S", sequence=1)
     assert stored is not None
     assert stored.headers == delivered
     assert [name.encode(errors="surrogateescape") for name in delivered] == names
