@@ -184,13 +184,17 @@ class _Round:
         """Make tasks for change sets with nothing to do, known ones and others."""
         known = [*self.clients[0].change_sets, self.leading.head, *self.leading.branches]
         change_sets = [*known, *new_change_sets(3)]
+        await self._poke(change_sets)  # a run that made room left a checkpoint to the next (W10d)
         before = self._lines()
         for _ in range(IDLE_TASKS):
-            for change_set in change_sets:
-                await ensure_task(self.deployment.js, self.deployment.subjects, change_set)
-            await self.resting.come()
+            await self._poke(change_sets)
         for change_set, lines in (self._lines() - before).items():
             self.history.add(Kind.POKED, change_set=change_set, tasks=IDLE_TASKS, lines=lines)
+
+    async def _poke(self, change_sets: Sequence[ChangeSet]) -> None:
+        for change_set in change_sets:
+            await ensure_task(self.deployment.js, self.deployment.subjects, change_set)
+        await self.resting.come()
 
     def _lines(self) -> Counter[str]:
         return Counter(event.data["change_set"] for event in self.history.of(Kind.COMMIT))
