@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable
 
 import nats
 import pytest
@@ -103,17 +104,50 @@ async def test_an_attempt_that_came_to_nothing_leaves_no_socket_open() -> None:
         await eventually(lambda: left == 0)
 
 
+original_wait_for = asyncio.wait_for
+
+
+async def wait_forgetfully(answer: Awaitable[bytes], _: float) -> bytes:
+    """Python 3.11's `wait_for` where an answer comes with a cancellation: it forgets that one."""
+    waiting = asyncio.ensure_future(answer)
+    try:
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        return await original_wait_for(waiting, 1)
+
+
+async def test_reconnecting_ends_with_the_connection_where_an_answer_comes_at_that_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attempts, asked, answer = 0, asyncio.Event(), asyncio.Event()
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal attempts
+        attempts += 1
+        writer.write(b'INFO {"max_payload": 1048576, "headers": true}\r\n')
+        await reader.readuntil(b"PING\r\n")
+        if attempts > 1:
+            asked.set()
+            await answer.wait()
+        writer.write(b"PONG\r\n")
+        if attempts > 1:
+            await reader.read()
+        writer.close()
+
+    monkeypatch.setattr(asyncio, "wait_for", wait_forgetfully)
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with connected(ConnectOptions(servers=(f"nats://127.0.0.1:{port}",))) as nc:
+            await asked.wait()
+            asyncio.get_running_loop().call_later(0.1, answer.set)
+        assert nc.is_closed
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await eventually(lambda: all(task.done() for task in others))
+
+
 async def test_a_first_connection_keeps_its_deadline_where_an_answer_comes_at_that_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Python 3.11's `wait_for`, which nats-py uses, takes the answer then and forgets the rest."""
-
-    async def forgetful(answer, _):
-        waiting = asyncio.ensure_future(answer)
-        try:
-            return await asyncio.shield(waiting)
-        except asyncio.CancelledError:
-            return await waiting
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b'INFO {"auth_required": true}\r\n')
@@ -125,7 +159,7 @@ async def test_a_first_connection_keeps_its_deadline_where_an_answer_comes_at_th
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as refusing:
         port = refusing.sockets[0].getsockname()[1]
         refused = ConnectOptions(servers=(f"nats://127.0.0.1:{port}",), connect_timeout=0.3)
-        monkeypatch.setattr(asyncio, "wait_for", forgetful)
+        monkeypatch.setattr(asyncio, "wait_for", wait_forgetfully)
 
         async def connect() -> None:
             async with connected(refused):

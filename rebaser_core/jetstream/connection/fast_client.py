@@ -45,6 +45,9 @@ _INLINE: Final = "_directly"
 _LOW_TRAFFIC: Final = 3
 """Messages: what a request in hand makes its Rebaser write at a time."""
 
+_CANCEL_AGAIN: Final = 0.05
+"""Seconds until an attempt to reconnect that goes on in spite of it is cancelled again."""
+
 _SOCKET_BUFFER: Final = 64 * 1024
 """Octets that may wait for the socket before who writes more has to wait."""
 
@@ -115,6 +118,18 @@ class FastClient(Client):
         if self._transport:
             self._transport.close()
         await super()._connect_to_server(s)
+
+    async def close(self) -> None:
+        """Close as nats-py does, but only after its reconnecting has ended.
+
+        Before Python 3.12 `wait_for` swallows a cancellation that comes with its result, and
+        nats-py would connect for ever: each attempt is cancelled until the task is done.
+        """
+        task = self._reconnection_task
+        while task is not None and task is not asyncio.current_task() and not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=_CANCEL_AGAIN)
+        await super().close()
 
     def _check_open(self, size: int) -> None:
         """Raise what nats-py would, if the message cannot be kept until there is a connection."""
