@@ -83,6 +83,15 @@ async def encode_request(
     return EnqueueUpdatesRequest.encode(request, content_type)
 
 
+def check_updates(updates: Updates) -> None:
+    """Check that these are updates.
+
+    Raises:
+        MalformedMessage: they are not; the message names the first that is wrong.
+    """
+    _validate(updates)
+
+
 def _validate(updates: Updates) -> Sequence[AnyUpdate]:
     try:
         return _UPDATES.validate_python(list(updates))

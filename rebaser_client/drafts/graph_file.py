@@ -80,8 +80,8 @@ def read_graph_file(path: str | Path) -> Draft:
 
 
 def _parse(path: Path) -> Any:
-    text = path.read_text("utf-8")
     try:
+        text = path.read_text("utf-8")
         match path.suffix.lower():
             case ".json":
                 return json.loads(text)
@@ -97,6 +97,8 @@ def _parse(path: Path) -> Any:
             case other:
                 known = ", ".join(SUFFIXES)
                 raise InvalidDraft(f"{other or 'no suffix'!r} is no format of graphs; use {known}")
+    except UnicodeDecodeError as error:
+        raise InvalidDraft(f"not UTF-8 (byte {error.start})") from error
     except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidDraft(f"not {path.suffix[1:].upper()}: {error}") from error
 

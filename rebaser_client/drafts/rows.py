@@ -3,6 +3,7 @@
 import csv
 import re
 from collections.abc import Iterable, Mapping
+from io import StringIO
 from math import isfinite, isnan
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
@@ -67,17 +68,20 @@ def read_csv(path: str | Path, *, text: Iterable[str] = ()) -> list[dict[str, An
     those in `text`; so 007 stays text. It is integers if all are, else floats.
 
     Raises:
-        InvalidDraft: a line has more cells than the first one, or the columns have no names.
+        InvalidDraft: it is not UTF-8, or a line has more cells than the first one.
         OSError: the file cannot be read.
     """
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        rows: list[dict[str, Any]] = []
-        for row in reader:
-            if None in row:
-                raise InvalidDraft(f"{path}, line {reader.line_num}: more cells than columns")
-            rows.append({column: cell or None for column, cell in row.items()})
-        columns = [column for column in reader.fieldnames or () if column not in set(text)]
+    rows: list[dict[str, Any]] = []
+    try:
+        lines = Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidDraft(f"{path}: not UTF-8 (byte {error.start})") from error
+    reader = csv.DictReader(StringIO(lines, newline=""))
+    for row in reader:
+        if None in row:
+            raise InvalidDraft(f"{path}, line {reader.line_num}: more cells than columns")
+        rows.append({column: cell or None for column, cell in row.items()})
+    columns = [column for column in reader.fieldnames or () if column not in set(text)]
     for column in columns:
         cells = [row[column] for row in rows if row[column] is not None]
         if cells and all(map(_is_number, cells)):

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,12 +12,12 @@ from rebaser_server.commands.support.arguments import (
     with_deployment,
 )
 from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.inputs import UnusableInput, read_text, with_input
 from rebaser_server.commands.support.waiting import add_wait
-from rebaser_server.terminal.lines import complain, say, say_json
+from rebaser_server.terminal.lines import say, say_json
 
 if TYPE_CHECKING:
     from rebaser_server.commands.support.deployment import Deployment
-    from rebaser_server.settings.settings import Settings
 
 _BATCH: Final = "a batch is a JSON array of updates, described in docs/wire.md"
 _TABLE: Final = (
@@ -65,16 +64,30 @@ def add(commands: Any) -> None:
     )
 
 
-async def _enqueue(settings: "Settings", arguments: argparse.Namespace) -> int | None:
-    updates = _read(arguments.file)
-    if updates is None:
-        return Exit.FAILED
-    arguments.updates = updates
-    return await _send(settings, arguments)
+def _read(arguments: argparse.Namespace) -> list[Any]:
+    """The updates in the file."""
+    from rebaser_client.batches import check_updates
+    from rebaser_core.errors import MalformedMessage
+
+    file: Path = arguments.file
+    text = read_text(file)
+    try:
+        updates = json.loads(text)
+    except ValueError as error:
+        hint = _TABLE if file.suffix.lower() in (".csv", ".tsv") else ""
+        raise UnusableInput(f"{file} is not JSON ({error}); {_BATCH}{hint}") from error
+    if not isinstance(updates, list):
+        raise UnusableInput(f"{file}: not a JSON array of updates; {_BATCH}")
+    try:
+        check_updates(updates)
+    except MalformedMessage as error:
+        raise UnusableInput(f"{file}: {error}; {_BATCH}") from error
+    return updates
 
 
+@with_input(_read)
 @with_deployment
-async def _send(deployment: "Deployment", arguments: argparse.Namespace) -> int:
+async def _enqueue(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.progress import follow
     from rebaser_server.commands.support.addresses import change_set_of
 
@@ -84,34 +97,16 @@ async def _send(deployment: "Deployment", arguments: argparse.Namespace) -> int:
         return await follow(
             deployment,
             change_set,
-            arguments.updates,
+            arguments.input,
             as_json=arguments.json,
             request_id=arguments.request_id,
             strict=arguments.strict,
         )
     sent = await deployment.client.enqueue_updates(
-        *change_set, arguments.updates, request_id=arguments.request_id
+        *change_set, arguments.input, request_id=arguments.request_id
     )
     if arguments.json:
         say_json({"request": str(sent)})
     else:
         say(sent)
     return Exit.OK
-
-
-def _read(file: Path) -> list[Any] | None:
-    """The updates in the file; None, with a complaint, if it has no JSON array."""
-    try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
-        updates = json.loads(text)
-    except OSError as error:
-        complain(f"rebaser: {file}: {error.strerror}")
-        return None
-    except ValueError as error:
-        hint = _TABLE if file.suffix.lower() in (".csv", ".tsv") else ""
-        complain(f"rebaser: {file} is not JSON ({error}); {_BATCH}{hint}")
-        return None
-    if not isinstance(updates, list):
-        complain(f"rebaser: {file}: not a JSON array of updates; {_BATCH}")
-        return None
-    return updates

@@ -11,11 +11,13 @@ from rebaser_server.commands.support.arguments import (
     with_deployment,
 )
 from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.inputs import with_input
 from rebaser_server.commands.support.questions import confirmed, unless_confirmed
 from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
+    from rebaser_client.drafts.draft import Draft
     from rebaser_client.drafts.named_change_set import NamedChangeSet
     from rebaser_server.commands.support.deployment import Deployment
 
@@ -49,25 +51,29 @@ def _add_file(parser: Parser) -> None:
     )
 
 
+def _read(arguments: argparse.Namespace) -> "Draft":
+    from rebaser_client.drafts.graph_file import read_graph_file
+
+    return read_graph_file(arguments.file)
+
+
+@with_input(_read)
 @with_deployment
 async def _plan(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_client.drafts.graph_file import read_graph_file
     from rebaser_server.commands.render.load_plan import show_plan
 
-    draft = read_graph_file(arguments.file)
     change_set = await _change_set(deployment, arguments)
-    show_plan(await change_set.plan(draft, prune=arguments.prune), as_json=arguments.json)
+    show_plan(await change_set.plan(arguments.input, prune=arguments.prune), as_json=arguments.json)
 
 
+@with_input(_read)
 @with_deployment
 async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_client.drafts.graph_file import read_graph_file
     from rebaser_server.commands.render.load_plan import show_plan
     from rebaser_server.commands.render.progress import follow
 
-    draft = read_graph_file(arguments.file)
     change_set = await _change_set(deployment, arguments)
-    plan = await change_set.plan(draft, prune=arguments.prune)
+    plan = await change_set.plan(arguments.input, prune=arguments.prune)
     if not plan or not arguments.yes:
         show_plan(plan, as_json=arguments.json)
     if not plan:

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rebaser_server.commands.support.arguments import (
@@ -16,6 +16,12 @@ from rebaser_server.commands.support.arguments import (
     with_deployment,
 )
 from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.inputs import (
+    STDIN,
+    UnusableInput,
+    read_text,
+    with_input,
+)
 from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain
 
@@ -91,6 +97,17 @@ async def _tree(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     return Exit.OK
 
 
+def _read_value(arguments: argparse.Namespace) -> Any:
+    text = arguments.value if arguments.value != STDIN else read_text(Path(STDIN))
+    try:
+        return text if arguments.text else json.loads(text)
+    except ValueError as error:
+        raise UnusableInput(
+            f"{text[:80]!r} is not JSON: {error}; --text takes it as text"
+        ) from error
+
+
+@with_input(_read_value)
 @with_deployment
 async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.progress import follow
@@ -98,12 +115,6 @@ async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.support.addresses import change_set_of
     from rebaser_server.graph_application.content import graph_of
 
-    text = sys.stdin.read() if arguments.value == "-" else arguments.value
-    try:
-        data = text if arguments.text else json.loads(text)
-    except ValueError as error:
-        complain(f"rebaser: {text[:80]!r} is not JSON: {error}; --text takes it as text")
-        return Exit.FAILED
     change_set = await change_set_of(deployment, arguments)
     value = find_value(graph_of(await load_state(deployment, change_set)), arguments.name)
     if value.func_id is not None:
@@ -112,7 +123,7 @@ async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
             f"{', '.join(value.input_ids()) or 'it has none'}"
         )
         return Exit.FAILED
-    updates = [{"setValue": {"valueId": value.id, "value": data}}]
+    updates = [{"setValue": {"valueId": value.id, "value": arguments.input}}]
     return await follow(
         deployment, change_set, updates, as_json=arguments.json, computed=arguments.wait
     )

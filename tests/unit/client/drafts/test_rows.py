@@ -48,7 +48,11 @@ def test_columns_of_a_csv_file_are_numbers_if_all_cells_are(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("table", "message"),
-    [([1], "row 1 is 1; a row has a name for each column"), ("more.csv", "line 2: more cells")],
+    [
+        ([1], "row 1 is 1; a row has a name for each column"),
+        ("more.csv", "line 2: more cells"),
+        ("latin.csv", "latin.csv: not UTF-8"),
+    ],
 )
 def test_what_is_no_table_is_refused(
     table: object, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -56,6 +60,7 @@ def test_what_is_no_table_is_refused(
     """With the place of the fault."""
     monkeypatch.chdir(tmp_path)
     Path("more.csv").write_text("a,b\n1,2,3\n")
+    Path("latin.csv").write_text("name\ncafé\n", "latin-1")
 
     with pytest.raises(InvalidDraft, match=message):
         rows_of(table)
