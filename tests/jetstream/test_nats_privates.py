@@ -43,6 +43,7 @@ CLIENT = [
     "_process_pong",
     "_ps",
     "_read_loop",
+    "_reconnection_task",
     "_send_command",
     "_send_ping",
     "_send_unsubscribe",
