@@ -84,7 +84,7 @@ async def commits_per_second(
             "STORE__ROOT": str(directory / "store"),
             "INSTANCE_ID": "measured",
         }
-        before = (await js.stream_info(SUBJECTS.commits_stream))["state"]["last_seq"]
+        before = (await js.stream_info(SUBJECTS.commits_stream)).state.last_seq
         daemon = Daemon("measured", directory, variables)
         try:
             times = await handled(js, mine, each, before)

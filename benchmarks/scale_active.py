@@ -88,7 +88,7 @@ async def _quiet(server: Broker, files: Path, daemon: Daemon, js: JetStream, cou
     async with _daemon(server, files, "quiet", count, 1.0):
         while True:
             info = await js.stream_info(Subjects().tasks_stream)
-            if not info["state"]["messages"]:
+            if not info.state.messages:
                 return time.monotonic() - started
             await asyncio.sleep(0.1)
 

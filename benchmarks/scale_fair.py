@@ -73,7 +73,7 @@ async def _flooded(
 
             async def flood_is_in() -> bool:
                 info = await JetStream(nc).stream_info("REBASER_REQUESTS")
-                return not info["state"]["messages"]
+                return not info.state.messages
 
             await eventually(flood_is_in, within=600)
             return probes, time.perf_counter() - started

@@ -117,7 +117,7 @@ async def _requests(server: Broker, found: dict[str, float]) -> None:
 
         async def all_quiet() -> bool:
             info = await JetStream(nc).stream_info("REBASER_TASKS")
-            return not info["state"]["messages"]
+            return not info.state.messages
 
         await eventually(all_quiet, within=120)
         again = [await handled(number) for number in range(20)]

@@ -118,8 +118,8 @@ class Case:
 
     async def log_size(self) -> tuple[int, int]:
         """Lines and octets, of the one change set there is."""
-        state = (await self.js.stream_info(Subjects().commits_stream))["state"]
-        return state["messages"], state["bytes"]
+        state = (await self.js.stream_info(Subjects().commits_stream)).state
+        return state.messages, state.bytes
 
     def stored(self) -> int:
         """Octets under the store's root."""

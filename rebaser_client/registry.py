@@ -155,8 +155,8 @@ class Registry:
         )
         stream = f"KV_{self._name}"
         info = await self._js.create_consumer(stream, config)
-        await self._js.delete_consumer(stream, info["name"])
-        if info["num_pending"] >= quota:
+        await self._js.delete_consumer(stream, info.name)
+        if info.num_pending >= quota:
             raise QuotaExceeded(f"workspace {workspace_id} has {quota} change sets already")
 
     async def _create(self, kind: MessageType[T], key: str, record: T) -> None:

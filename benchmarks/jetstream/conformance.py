@@ -50,14 +50,14 @@ Point = Callable[[Stage], Awaitable[str]]
 
 async def ack_policy(stage: Stage) -> str:
     await stage.peer.create_consumer("own")
-    return str((await stage.js.consumer_info(STREAM, "own"))["config"]["ack_policy"])
+    return str((await stage.js.consumer_info(STREAM, "own")).config.ack_policy)
 
 
 async def another_configuration(stage: Stage) -> str:
     await stage.peer.create_consumer("own", max_ack_pending=10)
     with suppress(Exception):
         await stage.peer.create_consumer("own", max_ack_pending=20)
-    found = (await stage.js.consumer_info(STREAM, "own"))["config"]["max_ack_pending"]
+    found = (await stage.js.consumer_info(STREAM, "own")).config.max_ack_pending
     return "stays as it is" if found == 10 else "is overwritten"
 
 

@@ -1,7 +1,6 @@
 """Streams, their messages and their consumers, through the JetStream API."""
 
 from contextlib import suppress
-from typing import Any
 
 from rebaser_core.jetstream.api_base import JetStreamRequests
 from rebaser_core.jetstream.configs.config_diff import Drift, diff_config
@@ -15,6 +14,8 @@ from rebaser_core.jetstream.errors import (
     Misconfigured,
     StreamNotFound,
 )
+from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo
+from rebaser_core.jetstream.infos.stream_info import StreamInfo
 from rebaser_core.jetstream.messages.stored_message import StoredMessage
 
 
@@ -80,23 +81,23 @@ class JetStreamApi(JetStreamRequests):
         reply = await self.request(f"STREAM.PURGE.{stream}", body)
         return int(reply["purged"])
 
-    async def create_stream(self, config: StreamConfig) -> dict[str, Any]:
-        """Return the stream's info. Creating the same again changes nothing.
+    async def create_stream(self, config: StreamConfig) -> StreamInfo:
+        """Return how the stream is then. Creating the same again changes nothing.
 
         Raises:
             AlreadyExists: with another configuration.
             Misconfigured: it has no name.
         """
         name = _require_name(config.name)
-        return await self.request(f"STREAM.CREATE.{name}", config.to_json())
+        return StreamInfo.from_json(await self.request(f"STREAM.CREATE.{name}", config.to_json()))
 
-    async def update_stream(self, config: StreamConfig) -> dict[str, Any]:
+    async def update_stream(self, config: StreamConfig) -> StreamInfo:
         """Replace the whole configuration: what is None goes back to its default.
 
         To change a part: `await js.stream_config(name) | StreamConfig(max_bytes=…)`.
         """
         name = _require_name(config.name)
-        return await self.request(f"STREAM.UPDATE.{name}", config.to_json())
+        return StreamInfo.from_json(await self.request(f"STREAM.UPDATE.{name}", config.to_json()))
 
     async def stream_config(self, name: str) -> StreamConfig:
         """Return how the server has the stream.
@@ -104,7 +105,7 @@ class JetStreamApi(JetStreamRequests):
         Raises:
             StreamNotFound: there is none of that name.
         """
-        return StreamConfig.from_json((await self.stream_info(name))["config"])
+        return (await self.stream_info(name)).config
 
     async def delete_stream(self, name: str) -> None:
         """Have no such stream; that there is none already is success."""
@@ -113,7 +114,7 @@ class JetStreamApi(JetStreamRequests):
         except StreamNotFound:
             return
 
-    async def stream_info(self, name: str, subjects_filter: str | None = None) -> dict[str, Any]:
+    async def stream_info(self, name: str, subjects_filter: str | None = None) -> StreamInfo:
         """Return configuration and state; with a filter, `state.subjects` has all subjects.
 
         The server tells 100,000 subjects at a time. Pages are asked for until all
@@ -123,23 +124,23 @@ class JetStreamApi(JetStreamRequests):
             StreamNotFound: there is none of that name.
         """
         if subjects_filter is None:
-            return await self.request(f"STREAM.INFO.{name}")
+            return StreamInfo.from_json(await self.request(f"STREAM.INFO.{name}"))
         subjects: dict[str, int] = {}
         offset = 0
         while True:
             body = {"subjects_filter": subjects_filter, "offset": offset}
-            info = await self.request(f"STREAM.INFO.{name}", body)
-            page = info["state"].get("subjects") or {}
+            reply = await self.request(f"STREAM.INFO.{name}", body)
+            page = reply["state"].get("subjects") or {}
             subjects |= page
             offset += len(page)
-            if not page or offset >= info.get("total", 0):
-                info["state"]["subjects"] = subjects
-                return info
+            if not page or offset >= reply.get("total", 0):
+                reply["state"]["subjects"] = subjects
+                return StreamInfo.from_json(reply)
 
     async def stream_subjects(self, name: str, subjects_filter: str = ">") -> dict[str, int]:
         """Return how many messages each subject has, of those with any."""
         info = await self.stream_info(name, subjects_filter)
-        return dict(info["state"]["subjects"])
+        return dict(info.state.subjects)
 
     async def stream_names(self, subject: str | None = None) -> list[str]:
         """Return the names of all streams, or of those that have the subject."""
@@ -163,8 +164,8 @@ class JetStreamApi(JetStreamRequests):
             actual = await self.stream_config(name)
         return diff_config(f"stream {name}", config, actual)
 
-    async def create_consumer(self, stream: str, config: ConsumerConfig) -> dict[str, Any]:
-        """Return the consumer's info. Creating the same again changes nothing.
+    async def create_consumer(self, stream: str, config: ConsumerConfig) -> ConsumerInfo:
+        """Return how the consumer is then. Creating the same again changes nothing.
 
         Raises:
             AlreadyExists: with another configuration, which stays as it is.
@@ -174,10 +175,16 @@ class JetStreamApi(JetStreamRequests):
         if name and config.filter_subject:
             verb += f".{config.filter_subject}"  # permissions may be given by it
         body = {"stream_name": stream, "config": config.to_json(), "action": "create"}
-        return await self.request(verb, body)
+        return ConsumerInfo.from_json(await self.request(verb, body))
 
-    async def consumer_info(self, stream: str, consumer: str) -> dict[str, Any]:
-        return await self.request(f"CONSUMER.INFO.{stream}.{consumer}")
+    async def consumer_info(self, stream: str, consumer: str) -> ConsumerInfo:
+        """Return configuration and state.
+
+        Raises:
+            ConsumerNotFound: there is none of that name.
+        """
+        reply = await self.request(f"CONSUMER.INFO.{stream}.{consumer}")
+        return ConsumerInfo.from_json(reply)
 
     async def consumer_config(self, stream: str, consumer: str) -> ConsumerConfig:
         """Return how the server has the consumer.
@@ -185,7 +192,7 @@ class JetStreamApi(JetStreamRequests):
         Raises:
             ConsumerNotFound: there is none of that name.
         """
-        return ConsumerConfig.from_json((await self.consumer_info(stream, consumer))["config"])
+        return (await self.consumer_info(stream, consumer)).config
 
     async def delete_consumer(
         self, stream: str, consumer: str, *, timeout: float | None = None

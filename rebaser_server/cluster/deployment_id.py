@@ -119,7 +119,7 @@ class DeploymentId:
         if not await asyncio.to_thread(self.files.list_names, CHANGE_SETS):
             return False
         info = await self.js.stream_info(self.subjects.commits_stream)
-        return not info["state"]["last_seq"]
+        return not info.state.last_seq
 
     @property
     def _bucket(self) -> KeyValue:

@@ -32,10 +32,10 @@ class UnfinishedScanner:
 
         Later commits may say otherwise: see `is_unfinished`.
         """
-        state = (await self._js.stream_info(self._stream))["state"]
-        if not state["messages"]:
+        state = (await self._js.stream_info(self._stream)).state
+        if not state.messages:
             return set()
-        first, last = state["first_seq"], state["last_seq"]
+        first, last = state.first_seq, state.last_seq
         if not first <= self._next <= last:
             self._next = random.randint(first, last)
         start = self._next

@@ -1,7 +1,7 @@
 """Check now and then whether NATS is configured as it must be, and whether requests wait (X3)."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final, Never
 
 import structlog
@@ -58,11 +58,11 @@ class Monitor:
         """
         js, stream = self._provisioner.js, self._provisioner.subjects.requests_stream
         info = await js.stream_info(stream)
-        state, limit = info["state"], datetime.fromisoformat(info["ts"]) - self._alert_after
-        if not state["messages"] or datetime.fromisoformat(state["first_ts"]) > limit:
+        state, limit = info.state, info.ts - self._alert_after
+        if not state.messages or state.first_ts > limit:
             return
         subjects: dict[str, float] = {}
-        sequence = state["first_seq"]
+        sequence = state.first_seq
         for _ in range(MAX_REPORTED):
             message = await js.get_message(stream, sequence=sequence, next_by_subject=">")
             if message is None or message.time > limit:
@@ -73,7 +73,7 @@ class Monitor:
             waits = limit + self._alert_after - message.time
             subjects.setdefault(printable(message.subject), round(waits.total_seconds()))
         if subjects:
-            log.error("requests wait too long", seconds=subjects, requests=state["messages"])
+            log.error("requests wait too long", seconds=subjects, requests=state.messages)
 
     def _is_paused(self, subject: str) -> bool:
         try:

@@ -10,7 +10,7 @@ from typing import Any, Final, Never
 
 import structlog
 
-from rebaser_core.jetstream import JetStream, StreamNotFound
+from rebaser_core.jetstream import ClusterInfo, JetStream, StreamInfo, StreamNotFound
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.nats_monitoring import read_monitoring, urls_of
 from rebaser_server.runtime.periodic import repeat_every
@@ -46,7 +46,7 @@ async def read_durability(js: JetStream, subjects: Subjects, monitoring: str | N
             infos.append(await js.stream_info(stream))
         except StreamNotFound:
             continue
-    replicas = min((info["config"]["num_replicas"] for info in infos), default=0)
+    replicas = min((info.config.num_replicas or 1 for info in infos), default=0)
     servers = {server for info in infos for server in _servers(info)}
     if monitoring is None:
         return Durability(NO_MONITORING, replicas)
@@ -65,11 +65,10 @@ def kept_streams(subjects: Subjects) -> tuple[str, ...]:
     )
 
 
-def _servers(stream_info: dict[str, Any]) -> set[str]:
+def _servers(info: StreamInfo) -> set[str]:
     """Names of the servers that have the stream."""
-    cluster = stream_info.get("cluster") or {}
-    followers = cluster.get("replicas") or ()
-    return {cluster.get("leader") or "without a leader", *(peer["name"] for peer in followers)}
+    cluster = info.cluster or ClusterInfo()
+    return {cluster.leader or "without a leader", *(peer.name for peer in cluster.replicas)}
 
 
 async def _sync(servers: set[str], urls: Sequence[str]) -> str:

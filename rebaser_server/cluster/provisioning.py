@@ -102,10 +102,9 @@ class Provisioner:
     async def _last_sequence(self, stream: str) -> int | None:
         """The last sequence that the stream gave; None if it is missing."""
         try:
-            info = await self.js.stream_info(stream)
+            return (await self.js.stream_info(stream)).state.last_seq
         except StreamNotFound:
             return None
-        return int(info["state"]["last_seq"])
 
     async def recreate_requests(self) -> None:
         """Create an empty stream of requests that begins above all that was handled (S-5)."""

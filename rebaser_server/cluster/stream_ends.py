@@ -33,13 +33,18 @@ class StreamEnd:
     sequence: int
     """The last one that the stream gave; 0 for none."""
     time: str
-    """When the message with it was stored, as NATS writes it."""
+    """When the message with it was stored, in RFC 3339."""
     seen: str
     """The moment, by the clock of NATS."""
 
     def is_same(self, other: "StreamEnd") -> bool:
         """Whether both tell of the same last message, whenever each was seen."""
-        return (self.sequence, self.time) == (other.sequence, other.time)
+        return self.sequence == other.sequence and self.stored_at == other.stored_at
+
+    @property
+    def stored_at(self) -> datetime:
+        """`time`, to the microsecond."""
+        return datetime.fromisoformat(self.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +92,8 @@ class StreamEnds:
                 info = await self.js.stream_info(stream)
             except StreamNotFound:
                 continue
-            state = info["state"]
-            ends[stream] = StreamEnd(state["last_seq"], state["last_ts"], info["ts"])
+            time, seen = info.state.last_ts.isoformat(), info.ts.isoformat()
+            ends[stream] = StreamEnd(info.state.last_seq, time, seen)
         return ends
 
     async def losses(self, noted: Mapping[str, StreamEnd]) -> list[Loss]:
@@ -113,7 +118,7 @@ class StreamEnds:
         if present.is_same(noted) or not noted.sequence:
             return False
         message = await self.js.get_message(stream, sequence=noted.sequence)
-        return message is not None and message.time != datetime.fromisoformat(noted.time)
+        return message is not None and message.time != noted.stored_at
 
     async def note(self, present: Mapping[str, StreamEnd]) -> None:
         """Have the store know them."""

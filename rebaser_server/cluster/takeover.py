@@ -129,12 +129,12 @@ class Takeover:
 
     async def _last_task(self) -> int:
         info = await self._js.stream_info(self._subjects.tasks_stream)
-        return int(info["state"]["last_seq"])
+        return info.state.last_seq
 
     async def _last_delivered(self) -> int:
         """Return the last delivered task; the consumer delivers the later ones in any case."""
         info = await self._js.consumer_info(self._subjects.tasks_stream, TASKS_CONSUMER)
-        return int(info["delivered"]["stream_seq"])
+        return info.delivered.stream_seq
 
     async def republish_tasks(
         self,

@@ -104,12 +104,12 @@ async def _replay(deployment: "Deployment", arguments: argparse.Namespace) -> No
 @with_deployment
 async def _purge(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     js, stream = deployment.js, deployment.subjects.dead_letters_stream
-    before = (await js.stream_info(stream))["state"]["messages"]
+    before = (await js.stream_info(stream)).state.messages
     if arguments.all:
         await js.purge(stream)
     for sequence in arguments.sequence:
         await js.delete_message(stream, sequence)
-    purged = before - (await js.stream_info(stream))["state"]["messages"]
+    purged = before - (await js.stream_info(stream)).state.messages
     if arguments.json:
         say_json({"purged": purged})
     else:

@@ -110,8 +110,8 @@ class GarbageCollector:
 
     async def _now(self) -> float:
         """Return the earlier of NATS' and our time: a wrong clock of ours makes nothing old."""
-        stream_time = (await self._js.stream_info(self._stream))["ts"]
-        return min(time.time(), datetime.fromisoformat(stream_time).timestamp())
+        info = await self._js.stream_info(self._stream)
+        return min(time.time(), info.ts.timestamp())
 
     async def remove(self, garbage: Garbage) -> None:
         """Remove all of it. What was stored again meanwhile, under the same name, stays."""

@@ -135,6 +135,6 @@ async def strays(provisioner: Provisioner) -> AsyncIterator[Finding]:
 async def dead_letters(provisioner: Provisioner) -> AsyncIterator[Finding]:
     """The number of dead letters."""
     stream = provisioner.subjects.dead_letters_stream
-    count = (await provisioner.js.stream_info(stream))["state"]["messages"]
+    count = (await provisioner.js.stream_info(stream)).state.messages
     if count:
         yield Finding("dead letters", stream, f"{count} dead letters", Severity.NOTE)

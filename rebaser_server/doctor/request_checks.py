@@ -19,7 +19,7 @@ async def check_requests(
 ) -> AsyncIterator[Finding]:
     """Compare the requests that wait, and the end of their stream, with what was handled."""
     waiting = await js.stream_subjects(subjects.requests_stream)
-    ends = (await js.stream_info(subjects.requests_stream))["state"]["last_seq"]
+    ends = (await js.stream_info(subjects.requests_stream)).state.last_seq
     greatest = 0
     for loader in loaders:
         try:

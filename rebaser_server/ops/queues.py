@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from rebaser_core.errors import UnknownSubject
-from rebaser_core.jetstream import JetStream
+from rebaser_core.jetstream import JetStream, StreamState
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 
@@ -63,16 +63,16 @@ class QueueWatch:
             self._js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER),
             self._js.stream_info(subjects.dead_letters_stream),
         )
-        state = requests["state"]
+        state = requests.state
         return Queues(
-            requests=state["messages"],
-            oldest_age=_age(state["first_ts"]) if state["messages"] else 0.0,
-            change_sets_waiting=state.get("num_subjects", 0),
-            deepest=await self._deepest(state.get("num_subjects", 0)),
-            tasks_waiting=consumer["num_pending"],
-            tasks_in_hand=consumer["num_ack_pending"],
-            dead_letters=dead["state"]["messages"],
-            latest_dead=await self._latest_dead(dead["state"]),
+            requests=state.messages,
+            oldest_age=round(_seconds_since(state.first_ts), 1) if state.messages else 0.0,
+            change_sets_waiting=state.num_subjects,
+            deepest=await self._deepest(state.num_subjects),
+            tasks_waiting=consumer.num_pending,
+            tasks_in_hand=consumer.num_ack_pending,
+            dead_letters=dead.state.messages,
+            latest_dead=await self._latest_dead(dead.state),
         )
 
     async def _deepest(self, count: int) -> list[dict[str, Any]]:
@@ -93,13 +93,13 @@ class QueueWatch:
         )
         return 0.0 if message is None else round(_seconds_since(message.time), 1)
 
-    async def _latest_dead(self, state: dict[str, Any]) -> list[dict[str, Any]]:
-        if state["messages"] == 0:
+    async def _latest_dead(self, state: StreamState) -> list[dict[str, Any]]:
+        if state.messages == 0:
             return []
-        last, seen = state["last_seq"], (state["last_seq"], state["messages"])
+        last, seen = state.last_seq, (state.last_seq, state.messages)
         if seen == self._dead:
             return self._queues.latest_dead
-        numbers = range(last, max(state["first_seq"] - 1, last - SHOWN), -1)
+        numbers = range(last, max(state.first_seq - 1, last - SHOWN), -1)
         stream = self._subjects.dead_letters_stream
         letters = await asyncio.gather(*(self._js.get_message(stream, sequence=n) for n in numbers))
         self._dead = seen
@@ -121,12 +121,6 @@ def _named(subjects: Subjects, subject: str) -> dict[str, str]:
     except UnknownSubject:
         return {"workspace": "", "changeSet": subject}
     return {"workspace": str(change_set.workspace_id), "changeSet": str(change_set.change_set_id)}
-
-
-def _age(timestamp: str) -> float:
-    """Seconds since a time in NATS's format: RFC 3339 with up to nine digits."""
-    moment = datetime.fromisoformat(timestamp[:19] + "+00:00")
-    return round(_seconds_since(moment), 1)
 
 
 def _seconds_since(moment: datetime) -> float:

@@ -214,8 +214,7 @@ class RequestQueue:
 
         New requests would otherwise count as settled, and be deleted.
         """
-        info = await self._js.stream_info(self._stream)
-        last = info["state"]["last_seq"]
+        last = (await self._js.stream_info(self._stream)).state.last_seq
         if last < handled:
             raise HistoryInconsistent(
                 f"{self._subject}: {handled} was handled, but {self._stream} ends at {last}; "

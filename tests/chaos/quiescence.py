@@ -63,13 +63,13 @@ class Resting:
         js, subjects = self._js, self._subjects
         left = await self._left()
         info = await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)
-        state = (await js.stream_info(subjects.requests_stream))["state"]
+        state = (await js.stream_info(subjects.requests_stream)).state
         streams = {"requests": subjects.requests_stream, "tasks": subjects.tasks_stream}
         self._history.add(
             Kind.REST,
             **left,
-            held=info["num_ack_pending"],
-            last_sequence=state["last_seq"],
+            held=info.num_ack_pending,
+            last_sequence=state.last_seq,
             details={n: await js.stream_subjects(s) for n, s in streams.items() if left[n]},
             **more,
         )
@@ -85,12 +85,12 @@ class Resting:
         return message.sequence if message else 0
 
     async def _left(self) -> dict[str, int]:
-        requests = (await self._js.stream_info(self._subjects.requests_stream))["state"]
-        tasks = (await self._js.stream_info(self._subjects.tasks_stream))["state"]
+        requests = (await self._js.stream_info(self._subjects.requests_stream)).state
+        tasks = (await self._js.stream_info(self._subjects.tasks_stream)).state
         return {
-            "requests": requests["messages"],
-            "consumers": requests["consumer_count"] if self._consumers_count else 0,
-            "tasks": tasks["messages"],
+            "requests": requests.messages,
+            "consumers": requests.consumer_count if self._consumers_count else 0,
+            "tasks": tasks.messages,
             "due": sum(self._heads_due()),
         }
 

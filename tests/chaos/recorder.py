@@ -40,9 +40,9 @@ class Recorder:
             (self._subjects.commits_stream, self.commits),
             (self._subjects.dead_letters_stream, self._dead_letters),
         )
-        states = [(await self._js.stream_info(stream))["state"] for stream, _ in readers]
+        states = [(await self._js.stream_info(stream)).state for stream, _ in readers]
         return all(
-            reader.cursor >= state["last_seq"]
+            reader.cursor >= state.last_seq
             for state, (_, reader) in zip(states, readers, strict=True)
         )
 

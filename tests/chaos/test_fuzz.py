@@ -84,7 +84,7 @@ async def test_invalid_tasks_stop_no_daemon(bench: Bench) -> None:
 
     async def none_left() -> bool:
         info = await bench.js.stream_info(SUBJECTS.tasks_stream)
-        return not info["state"]["messages"]
+        return not info.state.messages
 
     await eventually(none_left, within=30)
     assert not bench.complaints()

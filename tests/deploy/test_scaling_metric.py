@@ -59,7 +59,7 @@ async def test_scaling_metric_is_the_number_of_change_sets_with_work(tmp_path: P
 
                 async def is_the_truth() -> bool:
                     stored = await js.stream_info(Subjects().tasks_stream)
-                    return await lag() == stored["state"]["messages"] == 5
+                    return await lag() == stored.state.messages == 5
 
                 await eventually(is_the_truth)
 

@@ -171,11 +171,9 @@ class Deployment:
         streams = (self.subjects.requests_stream, self.subjects.tasks_stream)
 
         async def nothing_left() -> bool:
-            states = [(await self.js.stream_info(stream))["state"] for stream in streams]
+            states = [(await self.js.stream_info(stream)).state for stream in streams]
             # The other stream's one consumer is the shared one.
-            return (
-                not any(state["messages"] for state in states) and not states[0]["consumer_count"]
-            )
+            return not any(state.messages for state in states) and not states[0].consumer_count
 
         await eventually(nothing_left, within=within)
 

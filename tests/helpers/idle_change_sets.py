@@ -26,6 +26,6 @@ async def load(js: JetStream, count: int) -> list[ChangeSet]:
         else:  # its receipt comes after those before it were stored
             await js.publish(subjects.commits(change_set), payload, headers=headers, timeout=60)
     info = await js.stream_info(subjects.commits_stream)
-    if info["state"]["messages"] != count:
+    if info.state.messages != count:
         raise RuntimeError(f"{info['state']['messages']} of {count} lines were stored")
     return change_sets

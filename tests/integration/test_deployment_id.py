@@ -148,7 +148,7 @@ async def test_lost_requests_are_not_made_anew_unless_a_person_says_so(
     await doctor(deployment, repair=True)
 
     await provisioner.ensure()
-    assert (await deployment.js.stream_info(requests))["state"]["last_seq"] == 7
+    assert (await deployment.js.stream_info(requests)).state.last_seq == 7
     assert await doctor(deployment) == (Exit.OK, [])
 
 

@@ -122,4 +122,4 @@ def stored_value(deployment: Deployment, asked: Asked) -> float:
 
 async def requests(deployment: Deployment) -> int:
     info = await deployment.js.stream_info(deployment.subjects.requests_stream)
-    return int(info["state"]["messages"])
+    return int(info.state.messages)

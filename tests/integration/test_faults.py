@@ -201,7 +201,7 @@ async def test_an_unreadable_request_is_dead_lettered_once_however_often_it_is_s
 
     async def queued() -> int:
         info = await deployment.js.stream_info(deployment.subjects.requests_stream)
-        return int(info["state"]["messages"])
+        return int(info.state.messages)
 
     await deployment.start(QUIET_PERIOD="30")
     for expected in (["dead"], ["dead", "duplicate"]):

@@ -22,7 +22,7 @@ async def queue(deployment: Deployment) -> AsyncIterator[RequestQueue]:
 
 async def consumers(deployment: Deployment) -> int:
     info = await deployment.js.stream_info(deployment.subjects.requests_stream)
-    return int(info["state"]["consumer_count"])
+    return int(info.state.consumer_count)
 
 
 async def store(deployment: Deployment, queue: RequestQueue) -> int:

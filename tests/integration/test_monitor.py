@@ -74,8 +74,8 @@ async def test_a_changed_configuration_is_logged_with_a_hint(
     daemon = await deployment.start()
     stream = deployment.subjects.tasks_stream
     info = await deployment.js.consumer_info(stream, TASKS_CONSUMER)
-    body = {"stream_name": stream, "config": info["config"] | {"ack_wait": 9 * 10**9}}
-    filtered = f"{TASKS_CONSUMER}.{info['config']['filter_subject']}"
+    body = {"stream_name": stream, "config": info.config.to_json() | {"ack_wait": 9 * 10**9}}
+    filtered = f"{TASKS_CONSUMER}.{info.config.filter_subject}"
 
     await deployment.js.request(f"CONSUMER.CREATE.{stream}.{filtered}", body)
 

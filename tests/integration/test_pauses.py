@@ -42,7 +42,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 async def waiting(deployment: Deployment) -> int:
     info = await deployment.js.stream_info(deployment.subjects.requests_stream)
-    return int(info["state"]["messages"])
+    return int(info.state.messages)
 
 
 async def seen(daemon: Daemon, *scopes: PauseScope) -> None:
@@ -219,7 +219,7 @@ async def daemon_is_idle(deployment: Deployment) -> None:
 
     async def no_task() -> bool:
         info = await deployment.js.stream_info(deployment.subjects.tasks_stream)
-        return info["state"]["messages"] == 0
+        return info.state.messages == 0
 
     await eventually(no_task)
 

@@ -71,7 +71,7 @@ async def test_a_daemon_takes_no_task_for_which_it_has_no_slot(deployment: Deplo
 
     async def all_quiet() -> bool:
         stream = deployment.subjects.tasks_stream
-        held.append((await deployment.js.consumer_info(stream, TASKS_CONSUMER))["num_ack_pending"])
+        held.append((await deployment.js.consumer_info(stream, TASKS_CONSUMER)).num_ack_pending)
         return len(daemon.said("quiet")) == len(change_sets)
 
     await eventually(all_quiet, within=30)
@@ -194,7 +194,7 @@ async def test_an_update_that_changes_nothing_is_one_line_and_no_request(
 
 async def last_request(deployment: Deployment) -> int:
     info = await deployment.js.stream_info(deployment.subjects.requests_stream)
-    return info["state"]["last_seq"]
+    return info.state.last_seq
 
 
 async def test_the_reconciler_deletes_nothing(deployment: Deployment) -> None:
@@ -205,7 +205,7 @@ async def test_the_reconciler_deletes_nothing(deployment: Deployment) -> None:
         await deployment.client.enqueue_updates(*change_set, values.define())
     await js.purge(subjects.tasks_stream)
     await js.publish(subjects.join("rebaser.requests.stray"), b"")
-    before = (await js.stream_info(subjects.requests_stream))["state"]
+    before = (await js.stream_info(subjects.requests_stream)).state
 
     deleting = ("$JS.API.STREAM.MSG.DELETE.>", "$JS.API.STREAM.PURGE.>", "$JS.API.STREAM.DELETE.>")
     async with overheard(deployment, *deleting) as heard:
@@ -213,7 +213,7 @@ async def test_the_reconciler_deletes_nothing(deployment: Deployment) -> None:
 
     assert made == [2, 0]
     assert heard == []
-    assert (await js.stream_info(subjects.requests_stream))["state"] == before
+    assert (await js.stream_info(subjects.requests_stream)).state == before
 
 
 async def test_the_reconciler_makes_no_task_for_what_is_paused(deployment: Deployment) -> None:

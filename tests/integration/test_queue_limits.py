@@ -40,7 +40,7 @@ async def test_a_request_beyond_the_limit_is_refused_at_once(
         await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 99)])
 
     info = await deployment.js.stream_info(deployment.subjects.requests_stream)
-    assert info["state"]["messages"] == sent
+    assert info.state.messages == sent
 
 
 async def test_a_refused_request_is_applied_on_retry_and_a_stored_one_stays(

@@ -57,8 +57,8 @@ async def test_a_request_that_is_sent_again_is_stored_once(deployment: Deploymen
             *change_set, values.define(1, 2), request_id=request
         )
 
-    state = (await deployment.js.stream_info(deployment.subjects.requests_stream))["state"]
-    assert state["messages"] == 1
+    state = (await deployment.js.stream_info(deployment.subjects.requests_stream)).state
+    assert state.messages == 1
 
 
 async def test_a_waiting_request_is_found_by_its_id(deployment: Deployment) -> None:

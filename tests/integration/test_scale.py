@@ -59,7 +59,7 @@ async def test_the_reconciler_does_not_read_known_change_sets(
 
 async def _readers(deployment: Deployment, count: int) -> bool:
     info = await deployment.js.stream_info(deployment.subjects.requests_stream)
-    return bool(info["state"]["consumer_count"] == count)
+    return bool(info.state.consumer_count == count)
 
 
 async def _apply(deployment: Deployment, change_sets: Sequence[ChangeSet]) -> None:

@@ -8,6 +8,7 @@ from rebaser_client.request_publisher import ensure_task
 from rebaser_core import codecs
 from rebaser_core.corrections import MAX_INLINE_CORRECTIONS, omitted
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import StreamConfig
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
@@ -158,15 +159,15 @@ async def test_a_request_stays_until_its_copy_is_stored(deployment: Deployment) 
     """L2: first the copy, then the commit that it is dead, then its end."""
     [change_set, other], js, subjects = new_change_sets(2), deployment.js, deployment.subjects
     daemon, letters = await deployment.start(), subjects.dead_letters_stream
-    config = (await js.stream_info(letters))["config"]
-    await js.request(f"STREAM.UPDATE.{letters}", {**config, "max_msgs": 1})
+    config = await js.stream_config(letters)
+    await js.update_stream(config | StreamConfig(max_msgs=1))
     await js.publish(subjects.dead_letters(other), b"the only one that there is room for")
     await js.publish(subjects.requests(change_set), b"?")
     await ensure_task(js, subjects, change_set)
 
     await eventually(lambda: bool(daemon.said("retry scheduled")), within=30)
     assert await js.stream_subjects(subjects.requests_stream)
-    await js.request(f"STREAM.UPDATE.{letters}", config)
+    await js.update_stream(config)
     await deployment.at_rest()
 
     assert len(await deployment.dead_letters(change_set)) == 1

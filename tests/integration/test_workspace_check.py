@@ -32,8 +32,8 @@ def swapped(change_set: ChangeSet) -> ChangeSet:
 
 async def stored(deployment: Deployment) -> int:
     streams = (deployment.subjects.requests_stream, "OBJ_REBASER_BATCHES")
-    states = [(await deployment.js.stream_info(stream))["state"] for stream in streams]
-    return sum(state["messages"] for state in states)
+    states = [(await deployment.js.stream_info(stream)).state for stream in streams]
+    return sum(state.messages for state in states)
 
 
 async def test_the_client_refuses_pairs_that_are_known_not_to_belong_together(

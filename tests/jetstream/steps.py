@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import json
 import textwrap
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import (
     ConsumerConfig,
+    ConsumerInfo,
     Delivery,
     JetStream,
     StreamConfig,
@@ -52,7 +53,7 @@ async def consumers(js: JetStream, stream: str = "S") -> list[str]:
     return list(reply.get("consumers") or [])
 
 
-async def state(js: JetStream, consumer: str = "d") -> Mapping[str, Any]:
+async def state(js: JetStream, consumer: str = "d") -> ConsumerInfo:
     return await js.consumer_info("S", consumer)
 
 

@@ -80,7 +80,7 @@ async def test_an_ack_settles_it(either_js: JetStream) -> None:
 
     await delivery.ack(confirm=True)
 
-    assert (await either_js.stream_info("S"))["state"]["messages"] == 0
+    assert (await either_js.stream_info("S")).state.messages == 0
 
 
 async def test_an_unconfirmed_ack_settles_it_soon(either_js: JetStream) -> None:
@@ -214,8 +214,8 @@ async def test_a_confirmed_word_is_never_said_after_it_was_given_up(
     await asyncio.to_thread(server.start)
     await js.connection.wait_connected()
 
-    assert (await state(js))["num_ack_pending"] == 1
+    assert (await state(js)).num_ack_pending == 1
 
 
 async def empty(js: JetStream) -> bool:
-    return bool((await js.stream_info("S"))["state"]["messages"] == 0)
+    return bool((await js.stream_info("S")).state.messages == 0)

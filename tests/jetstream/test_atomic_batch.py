@@ -15,7 +15,7 @@ STREAM = StreamConfig(name="S", subjects=["s.>"], allow_atomic=True)
 
 
 async def count(js: JetStream) -> int:
-    return int((await js.stream_info("S"))["state"]["messages"])
+    return int((await js.stream_info("S")).state.messages)
 
 
 async def test_a_batch_is_stored_whole_in_its_order(js: JetStream) -> None:

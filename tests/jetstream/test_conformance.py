@@ -239,7 +239,7 @@ async def nothing_left(scene: Scene) -> bool:
         info = await scene.writing.stream_info("S")
     except (NatsUnreachable, Unavailable):
         return False
-    return scene.stored == scene.total and info["state"]["messages"] == 0
+    return scene.stored == scene.total and info.state.messages == 0
 
 
 @pytest.mark.slow

@@ -165,7 +165,7 @@ async def test_draining_ends_the_iteration_after_what_has_come(js: JetStream) ->
     await js.publish("s.a", b"late")
 
     assert numbers(found) == list(range(10))
-    assert (await state(js))["num_waiting"] == 0
+    assert (await state(js)).num_waiting == 0
 
 
 async def test_draining_wakes_who_waits(js: JetStream) -> None:
@@ -362,7 +362,7 @@ async def test_acks_are_explicit_unless_a_consumer_is_created_otherwise(js: JetS
     await (await consumer.fetch(1))[0].ack(confirm=True)
 
     assert consumer.config.ack_policy == "explicit"
-    assert (await state(js))["ack_floor"]["stream_seq"] == 1
+    assert (await state(js)).ack_floor.stream_seq == 1
 
 
 async def test_a_push_consumer_is_not_created_for_pulling(js: JetStream) -> None:
@@ -391,7 +391,7 @@ async def test_a_message_larger_than_the_buffer_is_a_warning(
 
 async def test_a_consumer_is_looked_up_described_and_deleted(js: JetStream) -> None:
     consumer = await looked_up(js)
-    assert (await consumer.info())["name"] == "d"
+    assert (await consumer.info()).name == "d"
     assert (await js.stream("S").config()).name == "S"
 
     await consumer.delete()
@@ -414,8 +414,8 @@ async def test_a_push_consumer_is_not_for_pulling(js: JetStream) -> None:
 
 async def nothing_left(js: JetStream) -> bool:
     info = await state(js)
-    return info["num_pending"] + info["num_ack_pending"] == 0
+    return info.num_pending + info.num_ack_pending == 0
 
 
 async def waiting_pulls(js: JetStream, number: int) -> bool:
-    return bool((await state(js))["num_waiting"] == number)
+    return bool((await state(js)).num_waiting == number)

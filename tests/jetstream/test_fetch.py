@@ -85,7 +85,7 @@ async def test_a_partial_batch_is_returned_at_the_end_and_leaves_no_pull(js: Jet
     await js.publish("s.a", b"1")
 
     assert numbers(await fetching) == [1]
-    assert (await state(js))["num_waiting"] == 0
+    assert (await state(js)).num_waiting == 0
 
 
 async def test_what_is_under_way_at_the_end_is_not_lost(js: JetStream, server: NatsServer) -> None:
@@ -149,7 +149,7 @@ async def test_a_cancelled_fetch_gives_back_what_had_come(js: JetStream) -> None
 
     async with asyncio.timeout(1):
         [again] = await consumer.fetch(1)
-    assert (int(again.payload), (await state(js))["num_waiting"]) == (1, 0)
+    assert (int(again.payload), (await state(js)).num_waiting) == (1, 0)
 
 
 async def test_fetches_at_the_same_time_share_the_messages(js: JetStream) -> None:
@@ -216,7 +216,7 @@ async def test_a_fetch_right_after_an_empty_one_is_not_held_up(js: JetStream, ba
 
 
 async def waiting(js: JetStream) -> bool:
-    return bool((await state(js))["num_waiting"] == 1)
+    return bool((await state(js)).num_waiting == 1)
 
 
 async def test_what_is_there_is_asked_for_over_one_standing_subscription(js: JetStream) -> None:

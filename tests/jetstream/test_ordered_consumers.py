@@ -239,8 +239,8 @@ async def test_the_servers_consumer_is_described(js: JetStream) -> None:
     async with js.stream("S").ordered_consumer("s.a") as reader:
         info = await reader.info()
 
-    assert info["config"]["filter_subject"] == "s.a"
-    assert info["config"]["ack_policy"] == "none"
+    assert info.config.filter_subject == "s.a"
+    assert info.config.ack_policy == "none"
 
 
 async def test_a_buffer_that_is_bounded_is_filled_by_pulls(js: JetStream) -> None:

@@ -260,7 +260,7 @@ async def test_nothing_gets_into_a_local_bucket_of_the_same_name(pair: Pair) -> 
     await use_everything(pair.seen)
 
     for stream in ("KV_b", "OBJ_b"):
-        assert (await pair.local.stream_info(stream))["state"]["messages"] == 0
+        assert (await pair.local.stream_info(stream)).state.messages == 0
     assert (await KeyValue(pair.owner, "b").get("k")).value == b"1"
     assert await ObjectStore(pair.owner, "b").get("o") == LARGE[:1000]
 
@@ -303,7 +303,7 @@ async def test_where_a_put_cannot_cross_nothing_is_written_and_nothing_destroyed
                 await attempt
 
         assert await here.get("a") == b"1"
-        assert (await domains.local.stream_info("OBJ_b"))["state"]["messages"] == 0
+        assert (await domains.local.stream_info("OBJ_b")).state.messages == 0
 
 
 async def test_a_watch_follows_across(pair: Pair) -> None:
@@ -353,7 +353,7 @@ async def test_acks_cross_a_domain(domains: Pair) -> None:
     async with PullConsumer(domains.seen, "S", "d") as pull:
         await (await pull.take(5)).ack(confirm=True)
 
-    assert (await domains.owner.consumer_info("S", "d"))["num_ack_pending"] == 0
+    assert (await domains.owner.consumer_info("S", "d")).num_ack_pending == 0
 
 
 def test_a_prefix_and_a_domain_exclude_each_other() -> None:

@@ -26,7 +26,7 @@ async def test_messages_are_taken_and_settled(either_js: JetStream) -> None:
             assert delivery.delivered == 1
             await delivery.ack(confirm=True)
 
-    assert (await either_js.stream_info("S"))["state"]["messages"] == 0
+    assert (await either_js.stream_info("S")).state.messages == 0
 
 
 async def test_a_consumer_without_acks_gets_none(js: JetStream) -> None:
@@ -51,7 +51,7 @@ async def test_never_more_is_asked_for_than_can_be_started(js: JetStream) -> Non
             await pull.take(free)
 
         info = await state(js)
-        assert (info["num_ack_pending"], info["num_pending"], info["num_waiting"]) == (3, 7, 0)
+        assert (info.num_ack_pending, info.num_pending, info.num_waiting) == (3, 7, 0)
 
 
 async def test_closing_gives_back_what_was_not_taken(js: JetStream) -> None:

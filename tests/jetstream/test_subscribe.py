@@ -9,6 +9,7 @@ import pytest
 
 from rebaser_core.jetstream import (
     ConsumerConfig,
+    ConsumerInfo,
     ConsumerNotFound,
     FlowControlIgnored,
     HeartbeatsMissed,
@@ -102,7 +103,7 @@ async def test_an_existing_consumer_must_be_what_is_wished_for(
 
     with pytest.raises(Misconfigured, match=why):
         await subscribe(js, "s.a", consumer="d", **wish)
-    assert (await state(js)).get("push_bound") is None
+    assert not (await state(js)).push_bound
 
 
 @pytest.mark.parametrize(
@@ -285,7 +286,7 @@ async def test_a_consumer_that_another_client_made_meanwhile_is_not_taken_over(
     look_up = JetStream.consumer_info
     absent = [ConsumerNotFound.named("not yet")]
 
-    async def too_early(self: JetStream, stream: str, consumer: str) -> dict[str, Any]:
+    async def too_early(self: JetStream, stream: str, consumer: str) -> ConsumerInfo:
         if absent:
             raise absent.pop()
         return await look_up(self, stream, consumer)
@@ -295,7 +296,7 @@ async def test_a_consumer_that_another_client_made_meanwhile_is_not_taken_over(
         pytest.raises(Misconfigured, match="created by another client"),
     ):
         await subscribe(js, "s.a", durable="d")
-    assert (await state(js)).get("push_bound") is None
+    assert not (await state(js)).push_bound
 
 
 async def test_there_is_a_listener_before_there_is_a_consumer(js: JetStream) -> None:
@@ -307,7 +308,7 @@ async def test_there_is_a_listener_before_there_is_a_consumer(js: JetStream) -> 
         await eventually(lambda: len(created) == 1)
 
     assert created[0]["config"]["deliver_subject"] == subscription._inbox.subject
-    assert heard[0]["push_bound"] is True
+    assert heard[0].push_bound
     await subscription.unsubscribe()
 
 

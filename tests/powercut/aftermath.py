@@ -219,8 +219,8 @@ async def _last_sequence(js: JetStream, stream: str) -> int | None:
     began = clock()
     while True:
         try:
-            state = (await js.stream_info(stream))["state"]
-            return int(state["last_seq"])
+            state = (await js.stream_info(stream)).state
+            return int(state.last_seq)
         except StreamNotFound:
             if clock() - began > _GONE_FOR:
                 return None

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.schedules.stream import Reply, Stored, Stream, matches
+from tests.schedules.stream import Reply, Stored, Stream, date, matches
 
 if TYPE_CHECKING:
     from tests.schedules.broker import Broker
@@ -50,8 +50,14 @@ class Consumer:
             "name": self.name,
             "stream_name": self._stream.name,
             "config": self.config,
+            "created": date(0.0),
             "delivered": {"consumer_seq": self._sequence, "stream_seq": self._next - 1},
+            "ack_floor": {"consumer_seq": 0, "stream_seq": 0},
+            "num_ack_pending": 0,
+            "num_redelivered": 0,
+            "num_waiting": 0,
             "num_pending": self._left(),
+            "ts": date(self._broker.time()),
         }
 
 

@@ -187,6 +187,7 @@ class Stream:
         first = next(iter(self.messages.values()), None)
         state: Reply = {
             "messages": len(self.messages),
+            "bytes": sum(len(stored.payload) for stored in self.messages.values()),
             "first_seq": first.sequence if first else self.last_sequence + 1,
             "first_ts": date(first.time if first else 0.0),
             "last_seq": self.last_sequence,
@@ -197,7 +198,14 @@ class Stream:
             subjects = self.by_subject.items()
             state["subjects"] = {s: len(there) for s, there in subjects if matches(pattern, s)}
         total = len(state.get("subjects", ()))
-        return {"config": self.config, "state": state, "total": total, "ts": date(now)}
+        created, told = date(0.0), date(now)
+        return {
+            "config": self.config,
+            "created": created,
+            "state": state,
+            "total": total,
+            "ts": told,
+        }
 
 
 def date(seconds: float) -> str:

@@ -72,7 +72,7 @@ async def _refused(call: Awaitable[Any]) -> Any:
 async def _state(js: JetStream) -> tuple[int, int, int]:
     info = await js.consumer_info("T", "w")
     tasks = await js.stream_info("T")
-    return tasks["state"]["messages"], info["num_ack_pending"], info["num_pending"]
+    return tasks.state.messages, info.num_ack_pending, info.num_pending
 
 
 def _seen(delivery: Delivery) -> tuple[str, int, int]:
@@ -259,7 +259,7 @@ async def readers_get_all_in_order(js: JetStream) -> Any:
         read = [_seen(await reader.next(idle_timeout=SOON)), await reader.next(idle_timeout=SOON)]
         await js.publish("l.a")
         read.append(_seen(await reader.next(idle_timeout=SOON)))
-    gone = (await js.stream_info("L"))["state"]["consumer_count"]
+    gone = (await js.stream_info("L")).state.consumer_count
     return read, reader.pending, gone
 
 

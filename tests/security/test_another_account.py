@@ -105,7 +105,7 @@ async def test_a_rebaser_works_on_streams_of_another_account(
 
             async def at_rest() -> bool:
                 kept = [await streams.stream_info(f"REBASER_{n}") for n in ("REQUESTS", "TASKS")]
-                return not any(info["state"]["messages"] for info in kept)
+                return not any(info.state.messages for info in kept)
 
             await eventually(at_rest, within=30)
             assert "KV_REBASER_CHANGE_SETS" in await streams.stream_names()

@@ -131,7 +131,7 @@ async def test_a_rebaser_hears_at_once_of_a_request_to_a_change_set_that_was_idl
 
             async def is_idle() -> bool:
                 found = await server.stream_info(SUBJECTS.requests_stream)
-                return queue._consumer is not None and not found["state"]["consumer_count"]
+                return queue._consumer is not None and not found.state.consumer_count
 
             await eventually(is_idle)
             async with client_of(nats_server) as client:
@@ -157,7 +157,7 @@ async def enqueue_where_it_does_not_belong(js: JetStream, change_set: ChangeSet)
 async def at_rest(js: JetStream) -> None:
     async def nothing_left() -> bool:
         streams = (SUBJECTS.requests_stream, SUBJECTS.tasks_stream)
-        return not any([(await js.stream_info(s))["state"]["messages"] for s in streams])
+        return not any([(await js.stream_info(s)).state.messages for s in streams])
 
     await eventually(nothing_left, within=30)
 
@@ -251,7 +251,7 @@ async def stored(server: NatsServer) -> dict[str, dict[str, int]]:
     async with connected_as(server, "operator") as js:
         found = {}
         for name in await js.stream_names():
-            state = (await js.stream_info(name))["state"]
+            state = (await js.stream_info(name)).state.to_json()
             found[name] = {key: state[key] for key in ("messages", "last_seq", "consumer_count")}
         return found
 

@@ -1,12 +1,12 @@
-"""What all configurations have in common: their JSON is read and written without loss."""
+"""JSON objects of the server, typed: fields that a newer server adds are kept."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime, timedelta
 from functools import cache
-from types import NoneType
-from typing import Any, Final, Literal, Self, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Final, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from rebaser_core.jetstream.errors import NotJetStream
 
@@ -22,46 +22,53 @@ _trailing_zeros: Final = re.compile(r"(?<=\.)(\d*?)0+(?=[+-])")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configuration:
-    """What is None is not said: the server then has its default, and a comparison leaves it out.
-
-    `a | b` is `a` with all that `b` says in its place.
-    """
+class JsonObject:
+    """What the server says of one thing, by its names."""
 
     unknown: Mapping[str, Any] = field(default_factory=dict)
     """What the server said beyond the fields above, or not as they have it: what a newer server
-    knows, for instance, or part of a microsecond. Sent as it is; a field above takes precedence."""
+    knows, for instance."""
+
+    is_exact: ClassVar[bool] = True
+    """Whether a value that cannot be kept whole, such as part of a microsecond, is `unknown`.
+    Otherwise it is cut."""
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Self:
-        """Read what the server says; `to_json` returns just that again.
+        """Read what the server says.
 
         Raises:
-            NotJetStream: it is no configuration at all.
+            NotJetStream: it is no such thing at all.
         """
         if not isinstance(said, Mapping):
-            raise NotJetStream(f"not a configuration: {str(said)[:100]}")
+            raise NotJetStream(f"not a {cls.__name__}: {str(said)[:100]}")
         kinds, known, unknown = cls._kinds(), {}, {}
         for name, value in said.items():
             try:
-                known[name] = _read(kinds[name], value)
+                known[name] = _read(kinds[name], value, is_exact=cls.is_exact)
             except (KeyError, TypeError, ValueError, OverflowError):
                 unknown[name] = value
+        if missing := cls._required() - known.keys():
+            raise NotJetStream(f"a {cls.__name__} without {', '.join(sorted(missing))}")
         return cls(**known, unknown=unknown)
 
     @classmethod
     @cache
     def _kinds(cls) -> Mapping[str, Any]:
-        """The type of each field, without the None that each may be."""
+        """The type of each field, without the None that it may be."""
         hints = get_type_hints(cls)
-        del hints["unknown"]
-        return {
-            name: next(each for each in get_args(hint) if each is not NoneType)
-            for name, hint in hints.items()
-        }
+        del hints["unknown"], hints["is_exact"]
+        return {name: _without_none(hint) for name, hint in hints.items()}
+
+    @classmethod
+    @cache
+    def _required(cls) -> frozenset[str]:
+        """The fields that the server always says."""
+        defaults = ((each.name, {each.default, each.default_factory}) for each in fields(cls))
+        return frozenset(name for name, default in defaults if default == {MISSING})
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the server has it; durations in nanoseconds.
+        """Return it as the server has it; durations in nanoseconds. What is None is left out.
 
         Raises:
             ValueError: a time without a zone.
@@ -71,14 +78,22 @@ class Configuration:
         said = {name: _write(value) for name, value in values.items() if value is not None}
         return {**self.unknown, **said}
 
-    def __or__(self, other: Self) -> Self:
-        return self.from_json({**self.to_json(), **other.to_json()})
+
+def _without_none(hint: Any) -> Any:
+    if isinstance(hint, UnionType) or get_origin(hint) is Union:
+        return next(each for each in get_args(hint) if each is not NoneType)
+    return hint
 
 
-def _read(kind: Any, value: Any) -> Any:
-    """Raises `ValueError`, or another, unless `_write` makes just this of what is returned."""
+def _read(kind: Any, value: Any, *, is_exact: bool) -> Any:
+    """Raises `ValueError`, or another, if it is not of this kind.
+
+    Also, if it is to be exact, unless `_write` makes just this of what is returned.
+    """
+    if type(value) is kind:  # the shortest way for most of them
+        return value
     origin = get_origin(kind) or kind
-    is_nested = isinstance(origin, type) and issubclass(origin, Configuration)
+    is_nested = isinstance(origin, type) and issubclass(origin, JsonObject)
     expected: Any = dict if is_nested else _IN_JSON.get(origin, origin)
     if type(value) is not expected:
         raise TypeError(f"{value!r} is of another type")
@@ -90,14 +105,14 @@ def _read(kind: Any, value: Any) -> Any:
     elif kind is datetime:
         found = datetime.fromisoformat(value)
     elif origin is Sequence:
-        found = [_read(get_args(kind)[0], each) for each in value]
-    if _write(found) != value:
+        found = [_read(get_args(kind)[0], each, is_exact=is_exact) for each in value]
+    if is_exact and _write(found) != value:
         raise ValueError(f"{value!r} is not to be had exactly")
     return found
 
 
 def _write(value: Any) -> Any:
-    if isinstance(value, Configuration):
+    if isinstance(value, JsonObject):
         return value.to_json()
     if isinstance(value, timedelta):
         return value // _MICROSECOND * 1000

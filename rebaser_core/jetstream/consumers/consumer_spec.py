@@ -1,12 +1,12 @@
 """What ADR-15 lets a subscription be, and to which existing consumer it may be bound."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from rebaser_core.jetstream.configs.config_diff import diff_config
 from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
 from rebaser_core.jetstream.errors import Misconfigured
+from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo
 
 _EXPLICIT: Final = "explicit"
 
@@ -85,19 +85,19 @@ class ConsumerSpec:
             deliver_group=self.queue,
         )
 
-    def check_compatible(self, info: Mapping[str, Any]) -> None:
+    def check_compatible(self, info: ConsumerInfo) -> None:
         """See that an existing consumer is what was asked for.
 
         Raises:
             Misconfigured: it is not; says in which way, field by field.
         """
-        config = ConsumerConfig.from_json(info["config"])
-        self._check_kind(info["name"], config)
+        name, config = info.name, info.config
+        self._check_kind(name, config)
         if not self.pull:
-            self._check_group(info["name"], config, bound=bool(info.get("push_bound")))
-        self._check_filter(info["name"], config)
+            self._check_group(name, config, bound=info.push_bound)
+        self._check_filter(name, config)
         asked = replace(self.config, deliver_subject=None)
-        if differing := diff_config(f"consumer {info['name']}", asked, config):
+        if differing := diff_config(f"consumer {name}", asked, config):
             raise Misconfigured("; ".join(map(str, differing)))
 
     def _check_kind(self, name: str, config: ConsumerConfig) -> None:

@@ -1,11 +1,12 @@
 """The server's consumer behind an ordered reader: made under a name of its own, deleted after."""
 
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
 from rebaser_core.jetstream.consumers.message_reader import best_effort
+from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo
 
 DELETE_TIMEOUT: Final = 1.0  # seconds to delete a consumer; else it dies by itself
 
@@ -31,7 +32,7 @@ class EphemeralConsumer:
         self._undeleted: list[str] = []
         self.name: str | None = None
 
-    async def create(self, name: str, config: ConsumerConfig) -> dict[str, Any]:
+    async def create(self, name: str, config: ConsumerConfig) -> ConsumerInfo:
         """Have the server make it; what the server says of it.
 
         May be cancelled, or raise, and be there all the same.

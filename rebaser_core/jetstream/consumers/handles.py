@@ -1,7 +1,7 @@
 """Streams and consumers as things to hold on to (ADR-37)."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Self, Unpack
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Self, Unpack
 
 from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
@@ -16,6 +16,8 @@ from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
 from rebaser_core.jetstream.consumers.pull_engine import PullEngine, PullOptions
 from rebaser_core.jetstream.consumers.read_buffer import ReadBuffer
 from rebaser_core.jetstream.errors import Misconfigured
+from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo
+from rebaser_core.jetstream.infos.stream_info import StreamInfo
 from rebaser_core.jetstream.messages.delivery import Delivery
 
 
@@ -26,7 +28,7 @@ class Stream:
         self._js = js
         self.name = name
 
-    async def info(self) -> dict[str, Any]:
+    async def info(self) -> StreamInfo:
         return await self._js.stream_info(self.name)
 
     async def config(self) -> StreamConfig:
@@ -39,7 +41,8 @@ class Stream:
             ConsumerNotFound: there is none of that name.
             Misconfigured: it is a push consumer.
         """
-        return Consumer(self._js, await self._js.consumer_info(self.name, name))
+        info = await self._js.consumer_info(self.name, name)
+        return Consumer(self._js, self.name, name, info.config)
 
     async def create_consumer(self, config: ConsumerConfig) -> "Consumer":
         """Create a pull consumer, or return the one that is just like it.
@@ -53,7 +56,8 @@ class Stream:
         if config.deliver_subject:
             raise Misconfigured("deliver_subject makes a push consumer: see subscribe")
         wanted = ConsumerConfig(ack_policy="explicit") | config
-        return Consumer(self._js, await self._js.create_consumer(self.name, wanted))
+        info = await self._js.create_consumer(self.name, wanted)
+        return Consumer(self._js, self.name, info.name, info.config)
 
     async def delete_consumer(self, name: str) -> None:
         await self._js.delete_consumer(self.name, name)
@@ -72,10 +76,18 @@ class Consumer(AsyncCloseable):
     each batch makes its own.
     """
 
-    def __init__(self, js: JetStreamApi, info: Mapping[str, Any], *, created: bool = False) -> None:
-        self.config = ConsumerConfig.from_json(info["config"])
-        self.stream: str = info["stream_name"]
-        self.name: str = info["name"]
+    def __init__(
+        self,
+        js: JetStreamApi,
+        stream: str,
+        name: str,
+        config: ConsumerConfig,
+        *,
+        created: bool = False,
+    ) -> None:
+        self.stream = stream
+        self.name = name
+        self.config = config
         self.created = created
         """Whether the consumer was made for this object, and ends with it."""
         if self.config.deliver_subject:
@@ -88,7 +100,7 @@ class Consumer(AsyncCloseable):
         self._fetcher.keep = True
         return self
 
-    async def info(self) -> dict[str, Any]:
+    async def info(self) -> ConsumerInfo:
         return await self._js.consumer_info(self.stream, self.name)
 
     async def delete(self) -> None:

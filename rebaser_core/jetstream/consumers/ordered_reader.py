@@ -4,7 +4,7 @@ import asyncio
 import copy
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final, Self, Unpack
+from typing import Final, Self, Unpack
 
 from nats.aio.msg import Msg
 
@@ -14,6 +14,7 @@ from rebaser_core.jetstream.consumers.message_reader import MessageReader
 from rebaser_core.jetstream.consumers.options import FETCH_EXPIRES, ReaderOptions
 from rebaser_core.jetstream.consumers.ordered_session import OrderedSession
 from rebaser_core.jetstream.errors import MessagesMissed, NatsUnreachable, Unavailable
+from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo
 from rebaser_core.jetstream.messages.delivery import Delivery, parse_delivery
 from rebaser_core.jetstream.messages.status_message import StatusMessage, is_delivery, parse_status
 
@@ -122,7 +123,7 @@ class OrderedReader(OrderedSession, MessageReader):
             raise
         return batch
 
-    async def info(self) -> dict[str, Any]:
+    async def info(self) -> ConsumerInfo:
         """Return what the server says of the consumer that it has for this reader now.
 
         Raises:

@@ -121,7 +121,7 @@ class OrderedSession(ABC):
         info = await self._consumer.create(
             self._name, self._position.to_config() | self._delivery_config()
         )
-        self.pending = info["num_pending"]
+        self.pending = info.num_pending
         self._position.sync(info)
         self._active = True
         self._opened_at = asyncio.get_running_loop().time()

@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rebaser_core.jetstream.api import JetStreamApi
-from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
 from rebaser_core.jetstream.consumers.flow_control import FlowControl
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import MessageReader
@@ -17,6 +16,7 @@ from rebaser_core.jetstream.errors import (
     JetStreamError,
     MessagesMissed,
 )
+from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo
 from rebaser_core.jetstream.messages.delivery import Delivery, parse_delivery
 from rebaser_core.jetstream.messages.status_message import CONTROL, StatusMessage, is_delivery
 
@@ -48,16 +48,16 @@ class PushSubscription(MessageReader):
         self,
         js: JetStreamApi,
         inbox: Inbox,
-        info: Mapping[str, Any],
+        info: ConsumerInfo,
         *,
         created: bool,
         on_warning: OnWarning = log_warning,
         missed_heartbeats: int = MISSED_HEARTBEATS,
     ) -> None:
-        config = ConsumerConfig.from_json(info["config"])
+        config = info.config
         heartbeat = (config.idle_heartbeat or timedelta()).total_seconds()
-        self.stream: str = info["stream_name"]
-        self.consumer: str = info["name"]
+        self.stream = info.stream_name
+        self.consumer = info.name
         self.created = created
         """Whether the consumer was made for this subscription, and ends with it."""
         self._js = js
@@ -67,7 +67,7 @@ class PushSubscription(MessageReader):
         self._heartbeat_timeout = missed_heartbeats * heartbeat or None
         self._flow_control = FlowControl(js.connection, reply_timeout=missed_heartbeats * heartbeat)
         self._gapless = not config.deliver_group
-        self._sequence: int | None = None if info["delivered"]["consumer_seq"] else 0
+        self._sequence: int | None = None if info.delivered.consumer_seq else 0
         self._quiet_since = 0.0
         self._ended = False
 

@@ -1,10 +1,11 @@
 """Which messages of a stream a reader wants, and how far it has come with them (ADR-17)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig, DeliverPolicy
+from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo
 from rebaser_core.jetstream.messages.delivery import Delivery
 
 _BY_SEQUENCE: Final = "by_start_sequence"
@@ -32,10 +33,10 @@ class StreamPosition:
         self.cursor = delivery.stream_sequence
         self._policy = None
 
-    def sync(self, info: Mapping[str, Any]) -> None:
+    def sync(self, info: ConsumerInfo) -> None:
         """Learn from a new consumer's info: a reset must not move `new` to a later place."""
         if self._policy and self._policy.deliver_policy != _NOT_A_POSITION:
-            self.cursor, self._policy = info["delivered"]["stream_seq"], None
+            self.cursor, self._policy = info.delivered.stream_seq, None
 
     def to_config(self) -> ConsumerConfig:
         """Return what a consumer needs to begin here."""

@@ -1,8 +1,5 @@
 """From a subject to a subscription: the workflow of ADR-15."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
 from rebaser_core.jetstream.consumers.consumer_spec import ConsumerSpec
@@ -20,6 +17,7 @@ from rebaser_core.jetstream.errors import (
     Misconfigured,
     StreamNotFound,
 )
+from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo
 
 
 async def subscribe(
@@ -93,12 +91,12 @@ async def pull_subscribe(
     stream_name = await _find_stream(js, spec)
     info = await _look_up(js, stream_name, spec)
     if info is None and spec.consumer:
-        unseen = {"ack_policy": "explicit", "durable_name": spec.consumer}
-        return Consumer(js, {"stream_name": stream_name, "name": spec.consumer, "config": unseen})
+        unseen = ConsumerConfig(ack_policy="explicit", durable_name=spec.consumer)
+        return Consumer(js, stream_name, spec.consumer, unseen)
     created = False
     if info is None:
         info, created = await _create(js, stream_name, spec)
-    return Consumer(js, info, created=created)
+    return Consumer(js, stream_name, info.name, info.config, created=created)
 
 
 async def _find_stream(js: JetStreamApi, spec: ConsumerSpec) -> str:
@@ -110,7 +108,7 @@ async def _find_stream(js: JetStreamApi, spec: ConsumerSpec) -> str:
     return names[0]
 
 
-async def _look_up(js: JetStreamApi, stream: str, spec: ConsumerSpec) -> Mapping[str, Any] | None:
+async def _look_up(js: JetStreamApi, stream: str, spec: ConsumerSpec) -> ConsumerInfo | None:
     if spec.name is None:
         return None
     try:
@@ -125,7 +123,7 @@ async def _look_up(js: JetStreamApi, stream: str, spec: ConsumerSpec) -> Mapping
 
 async def _create(
     js: JetStreamApi, stream: str, spec: ConsumerSpec, deliver_subject: str | None = None
-) -> tuple[Mapping[str, Any], bool]:
+) -> tuple[ConsumerInfo, bool]:
     """Create the consumer; if another client was faster, check whether its consumer fits."""
     try:
         config = spec.to_config() | ConsumerConfig(deliver_subject=deliver_subject)
@@ -134,22 +132,22 @@ async def _create(
         info = await js.consumer_info(stream, spec.name or "")
         spec.check_compatible(info)
         if not spec.pull and not spec.queue:
-            raise Misconfigured(f"{info['name']} was created by another client") from None
+            raise Misconfigured(f"{info.name} was created by another client") from None
         return info, False
 
 
 async def _bind(
     js: JetStreamApi, stream: str, spec: ConsumerSpec, inbox: Inbox
-) -> tuple[Mapping[str, Any], bool]:
+) -> tuple[ConsumerInfo, bool]:
     """Have the inbox subscribed to the consumer's deliver subject, and the consumer there."""
     group = spec.queue or ""
     info = await _look_up(js, stream, spec)
     if info is not None:
-        await inbox.open(info["config"]["deliver_subject"], group=group)
+        await inbox.open(info.config.deliver_subject, group=group)
         return info, False
     # first the subscription: its interest tells others that the consumer is in use
     await inbox.open(spec.config.deliver_subject, group=group)
     info, created = await _create(js, stream, spec, inbox.subject)
     if not created:
-        await inbox.open(info["config"]["deliver_subject"], group=group)
+        await inbox.open(info.config.deliver_subject, group=group)
     return info, created

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Never
+from collections.abc import Callable, Iterable
+from typing import Final, Never
 
 import structlog
 
 from rebaser_core.ids import ChangeSet, WorkspaceId
-from rebaser_core.jetstream import JetStream
+from rebaser_core.jetstream import ConsumerInfo, JetStream
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.slots.deferrals import Deferrals
 from rebaser_server.cluster.slots.fairness import Fairness
@@ -192,11 +192,11 @@ class SlotPool:
             self._undelivered_counts.clear()
             return
         info = await self._js.consumer_info(self._stream, TASKS_CONSUMER)
-        if info["num_pending"]:
+        if info.num_pending:
             self._tasks_waited_at = asyncio.get_running_loop().time()
-        self._request_slots(self._leases, info["num_pending"] + self._undelivered(info))
+        self._request_slots(self._leases, info.num_pending + self._undelivered(info))
 
-    def _undelivered(self, info: Mapping[str, Any]) -> int:
+    def _undelivered(self, info: ConsumerInfo) -> int:
         """Count the tasks that were delivered once, then nak'd, and that no Rebaser holds.
 
         The server counts them among the delivered ones. The other Rebasers' counts are old,
@@ -205,7 +205,7 @@ class SlotPool:
         elsewhere = self._busy_elsewhere()
         in_hand = self.in_hand + (elsewhere or 0)
         self._undelivered_counts.append(
-            0 if elsewhere is None else max(0, info["num_ack_pending"] - in_hand)
+            0 if elsewhere is None else max(0, info.num_ack_pending - in_hand)
         )
         checks = HANDOVER_CONFIRMING_CHECKS if self._in_handover() else CONFIRMING_CHECKS
         latest = list(self._undelivered_counts)[-checks:]

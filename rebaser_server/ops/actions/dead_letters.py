@@ -111,10 +111,10 @@ async def load(js: JetStream, subjects: Subjects, batches: BatchStore, sequence:
 async def latest(js: JetStream, subjects: Subjects, most: int) -> list[DeadLetter]:
     """The latest letters, at most `most`, the latest first."""
     stream = subjects.dead_letters_stream
-    state = (await js.stream_info(stream))["state"]
+    state = (await js.stream_info(stream)).state
     letters: list[DeadLetter] = []
-    for sequence in range(state["last_seq"], state["first_seq"] - 1, -1):
-        if len(letters) == min(most, state["messages"]):
+    for sequence in range(state.last_seq, state.first_seq - 1, -1):
+        if len(letters) == min(most, state.messages):
             break
         message = await js.get_message(stream, sequence=sequence)
         if message is not None:
