@@ -100,9 +100,7 @@ async def handled(
 ) -> list[float]:
     """When NATS stored the commits that settle the requests, in order."""
     times: list[float] = []
-    async with OrderedPushConsumer(
-        js, SUBJECTS.commits_stream, start_sequence=before + 1
-    ) as reader:
+    async with OrderedPushConsumer(js, SUBJECTS.commits_stream, opt_start_seq=before + 1) as reader:
         async for delivery in reader:
             if b"handled" in delivery.payload:
                 times.append(delivery.timestamp.timestamp())

@@ -64,7 +64,7 @@ async def read_log(
     """
     entries: deque[LogEntry] = deque(maxlen=limit)
     reader = ordered_reader(
-        js, subjects.commits_stream, subjects.commits(change_set), start_sequence=after + 1
+        js, subjects.commits_stream, subjects.commits(change_set), opt_start_seq=after + 1
     )
     async with reader:
         while (delivery := await reader.next(idle_timeout=0)) is not None:

@@ -50,9 +50,7 @@ class UnfinishedScanner:
         unfinished = set[str]()
         if self._next > last:
             return unfinished, limit
-        reader = ordered_reader(
-            self._js, self._stream, start_sequence=self._next, headers_only=True
-        )
+        reader = ordered_reader(self._js, self._stream, opt_start_seq=self._next, headers_only=True)
         async with reader:
             while limit and self._next <= last:
                 message = await reader.next(idle_timeout=0)

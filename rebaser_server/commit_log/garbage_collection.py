@@ -208,7 +208,7 @@ class GarbageCollector:
         references: dict[str, int] = {}
         start: ReaderOptions = {}
         if since is not None:
-            start = {"deliver_policy": "by_start_time", "start_time": since}
+            start = {"deliver_policy": "by_start_time", "opt_start_time": since}
         async with ordered_reader(self._js, stream, **start) as reader:
             while (message := await reader.next(idle_timeout=0)) is not None:
                 keys = _keys(message.payload).intersection(wanted)

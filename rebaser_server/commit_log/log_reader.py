@@ -86,7 +86,7 @@ class CommitLogReader:
         if until <= after:
             return
         previous = after
-        reader = ordered_reader(self._js, self._stream, self._subject, start_sequence=after + 1)
+        reader = ordered_reader(self._js, self._stream, self._subject, opt_start_seq=after + 1)
         async with reader:
             while previous < until:
                 delivery = await reader.next()

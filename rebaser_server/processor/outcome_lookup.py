@@ -106,7 +106,7 @@ class OutcomeLookup:
             self._js,
             self._subjects.commits_stream,
             self._subjects.commits(change_set),
-            start_sequence=after + 1,
+            opt_start_seq=after + 1,
         )
         async with reader:
             while (message := await reader.next(idle_timeout=0)) is not None:

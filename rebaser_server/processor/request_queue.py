@@ -76,7 +76,7 @@ class RequestQueue:
         self._subject = subjects.requests(change_set)
         self._first = None if first is None else _as_delivery(js, self._stream, first)
         start = 1 if first is None else first.sequence + 1
-        self._consumer = ordered_reader(js, self._stream, self._subject, start_sequence=start)
+        self._consumer = ordered_reader(js, self._stream, self._subject, opt_start_seq=start)
         self._is_suspended = first is not None and not js.is_remote
         self._deletes: deque[tuple[int, PendingReply[Any]]] = deque()
         """Oldest first."""

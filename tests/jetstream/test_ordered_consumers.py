@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from datetime import UTC, datetime
 from unittest import mock
 
 import pytest
@@ -12,6 +13,7 @@ from rebaser_core.jetstream import (
     OrderedPullConsumer,
     OrderedPushConsumer,
     OrderedReader,
+    ReaderOptions,
     StreamNotFound,
     ordered_reader,
 )
@@ -45,8 +47,32 @@ async def test_messages_come_in_order_and_then_it_is_quiet(either_js: JetStream)
 async def test_it_starts_at_the_given_position(js: JetStream) -> None:
     await filled(js, "s.a", "s.b", "s.a")
 
-    async with OrderedPushConsumer(js, "S", ["s.a", "s.b"], start_sequence=2) as reader:
-        assert await read_all(reader) == [2, 3]
+    second = await js.get_message("S", sequence=2)
+    options: list[ReaderOptions] = [
+        {"opt_start_seq": 2},
+        {"deliver_policy": "by_start_sequence", "opt_start_seq": 2},
+        {"deliver_policy": "by_start_time", "opt_start_time": second.time},
+    ]
+
+    for start in options:
+        async with OrderedPushConsumer(js, "S", ["s.a", "s.b"], **start) as reader:
+            assert await read_all(reader) == [2, 3]
+
+
+async def test_start_options_that_contradict_each_other_are_refused(js: JetStream) -> None:
+    """One of them would be ignored without a word."""
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    options: list[ReaderOptions] = [
+        {"deliver_policy": "new", "opt_start_seq": 2},
+        {"deliver_policy": "all", "opt_start_time": time},
+        {"opt_start_time": time},
+        {"deliver_policy": "by_start_time"},
+        {"deliver_policy": "by_start_time", "opt_start_seq": 2, "opt_start_time": time},
+    ]
+
+    for start in options:
+        with pytest.raises(ValueError, match="by_start_"):
+            js.stream("S").ordered_consumer(**start)
 
 
 async def test_headers_only_leaves_the_payloads_out(js: JetStream) -> None:

@@ -47,12 +47,13 @@ class ReaderOptions(BufferOptions, total=False):
     bounds what is sent ahead, or 256 messages where it cannot be answered.
     """
 
-    start_sequence: int
-    """The first stream sequence of interest (default: 1)."""
+    opt_start_seq: int
+    """The first stream sequence of interest (default: 1), for `by_start_sequence`, which is the
+    default of `deliver_policy`."""
     deliver_policy: DeliverPolicy
-    """Instead of it `all`, `new`, `last`, `last_per_subject` or `by_start_time`; in force until
-    the first message, or until the server has said which sequence it means."""
-    start_time: datetime
-    """For `by_start_time`; with a time zone."""
+    """Where to start; in force until the first message, or until the server has said which
+    sequence it means."""
+    opt_start_time: datetime
+    """For `by_start_time`, which needs it; with a time zone."""
     headers_only: bool
     """Leave the payloads out; `Nats-Msg-Size` tells their size (default: false)."""

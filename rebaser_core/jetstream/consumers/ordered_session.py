@@ -39,9 +39,9 @@ class OrderedSession(ABC):
         self._options = options
         self._position = StreamPosition(
             filter_subject,
-            options.get("start_sequence", 1),
             options.get("deliver_policy"),
-            options.get("start_time"),
+            options.get("opt_start_seq"),
+            options.get("opt_start_time"),
         )
         self._heartbeat = options.get("idle_heartbeat", HEARTBEAT)
         self._heartbeat_timeout = MISSED_HEARTBEATS * self._heartbeat

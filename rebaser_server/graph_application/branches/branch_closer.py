@@ -135,7 +135,7 @@ class BranchCloser:
             self._js,
             self._subjects.commits_stream,
             self._subjects.commits(head),
-            start_sequence=(branch.cursor or 0) + 1,
+            opt_start_seq=(branch.cursor or 0) + 1,
         )
         async with reader:
             while outcome.response is None:
