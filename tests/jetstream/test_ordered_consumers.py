@@ -146,6 +146,19 @@ async def test_a_deleted_consumer_is_replaced_and_nothing_lost(js: JetStream) ->
         assert len(await consumers(js)) == 1
 
 
+async def test_a_pulled_consumer_that_was_deleted_is_replaced_at_once(js: JetStream) -> None:
+    """The server ends the pull; three heartbeats would take three minutes."""
+    await filled(js, "s.a")
+    async with OrderedPullConsumer(js, "S", idle_heartbeat=60) as reader:
+        assert numbers([await reader.next()]) == [1]
+        [name] = await consumers(js)
+        await js.delete_consumer("S", name)
+        await js.publish("s.a", b"2")
+
+        async with asyncio.timeout(30):
+            assert numbers([await reader.next()]) == [2]
+
+
 async def test_it_is_not_quiet_while_a_stored_message_is_not_delivered(js: JetStream) -> None:
     """Nothing comes from a consumer that is gone; that proves nothing about the stream."""
     await filled(js)
@@ -247,6 +260,12 @@ async def test_a_batch_is_filled_or_lasts_until_it_expires(
 
         assert numbers(await fetching) == [4, 5]
         assert reader.cursor == 5
+
+
+async def test_a_batch_of_none_is_refused(js: JetStream) -> None:
+    for number in (0, -1):
+        with pytest.raises(ValueError, match="positive"):
+            await js.stream("S").ordered_consumer().fetch(number)
 
 
 async def test_a_batch_that_was_given_up_comes_again(js: JetStream) -> None:

@@ -106,7 +106,12 @@ class OrderedReader(OrderedSession, MessageReader):
 
         With `no_wait` it returns what is there now, as the stream's leader has it. If
         cancelled, or if it raises what `next` does, the next call returns what came of it.
+
+        Raises:
+            ValueError: `max_messages` is not positive.
         """
+        if max_messages < 1:
+            raise ValueError("max_messages must be positive")
         start, batch = copy.copy(self._position), list[Delivery]()
         try:
             async with deadlines.within(expires):
