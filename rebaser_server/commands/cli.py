@@ -13,6 +13,7 @@ from rebaser_server.commands import (
     dvu,
     enqueue,
     history,
+    init,
     load,
     pause,
     queue,
@@ -34,6 +35,7 @@ from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.terminal import lines
 
 _SUBJECTS: Final = (
+    init,
     serve,
     use,
     enqueue,

@@ -18,7 +18,7 @@ def file_commands(parser: Parser) -> list[list[str]]:
     found = [
         parser.prog.split()[1:]
         for action in parser._actions
-        if action.type is Path and not action.option_strings
+        if action.type is Path and action.dest not in ("data", "directory")
     ]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -1,0 +1,87 @@
+"""`rebaser init`: write a small project to begin with."""
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rebaser_server.commands.support.arguments import add_command
+from rebaser_server.commands.support.project_files import project_files, project_name
+from rebaser_server.terminal.lines import say, say_json
+
+if TYPE_CHECKING:
+    from rebaser_server.settings.settings import Settings
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    init = add_command(
+        commands,
+        "init",
+        _init,
+        about="write a small project: a graph, a function that computes a value, and its test",
+        validate=_find_obstacle,
+    )
+    init.add_argument(
+        "directory",
+        nargs="?",
+        type=Path,
+        default=Path(),
+        help="directory to write it into; made if it does not exist (default: %(default)s)",
+    )
+
+
+def _find_obstacle(arguments: argparse.Namespace) -> str | None:
+    directory: Path = arguments.directory
+    taken = [path for path in _files(directory) if (directory / path).exists()]
+    if taken:
+        return f"{directory} has {', '.join(taken)} already: give another directory"
+    for each in (directory, *directory.parents):
+        if each.exists():
+            return None if each.is_dir() else f"{each} is a file: give a directory, or a new name"
+    return None
+
+
+def _files(directory: Path) -> dict[str, str]:
+    return project_files(project_name(directory.absolute().name))
+
+
+async def _init(_: "Settings", arguments: argparse.Namespace) -> None:
+    directory: Path = arguments.directory
+    files, steps = _files(directory), _next_steps(directory)
+    _write(directory, files)
+    if arguments.json:
+        say_json({"directory": str(directory), "files": [*files], "next": steps})
+    else:
+        say(f"{directory} has {', '.join(files)}. Next:", *(f"  {step}" for step in steps))
+        say("After a change of a function:", *(f"  {step}" for step in _after_a_change(directory)))
+
+
+def _write(directory: Path, files: dict[str, str]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        with (directory / path).open("x", encoding="utf-8") as file:
+            file.write(text)
+
+
+def _next_steps(directory: Path) -> list[str]:
+    """Commands in the order in which they are given; what follows a # is for people."""
+    shop = project_name(directory.absolute().name)
+    steps = [
+        "python -m unittest",
+        "pip install .",
+        "rebaser up    # in a terminal of its own",
+        f"rebaser workspaces create {shop}",
+        f"rebaser load {shop} graph.toml --yes --wait",
+        f"rebaser values {shop}",
+    ]
+    return steps if directory == Path() else [f"cd {shlex.quote(str(directory))}", *steps]
+
+
+def _after_a_change(directory: Path) -> list[str]:
+    shop = project_name(directory.absolute().name)
+    return [
+        "pip install .",
+        "rebaser up    # after Ctrl-C",
+        f"rebaser dvu run {shop} gross --wait",
+    ]
