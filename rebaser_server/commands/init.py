@@ -70,7 +70,7 @@ def _next_steps(directory: Path) -> list[str]:
     steps = [
         "python -m unittest",
         "pip install .",
-        "rebaser up    # in a terminal of its own",
+        "rebaser up    # in a terminal of its own; if it runs already, again after Ctrl-C",
         f"rebaser workspaces create {shop}",
         f"rebaser load {shop} graph.toml --yes --wait",
         f"rebaser values {shop}",

@@ -23,6 +23,8 @@ class Queues:
     """The queues at one moment; all ages in seconds."""
 
     requests: int = 0
+    last_request: int = 0
+    """The number of the latest request that was ever stored; 0 before the first."""
     oldest_age: float = 0.0
     change_sets_waiting: int = 0
     deepest: list[dict[str, Any]] = field(default_factory=list)
@@ -66,6 +68,7 @@ class QueueWatch:
         state = requests.state
         return Queues(
             requests=state.messages,
+            last_request=state.last_seq,
             oldest_age=round(_seconds_since(state.first_ts), 1) if state.messages else 0.0,
             change_sets_waiting=state.num_subjects,
             deepest=await self._deepest(state.num_subjects),

@@ -84,11 +84,16 @@ async def given_up(deployment: Deployment, change_set: ChangeSet) -> None:
 async def test_the_page_updates_without_a_reload(deployment: Deployment, browser: Browser) -> None:
     [change_set], values = new_change_sets(1), ExampleGraph()
     daemon = await started(deployment, QUIET_PERIOD="30")
-    page = await browser.new_page()
+    page = await browser.new_page(permissions=["clipboard-read", "clipboard-write"])
     watched = Watched(page)
     await page.goto(url_of(daemon))
     await expect(page.get_by_role("status")).to_have_text("1 Rebaser, NATS answers")
     await expect(shown(page, "In work")).to_have_text("0")
+    beginning = page.get_by_role("region", name="Begin here")
+    await expect(beginning.locator("code")).to_have_text("rebaser init shop")
+    await beginning.get_by_role("button", name="Copy the command").click()
+    await expect(beginning.get_by_role("button")).to_have_text("Copied")
+    assert await page.evaluate("navigator.clipboard.readText()") == "rebaser init shop"
     synced = re.compile(r"^NATS syncs: unknown: set REBASER_NATS__MONITORING .*; 1 replica$")
     await expect(page.locator("#durability")).to_have_text(synced)
 
@@ -96,6 +101,7 @@ async def test_the_page_updates_without_a_reload(deployment: Deployment, browser
     await reply
 
     await expect(shown(page, "In work")).to_have_text("1", timeout=PATIENCE)
+    await expect(beginning).to_be_hidden()
     await expect(rows(page, "In work")).to_have_count(1)
     label = f"Show {change_set.workspace_id} {change_set.change_set_id}"
     await expect(rows(page, "In work").get_by_role("button")).to_have_accessible_name(label)

@@ -25,6 +25,7 @@ function glance(status, seconds, updates) {
   const rate = seconds.slice(-10).reduce((total, second) => total + second.requests, 0) / 10;
   const last = seconds.findLast((second) => second.requests);
   if (queues) {
+    $("begin").hidden = queues.last_request > 0 || status.rebasers.some((rebaser) => rebaser.holdings.length);
     text("requests", count(queues.requests));
     text("oldest", queues.requests ? `oldest ${span(queues.oldest_age)}` : "none");
     text("tasks", count(queues.tasks_waiting));
@@ -126,6 +127,12 @@ function show(status) {
   tables(status, holdings, updates);
   picture(holdings, updates);
 }
+
+$("begincopy").hidden = !navigator.clipboard; // browsers have it on this machine and with HTTPS
+$("begincopy").addEventListener("click", async () => {
+  await navigator.clipboard.writeText($("begincommand").textContent);
+  $("begincopy").textContent = $("begincopy").ariaLabel = "Copied";
+});
 
 let latest = null;
 const events = new EventSource("events");
