@@ -172,18 +172,22 @@ class JetStreamRequests:
         expected_last_subject_sequence: int | None = None,
         timeout: float | None = None,
     ) -> PubAck:
-        """Store up to 1,000 messages, each right behind the one before it, or none (ADR-50).
+        """Store 1 to 1,000 messages, each right behind the one before it, or none (ADR-50).
 
         The stream must have `allow_atomic`, which takes a server of 2.12 or newer. The first
         one's subject is compared. The receipt is the last one's. Cancelled, it stores all or none.
+        Of a message id that the stream has already, the server refuses the whole batch.
 
         Raises:
+            ValueError: there is no message.
             WrongLastSequence: it was expected to be another one; none is stored.
             Unsendable: one is `Oversized`, or has what no message may have; none is stored.
             ApiError: none is stored: no batches there, or too many at a time, or one was lost.
             NatsUnreachable: no receipt; all may be stored, or none.
             BatchNotAtomic: the server knows no batches, and stored some by themselves, or all.
         """
+        if not messages:
+            raise ValueError("a batch has at least one message")
         expected = {EXPECTED_LAST_SUBJECT_SEQUENCE: expected_last_subject_sequence}
         prepared = [
             (message.subject, message.payload, _merge_headers(message.headers, given))
