@@ -197,6 +197,20 @@ async def test_a_reader_that_died_is_found_and_replaced(server: NatsServer) -> N
         assert await Connection.of(nc).ping(1)
 
 
+async def test_a_connection_that_the_server_ends_for_one_message_is_made_anew(tmp_path) -> None:
+    """The server does not announce how long a line may be. nats-py would be closed for good."""
+    errors: list[Exception] = []
+    with running(NatsServer(tmp_path, "max_control_line: 512")) as server:
+        async with connected(options(server), on_error=errors.append) as nc:
+            connection = Connection.of(nc)
+            await connection.publish("x", reply="r" * 600)
+
+            await eventually(lambda: connection.reconnects == 1)
+            assert await connection.ping(5)
+
+    assert "maximum control line" in str(errors[0]).lower()
+
+
 async def test_a_link_that_went_deaf_is_found_and_replaced(server: NatsServer) -> None:
     async with DeafProxy(server.port) as proxy:
         reached = ConnectOptions(servers=(proxy.url,), probe_interval=0.2, probe_timeout=0.2)
