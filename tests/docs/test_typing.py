@@ -1,5 +1,6 @@
-"""What pages show for clients passes `mypy --strict`, without any plugin."""
+"""What pages show for clients passes `mypy --strict`, without any plugin, and strict pyright."""
 
+import json
 import re
 import subprocess
 import sys
@@ -23,8 +24,15 @@ SIGNATURE = (
 README = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
-@pytest.mark.long
-def test_what_users_copy_passes_a_strict_checker(tmp_path: Path) -> None:
+PYRIGHT = {
+    "typeCheckingMode": "strict",
+    "reportUnusedVariable": False,  # pages show how one comes by a value, and stop there
+    "reportUnusedExpression": False,  # as the last line of a notebook's cell
+}
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> list[Path]:
     """The README's program, and each block of the docs as the body of a function."""
     blocks = [
         block
@@ -39,18 +47,41 @@ def test_what_users_copy_passes_a_strict_checker(tmp_path: Path) -> None:
             for number, block in enumerate(blocks)
         )
     )
-    programs = [shown]
+    written = [shown]
     for number, program in enumerate(README.findall((ROOT / "README.md").read_text())):
-        programs.append(tmp_path / f"readme_{number}.py")
-        programs[-1].write_text(program)
+        written.append(tmp_path / f"readme_{number}.py")
+        written[-1].write_text(program)
+    assert len(written) > 1
+    return written
 
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", *programs],
-        cwd=tmp_path,
+
+def checked(module: str, *words: object, there: Path) -> "subprocess.CompletedProcess[str]":
+    """A type checker's run, as a program of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", module, *map(str, words)],
+        cwd=there,
         capture_output=True,
         text=True,
         check=False,
     )
 
-    assert len(programs) > 1
+
+@pytest.mark.long
+def test_what_users_copy_passes_mypy(programs: list[Path], tmp_path: Path) -> None:
+    """With no configuration but `--strict`."""
+    done = checked("mypy", "--strict", "--config-file=", *programs, there=tmp_path)
+
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.long
+def test_what_users_copy_passes_pyright(programs: list[Path], tmp_path: Path) -> None:
+    """Also a type that only a plugin of mypy would know is a complaint here."""
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(PYRIGHT))
+
+    done = checked("basedpyright", "--pythonpath", sys.executable, there=tmp_path)
+    programs[0].write_text(f"{programs[0].read_text()}\nconnect(4222)\n")
+    wrong = checked("basedpyright", "--pythonpath", sys.executable, there=tmp_path)
+
+    assert done.returncode == 0, done.stdout
+    assert 'parameter "servers"' in wrong.stdout
