@@ -37,7 +37,7 @@ ReplyT = TypeVar("ReplyT", bound=Versioned)
 
 
 class RebaserBusy(RebaserError):
-    """A Rebaser did not look at the question, since too many wait there."""
+    """A Rebaser could not answer now: too many questions wait there, or NATS has no leader."""
 
     def __init__(self, message: str, seconds: float) -> None:
         """`seconds`: after which to ask again."""

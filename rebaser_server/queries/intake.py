@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 
 from rebaser_core.errors import MalformedMessage, MessageError, RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.jetstream import JetStreamError
+from rebaser_core.jetstream import JetStreamError, NatsUnreachable, Unavailable
 from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.queries.query_protocol import DEFAULT_REPLY_TIMEOUT, REPLY_TIMEOUT, parse_seconds
 from rebaser_core.subjects import Subjects
@@ -144,6 +144,10 @@ class Intake(Generic[QueryT, ReplyT]):
             result = "answered"
         except (MessageError, UnknownSubject) as error:  # the client's mistake: not logged
             await reply_sender.send(self._refusal(message, str(error)))
+        except (NatsUnreachable, Unavailable) as error:  # it passes, as an election does
+            log.warning("query put off", subject=message.subject[:200], error=str(error)[:500])
+            result = "busy"
+            await reply_sender.busy(self._refusal(message, str(error)))
         except (RebaserError, JetStreamError, OSError) as error:
             log.warning("query rejected", subject=message.subject[:200], error=str(error)[:500])
             await reply_sender.send(self._refusal(message, str(error)))

@@ -15,6 +15,7 @@ from nats.aio.msg import Msg
 from rebaser_client.errors import ReadRefused
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import Unavailable
 from rebaser_core.queries.outcome_query import (
     OutcomeQuery,
     OutcomeQueryV1,
@@ -24,6 +25,7 @@ from rebaser_core.queries.outcome_query import (
 from rebaser_core.queries.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
 from rebaser_core.queries.value_query import ValuesQuery, ValuesQueryV1, ValuesReply
 from rebaser_core.versioning import REPLY_VERSION
+from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.queries.bounds import QueryBounds
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -187,6 +189,31 @@ async def test_a_flood_of_questions_is_turned_away_and_not_kept(deployment: Depl
     assert RETRY_AFTER in busy.headers
     assert "ask again" in ValuesReply.decode(busy.headers, busy.data).error
     assert found[value].value == 1
+
+
+async def test_a_question_at_a_time_without_a_leader_is_answered_later(
+    deployment: Deployment,
+) -> None:
+    """It passes; a refusal would tell who waits for a reply that there will be none."""
+    [change_set], value = new_change_sets(1), new_id()
+    daemon = await deployment.start()
+    await committed(deployment, change_set, [put(value, 1)])
+    daemon.kill()
+    served, elections = deployment.answering(), 1
+    archive_of = served.values.cache._open_loader
+
+    def with_elections(change_set: ChangeSet) -> StateLoader:
+        nonlocal elections
+        elections -= 1
+        if elections >= 0:
+            raise Unavailable(503, 10008, "JetStream system temporarily unavailable")
+        return archive_of(change_set)
+
+    served.values.cache._open_loader = with_elections
+    async with served.serve(deployment.nc):
+        found = await deployment.client.reader(*change_set).values(value)
+
+    assert (found[value].value, elections) == (1, -1)
 
 
 class Counted:
