@@ -36,8 +36,8 @@ unit: .venv/ready ## the tests without servers; EXAMPLES=20 draws so many times 
 slow: .venv/ready ## soak and scale runs
 	$(BIN)/pytest -m slow $(PYTEST)
 
-chaos: .venv/ready ## seeded faults against real daemons: make chaos SEED=7 MINUTES=10
-	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),5)
+chaos: .venv/ready ## seeded faults against real daemons: make chaos SEED=7 MINUTES=10 CLUSTER=1
+	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),5) $(if $(CLUSTER),--cluster)
 
 powercut: .venv/ready ## power cuts, judged; takes root and loop devices: make powercut SEED=7 CUTS=50 POWERCUT='--servers 3'
 	$(BIN)/python -m tests.powercut --seed $(or $(SEED),1) --cuts $(or $(CUTS),20) $(POWERCUT)

@@ -122,6 +122,13 @@ async def kill_an_evaluator(target: Target, fault: Fault) -> None:
         seat.kill_evaluator()
 
 
+async def kill_the_jvm(target: Target, fault: Fault) -> None:
+    """As the system does when memory is short: Spark is gone, and the daemon is not."""
+    async with _seat(target, fault) as seat:
+        if not seat.kill_jvm():
+            raise NotPossible
+
+
 async def cut_a_daemon_off(target: Target, fault: Fault) -> None:
     """Connections reset, and none made meanwhile."""
     async with _seat(target, fault) as seat:
@@ -202,6 +209,27 @@ async def kill_nats_for_longer_than_the_lease(target: Target, fault: Fault) -> N
     await kill_nats(target, fault)
 
 
+async def kill_most_of_nats(target: Target, fault: Fault) -> None:
+    """Two servers of three, one after the other: meanwhile there is no majority."""
+    async with _others(target, fault) as (server, other):
+        await asyncio.to_thread(server.kill)
+        await asyncio.sleep(fault.seconds / 4)
+        await asyncio.to_thread(other.kill)
+        await asyncio.sleep(fault.seconds)
+        await asyncio.to_thread(other.start)
+        await asyncio.to_thread(server.start)
+
+
+async def kill_a_server_while_another_stands_still(target: Target, fault: Fault) -> None:
+    """The third has no majority until the second goes on, with what it had not heard of."""
+    async with _others(target, fault) as (server, other):
+        other.freeze()
+        await asyncio.to_thread(server.kill)
+        await asyncio.sleep(fault.seconds)
+        other.thaw()
+        await asyncio.to_thread(server.start)
+
+
 async def stop_nats(target: Target, fault: Fault) -> None:
     async with _nats(target, fault) as server:
         await asyncio.to_thread(server.stop)
@@ -278,6 +306,16 @@ async def have_leaders_step_down(target: Target, fault: Fault) -> None:
 
 
 @asynccontextmanager
+async def _others(target: Target, fault: Fault) -> AsyncIterator[tuple[NatsServer, NatsServer]]:
+    """Two servers of a cluster."""
+    if len(target.servers) == 1:
+        raise NotPossible
+    async with target.nats_turn:
+        count = len(target.servers)
+        yield target.servers[fault.victim % count], target.servers[(fault.victim + 1) % count]
+
+
+@asynccontextmanager
 async def _nats(target: Target, fault: Fault) -> AsyncIterator[NatsServer]:
     async with target.nats_turn:
         yield target.servers[fault.victim % len(target.servers)]
@@ -294,6 +332,7 @@ _KINDS: dict[str, Callable[[Target, Fault], Awaitable[None]]] = {
         freeze_a_daemon,
         freeze_a_daemon_past_the_lease,
         kill_an_evaluator,
+        kill_the_jvm,
         cut_a_daemon_off,
         cut_all_daemons_off,
         black_hole_a_daemon_past_the_lease,
@@ -303,6 +342,8 @@ _KINDS: dict[str, Callable[[Target, Fault], Awaitable[None]]] = {
         slow_a_daemon_down,
         kill_nats,
         kill_nats_for_longer_than_the_lease,
+        kill_most_of_nats,
+        kill_a_server_while_another_stands_still,
         stop_nats,
         freeze_nats,
         slow_the_disk_of_nats,

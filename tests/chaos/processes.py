@@ -107,11 +107,21 @@ class Seat:
 
     def kill_evaluator(self) -> None:
         """End the child in which functions run, as the system does when memory is short."""
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        self._kill_children(b"runs.local_worker")
+
+    def kill_jvm(self) -> bool:
+        """End the JVM of its Spark likewise; whether it has one."""
+        return self._kill_children(b"/java\0")
+
+    def _kill_children(self, named: bytes) -> bool:
+        """Kill those whose command line has the name in it; whether there was one."""
+        found = False
         with contextlib.suppress(OSError):
-            for pid in map(int, children.read_text().split()):
-                if b"runs.local_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            for pid in _children(self.pid):
+                if named in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(pid, signal.SIGKILL)
+                    found = True
+        return found
 
     async def supervise(self) -> None:
         """Start it again whenever it ends by itself, as any supervisor does."""
@@ -168,6 +178,12 @@ class Seat:
 
     def _tell(self, what: str, **details: object) -> None:
         self._history.add(Kind.DAEMON, name=self.instance, what=what, **details)
+
+
+def _children(pid: int) -> list[int]:
+    """Of all its threads."""
+    by_thread = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for children in by_thread for child in children.read_text().split()]
 
 
 def delivery_in(entry: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,13 @@ from nats.aio.msg import Msg
 from rebaser_core.activities import Activity
 from rebaser_core.commits import decode_commit_at
 from rebaser_core.errors import MessageError, UnknownSubject
-from rebaser_core.jetstream import Delivery, JetStream, OrderedPushConsumer
+from rebaser_core.jetstream import (
+    Delivery,
+    JetStream,
+    OrderedPushConsumer,
+    StreamNotFound,
+    Unavailable,
+)
 from rebaser_core.subjects import Subjects
 from rebaser_server.processor.dead_letters import REASON, SEQUENCE
 from tests.chaos.history import History, Kind
@@ -54,7 +60,7 @@ class Recorder:
         await self._nc.flush()
 
     async def read_commits(self) -> None:
-        async for delivery in self.commits:
+        async for delivery in _all_of(self.commits):
             commit = decode_commit_at(
                 delivery.stream_sequence, delivery.headers, delivery.payload
             ).to_wire()
@@ -70,7 +76,7 @@ class Recorder:
         )
 
     async def read_dead_letters(self) -> None:
-        async for delivery in self._dead_letters:
+        async for delivery in _all_of(self._dead_letters):
             self._history.add(
                 Kind.DEAD_LETTER,
                 change_set=named(self._subjects, delivery.subject),
@@ -94,6 +100,16 @@ class Recorder:
         with contextlib.suppress(ValueError, KeyError):
             sequence = json.loads(message.data)["seq"]
             self._history.add(Kind.DELETE, stream=stream, sequence=sequence)
+
+
+async def _all_of(reader: OrderedPushConsumer) -> AsyncIterator[Delivery]:
+    """What the stream has, also after a time without a majority, in which the reader gives up."""
+    while True:
+        try:
+            async for delivery in reader:
+                yield delivery
+        except (Unavailable, StreamNotFound):
+            await asyncio.sleep(_HEARTBEAT)
 
 
 def named(subjects: Subjects, subject: str) -> str:

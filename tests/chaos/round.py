@@ -84,7 +84,7 @@ class Size:
             "MAX_ATTEMPTS": "3",
             "DVU_MAX_ATTEMPTS": "1000",  # the checker does not know of values given up
             "CHECKPOINT_EVERY": "40",
-            "HISTORY__MAX_COMMITS": "0",  # the log is purged as far as it may be
+            "HISTORY__MAX_COMMITS": str(self.kept_commits),
             "ACK_WAIT": str(self.lease),
             "PROGRESS_INTERVAL": str(self.progress),
             "NATS__REPLICAS": str(self.replicas),
@@ -96,6 +96,14 @@ class Size:
         if self.queue is not None:
             variables["QUEUE__REQUESTS"] = str(self.queue)
         return variables | self.access.variables
+
+    @property
+    def kept_commits(self) -> int:
+        """None: the log is purged as far as it may be.
+
+        While a cluster has no majority, the recorder reads nothing, and must find it all later.
+        """
+        return 100 if self.cluster else 0
 
     @property
     def replicas(self) -> int:
