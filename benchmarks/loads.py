@@ -1,16 +1,19 @@
 """Part `loads`: what a value costs that comes in a large batch, in each stage and in all.
 
-Every figure stands beside that of the same batches with one odd update more: those are read and
-applied update by update.
+Every figure stands beside that of the same batches with one odd update more, which are read and
+applied update by update, and of the same values in tables of Arrow.
 """
 
 import asyncio
 import gc
 import time
+from base64 import b64decode
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
 
 from benchmarks import cpu
 from benchmarks.blocks import BLOCK, put_blocks
@@ -18,13 +21,18 @@ from benchmarks.broker import Broker, broker
 from benchmarks.deployment import running
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table, median
+from rebaser_client.batches import Updates, encode_batch, validate
 from rebaser_client.client import RebaserClient
+from rebaser_client.tables import as_table, read_updates
+from rebaser_core.arrow_stream import read_stream
 from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.codecs import CBOR
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from rebaser_core.messages import SuccessStatusV2, UpdatesBatch, UpdatesBatchV2
+from rebaser_core.messages import SuccessStatusV2
 from rebaser_core.subjects import Subjects
+from rebaser_core.table_updates import decode_batch
+from rebaser_core.updates import AnyUpdate, read_update
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.service.daemon import GC_THRESHOLDS
@@ -35,7 +43,14 @@ from rebaser_server.values.rebase.rebase import rebase
 from tests.helpers.deployment import new_change_sets
 from tests.helpers.eventually import eventually
 
-Batches = list[list[dict[str, Any]]]
+
+class _Table(NamedTuple):
+    functions: Sequence[AnyUpdate]
+    rows: pa.Table
+
+
+Batch = list[dict[str, Any]] | _Table
+Batches = list[Batch]
 
 _BATCH: Final = 1_000
 """Blocks of one batch."""
@@ -44,13 +59,14 @@ _AHEAD: Final = 2
 _MICRO: Final = 1e6
 _ODD: Final = {"removeValue": {"valueId": "7" + "Z" * 25}}
 """Of a value that is not there: no column holds it, and the batch gets a correction."""
-_KINDS: Final = "odd", "regular"
+_KINDS: Final = "odd", "regular", "table"
 _CHANGE_SET: Final = ChangeSet(WorkspaceId.from_int(1), ChangeSetId.from_int(2))
 
 _STAGES: Final = """\
 {count:,} values in blocks of eleven, ten of them computed from two others and all with a name, in
 batches of {batch:,}; one process, medians of {rounds} rounds in turns. An odd batch has one update
-more, which needs a correction: so it is read and applied update by update."""
+more, which needs a correction: so it is read and applied update by update. A table is the same
+values as a `pyarrow.Table`. Ratio: odd batches to tables."""
 _WHOLE: Final = """\
 The same batches through `rebaser_client`, a daemon and a nats-server, each a process of its own.
 Committed: when the last reply is here; processor time is that until all is computed, without
@@ -65,7 +81,7 @@ async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
 
 
 def _stages(directory: Path, blocks: int, rounds: int, say: Callable[[str], None]) -> Table:
-    batches = _both(blocks)
+    batches = _all(blocks)
     times: dict[str, dict[str, list[float]]] = {kind: {} for kind in _KINDS}
     for number in range(rounds):
         for kind in _KINDS:
@@ -76,11 +92,11 @@ def _stages(directory: Path, blocks: int, rounds: int, say: Callable[[str], None
                 times[kind].setdefault(stage, []).append(each)
     rows: list[Sequence[Cell]] = []
     for stage in times["odd"]:
-        odd, regular = (median(times[kind][stage]) for kind in _KINDS)
-        rows.append([stage, odd, regular, odd / regular])
-    odd, regular = (sum(median(each) for each in times[kind].values()) for kind in _KINDS)
-    rows.append(["all", odd, regular, odd / regular])
-    columns = ["stage", "odd batches", "regular batches", "ratio"]
+        each = [median(times[kind][stage]) for kind in _KINDS]
+        rows.append([stage, *each, each[0] / each[-1]])
+    each = [sum(median(stage) for stage in times[kind].values()) for kind in _KINDS]
+    rows.append(["all", *each, each[0] / each[-1]])
+    columns = ["stage", "odd batches", "regular batches", "tables", "ratio"]
     note = _STAGES.format(count=blocks * BLOCK, batch=_BATCH * BLOCK, rounds=rounds)
     return Table("A load, by stage (µs of processor time a value)", columns, rows, [note])
 
@@ -100,14 +116,13 @@ def _one_load(batches: Batches, checkpoints: Checkpoints) -> dict[str, float]:
     """Seconds of each stage."""
     graph, limits, clock, clients = Graph(), BatchLimits(), _Clock(), gc.get_threshold()
     for sequence, updates in enumerate(batches, 1):
-        request = RequestId()
-        sent = UpdatesBatchV2(id=request, updates=updates)
-        limits.violation(sent.updates, len(sent.updates))
+        valid = validate(_read(updates))
+        limits.violation(valid, len(valid))
         clock.end("client: check")
-        _, payload = UpdatesBatch.encode(sent, CBOR)
+        payload = encode_batch(RequestId(), valid, CBOR)
         clock.end("client: encode")
         gc.set_threshold(*GC_THRESHOLDS)
-        received = UpdatesBatch.decode_stored(payload, from_client=True).updates
+        received = decode_batch(payload, from_client=True).updates
         clock.end("daemon: decode")
         limits.violation(received, len(received))
         clock.end("daemon: limits")
@@ -123,10 +138,26 @@ def _one_load(batches: Batches, checkpoints: Checkpoints) -> dict[str, float]:
     return clock.stages
 
 
-def _both(blocks: int) -> dict[str, Batches]:
+def _all(blocks: int) -> dict[str, Batches]:
     starts = range(0, blocks, _BATCH)
     regular = [put_blocks(start, min(start + _BATCH, blocks), blocks) for start in starts]
-    return {"regular": regular, "odd": [[*batch, _ODD] for batch in regular]}
+    tables = [_table(list(map(read_update, batch))) for batch in regular]
+    return {"regular": regular, "odd": [[*batch, _ODD] for batch in regular], "table": tables}
+
+
+def _table(updates: Sequence[AnyUpdate]) -> _Table:
+    made = as_table(updates)
+    if made is None:
+        raise ValueError("no table can say these updates")
+    return _Table(made.before, pa.Table.from_batches([read_stream(b64decode(made.encode()))]))
+
+
+def _count(batch: Batch) -> int:
+    return batch.rows.num_rows if isinstance(batch, _Table) else len(batch)
+
+
+def _read(batch: Batch) -> Updates:
+    return read_updates(batch.rows, batch.functions) if isinstance(batch, _Table) else batch
 
 
 async def _whole_way(
@@ -136,7 +167,7 @@ async def _whole_way(
         *("batches", "values", "committed: values a s", "computed: s"),
         *(f"{name}: µs a value" for name in ("client", "daemon", "nats-server")),
     ]
-    batches = await asyncio.to_thread(_both, blocks)
+    batches = await asyncio.to_thread(_all, blocks)
     figures: dict[str, list[list[float]]] = {kind: [] for kind in _KINDS}
     with broker(directory / "nats") as server, running(server.url, directory) as daemon:
         await daemon.ready()
@@ -166,11 +197,12 @@ class _Load:
     async def measure(self, batches: Batches) -> list[float]:
         """Values committed a second, seconds until computed, and microseconds a value of each."""
         [change_set] = new_change_sets(1)
-        count = sum(map(len, batches))
+        count = sum(map(_count, batches))
         used, began = self._used(), time.perf_counter()
         replies = deque[Awaitable[Any]]()
         for batch in batches:
-            _, reply = await self._client.enqueue_updates_with_reply(*change_set, batch)
+            updates = await asyncio.to_thread(_read, batch)
+            _, reply = await self._client.enqueue_updates_with_reply(*change_set, updates)
             replies.append(asyncio.ensure_future(_applied(reply)))
             if len(replies) > _AHEAD:
                 await replies.popleft()

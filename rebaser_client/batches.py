@@ -13,6 +13,7 @@ from rebaser_core.batch_limits import BatchLimits, size_violation
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_core.jetstream import Full, JetStreamError, ObjectStore
+from rebaser_core.lazy_updates import LazyUpdates
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
@@ -20,7 +21,7 @@ from rebaser_core.messages import (
     ObjectRef,
     UpdatesAddress,
     UpdatesBatch,
-    UpdatesBatchV2,
+    UpdatesBatchV3,
 )
 from rebaser_core.messages import InlineBatch as Shipped
 from rebaser_core.plain_updates import UpdateSequence
@@ -56,9 +57,9 @@ async def encode_request(
         NotConfirmed, QueueFull: the batch is not stored, perhaps, or surely.
     """
     if len(updates) <= INLINE_UPDATES:
-        batch = _validate(updates)
+        batch = validate(updates)
     else:  # in a thread, since it would hold up the connection, too
-        batch = await asyncio.to_thread(_validate, updates)
+        batch = await asyncio.to_thread(validate, updates)
     complaint = limits.violation(batch, len(batch))
     if complaint is not None:
         raise TooLarge(f"request {request_id}: {complaint}")
@@ -83,16 +84,14 @@ async def encode_request(
     return EnqueueUpdatesRequest.encode(request, content_type)
 
 
-def check_updates(updates: Updates) -> None:
-    """Check that these are updates.
+def validate(updates: Updates) -> Sequence[AnyUpdate]:
+    """The updates as classes, or as they are if they are known to be valid.
 
     Raises:
-        MalformedMessage: they are not; the message names the first that is wrong.
+        MalformedMessage: they are no updates.
     """
-    _validate(updates)
-
-
-def _validate(updates: Updates) -> Sequence[AnyUpdate]:
+    if isinstance(updates, LazyUpdates):
+        return updates
     try:
         return _UPDATES.validate_python(list(updates))
     except ValidationError as error:
@@ -114,15 +113,20 @@ async def store_batch(
     Raises:
         TooLarge: it takes more than `max_bytes` bytes; nothing was stored.
     """
-    batch = UpdatesBatchV2(id=request_id, updates=updates)
     if len(updates) <= INLINE_UPDATES:
-        payload = UpdatesBatch.encode(batch, content_type)[1]
+        payload = encode_batch(request_id, updates, content_type)
         if len(payload) <= INLINE_BYTES:
-            return Inline(inline=Shipped(updates=batch.updates))
+            return Inline(inline=Shipped(updates=updates))
     else:  # in a thread, since it would hold up the connection, too
-        payload = (await asyncio.to_thread(UpdatesBatch.encode, batch, content_type))[1]
+        payload = await asyncio.to_thread(encode_batch, request_id, updates, content_type)
     if len(payload) > max_bytes:
         raise TooLarge(f"request {request_id}: {size_violation(len(payload), max_bytes)}")
     name = blake3(payload).hexdigest()
     await bucket.put_once(name, payload)
     return ObjectRef(object=name)
+
+
+def encode_batch(request_id: RequestId, updates: Sequence[AnyUpdate], content_type: str) -> bytes:
+    listed, table = updates.split() if isinstance(updates, LazyUpdates) else (updates, None)
+    batch = UpdatesBatchV3(id=request_id, updates=listed, table=table)
+    return UpdatesBatch.encode(batch, content_type)[1]

@@ -1,5 +1,6 @@
 """`RebaserClient`: enqueue updates for a change set, and await what became of them."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Self
@@ -7,11 +8,14 @@ from typing import Any, Final, Self
 from nats.aio.client import Client
 
 from rebaser_client.address_book import AddressBook
-from rebaser_client.batch_enqueuer import BatchEnqueuer
+from rebaser_client.batch_enqueuer import BatchEnqueuer, Wait
+from rebaser_client.batches import Updates
 from rebaser_client.correction_reader import read_all
+from rebaser_client.display.frames import package
 from rebaser_client.drafts.named_workspace import NamedWorkspace
 from rebaser_client.errors import Unreachable
 from rebaser_client.operations import Operations
+from rebaser_client.outcomes.batch_outcome import BatchOutcome
 from rebaser_client.registry import Registry
 from rebaser_client.reply_inbox import ReplyInbox, receiving_replies
 from rebaser_client.request_publisher import RETRY_FOR
@@ -91,6 +95,36 @@ class RebaserClient(BatchEnqueuer):
         To find a name takes the permissions of an operator, see docs/security.md.
         """
         return NamedWorkspace(self, self.workspaces, name)
+
+    async def enqueue_table(
+        self,
+        workspace_id: WorkspaceId,
+        change_set_id: ChangeSetId,
+        table: Any,
+        *,
+        functions: Updates = (),
+        wait: Wait = "committed",
+        request_id: RequestId | None = None,
+    ) -> BatchOutcome:
+        """As `enqueue`, of `functions` and, behind them, a put or a set for each row of a table.
+
+        Args:
+            table: of pyarrow, Polars, pandas or DuckDB, or the path or URI of a Parquet file, with
+                the columns in docs/clients.md: `id` and any of `name`, `value` or `json`,
+                `function`, `inputs` and `set`.
+            functions: updates before those of the rows.
+
+        Raises:
+            MissingPackage: pyarrow is not installed.
+            MalformedMessage: the rows are no updates; the message names the column.
+            OSError: the file cannot be read.
+            ClientError: as `enqueue`.
+        """
+        tables = package("rebaser_client.tables", extra="arrow")
+        updates = await asyncio.to_thread(tables.read_updates, table, functions)
+        return await self.enqueue(
+            workspace_id, change_set_id, updates, wait=wait, request_id=request_id
+        )
 
     async def corrections(self, corrections: Sequence[Correction]) -> Sequence[Correction]:
         """Return all corrections, if a response or a log entry has only the first of many.

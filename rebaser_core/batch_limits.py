@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, Field
 from pydantic_core import to_json
 
+from rebaser_core.lazy_updates import LazyUpdates, SizeBounds
 from rebaser_core.plain_updates import PlainUpdates, UpdateColumns
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, SetInputs, SetValue
 
@@ -43,6 +44,8 @@ class BatchLimits:
             return f"a batch of {count} updates; at most {self.batch_updates} are allowed"
         if isinstance(updates, PlainUpdates) and self._fit(updates.columns):
             return None
+        if isinstance(updates, LazyUpdates) and self._cover(updates.bounds):
+            return None
         for index, update in enumerate(updates):
             what = self._violation(update)
             if what is not None:
@@ -57,6 +60,14 @@ class BatchLimits:
             deepest < self.name_depth
             and max(columns.widths) <= self.inputs
             and all(map(self._fits, columns.values))
+        )
+
+    def _cover(self, bounds: SizeBounds | None) -> bool:
+        return (
+            bounds is not None
+            and bounds.name_depth <= self.name_depth
+            and bounds.inputs <= self.inputs
+            and bounds.value_bytes <= self.value_bytes
         )
 
     def _violation(self, update: AnyUpdate) -> str | None:

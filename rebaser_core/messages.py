@@ -70,10 +70,27 @@ class UpdatesBatchV2(Versioned):
     results: Annotated[tuple[ResultFile, ...], ParseFromJson] | None = None
     """Only with `computed`: what the batch sets besides `updates`. Not for clients."""
 
-    def to_oldest_version(self) -> "UpdatesBatchV1 | UpdatesBatchV2":
+    def to_oldest_version(self) -> Versioned:
         if self.under is not None or self.results is not None:
             return self
         return downgrade_to(self, UpdatesBatchV1)
+
+    def upgrade(self) -> "UpdatesBatchV3":
+        fields = {name: getattr(self, name) for name in UpdatesBatchV2.model_fields}
+        return UpdatesBatchV3.model_construct(**fields, table=None)
+
+
+class UpdatesBatchV3(UpdatesBatchV2):
+    """Version 2, and puts and sets of values in a table, which follow `updates`."""
+
+    VERSION: ClassVar = 3
+    table: str | None = None
+    """An Arrow IPC stream in base64: see `table_updates`."""
+
+    def to_oldest_version(self) -> Versioned:
+        if self.table is not None:
+            return self
+        return downgrade_to(self, UpdatesBatchV2).to_oldest_version()
 
 
 class Inline(WireModel):
@@ -228,4 +245,6 @@ EnqueueUpdatesRequest: Final = MessageType(
 EnqueueUpdatesResponse: Final = MessageType(
     "EnqueueUpdatesResponse", EnqueueUpdatesResponseV1, current=EnqueueUpdatesResponseV2
 )
-UpdatesBatch: Final = MessageType("UpdatesBatch", UpdatesBatchV1, current=UpdatesBatchV2)
+UpdatesBatch: Final = MessageType(
+    "UpdatesBatch", UpdatesBatchV1, UpdatesBatchV2, current=UpdatesBatchV3
+)

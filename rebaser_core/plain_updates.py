@@ -4,10 +4,9 @@ A large batch is mostly puts and sets. As columns they cost a tenth of what an o
 would. What the check does not know, the classes of `updates` judge.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Annotated, Any, Final, overload
+from typing import Annotated, Any, Final
 
 from pydantic import GetPydanticSchema
 from pydantic_core import PydanticCustomError, core_schema
@@ -15,6 +14,7 @@ from pydantic_core import PydanticCustomError, core_schema
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import are_ulid_texts
+from rebaser_core.lazy_updates import LazyUpdates
 from rebaser_core.plain_json import MAX_DEPTH
 from rebaser_core.updates import (
     MAX_ARGUMENT,
@@ -23,9 +23,7 @@ from rebaser_core.updates import (
     InputSignature,
     PutFunc,
     UpdateList,
-    read_update,
 )
-from rebaser_core.wire_model import WireData
 
 MANY: Final = 64
 """Updates from which a list is kept as plain data."""
@@ -95,11 +93,8 @@ class UpdateColumns:
         return self.known_signatures.setdefault(signature, len(self.known_signatures))
 
 
-class PlainUpdates(Sequence[AnyUpdate], WireData):
-    """Updates as the wire has them, known to be valid, and in columns.
-
-    Objects are made of them once one is asked for. The data must not change.
-    """
+class PlainUpdates(LazyUpdates):
+    """Updates as the wire has them, and in columns."""
 
     def __init__(self, plain: list[Any], columns: UpdateColumns) -> None:
         self._plain = plain
@@ -119,35 +114,11 @@ class PlainUpdates(Sequence[AnyUpdate], WireData):
         except (LookupError, TypeError, ValueError, PydanticCustomError, MalformedMessage):
             return None
 
-    @cached_property
-    def objects(self) -> list[AnyUpdate]:
-        """The updates as objects; they take many times as much memory."""
-        return list(map(read_update, self._plain))
-
     def to_wire(self) -> list[Any]:
         return self._plain
 
     def __len__(self) -> int:
         return len(self._plain)
-
-    @overload
-    def __getitem__(self, index: int) -> AnyUpdate: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[AnyUpdate]: ...
-    def __getitem__(self, index: int | slice) -> AnyUpdate | list[AnyUpdate]:
-        return self.objects[index]
-
-    def __iter__(self) -> Iterator[AnyUpdate]:
-        return iter(self.objects)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self.objects == list(other)
-
-    def __hash__(self) -> int:
-        return len(self)
-
-    def __repr__(self) -> str:
-        return f"PlainUpdates({len(self)})"
 
 
 def _columns_of(data: list[Any]) -> UpdateColumns | None:
@@ -204,14 +175,14 @@ def _are_texts(texts: list[Any], longest: int) -> bool:
 
 
 def _read_list(data: Any, read_one_by_one: Callable[[Any], list[AnyUpdate]]) -> Sequence[AnyUpdate]:
-    if isinstance(data, PlainUpdates):
+    if isinstance(data, LazyUpdates):
         return data
     plain = PlainUpdates.read(data) if isinstance(data, list) and len(data) >= MANY else None
     return read_one_by_one(data) if plain is None else plain
 
 
 def _list_to_wire(updates: Sequence[AnyUpdate]) -> list[Any]:
-    if isinstance(updates, PlainUpdates):
+    if isinstance(updates, LazyUpdates):
         return updates.to_wire()
     return [update.to_wire() for update in updates]
 

@@ -17,7 +17,7 @@ def pandas_frame(columns: Columns) -> Any:
     Raises:
         MissingPackage: pandas is not installed.
     """
-    return _package("pandas", extra="pandas").DataFrame(columns)
+    return package("pandas", extra="pandas").DataFrame(columns)
 
 
 def arrow_table(columns: Columns) -> Any:
@@ -26,7 +26,7 @@ def arrow_table(columns: Columns) -> Any:
     Raises:
         MissingPackage: pyarrow is not installed.
     """
-    arrow = _package("pyarrow", extra="arrow")
+    arrow = package("pyarrow", extra="arrow")
     made = {}
     for name, cells in columns.items():
         try:
@@ -36,8 +36,15 @@ def arrow_table(columns: Columns) -> Any:
     return arrow.table(made)
 
 
-def _package(name: str, *, extra: str) -> Any:
+def package(name: str, *, extra: str) -> Any:
+    """Import a package that the client may do without, or a module that needs one.
+
+    Raises:
+        MissingPackage: it is not installed; the message names the extra that has it.
+    """
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise MissingPackage(f"{name} is not installed: pip install 'rebaser[{extra}]'") from error
+        raise MissingPackage(
+            f"{error.name} is not installed: pip install 'rebaser[{extra}]'"
+        ) from error

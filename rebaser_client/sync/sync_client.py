@@ -122,6 +122,7 @@ class SyncClient(Blocking[RebaserClient]):
 
     find = blocking(RebaserClient.find)
     enqueue = blocking(RebaserClient.enqueue)
+    enqueue_table = blocking(RebaserClient.enqueue_table)
     enqueue_updates = blocking(RebaserClient.enqueue_updates)
     enqueue_updates_from_change_set = blocking(RebaserClient.enqueue_updates_from_change_set)
     settled = blocking(RebaserClient.settled)

@@ -66,7 +66,7 @@ def add(commands: Any) -> None:
 
 def _read(arguments: argparse.Namespace) -> list[Any]:
     """The updates in the file."""
-    from rebaser_client.batches import check_updates
+    from rebaser_client.batches import validate
     from rebaser_core.errors import MalformedMessage
 
     file: Path = arguments.file
@@ -79,7 +79,7 @@ def _read(arguments: argparse.Namespace) -> list[Any]:
     if not isinstance(updates, list):
         raise UnusableInput(f"{file}: not a JSON array of updates; {_BATCH}")
     try:
-        check_updates(updates)
+        validate(updates)
     except MalformedMessage as error:
         raise UnusableInput(f"{file}: {error}; {_BATCH}") from error
     return updates

@@ -24,8 +24,9 @@ from rebaser_core.messages import (
     StoreRef,
     UpdatesAddress,
     UpdatesBatch,
-    UpdatesBatchV2,
+    UpdatesBatchV3,
 )
+from rebaser_core.table_updates import decode_batch
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.commit_log.content import Batch, ResultFiles
 from rebaser_server.files.batch_files import BatchFiles
@@ -120,12 +121,10 @@ class BatchStore:
             return address
         return StoreRef(store=await self.put_bytes(batch.payload))
 
-    async def _decode(self, payload: bytes, *, from_client: bool) -> UpdatesBatchV2:
+    async def _decode(self, payload: bytes, *, from_client: bool) -> UpdatesBatchV3:
         async with self._large if len(payload) > LARGE_BATCH else nullcontext():
             try:
-                return await asyncio.to_thread(
-                    UpdatesBatch.decode_stored, payload, from_client=from_client
-                )
+                return await asyncio.to_thread(decode_batch, payload, from_client=from_client)
             except CostlyMessage as error:
                 raise OversizedBatch(str(error)) from error
 
@@ -144,7 +143,7 @@ class BatchStore:
         The key is the digest of content that names the request, so that two Rebasers, one
         of them fenced off, cannot overwrite each other's batches.
         """
-        batch = UpdatesBatchV2(
+        batch = UpdatesBatchV3(
             id=request_id,
             updates=list(updates),
             computed=computed,
@@ -194,7 +193,7 @@ class BatchStore:
         files: Sequence[ResultFile],
     ) -> UpdatesAddress:
         """Store a batch of results that are in a run's directory, in that directory, too."""
-        batch = UpdatesBatchV2(id=request_id, updates=[], computed=computed, results=tuple(files))
+        batch = UpdatesBatchV3(id=request_id, updates=[], computed=computed, results=tuple(files))
         _, payload = UpdatesBatch.encode(batch)
         key = f"{run}.{blake3(payload).hexdigest()}"
         await asyncio.to_thread(self._results.put, key, payload)

@@ -240,6 +240,8 @@ class StateLoader:
         try:
             batch = await self.batches.fetch(handled.updates, handled.id)
             await state.content.apply(handled.sequence, batch, handled.covers)
+        except NewerVersion as error:
+            raise NeedsNewerVersion(error) from error
         except MissingBatch as error:
             raise HistoryInconsistent(
                 f"{self.change_set}: {error}, which the log refers to"

@@ -43,7 +43,8 @@ async def _run(up: Up, block: str) -> None:
     async with connect(up.nats.url) as client:
         _, reply = await client.enqueue_updates_with_reply(*list(known.values())[:2], updates)
         commit = (await reply).status.success.commit
-        known |= {"asyncio": asyncio, "connect": connect, "client": client, "RequestId": RequestId}
+        known |= {"asyncio": asyncio, "connect": connect, "client": client}
+        known |= {"RequestId": RequestId, "ChangeSetId": ChangeSetId}
         code = block.replace(LOCAL, up.nats.url).replace("at=1234", f"at={commit}")
         exec(f"async def shown():\n{textwrap.indent(code, '    ')}", known)  # noqa: S102 - ours
         await known["shown"]()

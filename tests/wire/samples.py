@@ -42,6 +42,7 @@ from rebaser_core.messages import (
     UpdatesBatch,
     UpdatesBatchV1,
     UpdatesBatchV2,
+    UpdatesBatchV3,
 )
 from rebaser_core.queries.outcome_query import (
     OutcomeQuery,
@@ -307,6 +308,13 @@ OUTCOME: Final = {
 }
 """The outcome of a request that is handled."""
 
+RESULT_FILES: Final = (
+    ResultFile(name="5f0c-0-4096-a1", values=4000),
+    ResultFile(name="e", values=0),
+)
+TABLE: Final = Path(__file__).with_name("table.base64").read_text()
+"""A put with a name, a put with two arguments, a put of nothing, and a set."""
+
 SAMPLES: Final = (
     _sample("EnqueueUpdatesRequest", "v1", request(INLINE)),
     _sample("EnqueueUpdatesRequest", "v1-object", request(OBJECT)),
@@ -333,32 +341,36 @@ SAMPLES: Final = (
         "UpdatesBatch",
         "v1",
         UpdatesBatchV1(id=REQUEST, updates=EVERY_UPDATE),
-        UpdatesBatchV2(id=REQUEST, updates=EVERY_UPDATE),
+        UpdatesBatchV3(id=REQUEST, updates=EVERY_UPDATE),
     ),
     _sample(
         "UpdatesBatch",
         "v1-computed",
         UpdatesBatchV1(id=CLAIM, updates=RESULTS, computed=COMPUTED),
-        UpdatesBatchV2(id=CLAIM, updates=RESULTS, computed=COMPUTED),
+        UpdatesBatchV3(id=CLAIM, updates=RESULTS, computed=COMPUTED),
     ),
-    _sample("UpdatesBatch", "v2", UpdatesBatchV2(id=REQUEST, updates=EVERY_UPDATE)),
+    _sample(
+        "UpdatesBatch",
+        "v2",
+        UpdatesBatchV2(id=REQUEST, updates=EVERY_UPDATE),
+        UpdatesBatchV3(id=REQUEST, updates=EVERY_UPDATE),
+    ),
     _sample(
         "UpdatesBatch",
         "v2-results",
-        UpdatesBatchV2(
-            id=CLAIM,
-            updates=[],
-            computed=COMPUTED,
-            results=(
-                ResultFile(name="5f0c-0-4096-a1", values=4000),
-                ResultFile(name="e", values=0),
-            ),
-        ),
+        UpdatesBatchV2(id=CLAIM, updates=[], computed=COMPUTED, results=RESULT_FILES),
+        UpdatesBatchV3(id=CLAIM, updates=[], computed=COMPUTED, results=RESULT_FILES),
     ),
     _sample(
         "UpdatesBatch",
         "v2-under",
         UpdatesBatchV2(id=REQUEST, updates=EVERY_UPDATE, under=EVERY_UPDATE),
+        UpdatesBatchV3(id=REQUEST, updates=EVERY_UPDATE, under=EVERY_UPDATE),
+    ),
+    _sample(
+        "UpdatesBatch",
+        "v3",
+        UpdatesBatchV3(id=REQUEST, updates=EVERY_UPDATE[:1], table=TABLE),
     ),
     _sample(
         "Commit",

@@ -37,7 +37,7 @@ from rebaser_core.messages import (
     SuccessStatusV2,
     SuccessV1,
     SuccessV2,
-    UpdatesBatchV2,
+    UpdatesBatchV3,
 )
 from rebaser_core.queries.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
 from rebaser_core.queries.provenance_query import (
@@ -198,7 +198,7 @@ messages = {
         from_change_set_id=_maybe(change_set_ids),
     ),
     "EnqueueUpdatesResponse": _responses,
-    "UpdatesBatch": _made(UpdatesBatchV2, id=request_ids, updates=_lists, computed=_computed),
+    "UpdatesBatch": _made(UpdatesBatchV3, id=request_ids, updates=_lists, computed=_computed),
     "Corrections": _made(CorrectionsV1, id=request_ids, corrections=_corrections.map(list)),
     "Commit": _made(
         CommitV1, id=request_ids, previous=_counts, head=_heads, handled=_maybe(_handled)

@@ -167,16 +167,17 @@ class Graph(GraphData):
     def define_all(
         self,
         indices: NDArray[np.int32],
+        funcs_used: NDArray[np.int32],
         func_ids: Sequence[str],
         signatures: NDArray[np.int32],
         refs: NDArray[np.int32],
     ) -> None:
         """Make sources without a value dependent ones, which are to be computed.
 
-        `refs` are the inputs of all, value after value, ranked below the value that takes them.
+        `funcs_used` says which of `func_ids` computes each. `refs` are the inputs of all, value
+        after value, ranked below the value that takes them.
         """
-        index_of = {func_id: self._func_index(func_id) for func_id in dict.fromkeys(func_ids)}
-        funcs = np.fromiter(map(index_of.__getitem__, func_ids), np.int32, len(func_ids))
+        funcs = np.array(list(map(self._func_index, func_ids)), np.int32)[funcs_used]
         for func_index, users in zip(*np.unique(funcs, return_counts=True), strict=True):
             self._users[func_index] += int(users)
         self.columns.func.buffer[indices] = funcs

@@ -5,9 +5,7 @@ in it, its names are free, its inputs are there, and nothing closes a cycle. So 
 correction; any other batch is applied row by row.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import compress, repeat
 from typing import Any
 
 import numpy as np
@@ -15,24 +13,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rebaser_core.plain_updates import PlainUpdates, UpdateColumns
-from rebaser_server.values.canonical_json import dumps
+from rebaser_core.lazy_updates import LazyUpdates
 from rebaser_server.values.graph import Func, Graph
-from rebaser_server.values.graph.columns import ID_BYTES, REMOVED
+from rebaser_server.values.graph.columns import REMOVED
 from rebaser_server.values.graph.csr import transpose
+from rebaser_server.values.graph.hash_index import HashIndex, hashes_of
 from rebaser_server.values.graph.toposort import topological_levels
+from rebaser_server.values.rebase.batch_arrays import BatchArrays, Mask
 from rebaser_server.values.rebase.result import RebaseResult
 
 Rows = NDArray[np.int64]
 """Rows of a batch's columns."""
 Indices = NDArray[np.int32]
 """Of values in the graph."""
-_TEXT = pa.large_string()
 
 
-def rebase_in_bulk(graph: Graph, sequence: int, updates: PlainUpdates) -> RebaseResult | None:
+def rebase_in_bulk(graph: Graph, sequence: int, updates: LazyUpdates) -> RebaseResult | None:
     """Apply a regular batch; None, and the graph is as before, if it is none."""
-    batch = _RegularBatch.of(graph, updates.columns)
+    arrays = BatchArrays.of(updates)
+    batch = None if arrays is None else _RegularBatch.of(graph, arrays)
     if batch is None:
         return None
     return RebaseResult(updates, dirty=batch.apply(graph, sequence))
@@ -64,7 +63,7 @@ class _Wiring:
         ranks[order] = np.arange(count)
         return ranks
 
-    def taken_before(self, count: int) -> NDArray[np.bool_]:
+    def taken_before(self, count: int) -> Mask:
         """Whether an earlier row takes a row as an input."""
         inside = self.rows >= 0
         first = np.full(count, count)
@@ -74,38 +73,31 @@ class _Wiring:
 
 @dataclass(frozen=True, slots=True)
 class _RegularBatch:
-    columns: UpdateColumns
-    raw_ids: NDArray[Any]
+    arrays: BatchArrays
     indices: Indices
     """Of values that there are; else -1."""
-    has_func: NDArray[np.bool_]
-    names: list[str]
-    """Of the new values that have one."""
+    has_func: Mask
     wiring: _Wiring
     ranks: Rows
 
     @classmethod
-    def of(cls, graph: Graph, columns: UpdateColumns) -> "_RegularBatch | None":
+    def of(cls, graph: Graph, arrays: BatchArrays) -> "_RegularBatch | None":
         """Without a change to the graph; None if the batch is not regular."""
-        if len(set(columns.ids)) < len(columns.ids):
+        rows_by_id = _index_rows(arrays.raw_ids)
+        if rows_by_id is None:
             return None
-        raw_ids = _padded(columns.ids)
-        indices = graph.known_indices(raw_ids)
-        has_func = np.array([func_id is not None for func_id in columns.func_ids], np.bool_)
-        if not _are_regular(graph, columns, indices, has_func):
+        indices = graph.known_indices(arrays.raw_ids)
+        has_func = arrays.funcs_used >= 0
+        if not _are_regular(graph, arrays, indices, has_func):
             return None
-        names = [
-            name
-            for name, is_new in zip(columns.names, (indices < 0).tolist(), strict=True)
-            if is_new and name is not None
-        ]
-        if len(set(names)) < len(names) or not graph.names.are_free(pa.array(names, _TEXT)):
+        names = _new_names(arrays, indices)
+        if pc.count_distinct(names).as_py() < len(names) or not graph.names.are_free(names):
             return None
-        wiring = _wiring_of(graph, columns)
-        ranks = None if wiring is None else wiring.ranks(len(raw_ids))
+        wiring = _wiring_of(graph, arrays, rows_by_id)
+        ranks = None if wiring is None else wiring.ranks(len(indices))
         if wiring is None or ranks is None:
             return None
-        return cls(columns, raw_ids, indices, has_func, names, wiring, ranks)
+        return cls(arrays, indices, has_func, wiring, ranks)
 
     def apply(self, graph: Graph, sequence: int) -> bool:
         """Apply it; return whether it left roots."""
@@ -115,9 +107,9 @@ class _RegularBatch:
         order = np.argsort(self.ranks[is_new], kind="stable")
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
-        indices[is_new] = graph.add_all(self.raw_ids[is_new], ranks)
-        named = np.array([name is not None for name in self.columns.names], np.bool_)
-        graph.names.assign_all(indices[is_new & named], pa.array(self.names, _TEXT))
+        indices[is_new] = graph.add_all(self.arrays.raw_ids[is_new], ranks)
+        named = self.arrays.names.is_valid().to_numpy(zero_copy_only=False)
+        graph.names.assign_all(indices[is_new & named], _new_names(self.arrays, self.indices))
         changed = self._assign_sources(graph, indices)
         taken = self.wiring.taken_before(len(indices))
         roots = [
@@ -133,7 +125,7 @@ class _RegularBatch:
 
     def _put_funcs(self, graph: Graph, sequence: int) -> bool:
         dirty = False
-        for func in self.columns.funcs:
+        for func in self.arrays.funcs:
             graph.put_func(Func(func.func_id, func.name, func.runtime, func.code))
             dirty |= graph.mark_users_pending(func.func_id, sequence)
         return dirty
@@ -141,8 +133,7 @@ class _RegularBatch:
     def _assign_sources(self, graph: Graph, indices: Indices) -> Rows:
         """Assign the sources whose values change; return their rows."""
         rows = np.flatnonzero(~self.has_func)
-        values = compress(self.columns.values, (~self.has_func).tolist())
-        texts = pa.array(list(map(dumps, values)), _TEXT)
+        texts = self.arrays.texts_of(~self.has_func)
         known = graph.texts_of(indices[rows])
         differ = pc.not_equal(texts, known).to_numpy(zero_copy_only=False)
         changed: Rows = rows[differ]
@@ -150,47 +141,66 @@ class _RegularBatch:
         return changed
 
     def _define_dependents(self, graph: Graph, indices: Indices) -> None:
-        columns, wiring = self.columns, self.wiring
-        known = np.array([*map(graph.signatures.intern, columns.known_signatures)], np.int32)
-        signatures = known[np.array(columns.signatures, np.int64)[self.has_func]]
-        func_ids = [func_id for func_id in columns.func_ids if func_id is not None]
+        arrays, wiring = self.arrays, self.wiring
+        known = np.array([*map(graph.signatures.intern, arrays.known_signatures)], np.int32)
+        signatures = known[arrays.signatures[self.has_func]]
         refs = np.where(wiring.rows < 0, wiring.indices, indices[wiring.rows])
-        graph.define_all(indices[self.has_func], func_ids, signatures, refs)
+        used = arrays.funcs_used[self.has_func]
+        graph.define_all(indices[self.has_func], used, arrays.func_ids, signatures, refs)
 
 
-def _padded(ids: Sequence[str]) -> NDArray[Any]:
-    return np.frombuffer("".join(ids).encode(), f"S{ID_BYTES}")
+def _index_rows(raw_ids: NDArray[Any]) -> HashIndex | None:
+    """The rows by their ids; None if an id comes twice."""
+    rows = HashIndex(len(raw_ids))
+    twice, _ = rows.insert_unique(
+        hashes_of(raw_ids),
+        np.arange(len(raw_ids), dtype=np.int32),
+        lambda given, met: raw_ids[given] == raw_ids[met],
+    )
+    return None if len(twice) else rows
 
 
-def _are_regular(
-    graph: Graph, columns: UpdateColumns, indices: Indices, has_func: NDArray[np.bool_]
-) -> bool:
+def _new_names(arrays: BatchArrays, indices: Indices) -> pa.Array:
+    """The names of new values that have one."""
+    return arrays.names.filter(pa.array(indices < 0)).drop_null()
+
+
+def _are_regular(graph: Graph, arrays: BatchArrays, indices: Indices, has_func: Mask) -> bool:
     """Whether each row defines a new value, or says what a source is that stays one."""
     is_known = indices >= 0
     known = indices[is_known]
     statuses, funcs = graph.columns.status.buffer[known], graph.columns.func.buffer[known]
     if (statuses == REMOVED).any() or (funcs >= 0).any() or has_func[is_known].any():
         return False
-    is_put = np.array(columns.is_put, np.bool_)
-    if not (is_put | is_known).all():
+    if not (arrays.is_put | is_known).all():
         return False
-    for index, row in zip(known.tolist(), np.flatnonzero(is_known).tolist(), strict=True):
-        if is_put[row] and columns.names[row] != graph.names.name_at(index):
-            return False
-    signatures = np.array(columns.signatures)
-    has_value = np.array([value is not None for value in columns.values], np.bool_)
-    return not (has_func & has_value).any() and not signatures[~has_func].any()
+    if not _keep_names(graph, arrays, indices):
+        return False
+    return not (has_func & arrays.has_value).any() and not arrays.signatures[~has_func].any()
 
 
-def _wiring_of(graph: Graph, columns: UpdateColumns) -> _Wiring | None:
+def _keep_names(graph: Graph, arrays: BatchArrays, indices: Indices) -> bool:
+    """Whether the values that are put again have the names that they had."""
+    rows = np.flatnonzero((indices >= 0) & arrays.is_put)
+    given = arrays.names.take(pa.array(rows))
+    text_rows = graph.columns.name.buffer[indices[rows]]
+    is_named = text_rows >= 0
+    if (given.is_valid().to_numpy(zero_copy_only=False) != is_named).any():
+        return False
+    had = graph.names.texts.take(text_rows[is_named])
+    return bool(pc.all(pc.equal(had, given.drop_null()), min_count=0).as_py())
+
+
+def _wiring_of(graph: Graph, arrays: BatchArrays, rows_by_id: HashIndex) -> _Wiring | None:
     """None if an input is missing."""
-    row_of = {value_id: row for row, value_id in enumerate(columns.ids)}
-    widths = np.array(columns.widths, np.int64)[np.array(columns.signatures, np.int64)]
-    owners = np.repeat(np.arange(len(widths)), widths)
-    rows = np.array([*map(row_of.get, columns.input_ids, repeat(-1))], np.int64)
+    raw_ids, raw_inputs = arrays.raw_ids, arrays.raw_inputs
+    owners = np.repeat(np.arange(len(raw_ids)), arrays.widths)
+    rows = rows_by_id.find(
+        hashes_of(raw_inputs), lambda given, met: raw_ids[met] == raw_inputs[given]
+    ).astype(np.int64)
     indices = np.full(len(rows), -1, np.int32)
     outside = rows < 0
-    found = graph.known_indices(_padded([*compress(columns.input_ids, outside.tolist())]))
+    found = graph.known_indices(raw_inputs[outside])
     if (found < 0).any() or (graph.columns.status.buffer[found] == REMOVED).any():
         return None
     indices[outside] = found

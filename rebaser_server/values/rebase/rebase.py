@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rebaser_core.corrections import truncate_detail
+from rebaser_core.lazy_updates import LazyUpdates
 from rebaser_core.messages import Correction
-from rebaser_core.plain_updates import PlainUpdates
 from rebaser_core.updates import (
     AnyUpdate,
     PutFunc,
@@ -51,7 +51,7 @@ def rebase(
     """
     if covers is None:
         done = (
-            rebase_in_bulk(graph, sequence, updates) if isinstance(updates, PlainUpdates) else None
+            rebase_in_bulk(graph, sequence, updates) if isinstance(updates, LazyUpdates) else None
         )
         if done is not None:
             return done

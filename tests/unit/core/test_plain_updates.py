@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rebaser_core import codecs
 from rebaser_core.ids import RequestId
-from rebaser_core.messages import UpdatesBatch, UpdatesBatchV2
+from rebaser_core.messages import UpdatesBatch, UpdatesBatchV3
 from rebaser_core.plain_json import MAX_DEPTH
 from rebaser_core.plain_updates import MANY, PlainUpdates
 from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetValue, UpdateList
@@ -97,7 +97,7 @@ def test_what_is_no_update_is_refused_as_by_itself(odd):
     with pytest.raises(ValidationError) as by_itself:
         LIST.validate_python([*valid, odd])
     with pytest.raises(ValidationError) as in_a_batch:
-        UpdatesBatchV2(id=RequestId(), updates=[*valid, odd])
+        UpdatesBatchV3(id=RequestId(), updates=[*valid, odd])
 
     said = first_error(in_a_batch.value).removeprefix("updates.")
     assert said == first_error(by_itself.value)
@@ -113,7 +113,7 @@ def test_a_value_may_be_as_deep_as_ever():
 @pytest.mark.parametrize("count", [1, MANY - 1, MANY, 3 * MANY])
 def test_a_batch_of_any_size_reads_as_it_was_written(content_type, count):
     chosen = random.Random(1).choices([u for u in EVERY_UPDATE if isinstance(u, COLUMNAR)], k=count)
-    batch = UpdatesBatchV2(id=RequestId(), updates=chosen)
+    batch = UpdatesBatchV3(id=RequestId(), updates=chosen)
     _, payload = UpdatesBatch.encode(batch, content_type)
 
     read = UpdatesBatch.decode_stored(payload)
@@ -125,7 +125,7 @@ def test_a_batch_of_any_size_reads_as_it_was_written(content_type, count):
 
 def test_a_dump_by_pydantic_says_the_same():
     chosen = [update for update in EVERY_UPDATE if isinstance(update, COLUMNAR)] * MANY
-    batch = UpdatesBatchV2(id=RequestId(), updates=chosen)
+    batch = UpdatesBatchV3(id=RequestId(), updates=chosen)
     plain = batch.model_copy(update={"updates": PlainUpdates.read(batch.to_wire()["updates"])})
 
     assert plain.model_dump(mode="json", by_alias=True) == batch.model_dump(
@@ -135,7 +135,7 @@ def test_a_dump_by_pydantic_says_the_same():
 
 @EITHER
 def test_a_batch_with_other_updates_reads_as_it_was_written(content_type):
-    batch = UpdatesBatchV2(
+    batch = UpdatesBatchV3(
         id=RequestId(), updates=[RemoveValue(value_id=ONE), *EVERY_UPDATE] * MANY
     )
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rebaser_client.tables import as_table
 from rebaser_core.plain_updates import PlainUpdates
 from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetComputed, SetInputs, SetValue
 from rebaser_server.values.graph import Graph
@@ -59,6 +60,13 @@ batches = st.builds(
 )
 """Many of them regular: each defines some of the values that it may take."""
 
+odd_batches = st.builds(
+    lambda functions, rows: [*functions, *rows],
+    st.lists(functions | made(RemoveValue, value_id=known), max_size=2),
+    st.lists(rows.filter(lambda row: getattr(row, "inputs", None) != {}), max_size=8),
+)
+"""Whose rows may meet in any way."""
+
 
 def plain(updates):
     read = PlainUpdates.read([update.to_wire() for update in updates])
@@ -107,6 +115,28 @@ def test_what_is_left_to_rows_has_changed_nothing(history, batch):
     if rebase_in_bulk(graph, 99, plain(batch)) is None:
         assert (contents(graph), set(graph.touched)) == before
         require_consistent(graph)
+
+
+@given(histories, batches | odd_batches)
+@examples(60)
+def test_any_table_does_what_its_rows_do(history, batch):
+    """With the same corrections, and the same batch as performed, which is what the log keeps."""
+    table = as_table(batch)
+    if table is None:
+        return
+    graph = after(history)
+    copied = deepcopy(graph)
+
+    by_rows, at_once = rebase(graph, 99, batch), rebase(copied, 99, table)
+
+    assert contents(copied) == contents(graph)
+    assert at_once.corrections == by_rows.corrections
+    assert at_once.dirty == by_rows.dirty
+    assert [update.to_wire() for update in at_once.updates] == [
+        update.to_wire() for update in by_rows.updates
+    ]
+    assert set(copied.touched) == set(graph.touched)
+    require_consistent(copied)
 
 
 def test_many_random_batches_are_applied_at_once():
@@ -178,6 +208,14 @@ def test_a_regular_batch_is_applied_at_once(batch):
 @pytest.mark.parametrize("batch", ODD.values(), ids=ODD)
 def test_an_odd_batch_is_left_to_rows(batch):
     assert apply_both(there(), batch) is None
+
+
+@pytest.mark.parametrize("name", [*REGULAR, *ODD])
+def test_a_table_is_regular_where_its_rows_are(name):
+    table = as_table({**REGULAR, **ODD}[name])
+    done = table is not None and rebase_in_bulk(there(), 99, table)
+
+    assert (done is None) == (name in ODD)
 
 
 def test_many_values_and_edges_at_once():

@@ -1,0 +1,184 @@
+"""Tables of Arrow, in memory or in Parquet files, as updates; takes pyarrow.
+
+The columns are `id`, `name`, `value` or `json`, `function`, `inputs` and `set`; docs/clients.md
+says what each means.
+"""
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import Any, Final, TypeAlias
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rebaser_client.batches import Updates, validate
+from rebaser_client.errors import TooLarge
+from rebaser_core import codecs
+from rebaser_core.errors import MalformedMessage
+from rebaser_core.table_columns import MAX_ARGUMENTS, TEXT
+from rebaser_core.table_updates import TableUpdates
+from rebaser_core.updates import AnyUpdate, Inputs, PutValue, SetValue
+
+ValueTable: TypeAlias = Any
+"""What pyarrow makes a table of (its own, of Polars, DuckDB, pandas), or a Parquet path or URI."""
+
+_TYPES: Final[dict[type, pa.DataType]] = {
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    str: TEXT,
+}
+
+
+def read_updates(table: ValueTable, functions: Updates = ()) -> TableUpdates:
+    """The updates `functions`, and one for each row. Blocks.
+
+    Raises:
+        MalformedMessage: they are no updates; the message names the column.
+        TooLarge: more than one batch can hold.
+        OSError: the file cannot be read.
+    """
+    given = _open(table)
+    columns = {}
+    for name in given.column_names:
+        try:
+            made = _wire_column(name, given.column(name))
+        except pa.ArrowException as error:
+            raise MalformedMessage(f"column {name!r}: {error!s:.300}") from error
+        columns[made[0]] = made[1]
+    batches = pa.table(columns).combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise TooLarge(f"a table of {given.num_rows} rows is too large for one batch")
+    rows = batches[0] if batches else pa.RecordBatch.from_pydict({"id": pa.array([], TEXT)})
+    return TableUpdates(validate(functions), rows)
+
+
+def _open(table: ValueTable) -> pa.Table:
+    if isinstance(table, str | PathLike):
+        return pq.read_table(table if isinstance(table, str) else str(table))
+    if isinstance(table, pa.Table):
+        return table
+    try:
+        return pa.table(table)
+    except (TypeError, ValueError) as error:
+        raise MalformedMessage(f"no table: {error!s:.300}") from error
+
+
+def _wire_column(name: str, column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray]:
+    """The column as it is sent, and what it is called then."""
+    kind = column.type
+    if name == "value":
+        return _values(column)
+    if name == "inputs":
+        return name, column.cast(_input_type(kind))
+    return name, column if pa.types.is_boolean(kind) else column.cast(TEXT)
+
+
+def _values(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray]:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _values(column.cast(kind.value_type))
+    wanted = next((each for is_one, each in _VALUES if is_one(kind)), None)
+    if wanted is not None:
+        return "value", column.cast(wanted)
+    if not pa.types.is_nested(kind):
+        raise MalformedMessage(
+            f"column 'value' of type {kind!s:.80}: cast it to numbers, booleans or text, or put "
+            "JSON into a column 'json' in its place"
+        )
+    values = column.to_pylist()
+    for value in values:
+        codecs.validate_json(value)
+    return "json", pa.chunked_array([pa.array([orjson.dumps(v).decode() for v in values], TEXT)])
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
+
+
+_VALUES: Final[Sequence[tuple[Callable[[pa.DataType], bool], pa.DataType]]] = (
+    (pa.types.is_null, pa.int64()),
+    (pa.types.is_integer, pa.int64()),
+    (pa.types.is_floating, pa.float64()),
+    (pa.types.is_boolean, pa.bool_()),
+    (_is_string, TEXT),
+)
+
+
+def _input_type(kind: pa.DataType) -> pa.DataType:
+    if not pa.types.is_struct(kind):
+        raise MalformedMessage(
+            f"column 'inputs' of type {kind!s:.80}: it is a struct with a field for each argument, "
+            "of value ids or of lists of them"
+        )
+    fields = []
+    for field in kind:
+        is_list = pa.types.is_nested(field.type)
+        fields.append(pa.field(field.name, pa.list_(TEXT) if is_list else TEXT))
+    return pa.struct(fields)
+
+
+def as_table(updates: Sequence[AnyUpdate]) -> TableUpdates | None:
+    """The same updates as a table, with what stands before the first put or set before it.
+
+    None: a table cannot say all of them.
+    """
+    kinds = PutValue, SetValue
+    start = next((i for i, update in enumerate(updates) if isinstance(update, kinds)), 0)
+    rows = [update for update in updates[start:] if isinstance(update, kinds)]
+    if not rows or len(rows) < len(updates) - start:
+        return None
+    puts = [row if isinstance(row, PutValue) else None for row in rows]
+    if any(put is not None and put.inputs == {} for put in puts):
+        return None  # a row has arguments, or null
+    inputs = [put.inputs if put is not None and put.inputs else {} for put in puts]
+    types = _argument_types(inputs)
+    if types is None:
+        return None
+    columns: dict[str, Any] = {
+        "id": pa.array([row.value_id for row in rows], TEXT),
+        "name": pa.array([None if put is None else put.name for put in puts], TEXT),
+        "function": pa.array([None if put is None else put.func_id for put in puts], TEXT),
+        "set": pa.array([put is None for put in puts]),
+    }
+    values = [row.value for row in rows]
+    kind = _value_type(values)
+    if kind is None:
+        columns["json"] = pa.array([orjson.dumps(value).decode() for value in values], TEXT)
+    else:
+        columns["value"] = pa.array(values, kind)
+    if types:
+        columns["inputs"] = pa.array([each or None for each in inputs], pa.struct(types))
+    return TableUpdates(list(updates[:start]), pa.RecordBatch.from_pydict(columns))
+
+
+def _value_type(values: Sequence[Any]) -> pa.DataType | None:
+    """The type of a column `value` that holds them all, if there is one."""
+    kinds = {type(value) for value in values} - {type(None)}
+    if not kinds:
+        return pa.int64()
+    return _TYPES.get(kinds.pop()) if len(kinds) == 1 else None
+
+
+def _argument_types(inputs: Sequence[Inputs]) -> list[pa.Field] | None:
+    """The fields of a struct that holds them all in their order, if there is one."""
+    shapes = dict.fromkeys(
+        tuple((argument, isinstance(given, list)) for argument, given in each.items())
+        for each in inputs
+    )
+    is_list: dict[str, bool] = {}
+    for shape in shapes:
+        for argument, many in shape:
+            if is_list.setdefault(argument, many) != many:
+                return None
+    places = {argument: place for place, argument in enumerate(is_list)}
+    if len(places) > MAX_ARGUMENTS:
+        return None
+    for shape in shapes:
+        order = [places[argument] for argument, _ in shape]
+        if order != sorted(order):
+            return None
+    return [pa.field(name, pa.list_(TEXT) if many else TEXT) for name, many in is_list.items()]

@@ -1,0 +1,48 @@
+"""Texts of JSON in a column become what they would be in a message, or are refused as there."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebaser_core import codecs
+from rebaser_core.errors import MalformedMessage
+from rebaser_core.table_columns import canonical_texts
+from rebaser_server.values.canonical_json import dumps
+from tests.wire.strategies import json_values, unhurried
+
+
+@unhurried
+@given(st.lists(json_values, max_size=4), st.booleans())
+def test_texts_become_canonical(values, is_spaced):
+    cells = [codecs.dumps(codecs.JSON, value).decode() for value in values]
+    if is_spaced:
+        cells = [f" {cell}\n" for cell in cells]
+
+    texts = canonical_texts(pa.array([*cells, None], pa.string()))
+
+    assert texts.to_pylist() == [*map(dumps, values), "null"]
+
+
+ODD = [
+    "",
+    "1,2",
+    "[1",
+    "NaN",
+    "1e999",
+    "9223372036854775808",
+    '{"a":1,"a":2}',
+    r'"\ud800"',
+    "[" * 65,
+]
+
+
+@pytest.mark.parametrize("cell", [*ODD, "[" * 65 + "]" * 65])
+def test_a_text_that_no_message_could_say_is_refused(cell):
+    with pytest.raises(MalformedMessage):
+        canonical_texts(pa.array(["1", cell], pa.string()))
+
+
+def test_two_cells_do_not_make_up_for_one_another():
+    with pytest.raises(MalformedMessage):
+        canonical_texts(pa.array(["[1", "2]"], pa.string()))
