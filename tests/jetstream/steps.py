@@ -57,6 +57,11 @@ async def state(js: JetStream, consumer: str = "d") -> ConsumerInfo:
     return await js.consumer_info("S", consumer)
 
 
+async def waiting_pulls(js: JetStream, number: int = 1) -> bool:
+    """Whether the server has so many pull requests of the consumer waiting."""
+    return bool((await state(js)).num_waiting == number)
+
+
 def numbers(deliveries: list[Delivery]) -> list[int]:
     return [int(delivery.payload) for delivery in deliveries]
 

@@ -28,6 +28,7 @@ from tests.jetstream.steps import (
     send_status,
     spied,
     state,
+    waiting_pulls,
 )
 
 PULLS = "$JS.API.CONSUMER.MSG.NEXT.>"
@@ -415,7 +416,3 @@ async def test_a_push_consumer_is_not_for_pulling(js: JetStream) -> None:
 async def nothing_left(js: JetStream) -> bool:
     info = await state(js)
     return info.num_pending + info.num_ack_pending == 0
-
-
-async def waiting_pulls(js: JetStream, number: int) -> bool:
-    return bool((await state(js)).num_waiting == number)

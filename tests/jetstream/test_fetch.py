@@ -9,7 +9,15 @@ from rebaser_core.jetstream import ConsumerGone, HeartbeatsMissed, JetStream, St
 from rebaser_core.jetstream.consumers.handles import Consumer
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
-from tests.jetstream.steps import durable, filled, numbers, publish_many, spied, state
+from tests.jetstream.steps import (
+    durable,
+    filled,
+    numbers,
+    publish_many,
+    spied,
+    state,
+    waiting_pulls,
+)
 
 
 async def looked_up(js: JetStream, *subjects: str, **config: object) -> Consumer:
@@ -31,7 +39,7 @@ async def test_a_batch_is_filled_by_what_comes_later(js: JetStream) -> None:
     consumer = await looked_up(js, "s.a", "s.a")
     async with spied(js, "$JS.API.CONSUMER.MSG.NEXT.>") as pulls:
         fetching = asyncio.create_task(consumer.fetch(4, expires=60))
-        await eventually(lambda: waiting(js))
+        await eventually(lambda: waiting_pulls(js))
         await publish_many(js, range(3, 5))
 
         async with asyncio.timeout(1):
@@ -71,7 +79,7 @@ async def test_a_batch_is_asked_for_without_waiting_and_then_with(js: JetStream)
 async def test_what_comes_while_waiting_is_returned_when_the_batch_is_full(js: JetStream) -> None:
     consumer = await looked_up(js)
     fetching = asyncio.create_task(consumer.fetch(2, expires=60))
-    await eventually(lambda: waiting(js))
+    await eventually(lambda: waiting_pulls(js))
     await publish_many(js, range(2))
 
     async with asyncio.timeout(1):
@@ -81,7 +89,7 @@ async def test_what_comes_while_waiting_is_returned_when_the_batch_is_full(js: J
 async def test_a_partial_batch_is_returned_at_the_end_and_leaves_no_pull(js: JetStream) -> None:
     consumer = await looked_up(js)
     fetching = asyncio.create_task(consumer.fetch(2, expires=0.5))
-    await eventually(lambda: waiting(js))
+    await eventually(lambda: waiting_pulls(js))
     await js.publish("s.a", b"1")
 
     assert numbers(await fetching) == [1]
@@ -92,7 +100,7 @@ async def test_what_is_under_way_at_the_end_is_not_lost(js: JetStream, server: N
     """A server that was late with the end of the pull, and had a message for it before."""
     consumer = await looked_up(js)
     fetching = asyncio.create_task(consumer.fetch(1, expires=0.4))
-    await eventually(lambda: waiting(js))
+    await eventually(lambda: waiting_pulls(js))
     server.freeze()
     await js.connection.publish("s.a", b"1")
     await asyncio.sleep(0.5)
@@ -128,7 +136,7 @@ async def test_octets_that_came_count_while_the_rest_is_waited_for(js: JetStream
     await js.publish("s.a", bytes(1000))
     async with spied(js, "$JS.API.CONSUMER.MSG.NEXT.>") as pulls:
         fetching = asyncio.create_task(consumer.fetch(max_bytes=3500, expires=60))
-        await eventually(lambda: waiting(js))
+        await eventually(lambda: waiting_pulls(js))
         for _ in range(3):
             await js.publish("s.a", bytes(1000))
 
@@ -142,7 +150,7 @@ async def test_octets_that_came_count_while_the_rest_is_waited_for(js: JetStream
 async def test_a_cancelled_fetch_gives_back_what_had_come(js: JetStream) -> None:
     consumer = await looked_up(js)
     fetching = asyncio.create_task(consumer.fetch(2, expires=60))
-    await eventually(lambda: waiting(js))
+    await eventually(lambda: waiting_pulls(js))
     await js.publish("s.a", b"1")
     fetching.cancel()
     await asyncio.wait([fetching])
@@ -166,7 +174,7 @@ async def test_fetches_at_the_same_time_share_the_messages(js: JetStream) -> Non
 async def test_a_deleted_consumer_ends_the_wait(js: JetStream) -> None:
     consumer = await looked_up(js)
     fetching = asyncio.create_task(consumer.fetch(2, expires=60))
-    await eventually(lambda: waiting(js))
+    await eventually(lambda: waiting_pulls(js))
     await consumer.delete()
 
     with pytest.raises(ConsumerGone):
@@ -179,7 +187,7 @@ async def test_a_deleted_consumer_ends_the_wait(js: JetStream) -> None:
 async def test_a_restart_while_waiting_is_not_noticed(js: JetStream, server: NatsServer) -> None:
     consumer = await looked_up(js)
     fetching = asyncio.create_task(consumer.fetch(1, expires=30))
-    await eventually(lambda: waiting(js))
+    await eventually(lambda: waiting_pulls(js))
     server.kill()
     await asyncio.to_thread(server.start)
     await js.connection.wait_connected()
@@ -194,7 +202,7 @@ async def test_a_silent_server_is_an_alarm_if_heartbeats_were_asked_for(
 ) -> None:
     consumer = await looked_up(js)
     fetching = asyncio.create_task(consumer.fetch(1, expires=30, idle_heartbeat=0.1))
-    await eventually(lambda: waiting(js))
+    await eventually(lambda: waiting_pulls(js))
     server.freeze()
 
     with pytest.raises(HeartbeatsMissed, match=r"nothing for 0\.2 s"):
@@ -213,10 +221,6 @@ async def test_a_fetch_right_after_an_empty_one_is_not_held_up(js: JetStream, ba
             [delivery] = await consumer.fetch(1, expires=60)
         assert int(delivery.payload) == number
         assert delivery.delivered == 1
-
-
-async def waiting(js: JetStream) -> bool:
-    return bool((await state(js)).num_waiting == 1)
 
 
 async def test_what_is_there_is_asked_for_over_one_standing_subscription(js: JetStream) -> None:

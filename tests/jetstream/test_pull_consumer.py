@@ -9,7 +9,15 @@ import pytest
 from rebaser_core.jetstream import ConsumerGone, Delivery, JetStream, PullConsumer
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
-from tests.jetstream.steps import durable, filled, numbers, publish_many, spied, state
+from tests.jetstream.steps import (
+    durable,
+    filled,
+    numbers,
+    publish_many,
+    spied,
+    state,
+    waiting_pulls,
+)
 
 QUICK = 0.1  # seconds: a heartbeat for tests that wait for missed ones
 
@@ -93,7 +101,7 @@ async def test_a_deleted_consumer_ends_it_at_once(js: JetStream) -> None:
     await durable(js)
     async with PullConsumer(js, "S", "d") as pull:
         taking = asyncio.create_task(pull.take())
-        await eventually(lambda: pull._engine.budget.messages == 1)
+        await eventually(lambda: waiting_pulls(js))
 
         await js.delete_consumer("S", "d")
 

@@ -38,15 +38,12 @@ _HARMLESS: Final = (
 )
 """What it says without closing the connection."""
 
-_TOKEN_BYTES: Final = 16
-"""Octets."""
+_TOKEN_BYTES: Final = 16  # octets
 
 _INLINE: Final = "_directly"
-_LOW_TRAFFIC: Final = 3
-"""Messages: what a request in hand makes its Rebaser write at a time."""
+_LOW_TRAFFIC: Final = 3  # messages: what a request in hand makes its Rebaser write at a time
 
-_CANCEL_AGAIN: Final = 0.05
-"""Seconds until an attempt to reconnect that goes on in spite of it is cancelled again."""
+_CANCEL_AGAIN: Final = 0.05  # seconds until reconnecting that goes on is cancelled again
 
 _SOCKET_BUFFER: Final = 64 * 1024
 """Octets that may wait for the socket before who writes more has to wait."""
@@ -122,8 +119,7 @@ class FastClient(Client):
     async def close(self) -> None:
         """Close as nats-py does, but only after its reconnecting has ended.
 
-        Before Python 3.12 `wait_for` swallows a cancellation that comes with its result, and
-        nats-py would connect for ever: each attempt is cancelled until the task is done.
+        Before Python 3.12 `wait_for` swallows a cancellation that comes with its result.
         """
         task = self._reconnection_task
         while task is not None and task is not asyncio.current_task() and not task.done():
