@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
         nargs="?",
         type=Path,
         default=Path(),
-        help="directory to write it into; made if it does not exist (default: %(default)s)",
+        help="directory to write it into; made if it does not exist (default: .)",
     )
 
 

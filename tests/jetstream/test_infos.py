@@ -114,7 +114,7 @@ def test_what_a_newer_server_tells_is_kept() -> None:
 
 
 def test_times_are_cut_to_microseconds() -> None:
-    """Nanoseconds are the server's; what is only read need not be exact."""
+    """The server counts nanoseconds; an info is cut to microseconds, as it is only read."""
     cut = datetime(2026, 11, 22, 1, 2, 3, 123_456, UTC)
 
     info = ConsumerInfo.from_json({**CONSUMER_INFO, "paused": True, "pause_remaining": 1_999})

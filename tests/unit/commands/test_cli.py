@@ -42,6 +42,17 @@ def test_an_argument_says_what_it_is_for(action: argparse.Action) -> None:
     assert not RIDDLES.search(action.help)
 
 
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
+def test_each_command_prints_its_help(
+    parser: argparse.ArgumentParser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While options are read among arguments, argparse knows no defaults of the latter."""
+    with pytest.raises(SystemExit, match="0"):
+        parser.parse_args(["--help"])
+
+    assert capsys.readouterr().out.startswith("usage: ")
+
+
 @pytest.mark.parametrize("action", ARGUMENTS)
 def test_an_optional_argument_says_its_default(action: argparse.Action) -> None:
     """The help of each argument that takes a value and may be left out names the default."""
