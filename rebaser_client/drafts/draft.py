@@ -80,7 +80,9 @@ class Draft:
         """Define a value that is what it is set to: any JSON."""
         return self._define(name, Source(value))
 
-    def value(self, name: str, function: AnyFunction, *inputs: Input, **named: Input) -> ValueRef:
+    def value(
+        self, name: str, function: AnyFunction, /, *inputs: Input, **named: Input
+    ) -> ValueRef:
         """Define a value that `function` computes from its inputs, given in order or by name."""
         known = as_function(function)
         taken = _bind(name, known, [*map(_listed, inputs)], _each(named, _listed))
@@ -102,7 +104,7 @@ class Draft:
         return Family(pattern, tuple(dict.fromkeys(names)))
 
     def values(
-        self, pattern: str, function: AnyFunction, table: Table, *inputs: Input, **named: Input
+        self, pattern: str, function: AnyFunction, table: Table, /, *inputs: Input, **named: Input
     ) -> Family:
         """Define a computed value for each row, whose inputs are those of the row."""
         known, names = as_function(function), []

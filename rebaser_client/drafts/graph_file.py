@@ -1,4 +1,4 @@
-"""Graphs in files: YAML, JSON or TOML, with tables in CSV files beside them."""
+"""Graphs in files: YAML, JSON or TOML, with tables in files beside them."""
 
 import json
 import tomllib
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rebaser_client.drafts.draft import Draft
 from rebaser_client.drafts.functions import BUILTIN_PARAMETERS, Function, builtin, cel, python
-from rebaser_client.drafts.rows import Row, read_csv
+from rebaser_client.drafts.rows import Row, read_rows
 from rebaser_client.errors import InvalidDraft
 from rebaser_core.wire_model import first_error
 
@@ -42,9 +42,9 @@ class TableEntry(_Part):
     """Values for each row of a table; several files stand for each combination of their rows."""
 
     file: str | list[str]
-    """CSV files; a path begins at the graph's file."""
+    """Files of CSV, Parquet or lines of JSON; a path begins at the graph's file."""
     text: list[str] = Field(default_factory=list)
-    """Columns that stay text, also where they hold numbers."""
+    """Columns of CSV that stay text, also where they hold numbers."""
     sources: dict[str, str | None] = Field(default_factory=dict)
     """Pattern of a name → column; null: the whole row."""
     values: dict[str, ComputedEntry] = Field(default_factory=dict)
@@ -89,14 +89,12 @@ def _parse(path: Path) -> Any:
                 return tomllib.loads(text)
             case ".yaml" | ".yml":
                 return _parse_yaml(text)
-            case ".csv" | ".tsv":
-                raise InvalidDraft(
-                    "a table, and no graph: a graph file names it in `tables`, with the values "
-                    "that each row makes"
-                )
             case other:
                 known = ", ".join(SUFFIXES)
-                raise InvalidDraft(f"{other or 'no suffix'!r} is no format of graphs; use {known}")
+                raise InvalidDraft(
+                    f"{other or 'no suffix'!r} is no format of graphs; use {known}. Tables of "
+                    "values are .csv, .parquet or .jsonl"
+                )
     except UnicodeDecodeError as error:
         raise InvalidDraft(f"not UTF-8 (byte {error.start})") from error
     except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
@@ -165,5 +163,5 @@ def _inputs(entry: ComputedEntry) -> tuple[list[str], dict[str, str | list[str]]
 
 def _rows(table: TableEntry, directory: Path) -> list[Row]:
     files = [table.file] if isinstance(table.file, str) else table.file
-    tables = [read_csv(directory / file, text=table.text) for file in files]
+    tables = [read_rows(directory / file, text=table.text) for file in files]
     return [{k: v for row in rows for k, v in row.items()} for rows in product(*tables)]

@@ -122,7 +122,7 @@ class NamedChangeSet:
         plan = draft if isinstance(draft, LoadPlan) else await self.plan(draft, prune=prune)
         if not plan:
             return None
-        return await self._enqueuer.enqueue(*await self.ids(), plan.updates, wait=wait)
+        return await self._enqueuer.enqueue(*await self.ids(), plan.batch(), wait=wait)
 
     @asynccontextmanager
     async def edit(

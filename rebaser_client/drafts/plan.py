@@ -1,11 +1,13 @@
 """A plan: what has to change in a change set so that it is as a draft says."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Final, Literal
 
 from blake3 import blake3
 
+from rebaser_client.batches import INLINE_UPDATES
 from rebaser_client.display.html import html_table
 from rebaser_client.drafts.draft import Computed, Definition, Draft, Source
 from rebaser_client.drafts.functions import Function
@@ -44,6 +46,17 @@ class LoadPlan:
 
     def __bool__(self) -> bool:
         return bool(self.updates)
+
+    def batch(self) -> Sequence[AnyUpdate]:
+        """The updates to send: many as a table, if it can say them and pyarrow is installed."""
+        if len(self.updates) <= INLINE_UPDATES:
+            return self.updates
+        try:
+            tables = import_module("rebaser_client.tables")
+        except ModuleNotFoundError:
+            return self.updates
+        table: Sequence[AnyUpdate] | None = tables.as_table(self.updates)
+        return self.updates if table is None else table
 
     def count(self, change: Change) -> int:
         """How many values are added, changed or removed."""

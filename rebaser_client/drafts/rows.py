@@ -1,4 +1,4 @@
-"""Tables as rows of plain data: CSV files, pandas, Arrow, Polars, or dicts."""
+"""Tables as rows of plain data: files, pandas, Arrow, Polars, or dicts."""
 
 import csv
 import re
@@ -8,7 +8,10 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
+from rebaser_client.display.frames import package
 from rebaser_client.errors import InvalidDraft
+from rebaser_core import codecs
+from rebaser_core.errors import MalformedMessage
 from rebaser_core.plain_json import INT_MAX, INT_MIN
 
 Row: TypeAlias = Mapping[str, Any]
@@ -29,7 +32,7 @@ class _DataFrame(Protocol):
 
 
 Table: TypeAlias = Iterable[Row] | _ToPylist | _ToDicts | _DataFrame | str | Path
-"""Rows as mappings, a table of Arrow, Polars or pandas, or the path of a CSV file."""
+"""Rows as mappings, a table of Arrow, Polars or pandas, or the path of a file: see `read_rows`."""
 
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _MISSING: Final = ("NAType", "NaTType")
@@ -46,7 +49,7 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
     """
     given: Any = table
     if isinstance(given, str | Path):
-        return read_csv(given)
+        return read_rows(given)
     if hasattr(given, "to_pylist"):
         given = given.to_pylist()
     elif hasattr(given, "to_dicts"):
@@ -58,6 +61,50 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
         if not isinstance(row, Mapping):
             raise InvalidDraft(f"row {number} is {row!r:.60}; a row has a name for each column")
         rows.append({str(column): _plain(cell) for column, cell in row.items()})
+    return rows
+
+
+def read_rows(path: str | Path, *, text: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """The rows of a file: Parquet, or lines of JSON, by its suffix; any other is CSV.
+
+    `text`: columns of CSV that stay text.
+
+    Raises:
+        InvalidDraft: it is no such file.
+        MissingPackage: pyarrow is not installed, and this is Parquet.
+        OSError: the file cannot be read.
+    """
+    match Path(path).suffix.lower():
+        case ".parquet":
+            return _read_parquet(path)
+        case ".jsonl":
+            return _read_json_lines(path)
+    return read_csv(path, text=text)
+
+
+def _read_parquet(path: str | Path) -> list[dict[str, Any]]:
+    parquet = package("pyarrow.parquet", extra="arrow")
+    with Path(path).open("rb") as file:
+        try:
+            rows: list[dict[str, Any]] = parquet.read_table(file).to_pylist()
+        except ValueError as error:  # pyarrow's ArrowInvalid is one
+            raise InvalidDraft(f"{path}: not Parquet: {error!s:.200}") from error
+    return rows
+
+
+def _read_json_lines(path: str | Path) -> list[dict[str, Any]]:
+    rows = []
+    with Path(path).open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = codecs.loads(codecs.JSON, line)
+            except MalformedMessage as error:
+                raise InvalidDraft(f"{path}, line {number}: {error}") from error
+            if not isinstance(row, dict):
+                raise InvalidDraft(f"{path}, line {number}: a row is an object, {{column: cell}}")
+            rows.append(row)
     return rows
 
 

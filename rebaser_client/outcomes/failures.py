@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from rebaser_client.errors import ClientError
 from rebaser_client.value_reader import ChangeSetReader
+from rebaser_core.lazy_updates import LazyUpdates
 from rebaser_core.queries.value_query import ValueSnapshot
 from rebaser_core.updates import PutFunc, RemoveFunc
 
@@ -92,7 +93,7 @@ def _sources(value: ValueSnapshot) -> Iterable[str]:
 def changed_by(updates: Iterable[Any]) -> set[str]:
     """Ids of the values and functions that updates, as classes or as the wire has them, change."""
     ids = set()
-    for update in updates:
+    for update in updates.to_wire() if isinstance(updates, LazyUpdates) else updates:
         plain = update if isinstance(update, dict) else update.to_wire()
         for kind, body in plain.items():
             key = "funcId" if kind in (PutFunc.KIND, RemoveFunc.KIND) else "valueId"

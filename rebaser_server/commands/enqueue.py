@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _BATCH: Final = "a batch is a JSON array of updates, described in docs/wire.md"
 _TABLE: Final = (
-    "; `rebaser load` takes a graph file, which makes values of a table's rows: docs/graph-files.md"
+    "; `rebaser load` takes tables, and graph files with values for their rows: docs/graph-files.md"
 )
 _HINT: Final = "; --unregistered starts one that no list of change sets shows"
 

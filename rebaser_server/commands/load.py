@@ -11,7 +11,7 @@ from rebaser_server.commands.support.arguments import (
     with_deployment,
 )
 from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.commands.support.inputs import with_input
+from rebaser_server.commands.support.inputs import UnusableInput, with_input
 from rebaser_server.commands.support.questions import confirmed, unless_confirmed
 from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain
@@ -19,6 +19,7 @@ from rebaser_server.terminal.lines import complain
 if TYPE_CHECKING:
     from rebaser_client.drafts.draft import Draft
     from rebaser_client.drafts.named_change_set import NamedChangeSet
+    from rebaser_client.drafts.plan import LoadPlan
     from rebaser_server.commands.support.deployment import Deployment
 
 
@@ -44,17 +45,44 @@ def add(commands: Any) -> None:
 def _add_file(parser: Parser) -> None:
     add_address(parser)
     parser.add_argument(
-        "file", type=Path, help="file with the graph (docs/graph-files.md): YAML, JSON or TOML"
+        "file",
+        type=Path,
+        help="file with the graph (docs/graph-files.md): YAML, JSON or TOML; or with a table whose "
+        "rows are values: .csv, .parquet or .jsonl",
+    )
+    parser.add_argument(
+        "--map",
+        type=_meaning,
+        action="append",
+        default=[],
+        metavar="COLUMN=MEANING",
+        help="take a column of a table as `name`, `value`, `json`, `function` or `inputs`; with "
+        "nothing behind the =, leave it out; may be repeated (default: each is what it is called)",
     )
     parser.add_argument(
         "--prune", action="store_true", help="remove all values that the file does not name"
     )
 
 
+def _meaning(text: str) -> tuple[str, str]:
+    column, equals, means = text.rpartition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is no COLUMN=MEANING, as sku=name is")
+    return column, means
+
+
 def _read(arguments: argparse.Namespace) -> "Draft":
     from rebaser_client.drafts.graph_file import read_graph_file
+    from rebaser_client.drafts.table_file import SUFFIXES, read_table_file
+    from rebaser_server.terminal.tables import progress_bar
 
-    return read_graph_file(arguments.file)
+    file: Path = arguments.file
+    with progress_bar(f"read {file.name}"):
+        if file.suffix.lower() in SUFFIXES:
+            return read_table_file(file, dict(arguments.map))
+        if arguments.map:
+            raise UnusableInput(f"{file}: --map is for tables; a graph file names columns itself")
+        return read_graph_file(file)
 
 
 @with_input(_read)
@@ -62,8 +90,8 @@ def _read(arguments: argparse.Namespace) -> "Draft":
 async def _plan(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.load_plan import show_plan
 
-    change_set = await _change_set(deployment, arguments)
-    show_plan(await change_set.plan(arguments.input, prune=arguments.prune), as_json=arguments.json)
+    _, plan = await _compare(deployment, arguments)
+    show_plan(plan, as_json=arguments.json)
 
 
 @with_input(_read)
@@ -72,8 +100,7 @@ async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.load_plan import show_plan
     from rebaser_server.commands.render.progress import follow
 
-    change_set = await _change_set(deployment, arguments)
-    plan = await change_set.plan(arguments.input, prune=arguments.prune)
+    change_set, plan = await _compare(deployment, arguments)
     if not plan or not arguments.yes:
         show_plan(plan, as_json=arguments.json)
     if not plan:
@@ -84,15 +111,20 @@ async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     return await follow(
         deployment,
         await change_set.ids(),
-        plan.updates,
+        plan.batch(),
         as_json=arguments.json,
         computed=arguments.wait,
     )
 
 
-async def _change_set(deployment: "Deployment", arguments: argparse.Namespace) -> "NamedChangeSet":
+async def _compare(
+    deployment: "Deployment", arguments: argparse.Namespace
+) -> "tuple[NamedChangeSet, LoadPlan]":
     from rebaser_client.drafts.named_change_set import NamedChangeSet
     from rebaser_server.commands.support.addresses import find_registered
+    from rebaser_server.terminal.tables import progress_bar
 
     client, found = deployment.client, await find_registered(deployment, arguments)
-    return NamedChangeSet(client, client.workspaces, "/".join(map(str, found.change_set)))
+    change_set = NamedChangeSet(client, client.workspaces, "/".join(map(str, found.change_set)))
+    with progress_bar("compare with the change set"):
+        return change_set, await change_set.plan(arguments.input, prune=arguments.prune)

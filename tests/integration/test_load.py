@@ -69,6 +69,30 @@ async def test_a_file_is_planned_loaded_and_then_nothing_differs(
     assert len(values) == 0
 
 
+async def test_a_table_is_loaded_by_name_and_then_nothing_differs(
+    commands: Commands, deployment: Deployment, tmp_path: Path
+) -> None:
+    """As one table, which is too large for a message; inputs may be there already."""
+    prices, totals = tmp_path / "prices.csv", tmp_path / "totals.jsonl"
+    lines = ["sku,price", *(f"{sku},{sku}.5" for sku in range(600))]
+    prices.write_text("\n".join(lines))
+    totals.write_text(json.dumps({"name": "most", "function": "max", "inputs": ["7", "599"]}))
+    renamed = "--map", "sku=name", "--map", "price=value"
+
+    loaded = await commands.tell("load", "shop", prices, *renamed, "--yes", "--wait")
+    again = await commands.tell("load", "shop", prices, *renamed, "--yes")
+    total = await commands.tell("load", "shop", totals, "--yes", "--wait")
+    prices.write_text("\n".join([*lines[:-1], "599,1000"]))
+    changed = await commands.read("plan", "shop", prices, *renamed)
+
+    assert "its values are up to date" in loaded
+    assert again == "nothing differs: 0 added, 0 changed, 0 removed, 600 as they are\n"
+    assert "its values are up to date" in total
+    assert [each["name"] for each in changed["changes"]] == ["599"]
+    values = await deployment.client.workspace("shop").values("7", "most")
+    assert {value.name: value.value for value in values.values()} == {"7": 7.5, "most": 599.5}
+
+
 async def test_each_mistake_in_a_file_is_named(commands: Commands, tmp_path: Path) -> None:
     """With the place and the remedy, before anything is sent."""
     files = {
@@ -87,8 +111,12 @@ async def test_each_mistake_in_a_file_is_named(commands: Commands, tmp_path: Pat
             "'x' is computed from 'y', and no value is called so",
         ),
         "i.json": (json.dumps({"tables": [{"file": "no.csv"}]}), "no.csv"),
+        "j.csv": ("sku,value\na,1\n", "j.csv: it has no column 'name'; it has 'sku', 'value'"),
     }
     for name, (text, message) in files.items():
         file = tmp_path / name
         file.write_text(text)
         assert message in await commands.tell("plan", "shop", file, code=1), name
+    mapped = "plan", "shop", tmp_path / "e.json", "--map"
+    assert "--map is for tables" in await commands.tell(*mapped, "sku=name", code=1)
+    assert "'sku' is no COLUMN=MEANING" in await commands.tell(*mapped, "sku", code=2)

@@ -30,6 +30,16 @@ def test_inputs_are_values_or_names_in_order_or_by_name() -> None:
     assert inputs(g, "vat") == {"net": "net"}
 
 
+def test_an_argument_may_have_any_name() -> None:
+    """Also that of a parameter of the method."""
+    g = Draft()
+    g.value("greeting", cel("name + function"), name="a", function="b")
+    g.values("greeting/{sku}", cel("pattern + table"), [{"sku": 1}], pattern="a", table="b")
+
+    inputs = [each.inputs for each in g.definitions.values() if isinstance(each, Computed)]
+    assert inputs == [{"name": "a", "function": "b"}, {"pattern": "a", "table": "b"}]
+
+
 def test_a_table_makes_families() -> None:
     """A family's input is the one of the row; a single value takes a whole family."""
     g = Draft()

@@ -95,8 +95,9 @@ def test_yaml_without_its_package_says_what_to_install(
         read_graph_file(tmp_path / "graph.yml")
 
 
-def test_a_table_in_place_of_a_graph_says_where_it_belongs(tmp_path: Path) -> None:
-    (tmp_path / "products.csv").write_text("sku,net\n1,10\n")
+@pytest.mark.parametrize("name", ["products.tsv", "products"])
+def test_a_file_of_another_format_is_told_those_that_there_are(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("sku,net\n1,10\n")
 
-    with pytest.raises(InvalidDraft, match="a graph file names it in `tables`"):
-        read_graph_file(tmp_path / "products.csv")
+    with pytest.raises(InvalidDraft, match=r"no format of graphs; .* values are .csv, .parquet"):
+        read_graph_file(tmp_path / name)

@@ -5,6 +5,7 @@ import pytest
 from rebaser_client import Draft, InvalidDraft, LoadPlan, builtin, cel
 from rebaser_client.drafts.plan import build_plan, new_value_id
 from rebaser_core.queries.value_query import ValueSnapshot
+from rebaser_core.table_updates import TableUpdates
 from rebaser_server.queries.value_service import ValueRow
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
@@ -36,7 +37,7 @@ class Shop:
         taken = list(self.graph.values)
         plan = build_plan(draft, self.values(), taken, prune=prune)
         self.sequence += 1
-        assert rebase(self.graph, self.sequence, plan.updates).corrections == []
+        assert rebase(self.graph, self.sequence, plan.batch()).corrections == []
         assert not build_plan(draft, self.values(), taken, prune=prune)
         return plan
 
@@ -144,3 +145,20 @@ def test_a_plan_lists_few_of_many_changes() -> None:
 
     assert lines[0] == "added   net/0  value: none -> 0"
     assert lines[-2:] == ["and 980 more", "1,000 added, 0 changed, 0 removed, 0 as they are"]
+
+
+def test_a_large_plan_is_sent_as_a_table_with_the_same_updates() -> None:
+    """A small one, and one with an update that no table can say, as they are."""
+    g = Draft()
+    for number in range(600):
+        g.source(f"net/{number}", number)
+    g.value("total", builtin("sum"), *(f"net/{number}" for number in range(600)))
+    there = Shop()
+
+    plan = there.load(g)
+
+    table = plan.batch()
+    assert isinstance(table, TableUpdates)
+    assert list(table) == list(plan.updates)
+    for few_or_odd in (there.load(shop()), there.load(Draft(), prune=True)):
+        assert few_or_odd.batch() is few_or_odd.updates

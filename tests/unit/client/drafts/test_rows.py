@@ -1,10 +1,12 @@
 """Tables of several libraries become rows of plain data."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rebaser_client import InvalidDraft, read_csv
@@ -46,12 +48,26 @@ def test_columns_of_a_csv_file_are_numbers_if_all_cells_are(tmp_path: Path) -> N
     assert rows_of(str(path)) == [first, second]
 
 
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
+def test_files_of_other_formats_have_the_same_rows(name: str, tmp_path: Path) -> None:
+    """Which of them it is, the suffix says."""
+    path = tmp_path / name
+    pq.write_table(pa.Table.from_pylist(ROWS), path)
+    if path.suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+
+    assert rows_of(path) == ROWS
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [
         ([1], "row 1 is 1; a row has a name for each column"),
         ("more.csv", "line 2: more cells"),
         ("latin.csv", "latin.csv: not UTF-8"),
+        ("more.parquet", "more.parquet: not Parquet"),
+        ("cut.jsonl", "cut.jsonl, line 3: not application/json"),
+        ("list.jsonl", "list.jsonl, line 1: a row is an object"),
     ],
 )
 def test_what_is_no_table_is_refused(
@@ -60,6 +76,9 @@ def test_what_is_no_table_is_refused(
     """With the place of the fault."""
     monkeypatch.chdir(tmp_path)
     Path("more.csv").write_text("a,b\n1,2,3\n")
+    Path("more.parquet").write_text("a,b")
+    Path("cut.jsonl").write_text('{"a": 1}\n\n{"a": ')
+    Path("list.jsonl").write_text("[1]")
     Path("latin.csv").write_text("name\ncafé\n", "latin-1")
 
     with pytest.raises(InvalidDraft, match=message):
