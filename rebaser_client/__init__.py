@@ -1,37 +1,89 @@
-"""Asking: enqueue updates and await their outcome."""
+"""Asking: enqueue updates and await their outcome.
 
-from rebaser_client.client import RebaserClient, connect
-from rebaser_client.drafts.differences import ValueDifferences
-from rebaser_client.drafts.draft import Draft
-from rebaser_client.drafts.functions import builtin, cel, function, python
-from rebaser_client.drafts.named_change_set import EditedDraft, NamedChangeSet
-from rebaser_client.drafts.named_workspace import NamedBranch, NamedWorkspace
-from rebaser_client.drafts.plan import LoadPlan
-from rebaser_client.drafts.rows import read_csv
-from rebaser_client.errors import (
-    AlreadyRegistered,
-    ClientError,
-    InvalidDraft,
-    MissingPackage,
-    NoSuchChangeSet,
-    NoSuchValue,
-    NotConfirmed,
-    NotInWorkspace,
-    OutcomeUnknown,
-    QueueFull,
-    QuotaExceeded,
-    ReadRefused,
-    RequestDead,
-    RequestRefused,
-    TooLarge,
-    Unreachable,
-)
-from rebaser_client.outcomes.batch_outcome import BatchOutcome
-from rebaser_client.outcomes.settlement import Progress, Settlement
-from rebaser_client.queries.provenance import Provenance
-from rebaser_client.value_reader import ValueSet
-from rebaser_core.errors import MalformedMessage, RebaserError
-from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
+A name's module is imported when the name is first used: a program that only declares functions, or
+catches an error, waits for no connection's code.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rebaser_client.client import RebaserClient, connect
+    from rebaser_client.drafts.differences import ValueDifferences
+    from rebaser_client.drafts.draft import Draft
+    from rebaser_client.drafts.functions import builtin, cel, function, python
+    from rebaser_client.drafts.named_change_set import EditedDraft, NamedChangeSet
+    from rebaser_client.drafts.named_workspace import NamedBranch, NamedWorkspace
+    from rebaser_client.drafts.plan import LoadPlan
+    from rebaser_client.drafts.rows import read_csv
+    from rebaser_client.errors import (
+        AlreadyRegistered,
+        ClientError,
+        InvalidDraft,
+        MissingPackage,
+        NoSuchChangeSet,
+        NoSuchValue,
+        NotConfirmed,
+        NotInWorkspace,
+        OutcomeUnknown,
+        QueueFull,
+        QuotaExceeded,
+        ReadRefused,
+        RequestDead,
+        RequestRefused,
+        TooLarge,
+        Unreachable,
+    )
+    from rebaser_client.outcomes.batch_outcome import BatchOutcome
+    from rebaser_client.outcomes.settlement import Progress, Settlement
+    from rebaser_client.queries.provenance import Provenance
+    from rebaser_client.value_reader import ValueSet
+    from rebaser_core.errors import MalformedMessage, RebaserError
+    from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
+
+_MODULE_OF = {
+    "RebaserClient": "rebaser_client.client",
+    "connect": "rebaser_client.client",
+    "ValueDifferences": "rebaser_client.drafts.differences",
+    "Draft": "rebaser_client.drafts.draft",
+    "builtin": "rebaser_client.drafts.functions",
+    "cel": "rebaser_client.drafts.functions",
+    "function": "rebaser_client.drafts.functions",
+    "python": "rebaser_client.drafts.functions",
+    "EditedDraft": "rebaser_client.drafts.named_change_set",
+    "NamedChangeSet": "rebaser_client.drafts.named_change_set",
+    "NamedBranch": "rebaser_client.drafts.named_workspace",
+    "NamedWorkspace": "rebaser_client.drafts.named_workspace",
+    "LoadPlan": "rebaser_client.drafts.plan",
+    "read_csv": "rebaser_client.drafts.rows",
+    "AlreadyRegistered": "rebaser_client.errors",
+    "ClientError": "rebaser_client.errors",
+    "InvalidDraft": "rebaser_client.errors",
+    "MissingPackage": "rebaser_client.errors",
+    "NoSuchChangeSet": "rebaser_client.errors",
+    "NoSuchValue": "rebaser_client.errors",
+    "NotConfirmed": "rebaser_client.errors",
+    "NotInWorkspace": "rebaser_client.errors",
+    "OutcomeUnknown": "rebaser_client.errors",
+    "QueueFull": "rebaser_client.errors",
+    "QuotaExceeded": "rebaser_client.errors",
+    "ReadRefused": "rebaser_client.errors",
+    "RequestDead": "rebaser_client.errors",
+    "RequestRefused": "rebaser_client.errors",
+    "TooLarge": "rebaser_client.errors",
+    "Unreachable": "rebaser_client.errors",
+    "BatchOutcome": "rebaser_client.outcomes.batch_outcome",
+    "Progress": "rebaser_client.outcomes.settlement",
+    "Settlement": "rebaser_client.outcomes.settlement",
+    "Provenance": "rebaser_client.queries.provenance",
+    "ValueSet": "rebaser_client.value_reader",
+    "MalformedMessage": "rebaser_core.errors",
+    "RebaserError": "rebaser_core.errors",
+    "ChangeSetId": "rebaser_core.ids",
+    "RequestId": "rebaser_core.ids",
+    "WorkspaceId": "rebaser_core.ids",
+}
+"""Where each name of `__all__` is."""
 
 __all__ = [
     "AlreadyRegistered",
@@ -75,3 +127,15 @@ __all__ = [
     "python",
     "read_csv",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take every name for one of this module
+
+    def __getattr__(name: str) -> Any:
+        module = _MODULE_OF.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(module), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

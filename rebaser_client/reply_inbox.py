@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager, suppress
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from opentelemetry.trace import SpanKind
 
 from rebaser_core import trace_context
 from rebaser_core.errors import MessageError
@@ -61,7 +60,7 @@ def _trace_reply(headers: Mapping[str, str], response: EnqueueUpdatesResponseV2)
     trace_context.start_span(
         "rebaser reply received",
         ChangeSet(response.workspace_id, response.change_set_id),
-        SpanKind.CONSUMER,
+        "CONSUMER",
         parent=trace_context.context_of(headers),
         request=str(response.id),
     ).end()

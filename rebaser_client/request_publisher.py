@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from blake3 import blake3
-from opentelemetry.trace import SpanKind
 
 from rebaser_client.errors import NotConfirmed, QueueFull, TooLarge
 from rebaser_client.retry import BACKOFF, retry
@@ -55,7 +54,7 @@ async def publish_request(
         TooLarge: it does not fit into a message; nothing was sent.
     """
     request_id = announced_id(headers) or ""
-    with trace_context.span("rebaser enqueue", change_set, SpanKind.PRODUCER, request=request_id):
+    with trace_context.span("rebaser enqueue", change_set, "PRODUCER", request=request_id):
         headers = trace_context.inject(headers)
         tasks = tasks or TaskPublisher.using(js, subjects, retry_for)
         sequence = await _store(js, subjects, change_set, headers, payload, retry_for)

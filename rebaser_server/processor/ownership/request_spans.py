@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from opentelemetry import trace
-from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanContext, Status, StatusCode
 
 from rebaser_core import trace_context
 from rebaser_core.commits import CommitV1
@@ -29,7 +29,7 @@ class RequestSpans:
             self._open[request_id] = trace_context.start_span(
                 "rebaser handle",
                 self._change_set,
-                SpanKind.CONSUMER,
+                "CONSUMER",
                 parent=trace_context.context_of(request.headers),
                 request=str(request_id),
                 sequence=request.stream_sequence,
@@ -70,7 +70,7 @@ class RequestSpans:
         """Open a span for the reply to the caller."""
         if request_id not in self._open:
             return nullcontext()
-        return trace_context.span("rebaser reply", self._change_set, SpanKind.PRODUCER)
+        return trace_context.span("rebaser reply", self._change_set, "PRODUCER")
 
     def end(self, request_id: RequestId, **attributes: Any) -> None:
         """End the request's span with `attributes`."""
