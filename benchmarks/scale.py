@@ -18,6 +18,7 @@ from benchmarks import (
     scale_known,
     scale_out,
     scale_page,
+    scale_refresh,
     scale_slots,
     scale_start,
 )
@@ -31,6 +32,7 @@ FULL = {
     "slots": lambda files, say: scale_slots.run(files, 400, 100, 3, say),
     "start": lambda files, say: scale_start.run(files, 7, say),
     "page": lambda files, say: scale_page.run(files, (10, 1_000), 5, say),
+    "refresh": lambda _, say: scale_refresh.run(1_000, 10_000, 15, say),
 }
 QUICK = {
     "active": lambda files, say: scale_active.run(files, (100,), say),
@@ -40,6 +42,7 @@ QUICK = {
     "slots": lambda files, say: scale_slots.run(files, 20, 5, 1, say),
     "start": lambda files, say: scale_start.run(files, 1, say),
     "page": lambda files, say: scale_page.run(files, (5, 50), 1, say),
+    "refresh": lambda _, say: scale_refresh.run(50, 500, 2, say),
 }
 
 

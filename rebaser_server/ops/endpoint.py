@@ -35,8 +35,9 @@ _STATIC: Final = {
     **{
         f"/{name}": name
         for name in (
-            *("page.js", "cells.js", "drawing.js", "rows.js", "actions.js", "page.css"),
-            *("change-set.js", "branch.js", "operator.js"),
+            *("page.js", "texts.js", "cells.js", "drawing.js", "page.css"),
+            *("reading.js", "actions.js", "change-set.js", "operator.js"),
+            *("branch.js", "difference.js"),
         )
     },
 }

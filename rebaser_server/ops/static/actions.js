@@ -1,20 +1,33 @@
 // What the visitor may do, and doing it: a question first, then a request, then a sentence.
 
-import { $, text } from "./cells.js";
+import { button } from "./cells.js";
+import { readData } from "./reading.js";
+import { $, text } from "./texts.js";
+
+document.body.insertAdjacentHTML("beforeend", `<dialog id="ask" aria-labelledby="question"><form method="dialog">
+  <p id="question"></p>
+  <p id="entrylabel"><label><span id="entryname"></span> <input id="entry" autocomplete="off"></label></p>
+  <p><button value="yes">Yes</button> <button value="" formnovalidate>No</button></p>
+</form></dialog>`);
 
 let visitor = { name: "", role: "viewer", may: [] };
+let afterwards = () => {};
 
-// Shows who the visitor is; must have ended before `may` is asked.
-export async function identify() {
-  const answer = await fetch("identity");
-  if (!answer.ok) throw new Error((await answer.text()).trim());
-  visitor = await answer.json();
-  text("visitor", `${visitor.name}: ${visitor.role}`);
+// Shows who the visitor is; must have ended before `may` is asked. `refresh` is called after each action.
+export async function identify(refresh) {
+  afterwards = refresh;
+  try {
+    visitor = await readData("identity");
+    text("visitor", `${visitor.name}: ${visitor.role}`);
+  } catch (error) {
+    text("state", error.message);
+  }
 }
 
+const ROLES = ["viewer", "editor", "approver", "operator"];
 export const may = (action) => visitor.may.includes(action);
 export const includes = (role) => ROLES.indexOf(visitor.role) >= ROLES.indexOf(role);
-const ROLES = ["viewer", "editor", "approver", "operator"];
+export const isAsking = () => $("ask").open;
 
 // Asks in the dialog; returns the text that was entered, "" without a field, null if it was left.
 function ask(question, field) {
@@ -44,6 +57,7 @@ export async function act(action, body, { question, field, key } = {}) {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(asked) });
     const said = await answer.text();
     tell(answer.ok ? "good" : "bad", answer.ok ? JSON.parse(said).said : said.trim() || answer.statusText);
+    if (answer.ok) afterwards();
     return answer.ok;
   } catch (error) {
     tell("bad", error.message);
@@ -51,7 +65,11 @@ export async function act(action, body, { question, field, key } = {}) {
   }
 }
 
-export function tell(tone, said) {
+// The buttons of a cell that have something done to `what`; none where the visitor may not.
+export const doing = (action, label, what, body, how) =>
+  may(action) ? [button(label, () => act(action, body, how), { class: "do", "aria-label": `${label} ${what}` })] : [];
+
+function tell(tone, said) {
   $("done").dataset.tone = tone;
   text("done", said);
 }

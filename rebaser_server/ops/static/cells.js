@@ -1,137 +1,81 @@
-// Texts, tables and their cells: only what differs from what is shown is touched, so that a
-// refresh costs little, and who reads or has the focus somewhere is left alone.
+// Tables and their cells. A refresh touches only what differs from what is shown, and a row keeps its
+// elements for as long as it has the same key: it costs little, and the focus stays where it is.
+
+import { $, called, count, pageOf, put, short, visible } from "./texts.js";
 
 const LONGEST = 24; // characters of a name in a cell
+const SHOWN = 100; // rows of a table, unless it says otherwise
 
-export const $ = (id) => document.getElementById(id);
-export const count = (number) => number.toLocaleString("en");
+// A cell is a text, an element that is described like these, or a list of such elements.
+// An attribute of null is left out.
+export const element = (tag, text, attributes = {}) => ({ tag, text, attributes });
+export const button = (text, press, attributes = {}) => ({ tag: "button", text, press, attributes: { type: "button", ...attributes } });
 
-// What controls, cannot be seen, turns the order around or breaks a line is written out.
-const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
-const SHORT = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
-export const visible = (value) => value.replace(UNSEEN, (character) => SHORT[character] ?? escaped(character.codePointAt(0)));
-const escaped = (code) => (code > 0xff ? `\\u${hex(code, 4)}` : `\\x${hex(code, 2)}`);
-const hex = (code, digits) => code.toString(16).padStart(digits, "0");
+// A bar: `done` of `all`.
+export const bar = (done, all, what) =>
+  element("progress", "", { max: String(Math.max(1, all)), value: done ? String(done) : null, "aria-label": what });
 
-export function text(id, value) {
-  put($(id), value);
-}
-
-function put(element, value) {
-  value = visible(value);
-  if (element.textContent !== value) element.textContent = value;
-}
-
-function set(element, name, value) {
-  value = visible(value);
-  if (element.getAttribute(name) !== value) element.setAttribute(name, value);
-}
-
-export function short(id) {
-  return id.slice(0, 4) + "…" + id.slice(-6);
-}
-
-const names = {}; // of workspaces and change sets, by their ids
-export function call(known) {
-  Object.assign(names, known);
-}
-
-// What people call a change set or a workspace, if anything; all of it, or what a cell has room for.
-export function called({ workspace, changeSet }, most = Infinity) {
-  const parts = [names[workspace], changeSet && names[`${workspace}.${changeSet}`]].filter(Boolean);
-  return parts.map((name) => (name.length > most ? `${name.slice(0, most - 1)}…` : name)).join(" / ");
-}
-
-// What an operator named it, or the end of a name made up; what follows the slash tells its starts apart.
-export function instance(id) {
-  const name = id.split("/")[0];
-  return name.length === 26 ? short(name) : name;
-}
-
-export function span(seconds) {
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 120) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
-}
-
-export const since = (moment, now) => span(Math.max(0, (Date.parse(now) - Date.parse(moment)) / 1000));
-
-// The time of day, with the date once that is another.
-export function clock(moment, now) {
-  if (!moment) return "";
-  const at = new Date(moment);
-  const today = at.toDateString() === new Date(now).toDateString();
-  return today ? at.toLocaleTimeString() : at.toLocaleString();
-}
-
-// The page of a change set.
-export const pageOf = ({ workspace, changeSet }) => `change-set?${new URLSearchParams({ workspace, changeSet })}`;
-
-// A cell that names a change set, and leads to its page; a button if there is more to be shown of it.
+// Names a change set, and leads to its page; a button if there is more to be shown of it.
 export function named(row, choose) {
-  return { tag: choose ? "button" : row.workspace ? "a" : "code", row, choose };
+  const ids = row.workspace ? `${short(row.workspace)}/${short(row.changeSet)}` : row.changeSet;
+  const name = called(row) ? `${called(row, LONGEST)} ${short(row.changeSet)}` : ids;
+  const title = `${called(row)} ${row.workspace} ${row.changeSet}`.trim();
+  if (choose) return button(name, () => choose(row), { title, "aria-label": `Show ${title}` });
+  return row.workspace ? element("a", name, { title, href: pageOf(row) }) : element("code", name, { title });
 }
 
-// A cell with a bar: `done` of `all`.
-export function bar(done, all, what) {
-  return { tag: "progress", done, all, what };
+function dress(element, { text, attributes, press }) {
+  put(element, text);
+  for (const [name, its] of Object.entries(attributes)) {
+    if (its === null) element.removeAttribute(name);
+    else if (element.getAttribute(name) !== visible(its)) element.setAttribute(name, visible(its));
+  }
+  element.onclick = press ?? null;
 }
-
-const FILL = {
-  code(element, { row }) {
-    const ids = row.workspace ? `${short(row.workspace)}/${short(row.changeSet)}` : row.changeSet;
-    put(element, called(row) ? `${called(row, LONGEST)} ${short(row.changeSet)}` : ids);
-    set(element, "title", `${called(row)} ${row.workspace} ${row.changeSet}`.trim());
-  },
-  a(element, cell) {
-    FILL.code(element, cell);
-    set(element, "href", pageOf(cell.row));
-  },
-  button(element, cell) {
-    FILL.code(element, cell);
-    set(element, "type", "button");
-    set(element, "aria-label", `Show ${element.title}`);
-    element.onclick = () => cell.choose(cell.row);
-  },
-  progress(element, { done, all, what }) {
-    set(element, "max", String(Math.max(1, all)));
-    if (done) set(element, "value", String(done));
-    else element.removeAttribute("value");
-    set(element, "aria-label", what);
-  },
-};
 
 function fill(td, cell) {
   if (typeof cell === "string") return put(td, cell);
-  let element = td.firstElementChild;
-  if (!element || element.localName !== cell.tag || td.childNodes.length > 1) {
-    element = document.createElement(cell.tag);
-    td.replaceChildren(element);
-  }
-  FILL[cell.tag](element, cell);
+  const parts = [cell].flat();
+  const fits = parts.length === td.childNodes.length && parts.every(({ tag }, place) => td.childNodes[place].localName === tag);
+  if (!fits) td.replaceChildren(...parts.map(({ tag }) => document.createElement(tag)));
+  parts.forEach((part, place) => dress(td.children[place], part));
 }
 
-// Rows are lists of strings and cells; without any, `nothing` is said. At most `most` are shown.
-export function table(id, rows, nothing, most = Infinity, inAll = rows.length) {
+const NOTE = "note"; // the key of the row that says what is left out
+
+function made(key, heads) {
+  const line = document.createElement("tr");
+  line.dataset.key = key;
+  if (key === NOTE) Object.assign(line.insertCell(), { className: "none", colSpan: heads.length });
+  else for (const head of heads) line.insertCell().className = head.className;
+  return line;
+}
+
+// Rows are `{ key, cells }`, or only their cells, which then are known by their place. If there are
+// none, `nothing` is said; if there are more than are shown, how many, and `hint`.
+export function table(id, rows, nothing, { most = SHOWN, inAll = rows.length, hint = "" } = {}) {
   const body = $(id);
-  const heads = body.parentElement.tHead.rows[0].cells;
-  const shown = rows.slice(0, most).map((cells) => ({ cells }));
-  if (inAll > shown.length) shown.push({ note: `and ${count(inAll - shown.length)} more` });
-  if (!rows.length) shown.push({ note: nothing });
-  body.parentElement.tHead.hidden = !rows.length;
-  while (body.rows.length > shown.length) body.deleteRow(-1);
-  shown.forEach(({ cells, note }, place) => {
-    let line = body.rows[place];
-    if (!line || line.cells.length !== (note ? 1 : heads.length)) {
-      line?.remove();
-      line = body.insertRow(place);
-      const columns = note ? 1 : heads.length;
-      for (let column = 0; column < columns; column++)
-        line.insertCell().className = note ? "none" : heads[column].className;
-      if (note) line.cells[0].colSpan = heads.length;
-    }
-    if (note) put(line.cells[0], note);
-    else cells.forEach((cell, column) => fill(line.cells[column], cell));
-  });
+  const { tHead } = body.parentElement;
+  const heads = tHead.rows[0].cells;
+  tHead.hidden = !rows.length;
+  const shown = rows.slice(0, most).map((row, place) => (row.key ? row : { key: String(place), cells: row.cells ?? row }));
+  if (!rows.length) shown.push({ key: NOTE, cells: [nothing] });
+  else if (inAll > shown.length) shown.push({ key: NOTE, cells: [`and ${count(inAll - shown.length)} more${hint}`] });
+  const focused = document.activeElement;
+  const wanted = new Set(shown.map(({ key }) => key));
+  const known = new Map();
+  for (const line of [...body.rows]) {
+    const { key } = line.dataset;
+    if (!wanted.has(key) || known.has(key)) line.remove();
+    else known.set(key, line);
+  }
+  let next = body.firstElementChild;
+  for (const { key, cells } of shown) {
+    const line = known.get(key) ?? made(key, heads);
+    known.delete(key);
+    if (line === next) next = line.nextElementSibling;
+    else body.insertBefore(line, next);
+    cells.forEach((cell, column) => fill(line.cells[column], cell));
+  }
+  if (focused !== document.activeElement && body.contains(focused)) focused.focus({ preventScroll: true });
 }

@@ -1,6 +1,6 @@
 // What is drawn as SVG: two plots over the last five minutes, and part of a graph.
 
-import { count, short, visible } from "./cells.js";
+import { count, short, visible } from "./texts.js";
 
 const WINDOW = 300; // seconds that the plots go back
 const BOX = { width: 132, height: 24, across: 164, down: 32, top: 34, left: 4 };

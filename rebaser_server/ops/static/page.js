@@ -1,7 +1,8 @@
 // The status page: shows each status that the daemon sends, and says when none comes.
 
-import { $, bar, call, called, clock, count, instance, named, pageOf, since, span, table, text } from "./cells.js";
+import { bar, named, table } from "./cells.js";
 import { graph, perSecond, plot } from "./drawing.js";
+import { $, call, called, clock, count, instance, pageOf, since, span, text } from "./texts.js";
 
 const LISTED = 12; // rows of a table; of the rest it says how many
 const RUNNING = 6; // of the updates, so that the picture is not far
@@ -54,27 +55,30 @@ function plots(seconds) {
   text("waitpeak", longest ? `peak ${span(longest)}` : "");
 }
 
+const keyed = (row, ...cells) => ({ key: `${row.at ?? ""} ${row.workspace} ${row.changeSet}`, cells });
+
 function tables(status, holdings, updates) {
   const { queues, now } = status;
-  table("updatelist", updates.map((h) => [named(h, choose), bar(h.update.done, h.update.affected, `${h.update.done} of ${h.update.affected} values of ${h.changeSet}`),
-    `${count(h.update.done)} of ${count(h.update.affected)}`, since(h.update.since, now)]), "No update is running.", RUNNING);
-  table("letters", (queues?.latest_dead ?? []).map((l) => [clock(l.at, now), named(l), l.reason]), "No dead letters.", LISTED, queues?.dead_letters);
+  const list = (id, rows, nothing, inAll, most = LISTED) => table(id, rows, nothing, { most, inAll });
+  list("updatelist", updates.map((h) => keyed(h, named(h, choose), bar(h.update.done, h.update.affected, `${h.update.done} of ${h.update.affected} values of ${h.changeSet}`),
+    `${count(h.update.done)} of ${count(h.update.affected)}`, since(h.update.since, now))), "No update is running.", undefined, RUNNING);
+  list("letters", (queues?.latest_dead ?? []).map((l) => keyed(l, clock(l.at, now), named(l), l.reason)), "No dead letters.", queues?.dead_letters);
   const failures = status.rebasers.flatMap((r) => r.failures).sort((a, b) => b.at.localeCompare(a.at));
-  table("failures", failures.map((f) => [clock(f.at, now), named(f), f.what, f.reason]), "No recent failures.", LISTED);
-  table("queues", (queues?.deepest ?? []).map((q) => [named(q), count(q.requests), span(q.oldestSeconds)]), "No request waits.", LISTED, queues?.change_sets_waiting);
-  table("rebasers", status.rebasers.map((r) => {
+  list("failures", failures.map((f) => keyed(f, clock(f.at, now), named(f), f.what, f.reason)), "No recent failures.");
+  list("queues", (queues?.deepest ?? []).map((q) => keyed(q, named(q), count(q.requests), span(q.oldestSeconds))), "No request waits.", queues?.change_sets_waiting);
+  list("rebasers", status.rebasers.map((r) => {
     const recent = r.rates.filter((rate) => Date.parse(now) / 1000 - rate.at < 11);
     return [instance(r.instance) + (r.instance === status.answering ? " (this one)" : ""), r.version, new Date(r.started).toLocaleString(),
       `${count(r.slots.busy)} of ${count(r.slots.busy + r.slots.free)}`,
       (recent.reduce((sum, rate) => sum + rate.requests, 0) / 10).toFixed(1), span(r.lagSeconds)];
-  }), "No Rebaser answers.");
+  }), "No Rebaser answers.", undefined, Infinity);
   const inWork = status.rebasers.reduce((sum, r) => sum + r.slots.busy, 0);
-  table("holdings", holdings.map((h) => [named(h, h.drawn && choose), instance(h.instance), count(h.requests), span(h.idleSeconds), since(h.since, now)]),
-    "No Rebaser works on a change set.", LISTED, Math.max(inWork, holdings.length));
+  list("holdings", holdings.map((h) => keyed(h, named(h, h.drawn && choose), instance(h.instance), count(h.requests), span(h.idleSeconds), since(h.since, now))),
+    "No Rebaser works on a change set.", Math.max(inWork, holdings.length));
   const paused = status.paused ?? [];
   $("pausedpart").hidden = !paused.length;
-  table("paused", paused.map((p) => [p.changeSet ? named(p) : p.workspace ? `workspace ${called(p)} ${p.workspace}` : "everything",
-    clock(p.since, now), p.by ?? "", p.reason ?? ""]), "Nothing is paused.", LISTED);
+  list("paused", paused.map((p) => keyed(p, p.changeSet ? named(p) : p.workspace ? `workspace ${called(p)} ${p.workspace}` : "everything",
+    clock(p.since, now), p.by ?? "", p.reason ?? "")), "Nothing is paused.");
 }
 
 // The picture: of the change set that was chosen, else of an update that runs, else of the last one.

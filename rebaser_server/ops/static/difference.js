@@ -1,0 +1,67 @@
+// A worker: it reads the difference of a branch, searches and sorts it, and gives the page the rows that
+// are shown. Thousands of lines take nothing of the page's own thread.
+
+const SHOWN = 100; // rows of a table
+const NUMBER = /^-?[0-9.e+-]+$/i;
+const compare = new Intl.Collator("en", { numeric: true }).compare;
+
+let latest = ""; // the difference as it came
+let found = null;
+
+async function load(address) {
+  const answer = await fetch(address);
+  const text = await answer.text();
+  if (!answer.ok) throw new Error(text.trim() || answer.statusText);
+  if (text === latest) return;
+  found = JSON.parse(text);
+  latest = text;
+}
+
+const by = ({ head, branch }) => (NUMBER.test(head) && NUMBER.test(branch) ? Number(branch) - Number(head) : null);
+const signed = (number) => (number === null ? "" : (number > 0 ? "+" : "") + String(Number(number.toPrecision(12))));
+const note = (row) => (row.both ? `head changed it, too; it was ${row.base || "not there"}` : "");
+
+const KEYS = { by: (row) => by(row) ?? "", note };
+
+// Numbers by size, and before texts. The rows come in the order of their names.
+function inOrder(rows, { key, down }) {
+  if (key === "name") return down ? rows.toReversed() : rows;
+  const known = rows.map((row) => {
+    const its = String((KEYS[key] ?? ((each) => each[key]))(row) ?? "");
+    return { row, its, number: its === "" ? NaN : Number(its) };
+  });
+  known.sort((a, b) => {
+    const [one, other] = [Number.isNaN(a.number), Number.isNaN(b.number)];
+    return one && other ? compare(a.its, b.its) : one - other || a.number - b.number;
+  });
+  if (down) known.reverse();
+  return known.map(({ row }) => row);
+}
+
+// What is shown of `rows`: `of` them are known by such a name.
+function part(rows, search, order, more) {
+  const named = search ? rows.filter((row) => (row.name ?? row.id).toLowerCase().includes(search)) : rows;
+  const shown = inOrder(named, order).slice(0, SHOWN);
+  return { rows: shown.map((row) => ({ ...row, ...more(row) })), of: named.length, inAll: rows.length };
+}
+
+function parts(search, sorted) {
+  if (found.problem) return found;
+  const both = found.changes.filter((row) => row.both);
+  return {
+    digest: found.digest,
+    conflicts: { rows: both.slice(0, SHOWN), of: both.length },
+    edits: part(found.changes, search, sorted.edits, (row) => ({ note: note(row) })),
+    effects: part(found.computed, search, sorted.effects, (row) => ({ by: signed(by(row)) })),
+  };
+}
+
+// Asked with the address, to read it anew, or without one.
+onmessage = async ({ data: { number, address, search, sorted } }) => {
+  try {
+    if (address) await load(address);
+    postMessage({ number, ...parts(search, sorted) });
+  } catch (error) {
+    postMessage({ number, error: error.message });
+  }
+};

@@ -1,0 +1,141 @@
+"""What a refresh of the pages does to what is shown, in a real browser with made-up answers."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.helpers.browser import Watched, browsing
+from tests.helpers.canned_pages import (
+    OPERATOR,
+    about,
+    change_set,
+    change_set_path,
+    commit,
+    dead_letter,
+    edit,
+    open_canned,
+    value,
+    values,
+)
+
+expect.set_options(timeout=20_000)
+REFRESH: Final = "document.onvisibilitychange()"
+WATCH: Final = """
+  window.touched = new Set();
+  new MutationObserver((records) => records.forEach(({ target }) => {
+    const line = (target.closest ? target : target.parentElement).closest("tr");
+    if (line?.isConnected) touched.add(line.dataset.key);
+  })).observe(document.querySelector("main"), {
+    subtree: true, childList: true, characterData: true, attributes: true });
+"""
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with browsing() as browser:
+        yield browser
+
+
+class Shop:
+    """What a daemon would answer; the tests change it between refreshes."""
+
+    def __init__(self) -> None:
+        self.values = [value("net", "1"), value("tax", "2"), value("gross", "3")]
+        self.commits = [commit(2), commit(1)]
+        self.edits = [edit(n, both=n < 2) for n in range(300)]
+        self.digest = "d0"
+        self.letters = [dead_letter(1), dead_letter(2)]
+        self.sets = [change_set(n) for n in range(3)]
+
+    def answers(self) -> Any:
+        return {
+            "identity": lambda: OPERATOR,
+            "change-set/about": about,
+            "change-set/values": lambda: values(self.values, len(self.commits)),
+            "change-set/log": lambda: {"commits": self.commits},
+            "change-set/difference": lambda: {
+                "digest": self.digest,
+                "changes": self.edits,
+                "computed": self.edits,
+            },
+            "status": lambda: {"now": "", "names": {}, "rebasers": []},
+            "dead-letters": lambda: {"letters": self.letters},
+            "change-sets": lambda: {
+                "count": len(self.sets),
+                "paused": [],
+                "changeSets": self.sets,
+            },
+        }
+
+
+async def touched(page: Page) -> set[str]:
+    return set(await page.evaluate("[...touched]"))
+
+
+async def test_a_refresh_touches_only_the_rows_that_differ(browser: Browser) -> None:
+    """Of thousands of lines those that are shown, and of these what changed."""
+    shop = Shop()
+    page = await open_canned(browser, change_set_path(), shop.answers())
+    watched = Watched(page)
+    await expect(page.locator("#digest")).to_contain_text("300 edits")
+    await expect(page.locator("#log tr")).to_have_count(2)
+    await expect(page.locator("#effects tr")).to_have_count(101)
+    await expect(page.locator("#edits tr").last).to_have_text("and 200 more: search for fewer")
+    await page.evaluate(WATCH)
+
+    shop.values[1] = value("tax", "2.5")
+    shop.commits.insert(0, commit(3))
+    shop.edits[5], shop.digest = edit(5, turn=1), "d1"
+    await page.evaluate(REFRESH)
+
+    await expect(page.locator("#digest")).to_contain_text("digest d1")
+    await expect(page.locator("#found")).to_contain_text("commit 3")
+    await expect(page.locator("#log tr")).to_have_count(3)
+    assert await touched(page) == {value("tax", "")["id"], f"{5:026}", "3"}
+    assert not watched.complaints
+
+
+async def test_the_focus_stays_with_its_row_and_goes_with_it(browser: Browser) -> None:
+    """Enter then does to that one what its button says, and not to the one that took its place."""
+    shop = Shop()
+    page = await open_canned(browser, "operator", shop.answers())
+    button = page.get_by_role("button", name="Replay dead letter 2")
+    await button.focus()
+
+    shop.letters = [dead_letter(4), dead_letter(2), dead_letter(1)]
+    await page.evaluate(REFRESH)
+    await expect(page.locator("#deadletters tr")).to_have_count(3)
+    await expect(button).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("dialog")).to_contain_text("dead letter 2 again")
+    await page.keyboard.press("Escape")
+    await expect(button).to_be_focused()
+
+    shop.letters = [dead_letter(1)]
+    await page.evaluate(REFRESH)
+    await expect(page.locator("#deadletters tr")).to_have_count(1)
+    assert await page.evaluate("document.activeElement.localName") == "body"
+
+
+async def test_a_difference_is_searched_and_sorted_as_it_was_read(browser: Browser) -> None:
+    """Numbers by size and before texts; conflicts stay whatever is searched for."""
+    shop = Shop()
+    shop.edits[7] |= {"head": '"text"'}
+    shop.edits[8] |= {"head": "1e3"}
+    page = await open_canned(browser, change_set_path(), shop.answers())
+    edits = page.locator("#edits tr")
+    head = page.get_by_role("table", name="Edits of the branch").get_by_role("button", name="Head")
+
+    await head.press("Enter")
+    await expect(edits.first).to_contain_text("net/0")
+    await head.press("Enter")
+    await expect(edits.first).to_contain_text("net/7")
+    await expect(edits.nth(1)).to_contain_text("net/8")
+    await page.get_by_role("searchbox", name="Search changes").fill("NET/29")
+    await expect(edits).to_have_count(11)
+    await expect(page.locator("#conflicts tr")).to_have_count(2)
+    await page.get_by_role("searchbox", name="Search changes").fill("nothing")
+    await expect(edits).to_have_count(1)
+    await expect(edits).to_have_text("None has that name.")
