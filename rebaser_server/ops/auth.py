@@ -7,11 +7,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import structlog
 from aiohttp import web
 
 from rebaser_server.errors import OpsNotStarted
+from rebaser_server.ops.file_changes import FileChanges
 from rebaser_server.settings.access import OpsSettings
 from rebaser_server.settings.access_tokens import Role
+
+log: Final = structlog.get_logger()
 
 _COOKIE: Final = "rebaser-ops"
 _OPEN: Final = ("/healthz", "/readyz")
@@ -39,14 +43,16 @@ class Visitor:
 
 
 class Guard:
-    """Admits a request to the endpoint, or answers with the reason for a refusal."""
+    """Admits a request to the endpoint, or answers with the reason for a refusal.
+
+    Tokens in a file hold as soon as they are written there, and no longer than they stand there.
+    """
 
     def __init__(self, ops: OpsSettings, local_name: str) -> None:
         """`local_name`: the name of visitors from this machine where no token is set."""
-        self._tokens = [
-            (token.secret.get_secret_value(), Visitor(token.name, token.role))
-            for token in ops.access_tokens()
-        ]
+        self._ops = ops
+        self._file = FileChanges([ops.tokens_file])
+        self._tokens = _visitors(ops)
         self._local = _is_loopback(ops.host)
         self._without_token = Visitor(local_name, ops.local_role if self._local else Role.VIEWER)
 
@@ -67,6 +73,7 @@ class Guard:
     def _refusal(self, request: web.Request) -> web.Response | None:
         if request.path in _OPEN:
             return None
+        self._renew_tokens()
         if not self._tokens:
             if self.is_open and request.path.startswith(_WITH_VALUES):
                 return web.Response(status=403, text=_FORBIDDEN_VALUES)
@@ -97,12 +104,31 @@ class Guard:
         found = [visitor for token, visitor in self._tokens if _same(sent, token)]
         return found[0] if found else None
 
+    def _renew_tokens(self) -> None:
+        """Read the file of tokens if it changed; one that cannot be read changes nothing."""
+        if not self._file.found():
+            return
+        try:
+            self._tokens = _visitors(self._ops)
+        except (OSError, ValueError) as error:
+            log.error("tokens not renewed", file=str(self._ops.tokens_file), error=str(error))
+        else:
+            log.info("tokens renewed", names=[visitor.name for _, visitor in self._tokens])
+
     def _unless_local(self, request: web.Request) -> web.Response | None:
         """Refuse foreign host names: a hostile page's name may resolve to this machine."""
         name = (request.url.host or "").strip("[]")
         if not self._local or _is_loopback(name):
             return None
         return web.Response(status=403, text=_FORBIDDEN_HOST)
+
+
+def _visitors(ops: OpsSettings) -> list[tuple[str, Visitor]]:
+    """Each token, with whose it is."""
+    return [
+        (token.secret.get_secret_value(), Visitor(token.name, token.role))
+        for token in ops.access_tokens()
+    ]
 
 
 def _is_loopback(host: str) -> bool:
@@ -119,14 +145,35 @@ def _same(sent: str, token: str) -> bool:
 def tls_of(ops: OpsSettings) -> ssl.SSLContext | None:
     """The TLS context of the settings; None without TLS.
 
+    A certificate that was renewed in its file is shown to the next visitor; one that cannot be
+    read then is passed over, and the one before it stays.
+
     Raises:
         OpsNotStarted: certificate or key cannot be read.
     """
     if ops.certificate is None:
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(ops.certificate, ops.key, password=lambda: "")
+        context = _load_certificate(ops)
     except OSError as error:  # an `SSLError` is one
         raise OpsNotStarted(f"ops endpoint: {ops.certificate}: {error}") from error
+    files = FileChanges([ops.certificate, ops.key])
+    renewed = context
+
+    def show(connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        nonlocal renewed
+        if files.found():
+            try:
+                renewed = _load_certificate(ops)
+            except OSError as error:
+                log.error("certificate not renewed", file=str(ops.certificate), error=str(error))
+        connection.context = renewed
+
+    context.sni_callback = show
+    return context
+
+
+def _load_certificate(ops: OpsSettings) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(ops.certificate or "", ops.key, password=lambda: "")
     return context

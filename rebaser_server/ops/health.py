@@ -63,7 +63,11 @@ class HealthMonitor:
         if self._shutdown.is_set:
             return Health(ok=False, reasons={"shutdown": "requested"})
         answers = await self._nats_answers()
-        return Health(answers, {"nats": "answers" if answers else "does not answer"})
+        return Health(answers, {"nats": "answers" if answers else self._why_not()})
+
+    def _why_not(self) -> str:
+        error = None if self._nc.is_connected else self._nc.last_error
+        return "does not answer" if error is None else f"does not answer: {error}"
 
     async def _nats_answers(self) -> bool:
         link = Connection.of(self._nc)

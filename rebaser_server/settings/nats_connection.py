@@ -1,7 +1,7 @@
 """From settings to a connection to NATS, and to the JetStream behind it."""
 
 import ssl
-from pathlib import Path
+from functools import partial
 from typing import Final
 
 from nats.aio.client import Client
@@ -16,8 +16,7 @@ _NO_TLS: Final = NatsTlsSettings()
 def connect_options(settings: Settings) -> ConnectOptions:
     """Where and as whom to connect.
 
-    Raises:
-        NatsUnreachable: a certificate, key or seed cannot be read.
+    Files are read when a connection is made, each time anew.
     """
     nats = settings.nats
     return ConnectOptions(
@@ -26,9 +25,9 @@ def connect_options(settings: Settings) -> ConnectOptions:
         user=nats.user,
         password=nats.password.get_secret_value() if nats.password else None,
         token=nats.token.get_secret_value() if nats.token else None,
-        nkeys_seed=_read_seed(nats.nkey) if nats.nkey else None,
+        nkeys_seed=nats.nkey,
         credentials=nats.creds,
-        tls=_tls_context(nats.tls),
+        tls=None if nats.tls == _NO_TLS else partial(_tls_context, nats.tls),
         tls_hostname=nats.tls.hostname,
         tls_handshake_first=nats.tls.handshake_first,
         inbox_prefix=nats.inbox_prefix,
@@ -40,16 +39,7 @@ def open_jetstream(nc: Client, settings: NatsSettings) -> JetStream:
     return JetStream(nc, api_prefix=settings.api_prefix, domain=settings.domain)
 
 
-def _read_seed(file: Path) -> str:
-    try:
-        return file.read_text("ascii")
-    except (OSError, ValueError) as error:
-        raise NatsUnreachable(f"REBASER_NATS__NKEY: {file}: {type(error).__name__}") from error
-
-
-def _tls_context(settings: NatsTlsSettings) -> ssl.SSLContext | None:
-    if settings == _NO_TLS:
-        return None
+def _tls_context(settings: NatsTlsSettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=settings.ca)
         if settings.certificate is not None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from rebaser_core.jetstream.connection.tls_client import without_credentials
+from rebaser_core.jetstream.connection.login import without_credentials
 
 MASK: Final = "**********"  # pydantic's own
 

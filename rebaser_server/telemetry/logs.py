@@ -22,7 +22,11 @@ _TRACEBACK: Final = "exc_info"
 
 
 def configure(instance_id: str, form: LogFormat = "auto", level: LogLevel = "info") -> None:
-    """Set logging up for the process. stdout stays free for results."""
+    """Set logging up for the process. stdout stays free for results.
+
+    Warnings and errors of libraries, which log in Python's own way, are events like all others,
+    with the name of their `logger`.
+    """
     terminal = sys.stderr.isatty()
     pretty = terminal if form == "auto" else form == "pretty"
     structlog.configure(
@@ -41,6 +45,16 @@ def configure(instance_id: str, form: LogFormat = "auto", level: LogLevel = "inf
     structlog.contextvars.clear_contextvars()
     if not pretty:  # where lines of several come together
         structlog.contextvars.bind_contextvars(instance=instance_id)
+    logging.basicConfig(handlers=[_Forwarder(logging.WARNING)], force=True)
+
+
+class _Forwarder(logging.Handler):
+    """Logs the records of Python's `logging` as events."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger().log(
+            record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info
+        )
 
 
 def _with_trace(

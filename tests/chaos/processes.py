@@ -208,7 +208,8 @@ def errors_in(log: str) -> Iterator[tuple[str, str]]:
                 return
             continue
         entry = json.loads(line)
-        if entry.get("event") == "work failed" or entry.get("level") == "critical":
+        of_a_library = "logger" in entry and "exception" in entry
+        if entry.get("event") == "work failed" or entry.get("level") == "critical" or of_a_library:
             yield entry["event"], entry.get("exception", "")[-1500:]
 
 

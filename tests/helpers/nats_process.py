@@ -79,6 +79,12 @@ class NatsServer:
             self.process = subprocess.Popen(command, stderr=log, stdout=log)
         self._port = self._chosen_port(self.process)
 
+    def reload(self, config: str) -> None:
+        """Have another configuration, without a restart; the connections that it forbids end."""
+        self._config = config
+        (self._directory / "nats.conf").write_text(config)
+        self._send(signal.SIGHUP)
+
     @property
     def leaf_port(self) -> int:
         """Where leaf nodes connect, if its configuration lets them."""

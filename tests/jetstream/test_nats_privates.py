@@ -17,7 +17,7 @@ from nats.protocol.parser import Parser
 
 from rebaser_core.jetstream.connection.fast_client import FastClient
 from rebaser_core.jetstream.connection.fast_parser import FastParser
-from rebaser_core.jetstream.connection.tls_client import TlsClient
+from rebaser_core.jetstream.connection.secure_client import SecureClient
 from tests.helpers.product import MODULES
 
 SOURCES = {path: text for path, text in MODULES.items() if "/jetstream/" in path}
@@ -31,6 +31,7 @@ CLIENT = [
     "_inbox_prefix",
     "_max_payload",
     "_max_pending_size",
+    "_nkeys_seed_str",
     "_pending",
     "_pending_data_size",
     "_pongs",
@@ -48,9 +49,11 @@ CLIENT = [
     "_send_ping",
     "_send_unsubscribe",
     "_server_info",
+    "_setup_nkeys_connect",
     "_status",
     "_subs",
     "_transport",
+    "_user_credentials",
 ]
 PARTS = {
     Client: CLIENT,
@@ -61,12 +64,12 @@ PARTS = {
 }
 """By the class that has it."""
 
-DERIVING = ("fast_client.py", "fast_parser.py", "tls_client.py")
+DERIVING = ("fast_client.py", "fast_parser.py", "secure_client.py")
 """Modules whose classes are derived from those of nats-py: what is on `self` may be theirs, too."""
 
 OVERRIDDEN = [
     (overriding, name)
-    for overriding in (FastClient, TlsClient, FastParser)
+    for overriding in (FastClient, SecureClient, FastParser)
     for name in vars(overriding)
     if inspect.isfunction(vars(overriding)[name]) and hasattr(overriding.__mro__[-2], name)
     if not name.startswith("__")

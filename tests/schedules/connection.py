@@ -69,6 +69,7 @@ class Client:
     """A connection of the process that makes it; lost, it is made again."""
 
     max_payload = 1024 * 1024
+    last_error = None
     connected_server_version = ServerVersion("2.15.1")
 
     def __init__(self, broker: Broker) -> None:

@@ -104,7 +104,7 @@ class World:
             stack.enter_context(settled(self._seed, self._loop))
             stack.enter_context(told(self.record.logged))
             stack.enter_context(
-                mock.patch.object(connect, "TlsClient", partial(Client, self._broker))
+                mock.patch.object(connect, "SecureClient", partial(Client, self._broker))
             )
             # However many lines go out at once: nothing depends on nobody else writing.
             at_once = random.Random(f"at once {self._seed}").choice((1, 2, 8))

@@ -314,7 +314,7 @@ async def _asked(question: Question, url: str = "nats://simulated") -> Any:
 def _simulated(question: Question) -> Any:
     loop = Loop(question.__name__)
     broker = Broker(loop, Weather(random.Random(1)), lambda *_: None)
-    with mock.patch.object(connect, "TlsClient", partial(Client, broker)):
+    with mock.patch.object(connect, "SecureClient", partial(Client, broker)):
         return loop.run(_asked(question))
 
 

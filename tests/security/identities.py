@@ -58,10 +58,25 @@ def new_key(kind: int) -> tuple[str, nkeys.KeyPair]:
 
 @dataclass(frozen=True)
 class Operator:
-    """A server's configuration with an operator, and the credentials of a user of one account."""
+    """A server's configuration with an operator, and credentials of users of one account."""
 
     config: str
-    credentials: str
+    account: nkeys.KeyPair
+
+    @property
+    def credentials(self) -> str:
+        """Of a new user, that last."""
+        return self.credentials_of()
+
+    def credentials_of(self, **claims: Any) -> str:
+        """Of a new user; `exp`, if given, is the second of the epoch at which they expire."""
+        seed, user = new_key(nkeys.PREFIX_BYTE_USER)
+        unlimited = {"subs": -1, "data": -1, "payload": -1}
+        token = _jwt(self.account, user, "user", unlimited, **claims)
+        return (
+            f"-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n"
+            f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+        )
 
 
 def operator() -> Operator:
@@ -69,7 +84,6 @@ def operator() -> Operator:
     _, root = new_key(nkeys.PREFIX_BYTE_OPERATOR)
     _, account = new_key(nkeys.PREFIX_BYTE_ACCOUNT)
     _, system = new_key(nkeys.PREFIX_BYTE_ACCOUNT)
-    seed, user = new_key(nkeys.PREFIX_BYTE_USER)
     unlimited = dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn", "leaf"), -1)
     storage = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
     operator_token = _jwt(root, root, "operator", {})
@@ -77,21 +91,22 @@ def operator() -> Operator:
     system_token = _jwt(root, system, "account", limits)
     limits["limits"] |= storage
     account_token = _jwt(root, account, "account", limits)
-    user_token = _jwt(account, user, "user", {"subs": -1, "data": -1, "payload": -1})
     names = account.public_key.decode(), system.public_key.decode()
     config = (
         f"operator: {operator_token}\nresolver: MEMORY\nsystem_account: {names[1]}\n"
         f"resolver_preload: {{ {names[0]}: {account_token}, {names[1]}: {system_token} }}\n"
     )
-    credentials = (
-        f"-----BEGIN NATS USER JWT-----\n{user_token}\n------END NATS USER JWT------\n\n"
-        f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
-    )
-    return Operator(config, credentials)
+    return Operator(config, account)
 
 
-def _jwt(issuer: nkeys.KeyPair, subject: nkeys.KeyPair, kind: str, claims: dict[str, Any]) -> str:
-    body = {
+def _jwt(
+    issuer: nkeys.KeyPair,
+    subject: nkeys.KeyPair,
+    kind: str,
+    claims: dict[str, Any],
+    **registered: Any,
+) -> str:
+    body = registered | {
         "iat": 1,
         "iss": issuer.public_key.decode(),
         "sub": subject.public_key.decode(),

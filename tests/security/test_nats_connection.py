@@ -219,8 +219,11 @@ async def test_a_failed_connection_does_not_log_the_urls_password() -> None:
 
 
 @pytest.mark.parametrize("broken", ["certificate", "ca"])
-def test_an_unreadable_certificate_is_reported_by_its_setting(tmp_path: Path, broken: str) -> None:
+async def test_an_unreadable_certificate_is_reported_by_its_setting(
+    tmp_path: Path, broken: str
+) -> None:
     (tmp_path / "file.pem").write_text("nothing")
     told = Settings.model_validate({"nats": {"tls": {broken: tmp_path / "file.pem"}}})
     with pytest.raises(NatsUnreachable, match=r"REBASER_NATS__TLS__\*: .*file\.pem"):
-        connect_options(told)
+        async with connected(connect_options(told)):
+            pass

@@ -11,19 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import nats.errors
-from nats.aio.client import Client
+from nats.aio.client import Client, RawCredentials
 
 from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.connection.connection import Connection
+from rebaser_core.jetstream.connection.login import Login, requires_tls, without_credentials
 from rebaser_core.jetstream.connection.message_limits import MAX_CONTROL_LINE
 from rebaser_core.jetstream.connection.nats_errors import propagate_cancellation
-from rebaser_core.jetstream.connection.tls_client import (
-    TlsClient,
-    check_credentials,
-    check_seed,
-    requires_tls,
-    without_credentials,
-)
+from rebaser_core.jetstream.connection.secure_client import SecureClient, is_refusal
 from rebaser_core.jetstream.errors import NatsUnreachable
 
 log: Final = logging.getLogger(__name__)
@@ -46,10 +41,15 @@ class ConnectOptions:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
-    nkeys_seed: str | None = field(default=None, repr=False)
+    nkeys_seed: str | Path | None = field(default=None, repr=False)
+    """The seed of an NKey, or a file that has it, which is read for each attempt to connect."""
     credentials: Path | None = None
-    tls: ssl.SSLContext | None = None
-    """With it, or with a `tls://` URL, nothing is said to a server that speaks no TLS."""
+    """A credentials file, which is read for each attempt to connect."""
+    tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
+    """With it, or with a `tls://` URL, nothing is said to a server that speaks no TLS.
+
+    A function is called for each attempt to connect, so that renewed certificates are used.
+    """
     tls_hostname: str | None = None
     """The name in the server's certificate, where that is not the one in the URL."""
     tls_handshake_first: bool = False
@@ -71,6 +71,10 @@ class ConnectOptions:
             raise TypeError("servers must be a tuple of URLs: (url,)")
 
     @property
+    def login(self) -> Login:
+        return Login(self.credentials, self.nkeys_seed, self.tls)
+
+    @property
     def redacted_servers(self) -> str:
         """The servers, for people: without what a URL may have of user and password."""
         return ", ".join(without_credentials(url) for url in self.servers)
@@ -84,20 +88,18 @@ async def connected(
 
     A lost connection is made again for ever, a fraction of a second after the
     server is back; so is one that the server closed on account of a message.
-    Only the server can end that, by refusing us outright (credentials expired);
-    then whatever uses the connection raises `NatsUnreachable`.
+    A client whose credentials the server refuses tries again every second, with what their
+    files have then.
     Leaving the body closes it, without draining, without raising, in two seconds at most.
 
     Raises:
-        NatsUnreachable: no first connection within `connect_timeout`; names every reason met.
+        NatsUnreachable: credentials or key cannot be read; or there was no first connection
+            within `connect_timeout`, which names every reason met.
     """
-    nc = TlsClient()
+    nc = SecureClient()
     nc.max_control_line = options.max_control_line
-    nc.tls_required = requires_tls(options.servers, options.tls)
-    if options.credentials is not None:
-        check_credentials(options.credentials)
-    if options.nkeys_seed is not None:
-        check_seed(options.nkeys_seed)
+    nc.login = options.login
+    nc.tls_required = requires_tls(options.servers, options.login)
     link = Connection.of(nc)
     link.has_callbacks = True
     try:
@@ -121,7 +123,8 @@ async def _connect(
 
     async def error_cb(error: Exception) -> None:
         reasons[f"{type(error).__name__}: {error}"] = error
-        log.info("nats connection: %s: %s", type(error).__name__, error)
+        level = logging.WARNING if is_refusal(error) else logging.INFO
+        log.log(level, "nats connection: %s: %s", type(error).__name__, error)
         on_error(error)
         task = asyncio.current_task()
         if task is not None and task is connecting and task.cancelling() > cancelled:
@@ -134,11 +137,12 @@ async def _connect(
         with contextlib.suppress(Exception):
             await link.notify()
 
+    given = _nats_options(options)
     try:
         async with deadlines.within(options.connect_timeout):
             with propagate_cancellation():
                 await nc.connect(
-                    **_nats_options(options),
+                    **given,
                     error_cb=error_cb,
                     disconnected_cb=changed,
                     reconnected_cb=changed,
@@ -154,15 +158,16 @@ async def _connect(
 
 
 def _nats_options(options: ConnectOptions) -> dict[str, Any]:
+    credentials = options.login.read_credentials()
     return {
         "servers": list(options.servers),
         "name": options.name or None,
         "user": options.user,
         "password": options.password,
         "token": options.token,
-        "nkeys_seed_str": options.nkeys_seed,
-        "user_credentials": options.credentials,
-        "tls": options.tls,
+        "nkeys_seed_str": options.login.read_seed(),
+        "user_credentials": None if credentials is None else RawCredentials(credentials),
+        "tls": options.login.read_tls(),
         "tls_hostname": options.tls_hostname,
         "tls_handshake_first": options.tls_handshake_first,
         "inbox_prefix": options.inbox_prefix,

@@ -153,7 +153,7 @@ class Connection:
                 async with deadlines.until(end):
                     answer = await self.send_request(subject, payload, headers=headers)
             except TimeoutError:
-                raise _timeout_error(subject, timeout) from None
+                raise self._timeout_error(subject, timeout) from None
         if isinstance(self.nc, FastClient):
             self.nc.flush_now()
         timer = loop.call_at(end, expire, answer)  # a timeout's context costs as much again
@@ -162,7 +162,7 @@ class Connection:
         finally:
             timer.cancel()
         if message is None and loop.time() >= end:
-            raise _timeout_error(subject, timeout)
+            raise self._timeout_error(subject, timeout)
         return check_reply(subject, message)
 
     async def send_request(
@@ -215,6 +215,11 @@ class Connection:
         with propagate_cancellation(), translate_errors():
             await self.nc._send_unsubscribe(subscription._id)
 
+    def _timeout_error(self, subject: str, timeout: float) -> NatsUnreachable:
+        if self.is_connected:
+            return NatsUnreachable(f"no answer on {subject} within {timeout} s")
+        return NatsUnreachable(f"no connection to NATS within {timeout} s: {self.nc.last_error}")
+
     def _flush(self) -> None:
         nc = self.nc
         if nc.is_connected and nc._transport:
@@ -241,7 +246,3 @@ class Connection:
             log.error("message on %.100a is no answer: dropped", message.subject)
             return
         self.pending_replies.deliver(message.subject[len(inbox) :], message)
-
-
-def _timeout_error(subject: str, timeout: float) -> NatsUnreachable:
-    return NatsUnreachable(f"no answer on {subject} within {timeout} s")

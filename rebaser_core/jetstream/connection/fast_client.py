@@ -27,9 +27,6 @@ _END: Final = b"\r\n"
 _FORBIDDEN: Final = re.compile(r"[\x00-\x20\x7f]")
 """What no subject that we send may have: some clients take \\v and \\f for blanks."""
 
-_REFUSED: Final = ("authorization violation", "authentication expired", "authentication revoked")
-"""What the server says to those whom it will not have back."""
-
 _HARMLESS: Final = (
     "permissions violation",
     "invalid subject",
@@ -217,13 +214,10 @@ class FastClient(Client):
         await super()._process_pong()
 
     async def _process_err(self, err_msg: str) -> None:
-        """Make a new connection where nats-py, and the server, would end this one for good.
+        """Make a new connection where nats-py would end this one for good.
 
-        All but a refusal of us may be on account of one message, or pass.
+        The error may be on account of one message, or pass; credentials may be renewed.
         """
-        if any(word in err_msg for word in _REFUSED):
-            await super()._process_err(err_msg)
-            return
         said = err_msg.strip("'")
         self._err = error = nats.errors.Error(f"nats: {said}")
         await self._error_cb(error)

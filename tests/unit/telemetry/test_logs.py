@@ -1,6 +1,8 @@
 """An event is one line, whatever it tells of."""
 
 import json
+import logging
+from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -11,8 +13,10 @@ HOSTILE = "list[/a]\n12:00:00 [info     ] a forged event\x1b[31m\u202e"
 
 
 @pytest.fixture(autouse=True)
-def _restored():
+def _restored() -> Iterator[None]:
+    handlers = logging.root.handlers[:]
     yield
+    logging.root.handlers[:] = handlers
     structlog.reset_defaults()
 
 
@@ -64,3 +68,29 @@ def test_an_event_for_programs_is_one_line_of_ascii(capsys: pytest.CaptureFixtur
     err = capsys.readouterr().err
     assert (err.count("\n"), err.isascii()) == (1, True)
     assert json.loads(err)["name"] == HOSTILE
+
+
+def test_what_a_library_warns_of_is_an_event_like_all_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs.configure("a", "json")
+    logs.configure("a", "json")  # a second time, which must not say it twice
+
+    logging.getLogger("library").warning("%s is late", HOSTILE)
+    logging.getLogger("library").info("not told")
+
+    [line] = capsys.readouterr().err.splitlines()
+    event = json.loads(line)
+    assert event["event"] == f"{HOSTILE} is late"
+    assert (event["level"], event["logger"]) == ("warning", "library")
+
+
+def test_the_traceback_that_a_library_logs_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("a", "json")
+
+    try:
+        raise ValueError("told")
+    except ValueError:
+        logging.getLogger("library").exception("failed")
+
+    assert "ValueError: told" in json.loads(capsys.readouterr().err)["exception"]
