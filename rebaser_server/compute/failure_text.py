@@ -1,11 +1,23 @@
 """The messages of values that fail: short, and made without trust in what they tell of."""
 
+from collections.abc import Iterator
+from itertools import groupby, islice
+from pathlib import Path
+from traceback import walk_tb
+from types import FrameType
 from typing import Final
 
+import rebaser_server
 from rebaser_server.compute.json_values import NotJson
 
 MAX_MESSAGE: Final = 1000
-"""Characters of a failed value's message."""
+"""Characters of a failed value's message, with the lines that it came from."""
+MAX_LINES: Final = 8
+"""Of which half are the first, and half the last."""
+_MAX_PLACE: Final = 400
+_MAX_DEPTH: Final = 2000
+_OURS: Final = f"{Path(rebaser_server.__file__).parent}/"
+_CALLERS: Final = f"{_OURS}compute/evaluate/"
 _MIB: Final = 1 << 20
 
 
@@ -33,6 +45,45 @@ def describe(error: BaseException) -> str:
     if isinstance(error, NotJson):
         return f"the result cannot be a value: {text}"
     return f"{name}: {text}" if text else name
+
+
+def describe_call(error: BaseException) -> str:
+    """As `describe`, with the lines of the function that it came from, the outermost first.
+
+    Files are named without their folders: on all machines the same.
+    """
+    text = describe(error)
+    try:
+        lines = [line for line, _ in groupby(_lines_of_function(error))]
+    except BaseException:  # an exception's own code is a function's, too
+        return text
+    if not lines:
+        return text
+    if len(lines) > MAX_LINES:
+        lines = [*lines[: MAX_LINES // 2], "…", *lines[-(MAX_LINES // 2) :]]
+    place = f" (at {', '.join(lines)[:_MAX_PLACE]})"
+    return text[: MAX_MESSAGE - len(place)] + place
+
+
+def _lines_of_function(error: BaseException) -> Iterator[str]:
+    """None of a function that is Rebaser's own."""
+    frames = islice(walk_tb(error.__traceback__), _MAX_DEPTH)
+    called = [each for each in frames if not _is_caller(each[0])]
+    if called and not _is_ours(called[0][0]):
+        for frame, line in called:
+            if not _is_ours(frame):
+                code = frame.f_code
+                file = code.co_filename.rpartition("/")[2]
+                yield f"{file}:{line} in {code.co_name}"
+
+
+def _is_caller(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return name.startswith((_CALLERS, "<"))
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(_OURS)
 
 
 def truncate(text: str) -> str:

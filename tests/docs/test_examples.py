@@ -29,7 +29,8 @@ def test_values_are_computed_by_a_users_function(up: Up) -> None:
     done = up.python(EXAMPLES / "own-function" / "use.py")
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "ok 95.2 \nfailed None ValueError: discounts of 120.0 on 100.0\n"
+    message = "ValueError: discounts of 120.0 on 100.0 (at prices.py:15 in price)"
+    assert done.stdout == f"ok 95.2 \nfailed None {message}\n"
 
 
 def test_the_two_forms_of_the_function_agree(functions: Path) -> None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rebaser_server.compute.errors import FunctionMissing
 from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
-from rebaser_server.compute.failure_text import ResultTooLarge, describe, truncate
+from rebaser_server.compute.failure_text import ResultTooLarge, describe_call, truncate
 from rebaser_server.compute.json_values import read_only, size_of
 from rebaser_server.compute.units.value_buffers import (
     BOOL,
@@ -84,7 +84,7 @@ class ResultWriter:
     def to_failure(self, error: BaseException) -> CallFailure:
         if isinstance(error, FunctionMissing):
             return CallFailure(str(error))
-        return CallFailure(self._watchdog.violation_message(error) or describe(error))
+        return CallFailure(self._watchdog.violation_message(error) or describe_call(error))
 
     def write_all(self, positions: Positions, returned: list[Any]) -> None:
         """What calls have returned for values at ascending positions, or failures."""

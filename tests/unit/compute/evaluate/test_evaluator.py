@@ -195,11 +195,14 @@ def test_lists_keep_their_order_and_repetitions() -> None:
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("odd.nameless", "KeyError"),
-        ("odd.broken_text", "Broken"),
-        ("odd.surrogate", "ValueError: ?"),
-        ("odd.exits", "SystemExit: 1"),
-        ("odd.endless", "RecursionError: maximum recursion depth exceeded"),
+        ("odd.nameless", "KeyError (at odd.py:3 in nameless)"),
+        ("odd.broken_text", "Broken (at odd.py:7 in broken_text)"),
+        ("odd.surrogate", "ValueError: ? (at odd.py:8 in surrogate)"),
+        ("odd.exits", "SystemExit: 1 (at odd.py:9 in exits)"),
+        (
+            "odd.endless",
+            "RecursionError: maximum recursion depth exceeded (at odd.py:10 in endless)",
+        ),
         ("odd.returns_set", "the result cannot be a value: ['a'][1]: set is not JSON"),
     ],
 )
@@ -219,7 +222,9 @@ def test_a_message_is_bounded() -> None:
 
     build.update()
 
-    assert len(build.state()["it"][1]) == MAX_MESSAGE
+    message = build.state()["it"][1]
+    assert len(message) == MAX_MESSAGE
+    assert message.endswith("x (at odd.py:2 in long)")
 
 
 @pytest.mark.usefixtures("python")
@@ -233,11 +238,11 @@ def test_functions_cannot_change_what_others_see() -> None:
 
     build.update()
 
-    refused = ("failed", "TypeError: inputs are read-only: change a copy() of them")
+    refused = "TypeError: inputs are read-only: change a copy() of them"
     assert build.state() == {
         "list": ("ok", [3, 1]),
-        "grown": refused,
-        "sorted": refused,
+        "grown": ("failed", f"{refused} (at odd.py:12 in grows)"),
+        "sorted": ("failed", f"{refused} (at odd.py:13 in sorts)"),
         "copied": ("ok", [1, 3, 1]),
         "same": ("ok", [3, 1]),
     }

@@ -65,7 +65,7 @@ def test_whatever_a_call_comes_to_is_its_values_alone() -> None:
         ("failed", "the result cannot be a value: set is not JSON"),
         ("ok", -0.0),
         ("ok", 7),
-        ("failed", "ValueError: 10"),
+        ("failed", "ValueError: 10 (at many.py:6 in odd)"),
         ("blocked", "c-1"),
     ]
     count = CHUNK + VECTOR_THRESHOLD
