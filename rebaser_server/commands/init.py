@@ -2,6 +2,8 @@
 
 import argparse
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,22 +68,31 @@ def _write(directory: Path, files: dict[str, str]) -> None:
 
 def _next_steps(directory: Path) -> list[str]:
     """Commands in the order in which they are given; what follows a # is for people."""
-    shop = project_name(directory.absolute().name)
+    shop, rebaser = project_name(directory.absolute().name), _command("rebaser")
     steps = [
-        "python -m unittest",
-        "pip install .",
-        "rebaser up    # in a terminal of its own; if it runs already, again after Ctrl-C",
-        f"rebaser workspaces create {shop}",
-        f"rebaser load {shop} graph.toml --yes --wait",
-        f"rebaser values {shop}",
+        f"{_command('python', 'python3')} -m unittest",
+        f"{_command('pip', 'pip3')} install .",
+        f"{rebaser} up    # in a terminal of its own; if it runs already, again after Ctrl-C",
+        f"{rebaser} workspaces create {shop}",
+        f"{rebaser} load {shop} graph.toml --yes --wait",
+        f"{rebaser} values {shop}",
     ]
     return steps if directory == Path() else [f"cd {shlex.quote(str(directory))}", *steps]
 
 
 def _after_a_change(directory: Path) -> list[str]:
-    shop = project_name(directory.absolute().name)
+    shop, rebaser = project_name(directory.absolute().name), _command("rebaser")
     return [
-        "pip install .",
-        "rebaser up    # after Ctrl-C",
-        f"rebaser dvu run {shop} gross --wait",
+        f"{_command('pip', 'pip3')} install .",
+        f"{rebaser} up    # after Ctrl-C",
+        f"{rebaser} dvu run {shop} gross --wait",
     ]
+
+
+def _command(*names: str) -> str:
+    """The first that this environment has; by its path if a shell finds none, or another one."""
+    for name in names:
+        own = Path(sys.executable).with_name(name)
+        if own.exists():
+            return name if shutil.which(name) == str(own) else shlex.quote(str(own))
+    return names[-1]

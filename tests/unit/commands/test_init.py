@@ -14,7 +14,9 @@ from rebaser_server.commands.support.project_files import project_files
 from tests.helpers.command_line import run_command
 from tests.helpers.deployment import SCALED
 
-SHELL = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+ACTIVE = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+SHELL = {**os.environ, "PATH": ACTIVE}
+NO_PYTHON = "/nowhere"
 
 
 def written(directory: Path) -> list[str]:
@@ -35,6 +37,24 @@ def test_a_project_is_written_and_its_test_passes(tmp_path: Path) -> None:
     assert {path.name for path in project.iterdir()} == {*project_files("project_2nd_shop")}
     tested = [sys.executable, "-m", "unittest"]
     assert subprocess.run(tested, cwd=project, check=False, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("path", [ACTIVE, NO_PYTHON])
+def test_commands_are_printed_as_the_shell_finds_them(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their whole path where the environment of this `rebaser` is not active."""
+    monkeypatch.setenv("PATH", path)
+
+    go, test, install, *rest = written(tmp_path / "shop")
+
+    done = subprocess.run(
+        ["/bin/sh", "-ec", f"{go}\n{test}"], cwd=tmp_path, check=False, env={"PATH": path}
+    )
+    assert done.returncode == 0
+    assert test.startswith("python -m" if path == ACTIVE else str(Path(sys.executable).parent))
+    assert install.endswith("pip install .")
+    assert all(("/rebaser " in step) is (path == NO_PYTHON) for step in rest)
 
 
 @pytest.mark.parametrize("file", project_files("shop"))
@@ -67,6 +87,7 @@ def test_the_directory_in_which_one_is_needs_no_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then there is no directory to go to either."""
+    monkeypatch.setenv("PATH", ACTIVE)
     (tmp_path / "shop").mkdir()
     monkeypatch.chdir(tmp_path / "shop")
 
@@ -78,8 +99,9 @@ def test_the_directory_in_which_one_is_needs_no_name(
 
 
 @pytest.mark.long
-def test_the_next_steps_work_as_printed(tmp_path: Path) -> None:
+def test_the_next_steps_work_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Typed into a shell, one after the other, with what pip installs in a place of its own."""
+    monkeypatch.setenv("PATH", ACTIVE)
     steps = written(tmp_path / "shop")
     [start] = [step for step in steps if step.startswith("rebaser up")]
     before, after = steps[: steps.index(start)], steps[steps.index(start) + 1 :]
