@@ -25,6 +25,7 @@ from tests.helpers.canned_pages import (
     dead_letter,
     edit,
     open_canned,
+    picture,
     value,
     values,
 )
@@ -122,7 +123,8 @@ async def _busy(session: CDPSession) -> float:
 def _answers(turn: list[int], change_sets: int, lines: int) -> Answers:
     def difference() -> Any:
         rows = [edit(n, turn=turn[0], both=n < LISTED // 4) for n in range(lines)]
-        return {"digest": str(turn[0]), "changes": rows, "computed": rows}
+        graph = picture(5, 40, lines, turn=turn[0])
+        return {"digest": str(turn[0]), "changes": rows, "computed": rows, "graph": graph}
 
     return {
         "identity": lambda: OPERATOR,

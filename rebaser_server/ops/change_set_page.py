@@ -20,6 +20,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.ops.difference_text import MAX_TEXT, cut, effects_csv, plain_difference
+from rebaser_server.ops.effects_graph import effects_graph
 from rebaser_server.queries.diff import Diff, NotABranch, diff
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.queries.state_cache import OpenLoader
@@ -111,7 +112,8 @@ class ChangeSetPage:
             found = await self._diff(change_set)
         except NotABranch as error:
             return {"problem": str(error)}
-        return await asyncio.to_thread(plain_difference, found)
+        plain = await asyncio.to_thread(plain_difference, found)
+        return plain | {"graph": await asyncio.to_thread(effects_graph, found)}
 
     async def _effects(self, change_set: ChangeSet, _: web.Request) -> web.Response:
         """The computed values that differ, whole, for a spreadsheet."""

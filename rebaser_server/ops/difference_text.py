@@ -30,7 +30,7 @@ def plain_difference(found: Diff) -> Any:
                 "base": _text(change.base),
                 "both": change.both,
             }
-            for change in sorted(found.changes, key=_by_name)
+            for change in sorted(found.changes, key=by_name)
         ],
         "computed": [
             {
@@ -39,13 +39,13 @@ def plain_difference(found: Diff) -> Any:
                 "head": _text(each.head),
                 "branch": _text(each.branch),
             }
-            for each in sorted(found.computed or (), key=_by_name)
+            for each in sorted(found.computed or (), key=by_name)
         ],
     }
 
 
-def _by_name(one: ChangedDefinition | ComputedDifference) -> list[str | int]:
-    """The key of an order in which `net/9` comes before `net/10`."""
+def by_name(one: ChangedDefinition | ComputedDifference) -> list[str | int]:
+    """Return the key of an order in which `net/9` comes before `net/10`."""
     parts = _DIGITS.split((one.name or one.id).casefold())
     return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
@@ -55,7 +55,7 @@ def effects_csv(found: Diff) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(("value", "id", "head", "branch"))
-    for each in sorted(found.computed or (), key=_by_name):
+    for each in sorted(found.computed or (), key=by_name):
         name = each.name or ""
         safe = f"'{name}" if name.startswith(_FORMULA) else name
         head, branch = (json.dumps(side, ensure_ascii=False) for side in (each.head, each.branch))
@@ -63,8 +63,13 @@ def effects_csv(found: Diff) -> str:
     return text.getvalue()
 
 
+def side_text(data: Any) -> str:
+    """A side of a difference as JSON; nothing for what is not there."""
+    return "" if data is None else json.dumps(data, ensure_ascii=False)
+
+
 def _text(data: Any) -> str:
-    return "" if data is None else cut(json.dumps(data, ensure_ascii=False), MAX_TEXT)
+    return cut(side_text(data), MAX_TEXT)
 
 
 def cut(text: str, most: int) -> str:

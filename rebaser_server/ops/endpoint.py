@@ -37,7 +37,7 @@ _STATIC: Final = {
         for name in (
             *("page.js", "texts.js", "cells.js", "drawing.js", "page.css"),
             *("reading.js", "actions.js", "change-set.js", "operator.js"),
-            *("branch.js", "difference.js"),
+            *("branch.js", "difference.js", "effects.js"),
         )
     },
 }

@@ -56,6 +56,8 @@ class Diff:
     changes: list[ChangedDefinition]
     computed: list[ComputedDifference] | None
     """The results that differ, as far as they are computed; None if not requested."""
+    graph: Graph
+    """The branch's, after the merge: results that follow from it are not computed yet."""
 
     @property
     def digest(self) -> str:
@@ -89,7 +91,7 @@ async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
     if computed:
         head = graph_of((await loader.sibling(branch.head).load()).state)
         results = _computed(before, head)
-    return Diff(difference, changes_in(graph, edits), results)
+    return Diff(difference, changes_in(graph, edits), results, graph)
 
 
 def changes_in(graph: Graph, edits: Edits) -> list[ChangedDefinition]:

@@ -62,6 +62,18 @@ def edit(number: int, *, turn: int = 0, both: bool = False) -> dict[str, Any]:
     return {"id": f"{number:026}", "name": f"net/{number}", "what": "value", **sides}
 
 
+def picture(columns: int, rows: int, in_all: int, *, turn: int = 0) -> dict[str, Any]:
+    """A graph of so many edits, of which one is a conflict, and what follows from them."""
+    nodes = [
+        edit(100 * level + row, turn=turn)
+        | {"level": level, "row": row, "edited": not level, "both": not level and not row}
+        for level in range(columns)
+        for row in range(rows)
+    ]
+    edges = [(place, place + rows) for place in range(len(nodes) - rows)]
+    return {"nodes": nodes, "edges": edges, "inAll": in_all}
+
+
 def about(kind: str = "branch") -> dict[str, Any]:
     """The record of a change set."""
     return {

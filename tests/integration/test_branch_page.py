@@ -113,6 +113,11 @@ async def test_conflicts_are_resolved_and_the_branch_is_applied_by_keyboard(
     await dialog.get_by_role("textbox", name="JSON").press_sequentially("70")
     await page.keyboard.press("Enter")
     await expect(both.filter(has_text="net")).to_contain_text("70")
+    drawn = page.get_by_role("group", name="Edits and effects as a graph").get_by_role("link")
+    await expect(drawn.filter(has_text="⚠ net")).to_contain_text("90 → 70")
+    await expect(drawn.filter(has_text="twice")).to_have_accessible_name(
+        "twice, computed: 315.0 → 245.0"
+    )
     effects = table(page, "Computed effects")
     await expect(effects.first).to_have_text(re.compile(r"gross.*157\.5.*122\.5.*-35"))
 

@@ -16,9 +16,11 @@ from tests.helpers.canned_pages import (
     dead_letter,
     edit,
     open_canned,
+    picture,
     value,
     values,
 )
+from tests.integration.test_change_set_page import require_readable
 
 expect.set_options(timeout=20_000)
 REFRESH: Final = "document.onvisibilitychange()"
@@ -46,6 +48,7 @@ class Shop:
         self.commits = [commit(2), commit(1)]
         self.edits = [edit(n, both=n < 2) for n in range(300)]
         self.digest = "d0"
+        self.picture = picture(3, 2, 300)
         self.letters = [dead_letter(1), dead_letter(2)]
         self.sets = [change_set(n) for n in range(3)]
 
@@ -59,6 +62,7 @@ class Shop:
                 "digest": self.digest,
                 "changes": self.edits,
                 "computed": self.edits,
+                "graph": self.picture,
             },
             "status": lambda: {"now": "", "names": {}, "rebasers": []},
             "dead-letters": lambda: {"letters": self.letters},
@@ -117,6 +121,32 @@ async def test_the_focus_stays_with_its_row_and_goes_with_it(browser: Browser) -
     await page.evaluate(REFRESH)
     await expect(page.locator("#deadletters tr")).to_have_count(1)
     assert await page.evaluate("document.activeElement.localName") == "body"
+
+
+async def test_edits_and_effects_are_drawn_and_walked_through_by_arrow_keys(
+    browser: Browser,
+) -> None:
+    """One node is in the order of the tab key, and keeps the focus when the graph is drawn anew."""
+    shop = Shop()
+    page = await open_canned(browser, change_set_path(), shop.answers())
+    graph = page.get_by_role("group", name="Edits and effects as a graph")
+    nodes = graph.get_by_role("link")
+    await expect(nodes).to_have_count(6)
+    await expect(page.locator("#effectsnote")).to_contain_text("294 more differ")
+    both = graph.get_by_role("link", name="net/0, edited, and changed by head, too: 0 → 1")
+    await expect(both).to_contain_text("⚠ net/0")
+    await both.focus()
+    for key, name in [("ArrowDown", "net/1"), ("ArrowRight", "net/101"), ("ArrowRight", "net/201")]:
+        await page.keyboard.press(key)
+        await expect(graph.get_by_role("link", name=f"{name}, ")).to_be_focused()
+    assert await graph.locator("path.near").count() == 1
+    assert await graph.locator('a[tabindex="0"]').count() == 1
+
+    shop.picture, shop.digest = picture(3, 2, 6, turn=1), "d1"
+    await page.evaluate(REFRESH)
+    await expect(graph.get_by_role("link", name="net/201, computed: 201 → 203")).to_be_focused()
+    await expect(page.locator("#effectsnote")).not_to_contain_text("more differ")
+    await require_readable(page)
 
 
 async def test_a_difference_is_searched_and_sorted_as_it_was_read(browser: Browser) -> None:

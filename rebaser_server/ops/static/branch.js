@@ -3,12 +3,13 @@
 
 import { act, doing, includes, may } from "./actions.js";
 import { element, table } from "./cells.js";
+import { drawEffects } from "./effects.js";
 import { searched } from "./reading.js";
 import { $, count, text } from "./texts.js";
 
 const sorted = { edits: { key: "name", down: false }, effects: { key: "name", down: false } };
 let difference = null; // the parts of it that are shown
-let page = null; // `ids`, `addressOf` and `value` of the page that shows the branch
+let page = null; // what the page that shows the branch offers: `ids`, `reading`, `value`, `addressOf` and `open` one
 let isOpen = false;
 
 const worker = new Worker("difference.js");
@@ -67,6 +68,7 @@ async function show(address) {
   if (found.problem) return text("digest", found.problem);
   difference = found;
   text("digest", `${count(found.edits.inAll)} edits, ${count(found.effects.inAll)} computed values differ; digest ${found.digest}`);
+  if (found.graph) drawEffects(found.graph, page);
   conflicts(found.conflicts);
   list("edits", found.edits, (row) => [named(row), row.what, row.head, row.branch, row.note], "The branch changes nothing.");
   list("effects", found.effects, (row) => [page.value(row), row.head, row.branch, row.by], "No computed value differs.");
@@ -76,7 +78,7 @@ async function show(address) {
 export async function showBranch(its, open) {
   [page, isOpen] = [its, open];
   $("export").setAttribute("href", `change-set/effects.csv?${new URLSearchParams(page.ids)}`);
-  await show(page.addressOf("difference"));
+  await show(page.reading("difference"));
 }
 
 $("apply").onclick = () => act("apply", { ...page.ids, digest: difference.digest }, {

@@ -12,8 +12,11 @@ const asked = new URLSearchParams(location.search);
 const ids = Object.fromEntries(["workspace", "changeSet"].map((name) => [name, asked.get(name) ?? ""]));
 const FEWER = ": search for fewer";
 
-const addressOf = (what, more = {}) => `change-set/${what}?${new URLSearchParams({ ...ids, ...more })}`;
-const data = (what, more) => readData(addressOf(what, more));
+const reading = (what, more = {}) => `change-set/${what}?${new URLSearchParams({ ...ids, ...more })}`;
+const data = (what, more) => readData(reading(what, more));
+
+// A page of its own for a value.
+const addressOf = ({ id }) => `change-set?${new URLSearchParams({ ...ids, value: id })}`;
 
 // A cell that shows a value when it is pressed.
 const value = ({ id, name }) => button(name ?? id, () => show(id, true), { title: id });
@@ -80,7 +83,7 @@ const refresh = refreshing(async () => {
   canSet = isBranch && isOpen && may("set-value");
   canRevert = isOpen && (isBranch ? may("revert") : includes("approver"));
   const parts = [values(), log()];
-  if (isBranch) parts.push(showBranch({ ids, addressOf, value }, isOpen));
+  if (isBranch) parts.push(showBranch({ ids, reading, value, addressOf, open: ({ id }) => show(id, true) }, isOpen));
   if (chosen) parts.push(show(chosen, false));
   await Promise.all(parts);
   if (isDue) later = setTimeout(() => isLookedAt() && !isAsking() && refresh(), AGAIN);

@@ -8,13 +8,15 @@ const compare = new Intl.Collator("en", { numeric: true }).compare;
 let latest = ""; // the difference as it came
 let found = null;
 
+// Whether it differs from what was read before.
 async function load(address) {
   const answer = await fetch(address);
   const text = await answer.text();
   if (!answer.ok) throw new Error(text.trim() || answer.statusText);
-  if (text === latest) return;
+  if (text === latest) return false;
   found = JSON.parse(text);
   latest = text;
+  return true;
 }
 
 const by = ({ head, branch }) => (NUMBER.test(head) && NUMBER.test(branch) ? Number(branch) - Number(head) : null);
@@ -59,8 +61,8 @@ function parts(search, sorted) {
 // Asked with the address, to read it anew, or without one.
 onmessage = async ({ data: { number, address, search, sorted } }) => {
   try {
-    if (address) await load(address);
-    postMessage({ number, ...parts(search, sorted) });
+    const isNew = address ? await load(address) : false;
+    postMessage({ number, ...parts(search, sorted), graph: isNew ? found.graph : null });
   } catch (error) {
     postMessage({ number, error: error.message });
   }

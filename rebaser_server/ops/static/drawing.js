@@ -7,7 +7,7 @@ const BOX = { width: 132, height: 24, across: 164, down: 32, top: 34, left: 4 };
 const LONGEST = 19; // characters of a label
 const ID = /^[0-7][0-9A-Z]{25}$/; // of a value without a name
 
-function svg(name, attributes, ...children) {
+export function svg(name, attributes, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   element.append(...children.map((child) => (typeof child === "string" ? visible(child) : child)));

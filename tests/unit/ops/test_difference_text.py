@@ -5,6 +5,7 @@ import io
 
 from rebaser_server.ops.difference_text import MAX_TEXT, effects_csv, plain_difference
 from rebaser_server.queries.diff import ChangedDefinition, ComputedDifference, Diff
+from rebaser_server.values.graph import Graph
 
 FOUND = Diff(
     [],
@@ -13,6 +14,7 @@ FOUND = Diff(
         ComputedDifference("2", "=cmd()", head=1.5, branch="a,\nb"),
         ComputedDifference("3", None, head=-1, branch=None),
     ],
+    Graph(),
 )
 
 
@@ -38,7 +40,7 @@ def test_the_page_gets_the_beginning_of_a_long_value() -> None:
 def test_names_are_in_the_order_of_their_numbers() -> None:
     """As people count, whatever the case of the letters."""
     names = ["b/10", "a", "B/9", "b", "9", "b/9/x"]
-    found = Diff([], [], [ComputedDifference(name, name, 1, 2) for name in names])
+    found = Diff([], [], [ComputedDifference(name, name, 1, 2) for name in names], Graph())
 
     ordered = [row["name"] for row in plain_difference(found)["computed"]]
 

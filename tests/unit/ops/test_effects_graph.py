@@ -1,0 +1,91 @@
+"""The picture of a branch's effects: nodes by level, near to their inputs, and no more than fit."""
+
+from typing import Any
+
+from rebaser_core.updates import PutFunc, PutValue
+from rebaser_server.ops.effects_graph import MAX_NODES, effects_graph
+from rebaser_server.queries.diff import ChangedDefinition, ComputedDifference, Diff
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.rebase import rebase
+
+F = "FN".rjust(26, "0")
+
+
+def key(name: str) -> str:
+    return name.upper().rjust(26, "0")
+
+
+def graph_of(inputs: dict[str, str]) -> Graph:
+    """Names, and the one-letter names of what each is computed from; sources have none."""
+    graph = Graph()
+    puts: list[Any] = [PutFunc(func_id=F, name="f", runtime="builtin", code="sum")]
+    for name, takes in inputs.items():
+        if takes:
+            given = {"values": [key(each) for each in takes]}
+            puts.append(PutValue(value_id=key(name), name=name, func_id=F, inputs=given))
+        else:
+            puts.append(PutValue(value_id=key(name), name=name, value=1))
+    rebase(graph, 1, puts)
+    return graph
+
+
+def edit(name: str, *, both: bool = False, what: str = "value") -> ChangedDefinition:
+    return ChangedDefinition(key(name), name, what, head=1, branch=2, base=1, both=both)
+
+
+def effect(name: str) -> ComputedDifference:
+    return ComputedDifference(key(name), name, head="x" * 100, branch=2)
+
+
+def test_a_node_is_behind_its_inputs_and_near_to_them() -> None:
+    """What does not differ is left out, and so are the edges to it."""
+    graph = graph_of({"a": "", "b": "", "x": "", "c": "ax", "d": "bc", "e": "b", "f": "a"})
+    found = Diff([], [edit("b"), edit("a", both=True)], [*map(effect, "dcef")], graph)
+
+    picture = effects_graph(found)
+
+    nodes = picture["nodes"]
+    names = [node["name"] for node in nodes]
+    columns = [[n["name"] for n in nodes if n["level"] == level] for level in range(3)]
+    assert columns == [["a", "b"], ["c", "f", "e"], ["d"]]
+    assert {n["name"]: n["row"] for n in nodes} == {
+        **dict.fromkeys("acd", 0),
+        **dict.fromkeys("bf", 1),
+        "e": 2,
+    }
+    assert {names[one] + names[other] for one, other in picture["edges"]} == {
+        *("ac", "af", "bd", "be", "cd")
+    }
+    assert [n["name"] for n in nodes if n["edited"]] == ["a", "b"]
+    assert [n["name"] for n in nodes if n["both"]] == ["a"]
+    assert len(nodes[-1]["head"]) < 50
+    assert picture["inAll"] == 6
+
+
+def test_a_changed_function_leads_to_what_it_computes_and_the_removed_stand_alone() -> None:
+    """A value that the branch removed is in no graph any more."""
+    graph = graph_of({"a": "", "b": "a"})
+    function = ChangedDefinition(F, "f", "function", head={}, branch={}, base={}, both=False)
+    found = Diff([], [function, edit("gone", what="removed")], [effect("b")], graph)
+
+    picture = effects_graph(found)
+
+    assert [node["name"] for node in picture["nodes"]] == ["f", "gone", "b"]
+    assert picture["edges"] == [(0, 2)]
+    assert [node["level"] for node in picture["nodes"]] == [0, 0, 1]
+
+
+def test_of_very_many_those_nearest_to_the_edits_are_drawn() -> None:
+    """Half of the room is left for effects, however many edits there are."""
+    chain = {"0": ""} | {str(n): str(n - 1) for n in range(1, 10)}
+    wide = {f"w{n}": "0" for n in range(MAX_NODES)}
+    graph = graph_of(chain | wide)
+    effects = [effect(name) for name in [*chain, *wide] if name != "0"]
+    lone = [edit(f"z{n}", what="removed") for n in range(MAX_NODES)]
+
+    picture = effects_graph(Diff([], [edit("0"), *lone], effects, graph))
+
+    nodes = picture["nodes"]
+    assert (len(nodes), picture["inAll"]) == (MAX_NODES, len(chain) + len(wide) + len(lone))
+    assert sum(node["edited"] for node in nodes) == MAX_NODES // 2
+    assert {node["level"] for node in nodes} == {0, 1}, "the far end of the chain is left out"
