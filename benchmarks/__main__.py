@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import (
+    beside,
     cold,
     dvu,
     evaluation,
@@ -40,6 +41,7 @@ PARTS = {
     "evaluation": evaluation.run,
     "sweeps": sweeps.run,
     "takeover": takeover.run,
+    "beside": beside.run,
     "cold": cold.run,
 }
 

@@ -15,7 +15,7 @@ BLOCK: Final = 11
 """Values that belong together: a source, and ten that depend on it."""
 
 _DIGITS: Final = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
-_FUNC: Final = "0000000000000000000000FVNC"
+FUNC: Final = "0000000000000000000000FVNC"
 
 
 def blocks(count: int, in_all: int = 0) -> Graph:
@@ -41,10 +41,10 @@ def blocks(count: int, in_all: int = 0) -> Graph:
     above = np.random.default_rng(1).integers(0, place[dependents])
     refs = np.stack([dependents - 1, dependents - place[dependents] + above], 1)
     texts = pa.array(index * 7 % 100_003).cast(pa.large_string())
-    func = Func(_FUNC, "sum", "builtin", "sum")
+    func = Func(FUNC, "sum", "builtin", "sum")
     stored = StoredGraph(
         columns, shapes, refs.astype(np.int32).reshape(-1),
-        func_ids=[_FUNC], funcs=[func], texts=texts,
+        func_ids=[FUNC], funcs=[func], texts=texts,
     )  # fmt: skip
     return Graph(stored)
 
@@ -65,7 +65,7 @@ def put_blocks(start: int, stop: int, in_all: int) -> list[dict[str, Any]]:
     above = np.random.default_rng(start).integers(0, np.arange(len(ids)) % BLOCK + 1).tolist()
     updates: list[dict[str, Any]] = []
     if start == 0:
-        func = {"funcId": _FUNC, "name": "sum", "runtime": "builtin", "code": "sum"}
+        func = {"funcId": FUNC, "name": "sum", "runtime": "builtin", "code": "sum"}
         updates.append({"putFunc": func})
     for place, value_id in enumerate(ids):
         number = start * BLOCK + place
@@ -73,7 +73,7 @@ def put_blocks(start: int, stop: int, in_all: int) -> list[dict[str, Any]]:
         if place % BLOCK:
             first = place - place % BLOCK
             taken = [ids[place - 1], ids[first + above[place - 1]]]
-            value |= {"funcId": _FUNC, "inputs": {"values": taken}}
+            value |= {"funcId": FUNC, "inputs": {"values": taken}}
         else:
             value["value"] = number * 7 % 100_003
         updates.append({"putValue": value})

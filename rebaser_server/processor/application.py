@@ -130,8 +130,11 @@ class Job(Protocol):
 class JobPlanner(Protocol):
     """Plans the jobs of one run. All calls block; the caller holds the lock."""
 
-    def plan(self, content: Content, after: int, *, is_repeated: bool) -> Job:
-        """Plan all that is left to do.
+    def prepare(self, content: Content, after: int, *, is_repeated: bool) -> Callable[[], Job]:
+        """Take from the content, for which requests wait, what a plan of all that is left needs.
+
+        What it returns makes the plan. That blocks, too; it may take long, and the content may
+        change meanwhile.
 
         Args:
             content: as of the claim.

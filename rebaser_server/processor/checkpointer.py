@@ -37,7 +37,7 @@ class Checkpointer:
     async def run(self) -> Never:
         """Write a checkpoint whenever the log has become long enough, until cancelled.
 
-        Requests wait only while the changes since the last one are collected.
+        Requests wait only while a snapshot of the changes since the last one is taken.
         """
         while True:
             await self._requested.wait()

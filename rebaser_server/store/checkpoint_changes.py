@@ -1,14 +1,23 @@
 """What a checkpoint writes: the changes of a graph since the checkpoint before it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pydantic_core import to_json
 
-from rebaser_server.store.table_schema import rows_of
+from rebaser_server.store.table_schema import rows_for, select_rows
 from rebaser_server.values.graph import Graph
+from rebaser_server.values.graph.readable_graph import GraphSnapshot
+
+_FEW: Final = 4_096
+_PART: Final = 64
+"""With up to `_FEW` changes, or one for so many values, making their rows costs no more than a
+snapshot of the graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +25,9 @@ class CheckpointChanges:
     """What a checkpoint writes: taken from a graph at one moment, written later."""
 
     commit: int
-    rows: pa.Table
+    make_rows: Callable[[], pa.Table]
+    """Takes long if they are many; the graph may change meanwhile."""
+    count: int
     whole: bool
     """The rows are complete: they replace the table's rows and the past."""
     base: int = 0
@@ -26,24 +37,32 @@ class CheckpointChanges:
     funcs: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
-        return int(self.rows.num_rows)
+        return self.count
 
 
 def take_changes(
     graph: Graph, commit: int, metadata: dict[str, Any], *, whole: bool, base: int = 0
 ) -> CheckpointChanges:
     """Take what changed since the last call, or everything; afterwards no value is touched."""
-    rows = rows_of(graph, metadata, commit, whole=whole)
-    changes = CheckpointChanges(
-        commit, rows, whole, base, graph.touched.indices(), frozenset(graph.touched_funcs)
-    )
+    selection, encoded = select_rows(graph, whole=whole), to_json(metadata)
+    if len(selection.indices) > max(_FEW, len(graph.columns) // _PART):
+        make_rows = partial(rows_for, GraphSnapshot(graph), selection, encoded, commit)
+    else:
+        rows = rows_for(graph, selection, encoded, commit)
+        make_rows = partial(_same, rows)
+    count = len(selection.indices) + len(selection.funcs) + 1
+    touched, funcs = graph.touched.indices(), frozenset(graph.touched_funcs)
     graph.touched.clear()
     graph.touched_funcs.clear()
     graph.compact()
-    return changes
+    return CheckpointChanges(commit, make_rows, count, whole, base, touched, funcs)
 
 
 def restore_touched(graph: Graph, changes: CheckpointChanges) -> None:
     """Mark these changes as touched again: they may not have been written."""
     graph.touched.mark_all(changes.values)
     graph.touched_funcs |= changes.funcs
+
+
+def _same(rows: pa.Table) -> pa.Table:
+    return rows

@@ -9,7 +9,7 @@ The last two columns say once more what `inputs` does, for Rebaser itself to loa
 
 import json
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from rebaser_server.store.graph_loader import load_graph
 from rebaser_server.store.input_columns import arguments_texts, hashes_column, inputs_texts
 from rebaser_server.values.graph import STATUSES, Func, Graph, ValueStatus
 from rebaser_server.values.graph.columns import REMOVED
+from rebaser_server.values.graph.readable_graph import ReadableGraph
 
 SCHEMA: Final = pa.schema(
     [
@@ -57,13 +58,30 @@ _REF_BYTES: Final = 64
 """Approximate bytes of an input as JSON: longer names of arguments are rare."""
 
 
+class RowSelection(NamedTuple):
+    """What a checkpoint writes: indices of values, and ids of functions."""
+
+    indices: NDArray[Any]
+    funcs: list[str]
+
+
+def select_rows(graph: Graph, *, whole: bool) -> RowSelection:
+    """All touched values and functions, or all."""
+    if whole:
+        return RowSelection(graph.all_indices(), list(graph.funcs))
+    return RowSelection(graph.touched.indices(), sorted(graph.touched_funcs))
+
+
 def rows_of(graph: Graph, metadata: dict[str, Any], commit: int, *, whole: bool) -> pa.Table:
     """Rows of all touched values and functions, or of all, and one row of metadata."""
-    indices: NDArray[Any]
-    if whole:
-        indices, funcs = graph.all_indices(), list(graph.funcs)
-    else:
-        indices, funcs = graph.touched.indices(), sorted(graph.touched_funcs)
+    return rows_for(graph, select_rows(graph, whole=whole), to_json(metadata), commit)
+
+
+def rows_for(
+    graph: ReadableGraph, selection: RowSelection, metadata: bytes, commit: int
+) -> pa.Table:
+    """Rows of these, and one row of metadata, which is JSON."""
+    indices, funcs = selection
     graph.adjacency.prune()
     defined = [graph.funcs[func_id] for func_id in funcs if func_id in graph.funcs]
     removed = [func_id for func_id in funcs if func_id not in graph.funcs]
@@ -75,12 +93,12 @@ def rows_of(graph: Graph, metadata: dict[str, Any], commit: int, *, whole: bool)
     chunks += [
         _func_rows(defined, commit),
         _removed_rows("func", _array(removed), commit),
-        _rows("head", pa.array([""]), commit, value=_array([to_json(metadata)])),
+        _rows("head", pa.array([""]), commit, value=_array([metadata])),
     ]
     return pa.Table.from_batches(chunks, SCHEMA)
 
 
-def _value_rows(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.RecordBatch]:
+def _value_rows(graph: ReadableGraph, indices: NDArray[Any], commit: int) -> list[pa.RecordBatch]:
     statuses = graph.columns.status.buffer[indices]
     is_removed = statuses == REMOVED
     if not is_removed.any():
@@ -92,7 +110,7 @@ def _value_rows(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.Rec
     ]
 
 
-def _present_rows(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.RecordBatch]:
+def _present_rows(graph: ReadableGraph, indices: NDArray[Any], commit: int) -> list[pa.RecordBatch]:
     columns, count = graph.columns, len(indices)
     texts = graph.texts_of(indices)
     refs, widths = graph.adjacency.inputs_of(indices)
@@ -123,7 +141,7 @@ def _present_rows(graph: Graph, indices: NDArray[Any], commit: int) -> list[pa.R
     return [pa.record_batch(arrays, schema=SCHEMA)]
 
 
-def _names(graph: Graph, rows: NDArray[np.int32]) -> pa.Array:
+def _names(graph: ReadableGraph, rows: NDArray[np.int32]) -> pa.Array:
     is_named = rows >= 0
     names = graph.names.texts.take(rows[is_named]).cast(pa.string())
     return names.take(pa.array(np.cumsum(is_named) - 1, mask=~is_named))

@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Never
 
 import pytest
 
@@ -19,10 +22,15 @@ from rebaser_core.messages import (
     InlineBatch,
 )
 from rebaser_core.updates import SetComputed
+from rebaser_server.commit_log.content import Content
+from rebaser_server.processor.application import Job, JobResult
+from rebaser_server.processor.dvu.claim import claim_update
+from rebaser_server.runtime.failures import JobFailed
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.blocking_function import Gate
 from tests.helpers.deployment import Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually
+from tests.helpers.scripted_owner import Owner
 from tests.integration.test_queue_limits import limit
 
 
@@ -124,3 +132,42 @@ async def test_a_request_of_the_claims_id_elsewhere_does_not_suppress_the_result
 
     assert (await deployment.graph(change_set)).values[gate.value].value == 41
     assert (await deployment.graph(own)).values[values.gross].value == 3
+
+
+class _SlowPlanner:
+    """Its plan fails, once the test lets it end."""
+
+    def __init__(self) -> None:
+        self.planning, self.ended = asyncio.Event(), threading.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def prepare(self, content: Content, after: int, *, is_repeated: bool) -> Callable[[], Job]:
+        def plan() -> Never:
+            self._loop.call_soon_threadsafe(self.planning.set)
+            assert self.ended.wait(30)
+            raise JobFailed(f"{after} {is_repeated}")
+
+        return plan
+
+    def fail_all(self, content: Content, after: int, message: str) -> JobResult:
+        raise NotImplementedError
+
+
+async def test_a_request_does_not_wait_for_a_plan(deployment: Deployment) -> None:
+    """It is committed while the plan is made; the claim that the plan is for stands."""
+    [change_set], planner = new_change_sets(1), _SlowPlanner()
+    own = (await Owner.of(deployment, change_set)).own
+    await own.write(dirty_sequence=1)
+    claiming = asyncio.create_task(claim_update(own, planner, 3))
+    async with asyncio.timeout(30):
+        await planner.planning.wait()
+        async with own.lock:
+            await own.write(dirty_sequence=2)
+        planner.ended.set()
+        update = await claiming
+
+    assert update is not None
+    assert str(update.error) == "0 False"
+    assert own.state.control.claim == update.claim
+    assert update.claim.covers == 1
+    assert update.base == own.state.commit - 1

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rebaser_server.compute.units.buffers import strings
 from rebaser_server.compute.units.culprits import FAILED_RUNTIME
 from rebaser_server.compute.units.work_unit import PENDING, CallLimits, WorkUnit
-from rebaser_server.values.graph import Graph
+from rebaser_server.values.graph.readable_graph import ReadableGraph
 
 MAX_UNIT_BYTES: Final = 512 << 20
 """Bytes of text of a unit, unless the settings have another number."""
@@ -27,7 +27,7 @@ class UnitLimits:
 
 
 def text_bytes_of_parts(
-    graph: Graph,
+    graph: ReadableGraph,
     indices: NDArray[np.int32],
     parts: NDArray[np.int32],
     outside: NDArray[np.int32],
@@ -62,7 +62,9 @@ def split_by_bytes(
     return np.split(order, ends)
 
 
-def refused_unit(graph: Graph, indices: NDArray[np.int32], needed: float, most: int) -> WorkUnit:
+def refused_unit(
+    graph: ReadableGraph, indices: NDArray[np.int32], needed: float, most: int
+) -> WorkUnit:
     """A unit in which all these values fail, since what they need does not go into one."""
     count = len(indices)
     message = (

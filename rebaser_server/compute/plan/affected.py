@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_server.values.graph import Graph
 from rebaser_server.values.graph.columns import PENDING
 from rebaser_server.values.graph.csr import indptr_of, sorted_unique
+from rebaser_server.values.graph.readable_graph import ReadableGraph
 from rebaser_server.values.graph.toposort import topological_levels
 
 _SCALAR_UP_TO: Final = 64
@@ -34,28 +34,39 @@ class Closure:
     positions: NDArray[np.int32]
     """By index: the position here plus 1, or 0 if not affected. Borrowed, see `release`."""
 
-    def release(self, graph: Graph) -> None:
+    def release(self, graph: ReadableGraph) -> None:
         """Return the borrowed array, for the next closure to use."""
         self.positions[self.indices] = 0
         graph.return_scratch(self.positions)
 
 
-def closure(graph: Graph) -> Closure:
+def closure(graph: ReadableGraph) -> Closure:
     """The values that the roots of `graph` affect; the cost follows their number alone."""
+    found = small_closure(graph, sys.maxsize)
+    if found is None:
+        raise AssertionError("no graph has so many edges")
+    return found
+
+
+def small_closure(graph: ReadableGraph, most: int) -> Closure | None:
+    """`closure`, unless more than about `most` edges lead to them; then None, for less."""
     graph.adjacency.prune()  # from here on, shapes and refs agree
-    walk = _Walk(graph)
-    roots = graph.roots.indices()
+    walk = _Walk(graph, most)
+    roots = graph.root_indices()
     walk.add(roots)
     frontier = walk.expand(roots, steps=1)
     direct = len(roots) + len(frontier)
     while len(frontier):
         frontier = walk.expand(frontier)
+    if walk.room < 0:
+        walk.give_up()
+        return None
     return walk.closure(direct)
 
 
-def certain_dependents(graph: Graph) -> NDArray[np.int32]:
+def certain_dependents(graph: ReadableGraph) -> NDArray[np.int32]:
     """The dependent values that an update of the roots computes in any case, in any order."""
-    roots = graph.roots.indices()
+    roots = graph.root_indices()
     dependents, _ = graph.adjacency.dependents_of(roots)
     met: NDArray[np.int32] = sorted_unique(np.concatenate([roots, dependents.astype(_INDEX)]))
     is_dependent: NDArray[np.bool_] = graph.columns.func.buffer[met] >= 0
@@ -65,8 +76,10 @@ def certain_dependents(graph: Graph) -> NDArray[np.int32]:
 class _Walk:
     """Values are numbered as they are met; edges are kept from one step to the end."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: ReadableGraph, most: int) -> None:
         self._graph = graph
+        self.room = most
+        """Edges that may still be met; below 0, the walk has ended early."""
         self._met: list[NDArray[np.int32]] = []
         self._dependents: list[NDArray[np.int32]] = []
         self._widths: list[NDArray[Any]] = []
@@ -82,9 +95,13 @@ class _Walk:
 
     def expand(self, frontier: NDArray[np.int32], *, steps: int = sys.maxsize) -> NDArray[np.int32]:
         """Meet what takes these, and return what is new of it; goes on while that is few."""
+        if self._graph.adjacency.least_dependents(frontier) > self.room:
+            self.room = -1
+            return _NONE
         if len(frontier) <= _SCALAR_UP_TO:
             return self._expand_narrow(frontier, steps)
         dependents, widths = self._graph.adjacency.dependents_of(frontier)
+        self.room -= len(dependents)
         self._dependents.append(dependents)
         self._widths.append(widths)
         fresh = sorted_unique(dependents[self._numbers[dependents] == 0])
@@ -98,7 +115,7 @@ class _Walk:
         dependents: list[int] = []
         widths: list[int] = []
         count = self._count
-        while 0 < len(step) <= _SCALAR_UP_TO and steps:
+        while 0 < len(step) <= _SCALAR_UP_TO and steps and len(dependents) <= self.room:
             steps -= 1
             if len(step) == 1 and len(row := lookup(step[0])) == 1:  # a chain has many of these
                 widths.append(1)
@@ -123,10 +140,16 @@ class _Walk:
                 numbers[index] = count
             met += step
         self._count = count
+        self.room -= len(dependents)
         self._met.append(np.array(met, _INDEX))
         self._dependents.append(np.array(dependents, _INDEX))
         self._widths.append(np.array(widths, np.int64))
-        return np.array(step, _INDEX)
+        return np.array(step, _INDEX) if self.room >= 0 else _NONE
+
+    def give_up(self) -> None:
+        """Return what was borrowed."""
+        self._numbers[np.concatenate(self._met)] = 0
+        self._graph.return_scratch(self._numbers)
 
     def closure(self, direct: int) -> Closure:
         met = np.concatenate(self._met)

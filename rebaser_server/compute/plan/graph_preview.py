@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from rebaser_server.compute.plan.affected import Closure
-from rebaser_server.values.graph import Graph
+from rebaser_server.values.graph.readable_graph import ReadableGraph
 
 MAX_VALUES: Final = 60
 """Values shown."""
@@ -38,14 +38,14 @@ class GraphPreview:
     """Places in `values`: what is taken, and who takes it."""
 
 
-def preview_graph(graph: Graph, affected: Closure) -> GraphPreview:
+def preview_graph(graph: ReadableGraph, affected: Closure) -> GraphPreview:
     """Sample the update of the graph's roots.
 
     In each level those come first that take a value drawn before: there is something to see.
     """
     if not len(affected.indices):
         return GraphPreview()
-    roots = graph.roots.indices()
+    roots = graph.root_indices()
     sources = roots[graph.columns.func.buffer[roots] < 0]
     starts = np.flatnonzero(np.diff(affected.levels, prepend=-1))
     ends = [*starts[1:].tolist(), len(affected.indices)]
@@ -69,7 +69,7 @@ def preview_graph(graph: Graph, affected: Closure) -> GraphPreview:
 
 
 class _Drawing:
-    def __init__(self, graph: Graph, affected: Closure, most: int) -> None:
+    def __init__(self, graph: ReadableGraph, affected: Closure, most: int) -> None:
         self._graph = graph
         self._affected = affected
         self.most = most

@@ -21,8 +21,8 @@ from rebaser_server.compute.plan.cost_model import ROW_SECONDS, UNKNOWN_SECONDS,
 from rebaser_server.compute.plan.graph_preview import GraphPreview, preview_graph
 from rebaser_server.compute.plan.partitioning import balance, components
 from rebaser_server.compute.units.work_unit import OK, WorkUnit
-from rebaser_server.values.graph import Graph
 from rebaser_server.values.graph.csr import sorted_unique
+from rebaser_server.values.graph.readable_graph import ReadableGraph
 
 MIN_VALUES_PER_UNIT: Final = 256
 """Values that a unit holds on average, at least: tasks of fewer would cost more than they gain;
@@ -45,26 +45,28 @@ class Plan:
 
 
 def plan(
-    graph: Graph,
+    graph: ReadableGraph,
     slots: int,
     *,
     small: int = MIN_VALUES_PER_UNIT,
     costs: CostModel | None = None,
     limits: UnitLimits = UnitLimits(),
+    affected: Closure | None = None,
 ) -> Plan:
-    """The update that covers all of `graph.roots`, for `slots` evaluators at a time.
+    """The update that covers all roots of `graph`, for `slots` evaluators at a time.
 
     Dependent roots and the direct dependents of every root are computed in any case, others
     that are affected only if one of their inputs comes out changed.
 
     Args:
-        graph: of the values; the caller holds its lock.
+        graph: of the values; the caller holds its lock, or it is a snapshot.
         slots: evaluators.
         small: values of a unit, on average, at least.
         costs: what functions were measured to cost.
         limits: of each unit.
+        affected: the closure of the graph as it is, if that is known; it is released.
     """
-    affected = closure(graph)
+    affected = affected or closure(graph)
     preview = preview_graph(graph, affected)
     units = []
     if len(affected.indices):
@@ -77,7 +79,7 @@ def plan(
 class _UnitBuilder:
     """Packs values of a closure, which stand level by level, and in a level by signature."""
 
-    def __init__(self, graph: Graph, affected: Closure, limits: UnitLimits) -> None:
+    def __init__(self, graph: ReadableGraph, affected: Closure, limits: UnitLimits) -> None:
         self._graph = graph
         self._limits = limits
         columns, indices = graph.columns, affected.indices

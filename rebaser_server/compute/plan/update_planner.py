@@ -1,12 +1,21 @@
 """Plans the updates of one change set, so that all attempts at an update have the same units."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from rebaser_server.compute.plan.admission import UnitLimits
+from rebaser_server.compute.plan.affected import Closure, small_closure
 from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.plan.plan import Plan, plan
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.values.graph import Graph
+from rebaser_server.values.graph.readable_graph import GraphSnapshot, ReadableGraph
+
+_FEW_EDGES: Final = 4_096
+_PART: Final = 128
+"""An update is small with up to `_FEW_EDGES`, or one for so many values, before what it affects: to
+plan it costs no more than a snapshot of the graph."""
 
 
 class UpdatePlanner:
@@ -23,12 +32,14 @@ class UpdatePlanner:
         self._clean_sequence: int | None = None
         """The update in hand is the one that begins behind this sequence."""
 
-    def plan(
+    def prepare(
         self, graph: Graph, clean_sequence: int, store: RunStore, *, is_repeated: bool
-    ) -> Plan:
-        """The units of the update that begins behind `clean_sequence`.
+    ) -> Callable[[], Plan]:
+        """Take from the graph what planning the update behind `clean_sequence` needs.
 
-        Blocks; the caller holds the graph.
+        Blocks; the caller holds the graph for as long as that takes, which is some milliseconds
+        for a million values. What it returns makes the plan, blocks for longer, and needs the
+        graph no more.
 
         Args:
             graph: of the change set.
@@ -39,7 +50,16 @@ class UpdatePlanner:
         if clean_sequence != self._clean_sequence:
             self._clean_sequence = clean_sequence
             self._estimates = CostModel(store.costs()) if is_repeated else self.costs.snapshot()
-        planned = plan(graph, self.slots, costs=self._estimates, limits=self._limits)
+        affected = small_closure(graph, max(_FEW_EDGES, len(graph.columns) // _PART))
+        if affected is None:
+            return partial(self._plan, GraphSnapshot(graph), store)
+        planned = self._plan(graph, store, affected)
+        return lambda: planned
+
+    def _plan(self, graph: ReadableGraph, store: RunStore, affected: Closure | None = None) -> Plan:
+        planned = plan(
+            graph, self.slots, costs=self._estimates, limits=self._limits, affected=affected
+        )
         if len(planned.units) > 1 and self._estimates.seconds:
             functions = [(func.runtime, func.code) for func in graph.funcs.values()]
             store.put_costs(self._estimates.known(functions))

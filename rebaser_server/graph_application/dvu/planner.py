@@ -1,6 +1,7 @@
 """Plans and runs dependent values updates, as the core's background jobs."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -57,10 +58,10 @@ class DvuPlanner:
         self._change_set = change_set
         self._planner = UpdatePlanner(services.slots, services.limits, services.costs)
 
-    def plan(self, content: Content, after: int, *, is_repeated: bool) -> "DvuJob":
+    def prepare(self, content: Content, after: int, *, is_repeated: bool) -> Callable[[], "DvuJob"]:
         target, graph = self._target(after), as_graph(content).graph
-        planned = self._planner.plan(graph, after, target.run_store, is_repeated=is_repeated)
-        return DvuJob(self._services, self._change_set, planned, target)
+        plan = self._planner.prepare(graph, after, target.run_store, is_repeated=is_repeated)
+        return lambda: DvuJob(self._services, self._change_set, plan(), target)
 
     def fail_all(self, content: Content, after: int, message: str) -> DvuResult:
         return fail_affected(as_graph(content).graph, message, self._target(after))

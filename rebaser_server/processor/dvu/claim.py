@@ -1,13 +1,18 @@
 """The claim of a dependent values update, and the plan of what it covers (D2)."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from rebaser_core.commits import DvuClaim
 from rebaser_core.ids import RequestId
 from rebaser_server.processor.application import Job, JobPlanner
 from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.runtime.failures import JobFailed
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,8 @@ async def claim_update(
 ) -> ClaimedUpdate | None:
     """Claim what is left to do, and plan from the very state that was claimed (D2).
 
-    A claim of an earlier run is overwritten: its result cannot be committed.
+    Requests wait for the claim, and not for the plan. A claim of an earlier run is overwritten:
+    its result cannot be committed.
     """
     async with ownership.lock:
         state = ownership.state
@@ -44,14 +50,25 @@ async def claim_update(
         is_repeated = control.claim is not None or control.dvu_failures > 0
         claim = DvuClaim(id=RequestId(), covers=control.dirty_sequence)
         base = await ownership.write(claim=claim)
-        try:
-            if control.dvu_failures >= max_failures:
-                raise JobFailed(
-                    "the processes ended that computed it, or its results cannot be stored"
-                )
-            job = await asyncio.to_thread(
-                planner.plan, state.content, after, is_repeated=is_repeated
-            )
-        except Exception as error:  # noqa: BLE001 - memory, sizes, storage: reported as a failed update
-            return ClaimedUpdate(claim, base, after, None, error)
-    return ClaimedUpdate(claim, base, after, job)
+        plan, error = None, _given_up(control.dvu_failures, max_failures)
+        if error is None:
+            prepare = partial(planner.prepare, state.content, after, is_repeated=is_repeated)
+            plan, error = await _attempt(prepare)
+    job = None
+    if plan is not None:
+        job, error = await _attempt(plan)
+    return ClaimedUpdate(claim, base, after, job, error)
+
+
+def _given_up(failures: int, max_failures: int) -> Exception | None:
+    if failures < max_failures:
+        return None
+    return JobFailed("the processes ended that computed it, or its results cannot be stored")
+
+
+async def _attempt(do: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    """What `do`, which blocks, returns or raises."""
+    try:
+        return await asyncio.to_thread(do), None
+    except Exception as error:  # noqa: BLE001 - memory, sizes, storage: reported as a failed update
+        return None, error

@@ -8,6 +8,7 @@ stays among the inputs of its dependents, which are *dangling* until `prune`.
 """
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from typing import Any, Final
 
 import numpy as np
@@ -15,12 +16,14 @@ from numpy.typing import NDArray
 
 from rebaser_server.values.graph.columns import IN_DELTA, REMOVED, Columns, GrowableArray
 from rebaser_server.values.graph.csr import gather_rows, indptr_of, transpose
+from rebaser_server.values.graph.edge_lists import link_edges
 from rebaser_server.values.graph.signatures import NO_INPUTS, Signatures
 
 _MIN_DELTA: Final = 1 << 14
 """Delta edges up to which compaction is not worth its cost."""
 _COMPACTED: Final = np.uint8(0xFF ^ IN_DELTA)
 _CHUNK: Final = 1 << 10
+_APPENDED: Final = ("_refs", "_delta_dependents", "_next_edge")
 
 
 class Adjacency:
@@ -41,6 +44,13 @@ class Adjacency:
     def delta_ratio(self) -> float:
         """Delta edges for each compacted one (for each of `_MIN_DELTA`, if there are fewer)."""
         return self._delta_dependents.count / max(len(self._compacted_dependents), _MIN_DELTA)
+
+    def snapshot(self, columns: Columns) -> "Adjacency":
+        """The edges of a snapshot of the columns, right after `prune`; for reading alone."""
+        taken = copy(self)  # edits replace what is not named here, or add to the ends of arrays
+        arrays = {name: copy(vars(self)[name]) for name in _APPENDED}
+        vars(taken).update(arrays, _columns=columns, _dangling={})
+        return taken
 
     def inputs(self, index: int) -> list[int]:
         """The inputs of a value, in the order of its arguments."""
@@ -82,24 +92,12 @@ class Adjacency:
         columns.signature.buffer[indices] = signatures
         columns.start.buffer[indices] = self._refs.count + indptr_of(widths)[:-1]
         self._refs.extend(refs)
-        self._next_edge.extend(self._link(refs, self._delta_dependents.count))
+        newest = columns.newest_edge.buffer
+        self._next_edge.extend(link_edges(newest, refs, self._delta_dependents.count))
         self._delta_dependents.extend(np.repeat(indices, widths))
         self._pairs = None
         if self._delta_dependents.count > max(2 * _MIN_DELTA, len(self._compacted_dependents)):
             self.compact()
-
-    def _link(self, refs: NDArray[np.int32], first: int) -> NDArray[np.int32]:
-        """The next of each of the new delta edges, numbered from `first`, to these inputs."""
-        newest = self._columns.newest_edge.buffer
-        order = np.argsort(refs, kind="stable")
-        inputs, edges = refs[order], (order + first).astype(np.int32)
-        is_first = np.ones(len(refs), np.bool_)
-        np.not_equal(inputs[1:], inputs[:-1], out=is_first[1:])
-        following = np.empty(len(refs), np.int32)
-        following[order] = np.where(is_first, newest[inputs], np.roll(edges, 1))
-        is_last = np.roll(is_first, -1)
-        newest[inputs[is_last]] = edges[is_last]
-        return following
 
     def clear_inputs(self, index: int) -> None:
         """Take away all inputs of a value."""
@@ -154,6 +152,11 @@ class Adjacency:
             return [dependent for dependent in row if not flags[dependent] & IN_DELTA]
 
         return dependents_of_one
+
+    def least_dependents(self, indices: NDArray[Any]) -> int:
+        """How many dependents these values have, without those of the newest edges."""
+        compacted = indices[indices < self._compacted_values]
+        return int((self._indptr[compacted + 1] - self._indptr[compacted]).sum())
 
     def inputs_of(self, indices: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The inputs of these values, value after value, and how many each has."""

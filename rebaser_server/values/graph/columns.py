@@ -122,6 +122,10 @@ _LAYOUT: Final[dict[str, tuple[DTypeLike, Any]]] = {
 }
 
 
+_SHARED: Final = ("ids", "rank")
+"""With a snapshot: what never changes, and what no reader of one looks at."""
+
+
 class Columns:
     """One column for each kind of data, by the index of the value."""
 
@@ -186,6 +190,14 @@ class Columns:
             buffer[: self.count] = column.all
             buffer[self.count :] = column.default
             column.attach(buffer)
+
+    def snapshot(self) -> "Columns":
+        """As they are now, for reading alone; ranks go on changing."""
+        columns = {name: getattr(self, name) for name in _LAYOUT}
+        return Columns(
+            self.count,
+            **{name: c.all if name in _SHARED else c.all.copy() for name, c in columns.items()},
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Columns":
         columns = {name: getattr(self, name) for name in _LAYOUT}

@@ -12,9 +12,10 @@ from rebaser_server.values.graph.adjacency import Adjacency
 from rebaser_server.values.graph.columns import REMOVED, Columns
 from rebaser_server.values.graph.dirty_sets import Roots, Touched
 from rebaser_server.values.graph.hash_index import HashIndex
-from rebaser_server.values.graph.ids import IdIndex, arrow_ids, padded_ids
+from rebaser_server.values.graph.ids import IdIndex, padded_ids
 from rebaser_server.values.graph.names import NameIndex
 from rebaser_server.values.graph.order import TopologicalOrder, rank_all
+from rebaser_server.values.graph.readable_graph import ReadableGraph
 from rebaser_server.values.graph.signatures import Signatures
 from rebaser_server.values.graph.text_column import EMPTY, TextColumn
 from rebaser_server.values.graph.types import Func
@@ -42,7 +43,7 @@ class StoredGraph:
     """The ids' indices by their hashes."""
 
 
-class GraphData:
+class GraphData(ReadableGraph):
     """Values, functions, names and roots. Only `Graph` changes them."""
 
     def __init__(self, stored: StoredGraph | None = None) -> None:
@@ -52,36 +53,33 @@ class GraphData:
             ValueError: a value depends on itself.
         """
         stored = stored or StoredGraph()
-        self.columns: Final = stored.columns
-        self.signatures: Final = stored.signatures
+        self.columns = stored.columns
+        self.signatures = stored.signatures
         self.count = len(self.columns)
-        self.texts: Final = TextColumn(stored.texts)
+        self.texts = TextColumn(stored.texts)
         self._null = self.texts.add(NULL)
-        self.func_ids: Final = list(stored.func_ids)
-        """Ids of functions that values use, or used."""
+        self.func_ids = list(stored.func_ids)
         self._func_indices = {func_id: place for place, func_id in enumerate(self.func_ids)}
         func_indices = self.columns.func.all
         self._users = np.bincount(
             func_indices[func_indices >= 0], minlength=len(self.func_ids)
         ).tolist()
-        self.funcs: Final = {func.id: func for func in stored.funcs}
+        self.funcs = {func.id: func for func in stored.funcs}
         self._ids: Final = IdIndex(self.columns, stored.hash_index)
-        self.names: Final = NameIndex(self.columns, stored.names)
+        self.names = NameIndex(self.columns, TextColumn(stored.names))
         self.roots: Final = Roots(self.columns, self._ids)
         self.touched: Final = Touched(self.columns, self._ids)
         self.touched_funcs: set[str] = set()
         """Functions changed or removed since the store last saved them."""
-        self.adjacency: Final = Adjacency(self.columns, self.signatures, stored.refs)
+        self.adjacency = Adjacency(self.columns, self.signatures, stored.refs)
         if self.count:
             rank_all(
                 self.columns, self.adjacency, self.signatures.widths_of(self.columns.signature.all)
             )
         self._order: Final = TopologicalOrder(self.columns, self.adjacency)
-        self._scratch: NDArray[np.int32] | None = None
 
-    def id_at(self, index: int) -> str:
-        raw: bytes = self.columns.ids.buffer[index]
-        return raw.decode()
+    def root_indices(self) -> NDArray[np.int32]:
+        return self.roots.indices()
 
     def index_of(self, value_id: str) -> int:
         """Its index, or -1: there is no such value."""
@@ -100,17 +98,6 @@ class GraphData:
         """The index of each padded id, also of a value that was removed; -1: it is new."""
         return self._ids.find_all(raw_ids)
 
-    def ids_of(self, indices: NDArray[Any]) -> pa.StringArray:
-        return arrow_ids(self.columns.ids.buffer[indices])
-
-    def texts_of(self, indices: NDArray[Any]) -> pa.Array:
-        """Canonical JSON text; messages of values that are failed or blocked."""
-        return self.texts.take(self.columns.text.buffer[indices])
-
-    def text_sizes(self, indices: NDArray[Any]) -> NDArray[np.int64]:
-        """Bytes of each text of `texts_of`."""
-        return self.texts.sizes(self.columns.text.buffer[indices])
-
     def all_indices(self) -> NDArray[np.int64]:
         """Of the values that there are, in the order in which they were defined."""
         return np.flatnonzero(self.columns.status.all != REMOVED)
@@ -118,17 +105,6 @@ class GraphData:
     def users_of(self, func_id: str) -> set[str]:
         """The values that a function computes."""
         return {self.id_at(index) for index in self._users_of(func_id).tolist()}
-
-    def borrow_scratch(self) -> NDArray[np.int32]:
-        """A zero for each value: making so many each time would cost too much."""
-        scratch, self._scratch = self._scratch, None
-        if scratch is None or len(scratch) < len(self.columns):
-            scratch = np.zeros(len(self.columns.ids.buffer), np.int32)
-        return scratch
-
-    def return_scratch(self, scratch: NDArray[np.int32]) -> None:
-        """Return what was borrowed, all zeros again."""
-        self._scratch = scratch
 
     def compact(self) -> None:
         """Free what edits left behind. Nothing that can be seen changes."""

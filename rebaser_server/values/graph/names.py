@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rebaser_server.values.graph.columns import Columns
 from rebaser_server.values.graph.hash_index import HashIndex
-from rebaser_server.values.graph.text_column import EMPTY, TextColumn
+from rebaser_server.values.graph.text_column import TextColumn
 
 _RECENT: Final = 1 << 14
 """Names in the dictionary, at most."""
@@ -38,9 +38,9 @@ _POWERS_OF: Final = np.array(_POWERS, np.uint64)
 class NameIndex(Mapping[str, str]):
     """Name → the id of the one value that has it. The first lookup indexes all names."""
 
-    def __init__(self, columns: Columns, texts: pa.Array = EMPTY) -> None:
+    def __init__(self, columns: Columns, texts: TextColumn) -> None:
         self._columns = columns
-        self.texts = TextColumn(texts)
+        self.texts = texts
         """Names that values have, and names that they had."""
         self._recent: dict[str, int] = {}
         self._hash_index: HashIndex | None = HashIndex() if not len(texts) else None

@@ -22,18 +22,18 @@ EMPTY: Final = pa.nulls(0, _KIND)  # `pa.array` imports pandas, half a second at
 class TextColumn:
     """Rows that are appended and never changed; `compact` drops those that no value uses."""
 
-    def __init__(self, first: pa.Array = EMPTY) -> None:
-        self._reset(first)
+    def __init__(self, *chunks: pa.Array) -> None:
+        self._reset(*chunks)
 
-    def _reset(self, first: pa.Array) -> None:
+    def _reset(self, *chunks: pa.Array) -> None:
         self._chunks: list[pa.Array] = []
         self._starts: list[int] = []
         self._tail: list[str] = []
         self._tail_start = 0
         self._bytes = self._compact_bytes = 0
-        if len(first):
-            self._add_chunk(first)
-            self._compact_bytes = self._bytes
+        for chunk in filter(len, chunks):
+            self._add_chunk(chunk)
+        self._compact_bytes = self._bytes
 
     def __len__(self) -> int:
         return self._tail_start + len(self._tail)
@@ -42,6 +42,11 @@ class TextColumn:
     def nbytes(self) -> int:
         """Approximate memory of the texts."""
         return self._bytes + _OBJECT * len(self._tail)
+
+    def snapshot(self) -> "TextColumn":
+        """The rows that there are now, for reading alone."""
+        self._flush_tail()
+        return TextColumn(*self._chunks)
 
     def add(self, text: str) -> int:
         """Append one text; return its row."""

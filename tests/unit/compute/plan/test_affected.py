@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rebaser_server.compute.plan.affected import closure
+from rebaser_server.compute.plan.affected import closure, small_closure
 from rebaser_server.values.graph import Graph
 from tests.helpers.graph_builder import Builder
 
@@ -72,3 +72,24 @@ def test_a_chain_is_as_deep_as_it_is_long() -> None:
     build.graph.mark_root(build.graph.values["0"], 2)
 
     assert levels_found(build.graph) == {str(link): link for link in range(1, 300)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_walk_that_ends_early_leaves_nothing_behind(seed: int) -> None:
+    """Many edges are too many for it; with room for all of them it finds what is found without."""
+    graph = layered(seed).graph
+    graph.mark_root(graph.values["0.0"], 2)
+    wanted = closure(graph).indices.tolist()
+    edges = sum(len(value.input_ids()) for value in graph.values.values())
+    found = {}
+    for most in (0, 1, 5, 50, 500, edges):
+        affected = small_closure(graph, most)
+        scratch = graph.borrow_scratch()
+        if affected is not None:
+            found[most] = affected.indices.tolist()
+            scratch = affected.positions
+            scratch[affected.indices] = 0
+        assert not scratch.any()
+        graph.return_scratch(scratch)
+
+    assert found == {edges: wanted}

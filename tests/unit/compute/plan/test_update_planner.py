@@ -28,27 +28,27 @@ def test_an_update_that_is_repeated_here_has_the_same_units(store: RunStore) -> 
     """Even if another change set's update has learnt of the functions meanwhile."""
     costs = DEAR.snapshot()
     here = planner(costs)
-    units = here.plan(spread(50).graph, 1, store, is_repeated=False).units
+    units = here.prepare(spread(50).graph, 1, store, is_repeated=False)().units
     for _ in range(50):
         costs.learn({("builtin", "max"): (1000, 1e-4)})
 
-    assert here.plan(spread(50).graph, 1, store, is_repeated=True).units == units
-    assert len(here.plan(spread(50).graph, 2, store, is_repeated=False).units) == 1
+    assert here.prepare(spread(50).graph, 1, store, is_repeated=True)().units == units
+    assert len(here.prepare(spread(50).graph, 2, store, is_repeated=False)().units) == 1
     assert len(units) > 1
 
 
 def test_an_update_that_is_repeated_elsewhere_has_the_same_units(store: RunStore) -> None:
     """The other process knows other costs, and takes those that the first one has left."""
-    units = planner(DEAR).plan(spread(50).graph, 1, store, is_repeated=False).units
+    units = planner(DEAR).prepare(spread(50).graph, 1, store, is_repeated=False)().units
 
-    assert planner(CHEAP).plan(spread(50).graph, 1, store, is_repeated=True).units == units
+    assert planner(CHEAP).prepare(spread(50).graph, 1, store, is_repeated=True)().units == units
 
 
 def test_an_earlier_attempt_that_left_nothing_knew_nothing(store: RunStore) -> None:
     """What this process knows is no reason to plan it otherwise."""
-    units = planner(CostModel()).plan(spread(50).graph, 1, store, is_repeated=False).units
+    units = planner(CostModel()).prepare(spread(50).graph, 1, store, is_repeated=False)().units
 
-    assert planner(DEAR).plan(spread(50).graph, 1, store, is_repeated=True).units == units
+    assert planner(DEAR).prepare(spread(50).graph, 1, store, is_repeated=True)().units == units
     assert len(units) == 1
 
 
@@ -56,6 +56,6 @@ def test_an_update_leaves_the_costs_of_its_own_functions(store: RunStore) -> Non
     """Not those of other change sets, which the process knows as well."""
     costs = CostModel({("builtin", "max"): 0.1, ("python", "secret"): 1.0})
 
-    planner(costs).plan(spread(50).graph, 1, store, is_repeated=False)
+    planner(costs).prepare(spread(50).graph, 1, store, is_repeated=False)()
 
     assert store.costs() == {("builtin", "max"): 0.1}

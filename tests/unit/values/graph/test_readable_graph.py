@@ -1,0 +1,34 @@
+"""A snapshot stays what its graph was, whatever becomes of the graph."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebaser_server.store.table_schema import rows_for, rows_of, select_rows
+from rebaser_server.values.graph.readable_graph import GraphSnapshot
+from rebaser_server.values.rebase.rebase import rebase
+from tests.helpers.random_batches import batches, contents, examples, histories
+from tests.helpers.replay import after
+from tests.unit.values.graph.test_graph import as_if_large, planned
+
+__all__ = ["as_if_large"]
+
+
+@given(histories, batches, st.booleans())
+@examples(100)
+def test_a_snapshot_is_what_the_graph_was(history, batch, tidy):
+    """Whatever comes after it; and what reads it does nothing to the graph."""
+    graph, other = after(history), after(history)
+    wanted = planned(after(history)), rows_of(after(history), {}, 1, whole=True)
+    snapshot, everything = GraphSnapshot(graph), select_rows(graph, whole=True)
+    for each in (graph, other):
+        rebase(each, 99, batch)
+        each.clear_roots(98)
+        if tidy:
+            each.compact()
+            each.adjacency.compact()
+            each.names.compact()
+
+    assert planned(snapshot) == wanted[0]
+    assert rows_for(snapshot, everything, b"{}", 1) == wanted[1]
+    assert contents(graph) == contents(other)
+    assert planned(graph) == planned(other)
