@@ -38,7 +38,8 @@ def validated_name(name: str) -> str:
     try:
         return _NAME.validate_python(name)
     except ValidationError as error:
-        raise MalformedMessage(f"name: {first_error(error)}") from error
+        why = first_error(error).removeprefix("the body: ")
+        raise MalformedMessage(f"name {name[:40]!r}: {why}") from error
 
 
 def new_workspace(

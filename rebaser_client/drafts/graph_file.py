@@ -12,6 +12,7 @@ from rebaser_client.drafts.draft import Draft
 from rebaser_client.drafts.functions import BUILTIN_PARAMETERS, Function, builtin, cel, python
 from rebaser_client.drafts.rows import Row, read_rows
 from rebaser_client.errors import InvalidDraft
+from rebaser_core.similar_names import offer
 from rebaser_core.wire_model import first_error
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".toml")
@@ -60,6 +61,10 @@ class GraphFile(_Part):
     remove: list[str] = Field(default_factory=list)
 
 
+_PARTS: Final[tuple[type[_Part], ...]] = (GraphFile, FunctionEntry, ComputedEntry, TableEntry)
+_KEYS: Final = [key for part in _PARTS for key in part.model_fields]
+
+
 def read_graph_file(path: str | Path) -> Draft:
     """The draft that a file describes. Blocks.
 
@@ -72,11 +77,25 @@ def read_graph_file(path: str | Path) -> Draft:
         graph = GraphFile.model_validate(_parse(path))
         return _draft(graph, path.parent)
     except ValidationError as error:
-        raise InvalidDraft(
-            f"{path}: {first_error(error)}; docs/graph-files.md shows one"
-        ) from error
+        raise InvalidDraft(f"{path}: {_mistake(error)}; docs/graph-files.md shows one") from error
     except InvalidDraft as error:
         raise InvalidDraft(f"{path}: {error}") from error
+
+
+def _mistake(error: ValidationError) -> str:
+    """The first mistake, in the words of the file."""
+    first = error.errors()[0]
+    *_, key = place = [str(part) for part in first["loc"]] or ["the file"]
+    where = ".".join(place)[:200]
+    match first["type"]:
+        case "extra_forbidden":
+            return f"{where}: no such key{offer(key, _KEYS)}"
+        case "model_type":
+            part = next(each for each in _PARTS if each.__name__ == first["ctx"]["class_name"])
+            hint = "; values that are not computed are `sources`" if part is ComputedEntry else ""
+            return f"{where}: an object is expected, with {', '.join(part.model_fields)}{hint}"
+        case _:
+            return first_error(error)
 
 
 def _parse(path: Path) -> Any:

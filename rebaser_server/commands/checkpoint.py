@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 _FIRST_DELAY: Final = 0.05  # seconds between two reads of the store, doubled up to
 _LAST_DELAY: Final = 2.0
+EXPLAIN_AFTER: Final = 5.0
+"""Seconds until the command says what it waits for: the store that it reads may be another one."""
+
+
+_STORE_HINT: Final = "REBASER_STORE__ROOT must be what the daemons have"
 
 
 def add(commands: Any) -> None:
@@ -45,13 +50,14 @@ async def _checkpoint(deployment: "Deployment", arguments: argparse.Namespace) -
     try:
         async with deadlines.within(arguments.within):
             commit = await deployment.client.operations.checkpoint(*change_set)
-            stored = await _until_stored(checkpoints, change_set, commit)
+            stored = await until_stored(checkpoints, change_set, commit)
     except TimeoutError:
         complain(
             "rebaser: the request still waits in the queue: `rebaser queue`"
             if commit is None
-            else f"rebaser: commit {commit} is not in {checkpoints.uri(change_set)} yet; "
-            "the daemon logs the reason (`checkpoint failed`), and the commit log has all commits"
+            else f"rebaser: commit {commit} is not in {checkpoints.uri(change_set)} yet: "
+            f"{_STORE_HINT}. If it is, the daemon logs the reason (`checkpoint failed`); "
+            "the commit log has all commits"
         )
     if arguments.json:
         uri = checkpoints.uri(change_set)
@@ -61,15 +67,30 @@ async def _checkpoint(deployment: "Deployment", arguments: argparse.Namespace) -
     return Exit.FAILED if stored is None else Exit.OK
 
 
-async def _until_stored(checkpoints: "Checkpoints", change_set: "ChangeSet", commit: int) -> int:
-    """The commit of the first checkpoint that contains `commit`, once the store has one."""
+async def until_stored(
+    checkpoints: "Checkpoints",
+    change_set: "ChangeSet",
+    commit: int,
+    explain_after: float = EXPLAIN_AFTER,
+) -> int:
+    """The commit of the first checkpoint that contains `commit`, once the store has one.
+
+    A wait of more than `explain_after` seconds is explained on stderr, once.
+    """
     import asyncio
 
     from rebaser_core.jetstream.backoff import Backoff
 
-    delays = iter(Backoff(_FIRST_DELAY, _LAST_DELAY))
+    delays, waited, explained = iter(Backoff(_FIRST_DELAY, _LAST_DELAY)), 0.0, False
     while True:
         stored = await asyncio.to_thread(checkpoints.last_commit, change_set)
         if stored >= commit:
             return stored
-        await asyncio.sleep(next(delays))
+        if waited >= explain_after and not explained:
+            explained = True
+            complain(
+                f"waiting until {checkpoints.uri(change_set)} has commit {commit}; {_STORE_HINT}"
+            )
+        delay = next(delays)
+        await asyncio.sleep(delay)
+        waited += delay

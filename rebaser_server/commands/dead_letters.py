@@ -103,7 +103,11 @@ async def _replay(deployment: "Deployment", arguments: argparse.Namespace) -> No
 
 @with_deployment
 async def _purge(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+    from rebaser_server.ops.actions.dead_letters import check
+
     js, stream = deployment.js, deployment.subjects.dead_letters_stream
+    for sequence in arguments.sequence:
+        await check(js, deployment.subjects, sequence)
     before = (await js.stream_info(stream)).state.messages
     if arguments.all:
         await js.purge(stream)

@@ -4,7 +4,7 @@ import argparse
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from rebaser_server.commands.support.arguments import add_command
 from rebaser_server.commands.support.exit_codes import Exit
@@ -12,6 +12,9 @@ from rebaser_server.terminal.lines import say_script
 
 if TYPE_CHECKING:
     from rebaser_server.settings.settings import Settings
+
+_ANY_PORT: Final = -1
+_PORTS: Final = 1 << 16
 
 
 def add(commands: Any) -> None:
@@ -21,11 +24,7 @@ def add(commands: Any) -> None:
         "up",
         _up,
         about="run NATS, a Rebaser and Spark on this machine, to try it out",
-        validate=lambda arguments: (
-            f"--data {arguments.data} is a file: give a directory, or a new name"
-            if arguments.data.is_file()
-            else None
-        ),
+        validate=_find_mistake,
     )
     up.add_argument(
         "--data",
@@ -34,7 +33,10 @@ def add(commands: Any) -> None:
         help="directory that keeps all data (default: %(default)s)",
     )
     up.add_argument(
-        "--port", type=int, default=4222, help="port of NATS on localhost (default: %(default)s)"
+        "--port",
+        type=int,
+        default=4222,
+        help="port of NATS on localhost; -1 is any that is free (default: %(default)s)",
     )
     up.add_argument(
         "--sync",
@@ -50,6 +52,14 @@ def add(commands: Any) -> None:
     )
 
     add_command(commands, "settings", _settings, about="show the settings in force, as JSON")
+
+
+def _find_mistake(arguments: argparse.Namespace) -> str | None:
+    if arguments.data.is_file():
+        return f"--data {arguments.data} is a file: give a directory, or a new name"
+    if arguments.port not in {_ANY_PORT, *range(1, _PORTS)}:
+        return f"--port {arguments.port}: give 1 to {_PORTS - 1}, or {_ANY_PORT} for any free one"
+    return None
 
 
 async def _serve(settings: "Settings", _: argparse.Namespace) -> None:

@@ -116,11 +116,13 @@ async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.graph_application.content import graph_of
 
     change_set = await change_set_of(deployment, arguments)
-    value = find_value(graph_of(await load_state(deployment, change_set)), arguments.name)
+    graph = graph_of(await load_state(deployment, change_set))
+    value = find_value(graph, arguments.name)
     if value.func_id is not None:
+        inputs = [graph.values[each].name or each for each in dict.fromkeys(value.input_ids())]
         complain(
             f"rebaser: {arguments.name!r} is computed; set its inputs instead: "
-            f"{', '.join(value.input_ids()) or 'it has none'}"
+            f"{', '.join(inputs) or 'it has none'}"
         )
         return Exit.FAILED
     updates = [{"setValue": {"valueId": value.id, "value": arguments.input}}]

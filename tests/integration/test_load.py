@@ -100,7 +100,7 @@ async def test_each_mistake_in_a_file_is_named(commands: Commands, tmp_path: Pat
         "b.toml": ("x = ", "b.toml: not TOML: "),
         "c.yaml": ("a: [", "c.yaml: not YAML: "),
         "d.txt": ("", "d.txt: '.txt' is no format of graphs; use .yaml, .yml, .json, .toml"),
-        "e.json": ('{"source": {}}', "e.json: source: Extra inputs are not permitted"),
+        "e.json": ('{"source": {}}', "e.json: source: no such key; there is 'sources'"),
         "f.json": (
             json.dumps({"values": {"x": {"function": "summ"}}}),
             "f.json: 'x': no function is called 'summ'",

@@ -162,6 +162,8 @@ async def test_a_letter_that_cannot_be_read_is_kept_and_can_be_purged(
     assert "enqueue a corrected request" in said
     assert len(await operator.read("dead-letters", "list")) == 1
     await operator.tell("dead-letters", "purge", letter["sequence"])
+    again = await operator.tell("dead-letters", "purge", letter["sequence"], code=1)
+    assert f"there is no dead letter {letter['sequence']}" in again
     assert await operator.read("dead-letters", "list") == []
 
 

@@ -194,7 +194,7 @@ async def test_operators_do_their_work_without_a_single_violation(
             ("revert", *ids, str(line["commit"])),
             ("dead-letters", "show", str(letter["sequence"])),
             ("dead-letters", "replay", str(letter["sequence"])),
-            ("dead-letters", "purge", str(letter["sequence"])),
+            ("dead-letters", "purge", "--all"),
             ("workspaces", "create", "w"), ("workspaces", "list"),
         ):  # fmt: skip
             await run(*command)

@@ -89,6 +89,20 @@ def _utc(text: str | None) -> str | None:
         return text
 
 
+async def check(js: JetStream, subjects: Subjects, sequence: int) -> StoredMessage:
+    """The dead letter of that number, as it is stored.
+
+    Raises:
+        NoSuchLetter: there is none.
+    """
+    message = await js.get_message(subjects.dead_letters_stream, sequence=sequence)
+    if message is None:
+        raise NoSuchLetter(
+            f"there is no dead letter {sequence}; `rebaser dead-letters list` shows them"
+        )
+    return message
+
+
 async def load(js: JetStream, subjects: Subjects, batches: BatchStore, sequence: int) -> DeadLetter:
     """The dead letter of that number, with the whole request.
 
@@ -96,11 +110,7 @@ async def load(js: JetStream, subjects: Subjects, batches: BatchStore, sequence:
         NoSuchLetter: there is none.
         NotReplayable: the store has lost the part that did not fit into the letter.
     """
-    message = await js.get_message(subjects.dead_letters_stream, sequence=sequence)
-    if message is None:
-        raise NoSuchLetter(
-            f"there is no dead letter {sequence}; `rebaser dead-letters list` shows them"
-        )
+    message = await check(js, subjects, sequence)
     try:
         headers, payload = await original_request(batches, message.headers, message.payload)
     except (MissingBatch, ValueError, LookupError) as error:

@@ -125,6 +125,18 @@ def test_a_file_for_the_data_of_up_is_refused(
     assert "data is a file: give a directory" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("port", ["0", "65536", "-2"])
+def test_a_port_that_does_not_exist_is_refused(
+    port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before NATS's own server refuses it in its words."""
+    with pytest.raises(SystemExit) as ended:
+        main(["up", "--data", str(tmp_path / "data"), "--port", port])
+
+    assert ended.value.code == 2
+    assert f"--port {port}: give 1 to 65535, or -1 for any free" in capsys.readouterr().err
+
+
 def test_an_installed_command_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

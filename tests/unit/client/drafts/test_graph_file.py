@@ -1,6 +1,7 @@
 """The same graph in each format is the same draft as the program's."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -101,3 +102,25 @@ def test_a_file_of_another_format_is_told_those_that_there_are(name: str, tmp_pa
 
     with pytest.raises(InvalidDraft, match=r"no format of graphs; .* values are .csv, .parquet"):
         read_graph_file(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", "the file: an object is expected, with functions, sources, values, tables, remove"),
+        (
+            '{"values": {"net": 100}}',
+            "values.net: an object is expected, with function, inputs; values that are not c",
+        ),
+        ('{"tables": ["a.csv"]}', "tables.0: an object is expected, with file, text, sources"),
+        ('{"sourcs": {}}', "sourcs: no such key; there is 'sources'"),
+        ('{"functions": {"f": {"pyton": "f"}}}', "functions.f.pyton: no such key; there is 'pyth"),
+    ],
+)
+def test_a_mistake_is_named_in_the_words_of_the_file(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "graph.json").write_text(text)
+
+    with pytest.raises(InvalidDraft, match=re.escape(f"graph.json: {message}")):
+        read_graph_file(tmp_path / "graph.json")
