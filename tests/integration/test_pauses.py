@@ -200,6 +200,8 @@ async def test_the_update_in_hand_is_finished_and_no_other_is_begun(
 
     await book.pause(PauseScope(*change_set))
     await seen(daemon, PauseScope(*change_set))
+    with pytest.raises(AssertionError):
+        await eventually(lambda: bool(daemon.said("paused")), within=0.5)
     gate.open()
     await eventually(lambda: bool(daemon.said("paused")))
 
