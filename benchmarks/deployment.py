@@ -11,12 +11,19 @@ from benchmarks.lanes import RebaserLane
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
-from tests.helpers.deployment import Daemon, new_change_sets
+from tests.helpers.deployment import REBASER, Daemon, new_change_sets
 
 CLIENT = "client"
 INSTANCE = "measured"
 DAEMON = f"rebaser {INSTANCE}"
 """Names of the two connections that requests travel over."""
+
+
+class MeasuredDaemon(Daemon):
+    """A daemon that is started as users start it; a test's is forked, and costs more as it runs."""
+
+    def __init__(self, name: str, directory: Path, variables: dict[str, str]) -> None:
+        super().__init__(name, directory, variables, list(REBASER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,7 @@ async def client_of(server: Broker) -> AsyncIterator[tuple[RebaserClient, JetStr
 
 
 @contextmanager
-def running(url: str, directory: Path) -> Iterator[Daemon]:
+def running(url: str, directory: Path) -> Iterator[MeasuredDaemon]:
     """A daemon at `url` that is starting, with store and all in `directory`."""
     variables = {
         "NATS__URL": url,
@@ -71,7 +78,7 @@ def running(url: str, directory: Path) -> Iterator[Daemon]:
         "SPARK__STATE_DIRECTORY": str(directory / "spark"),
         "INSTANCE_ID": INSTANCE,
     }
-    daemon = Daemon(INSTANCE, directory, variables)
+    daemon = MeasuredDaemon(INSTANCE, directory, variables)
     try:
         yield daemon
     finally:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.broker import DURABILITY
+from benchmarks.deployment import MeasuredDaemon
 from benchmarks.tables import Table
 from rebaser_client.client import RebaserClient
 from rebaser_core.ids import ChangeSet
@@ -32,7 +33,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from tests.chaos.processes import nats_servers
-from tests.helpers.deployment import Daemon, new_change_sets
+from tests.helpers.deployment import new_change_sets
 from tests.helpers.eventually import eventually
 
 SUBJECTS: Final = Subjects()
@@ -85,7 +86,7 @@ async def commits_per_second(
             "INSTANCE_ID": "measured",
         }
         before = (await js.stream_info(SUBJECTS.commits_stream)).state.last_seq
-        daemon = Daemon("measured", directory, variables)
+        daemon = MeasuredDaemon("measured", directory, variables)
         try:
             times = await handled(js, mine, each, before)
             daemon.send(signal.SIGTERM)

@@ -9,14 +9,13 @@ from pathlib import Path
 from ulid import ULID
 
 from benchmarks.broker import Broker, broker
-from benchmarks.deployment import client_of
+from benchmarks.deployment import MeasuredDaemon, client_of
 from benchmarks.processes import Meter, memory
 from benchmarks.tables import Table
 from rebaser_client.client import RebaserClient
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
-from tests.helpers.deployment import Daemon
 
 WORKSPACES = 100
 QUIET = 600.0
@@ -81,7 +80,9 @@ async def _one(files: Path, count: int, say: Say) -> list[float | int]:
     return [count, took, added / took, *each, *idle, quiet, count / quiet]
 
 
-async def _quiet(server: Broker, files: Path, daemon: Daemon, js: JetStream, count: int) -> float:
+async def _quiet(
+    server: Broker, files: Path, daemon: MeasuredDaemon, js: JetStream, count: int
+) -> float:
     """Seconds until nobody holds anything any more."""
     started = time.monotonic()
     daemon.process.terminate()
@@ -114,7 +115,7 @@ async def _touch(client: RebaserClient, change_sets: Sequence[ChangeSet]) -> Non
 @asynccontextmanager
 async def _daemon(
     server: Broker, files: Path, name: str, count: int, quiet: float
-) -> AsyncIterator[Daemon]:
+) -> AsyncIterator[MeasuredDaemon]:
     variables = {
         "NATS__URL": server.url,
         "STORE__ROOT": str(files / "store"),
@@ -124,7 +125,7 @@ async def _daemon(
         "CONCURRENCY": str(count),
         "QUIET_PERIOD": str(quiet),
     }
-    daemon = Daemon(name, files, variables)
+    daemon = MeasuredDaemon(name, files, variables)
     try:
         await daemon.ready(within=120)
         yield daemon

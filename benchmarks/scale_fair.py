@@ -8,10 +8,11 @@ from pathlib import Path
 from ulid import ULID
 
 from benchmarks.broker import Broker, broker
+from benchmarks.deployment import MeasuredDaemon
 from benchmarks.tables import Table, median
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from tests.helpers.deployment import Daemon, new_change_sets
+from tests.helpers.deployment import new_change_sets
 from tests.helpers.eventually import eventually
 
 SLOTS = 20
@@ -95,7 +96,7 @@ def _define() -> list[dict[str, object]]:
     return [{"putValue": {"valueId": str(ULID()), "value": 1}}]
 
 
-def _daemon(server: Broker, files: Path, name: str, share: str) -> Daemon:
+def _daemon(server: Broker, files: Path, name: str, share: str) -> MeasuredDaemon:
     variables = {
         "NATS__URL": server.url,
         "STORE__ROOT": str(files / "store"),
@@ -104,4 +105,4 @@ def _daemon(server: Broker, files: Path, name: str, share: str) -> Daemon:
         "CONCURRENCY": str(SLOTS),
         "FAIRNESS__SHARE": share,
     }
-    return Daemon(name, files, variables)
+    return MeasuredDaemon(name, files, variables)

@@ -12,6 +12,7 @@ from typing import Any
 from ulid import ULID
 
 from benchmarks.broker import Broker, broker
+from benchmarks.deployment import MeasuredDaemon
 from benchmarks.processes import Meter, memory
 from benchmarks.tables import Cell, Table, median
 from rebaser_client.client import RebaserClient
@@ -21,7 +22,6 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
-from tests.helpers.deployment import Daemon
 from tests.helpers.idle_change_sets import load
 
 MIB = 1024 * 1024
@@ -136,7 +136,7 @@ async def _world(files: Path, count: int) -> AsyncIterator[World]:
                 "SPARK__WARM": "false",
                 "QUIET_PERIOD": "1",
             }
-            daemon = Daemon("daemon", files, variables)
+            daemon = MeasuredDaemon("daemon", files, variables)
             try:
                 await daemon.ready(within=120)
                 async with RebaserClient.on(nc, js) as client:

@@ -12,6 +12,7 @@ from nats.aio.msg import Msg
 from ulid import ULID
 
 from benchmarks.broker import DURABILITY, Broker, broker
+from benchmarks.deployment import MeasuredDaemon
 from benchmarks.processes import Meter
 from benchmarks.scale_active import new_change_sets
 from benchmarks.tables import Cell, Table, median
@@ -22,7 +23,6 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
-from tests.helpers.deployment import Daemon
 from tests.helpers.eventually import eventually
 
 REQUESTS = 5
@@ -182,8 +182,8 @@ class Bench:
         await asyncio.gather(*(send() for _ in range(AT_ONCE)))
 
     @asynccontextmanager
-    async def _running(self, count: int) -> AsyncIterator[list[Daemon]]:
-        daemons: list[Daemon] = []
+    async def _running(self, count: int) -> AsyncIterator[list[MeasuredDaemon]]:
+        daemons: list[MeasuredDaemon] = []
         try:
             for _ in range(count):
                 self._started += 1
@@ -197,7 +197,7 @@ class Bench:
                     "INSTANCE_ID": name,
                     "NATS__CONNECT_TIMEOUT": "60",
                 }
-                daemons.append(Daemon(name, self._files, variables))
+                daemons.append(MeasuredDaemon(name, self._files, variables))
                 await daemons[-1].ready(within=120)
             yield daemons
         finally:

@@ -14,6 +14,7 @@ from playwright.async_api import Browser
 from ulid import ULID
 
 from benchmarks.broker import broker
+from benchmarks.deployment import MeasuredDaemon
 from benchmarks.processes import Meter
 from benchmarks.tables import MILLI, Cell, Table, median
 from rebaser_client.client import RebaserClient
@@ -21,7 +22,6 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
 from tests.helpers.browser import browsing, chromium
-from tests.helpers.deployment import Daemon
 from tests.helpers.eventually import eventually
 
 AT_ONCE: Final = 64
@@ -37,7 +37,7 @@ class World:
     """A daemon that holds so many change sets, while requests of as many others wait."""
 
     count: int
-    daemon: Daemon
+    daemon: MeasuredDaemon
     figures: dict[str, list[float]] = field(default_factory=dict)
 
     @property
@@ -157,7 +157,7 @@ async def _world(files: Path, count: int) -> AsyncIterator[World]:
             "PROGRESS_INTERVAL": "900",  # in only one of two measurements they would be noise
             "OPS__PORT": "0",
         }
-        daemon = Daemon("daemon", files, variables)
+        daemon = MeasuredDaemon("daemon", files, variables)
         try:
             await daemon.ready(within=120)
             async with connected(ConnectOptions(servers=(server.url,), name="client")) as nc:

@@ -11,12 +11,11 @@ from nats.aio.msg import Msg
 from ulid import ULID
 
 from benchmarks.broker import Broker, broker
-from benchmarks.deployment import client_of
+from benchmarks.deployment import MeasuredDaemon, client_of
 from benchmarks.processes import Meter
 from benchmarks.tables import Table, median, percentile
 from rebaser_client.client import RebaserClient
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from tests.helpers.deployment import Daemon
 
 AT_ONCE = 32
 ROUNDS_EACH = 5
@@ -126,7 +125,7 @@ async def _work(
 
 
 @asynccontextmanager
-async def _daemon(server: Broker, files: Path, slots: int) -> AsyncIterator[Daemon]:
+async def _daemon(server: Broker, files: Path, slots: int) -> AsyncIterator[MeasuredDaemon]:
     variables = {
         "NATS__URL": server.url,
         "STORE__ROOT": str(files / "store"),
@@ -135,7 +134,7 @@ async def _daemon(server: Broker, files: Path, slots: int) -> AsyncIterator[Daem
         "CONCURRENCY": str(slots),
         "NATS__CONNECT_TIMEOUT": "60",
     }
-    daemon = Daemon("daemon", files, variables)
+    daemon = MeasuredDaemon("daemon", files, variables)
     try:
         await daemon.ready(within=120)
         yield daemon

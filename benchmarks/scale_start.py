@@ -13,11 +13,11 @@ from pathlib import Path
 from ulid import ULID
 
 from benchmarks.broker import Broker, broker
+from benchmarks.deployment import MeasuredDaemon
 from benchmarks.scale_active import new_change_sets
 from benchmarks.tables import Table, median
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from tests.helpers.deployment import Daemon
 from tests.helpers.eventually import eventually
 
 MODULES = ("nats", "pydantic", "structlog", "numpy", "pyarrow", "deltalake", "scipy", "pyspark")
@@ -74,7 +74,7 @@ async def _start(server: Broker, files: Path) -> dict[str, float]:
     found: dict[str, float] = {}
     for step in ("ready", "ready again"):
         began = time.time()
-        daemon = Daemon(step.replace(" ", "-"), files, _variables(server, files))
+        daemon = MeasuredDaemon(step.replace(" ", "-"), files, _variables(server, files))
         try:
             await daemon.ready(within=120)
             before = began
@@ -90,7 +90,7 @@ async def _start(server: Broker, files: Path) -> dict[str, float]:
     return found
 
 
-def _when(daemon: Daemon, event: str) -> float:
+def _when(daemon: MeasuredDaemon, event: str) -> float:
     [said] = daemon.said(event)
     return datetime.fromisoformat(said["timestamp"]).timestamp()
 

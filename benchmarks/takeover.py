@@ -10,13 +10,13 @@ from pathlib import Path
 
 from benchmarks.broker import DURABILITY, Broker, broker
 from benchmarks.commits import following
-from benchmarks.deployment import client_of
+from benchmarks.deployment import MeasuredDaemon, client_of
 from benchmarks.lanes import RebaserLane
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table, median
 from rebaser_core.commits import Commit
 from rebaser_core.subjects import Subjects
-from tests.helpers.deployment import Daemon, new_change_sets
+from tests.helpers.deployment import new_change_sets
 
 LOAD_EVERY = 0.02
 """Seconds between the requests that clients send meanwhile, to one change set after another."""
@@ -34,9 +34,9 @@ class Cluster:
         self._files = files
         self._starts = 0
         self.lanes: list[RebaserLane] = []
-        self.daemons: dict[str, Daemon] = {}
+        self.daemons: dict[str, MeasuredDaemon] = {}
 
-    async def start(self) -> Daemon:
+    async def start(self) -> MeasuredDaemon:
         self._starts += 1
         name = f"daemon-{self._starts}"
         variables = {
@@ -46,7 +46,7 @@ class Cluster:
             "SPARK__WARM": "false",
             "INSTANCE_ID": name,
         }
-        daemon = self.daemons[name] = Daemon(name, self._files, variables)
+        daemon = self.daemons[name] = MeasuredDaemon(name, self._files, variables)
         await daemon.ready(within=120)
         return daemon
 
@@ -55,13 +55,13 @@ class Cluster:
         last = lane.commits.last[lane.subject]
         return Commit.decode(last.headers, last.payload).control.owner.partition("/")[0]
 
-    def owned_by(self, daemon: Daemon) -> list[RebaserLane]:
+    def owned_by(self, daemon: MeasuredDaemon) -> list[RebaserLane]:
         return [lane for lane in self.lanes if self.owner(lane) == daemon.name]
 
-    def busiest(self) -> Daemon:
+    def busiest(self) -> MeasuredDaemon:
         return max(self.daemons.values(), key=lambda daemon: len(self.owned_by(daemon)))
 
-    def kill(self, daemon: Daemon) -> None:
+    def kill(self, daemon: MeasuredDaemon) -> None:
         del self.daemons[daemon.name]
         daemon.kill()
 

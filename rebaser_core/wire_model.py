@@ -1,6 +1,7 @@
 """The base of all messages: strict models, camelCase on the wire, readable errors."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Annotated, Any, Final, Self
 
@@ -82,13 +83,24 @@ def _fields(shape: type[WireModel]) -> list[tuple[str, str, bool]]:
 
 
 def _value_to_wire(value: Any) -> Any:
-    if type(value) in _AS_IT_IS:
-        return value
-    if isinstance(value, WireModel | WireData):
-        return value.to_wire()
-    if isinstance(value, list | tuple):
-        return [_value_to_wire(item) for item in value]
-    return str(value)  # an id or an enumeration
+    kind = type(value)
+    return value if kind in _AS_IT_IS else _writer_of(kind)(value)
+
+
+def _find_writer(kind: type) -> Callable[[Any], Any]:
+    """What makes plain data of values of that class."""
+    if issubclass(kind, WireModel | WireData):
+        return kind.to_wire
+    if issubclass(kind, list | tuple):
+        return _items_to_wire
+    return str  # an id or an enumeration
+
+
+_writer_of: Final[Callable[[type], Callable[[Any], Any]]] = cache(_find_writer)
+
+
+def _items_to_wire(items: Sequence[Any]) -> list[Any]:
+    return [_value_to_wire(item) for item in items]
 
 
 _AS_IT_IS: Final = frozenset({str, int, float, bool, type(None), dict})

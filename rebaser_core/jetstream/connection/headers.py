@@ -30,11 +30,12 @@ def encode_headers(headers: Mapping[str, str]) -> bytes:
         BadHeaderError: a name is no token, or a value is no text.
     """
     try:
-        lines = [
-            f"{_checked_name(name)}: {_single_line(value.strip())}\r\n"
-            for name, value in headers.items()
-        ]
-        return f"{_VERSION}\r\n{''.join(lines)}\r\n".encode()
+        lines = [f"{_checked_name(name)}: {value.strip()}\r\n" for name, value in headers.items()]
+        block = f"{_VERSION}\r\n{''.join(lines)}\r\n"
+        if not block.count("\r") == block.count("\n") == len(lines) + 2:
+            lines = [_LINE_BREAK.sub(" ", line[:-2]) + "\r\n" for line in lines]
+            block = f"{_VERSION}\r\n{''.join(lines)}\r\n"
+        return block.encode()
     except (AttributeError, TypeError, UnicodeEncodeError) as error:
         raise nats.errors.BadHeaderError(f"{error}") from error
 
@@ -44,10 +45,6 @@ def _checked_name(name: str) -> str:
     if not is_sendable(name):
         raise nats.errors.BadHeaderError(name)
     return name
-
-
-def _single_line(value: str) -> str:
-    return _LINE_BREAK.sub(" ", value) if _LINE_BREAK.search(value) else value
 
 
 def parse_headers(block: bytes) -> dict[str, str] | None:
