@@ -135,6 +135,15 @@ def _answers(turn: list[int], change_sets: int, lines: int) -> Answers:
         ),
         "change-set/log": lambda: {"commits": [commit(turn[0] + n) for n in range(LISTED)]},
         "change-set/difference": difference,
+        "change-set/discussion": lambda: {
+            "onlookers": ["al"],
+            "last": turn[0],
+            "count": LISTED,
+            "comments": [
+                {"id": str(turn[0] + n), "at": NOW, "by": "ada", "text": "why?"}
+                for n in range(LISTED)
+            ],
+        },
         "status": lambda: {"now": NOW, "names": {}, "rebasers": []},
         "dead-letters": lambda: {"letters": [dead_letter(turn[0] + n) for n in range(50)]},
         "change-sets": lambda: {

@@ -20,6 +20,7 @@ from rebaser_core.jetstream import (
     WrongLastSequence,
 )
 from rebaser_core.jetstream.stores.key_value_entry import KeyValueEntry
+from rebaser_core.records.comment_record import CommentRecord, CommentRecordV1
 from rebaser_core.records.registry_records import (
     ChangeSetRecord,
     ChangeSetRecordV1,
@@ -135,8 +136,23 @@ class Registry:
                 await self._bucket.update(str(change_set), payload, revision)
                 return changed
 
+    async def create_comment(self, record: CommentRecordV1) -> None:
+        """Store a comment; idempotent per id."""
+        await self._create(CommentRecord, record.key, record)
+
+    async def comments(self, change_set: ChangeSet) -> list[CommentRecordV1]:
+        """All comments on the change set, oldest first."""
+        return [record async for record in self._list(CommentRecord, f"{change_set}.*")]
+
+    async def last_comment(self, change_set: ChangeSet) -> int:
+        """A number that is another after each comment; 0 if there is none."""
+        entry = await self._bucket.last(f"{change_set}.*")
+        return 0 if entry is None else entry.revision
+
     async def delete(self, change_set: ChangeSet) -> None:
-        """Delete the record of a change set; no error if there is none."""
+        """Delete the record of a change set and its comments; no error if there are none."""
+        for key in await self._bucket.keys(f"{change_set}.*"):
+            await self._bucket.purge(key)
         await self._bucket.purge(str(change_set))
 
     async def delete_workspace(self, workspace_id: WorkspaceId) -> None:

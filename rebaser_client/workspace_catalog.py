@@ -5,19 +5,29 @@ Nothing here asks a Rebaser: records are an index that Rebasers keep up to date.
 
 from typing import Final
 
+from pydantic import ValidationError
+
+from rebaser_client.errors import QuotaExceeded
 from rebaser_client.initial_records import Workspace, new_branch, new_workspace, validated_name
 from rebaser_client.registry import Registry
 from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.commits import ForkPoint
-from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+from rebaser_core.errors import MalformedMessage
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream
+from rebaser_core.records.comment_record import CommentRecordV1
 from rebaser_core.records.registry_records import (
     ChangeSetKind,
     ChangeSetRecordV1,
     ChangeSetStatus,
     WorkspaceRecordV1,
+    now,
 )
 from rebaser_core.subjects import Subjects
+from rebaser_core.wire_model import first_error
+
+MAX_COMMENTS: Final = 1_000
+"""Comments on a change set."""
 
 CLOSED_STATUSES: Final = (
     ChangeSetStatus.APPLIED,
@@ -139,3 +149,36 @@ class WorkspaceCatalog:
         return await self.registry.update(
             change_set, lambda record: record.model_copy(update={"name": validated_name(name)})
         )
+
+    async def comment(
+        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, text: str
+    ) -> CommentRecordV1:
+        """Add a comment to a registered change set, open or closed. It stays as it is.
+
+        Raises:
+            NoSuchChangeSet: it is not registered.
+            MalformedMessage: the text is empty, or longer than 2,000 characters.
+            QuotaExceeded: it has `MAX_COMMENTS` already.
+        """
+        record = await self.describe(workspace_id, change_set_id)
+        if len(await self.comments(workspace_id, change_set_id)) >= MAX_COMMENTS:
+            raise QuotaExceeded(f"{record.name} has {MAX_COMMENTS:,} comments already")
+        try:
+            comment = CommentRecordV1(
+                id=RequestId(),
+                workspace_id=workspace_id,
+                change_set_id=change_set_id,
+                text=text,
+                created_at=now(),
+                by=self._author,
+            )
+        except ValidationError as error:
+            raise MalformedMessage(f"comment: {first_error(error)}") from None
+        await self.registry.create_comment(comment)
+        return comment
+
+    async def comments(
+        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId
+    ) -> list[CommentRecordV1]:
+        """All comments on the change set, the oldest first."""
+        return await self.registry.comments(ChangeSet(workspace_id, change_set_id))

@@ -18,6 +18,7 @@ from rebaser_client.value_reader import ValueSet
 from rebaser_client.workspaces import Workspaces
 from rebaser_core.ids import ChangeSet
 from rebaser_core.queries.value_query import ValueSnapshot
+from rebaser_core.records.comment_record import CommentRecordV1
 
 NAMES_AT_ONCE: Final = 500
 """Names in one question: each may have 512 characters, and a message has room for 1 MB."""
@@ -80,6 +81,14 @@ class NamedChangeSet:
     async def why(self, name: str, *, at: int | None = None) -> Provenance:
         """The edits that made a value what it is: see `ChangeSetReader.why`."""
         return await self._enqueuer.reader(*await self.ids()).why(name, at=at)
+
+    async def comment(self, text: str) -> CommentRecordV1:
+        """Add a comment: see `Workspaces.comment`."""
+        return await self._workspaces.comment(*await self.ids(), text)
+
+    async def comments(self) -> list[CommentRecordV1]:
+        """All comments, the oldest first."""
+        return await self._workspaces.comments(*await self.ids())
 
     async def settled(self, commit: int | None = None) -> Settlement:
         """Wait until what `commit` left to be computed is: see `BatchEnqueuer.settled`."""

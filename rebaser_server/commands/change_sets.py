@@ -79,6 +79,10 @@ def add(commands: Any) -> None:
     ):
         _add_branch(add_command(group, name, _act, about=about))
 
+    comments = add_command(group, "comments", _comments, about="show the comments on a change set")
+    add_address(comments)
+    comments.add_argument("--add", metavar="TEXT", help="add this comment first (default: none)")
+
     diff = add_command(commands, "diff", _diff, about="show what a branch would change in head")
     add_address(diff)
     diff.add_argument(
@@ -151,6 +155,20 @@ async def _act(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     change_set = record.workspace_id, record.change_set_id
     await getattr(workspaces, arguments.action)(*change_set)
     await _show(deployment, arguments, await workspaces.describe(*change_set))
+
+
+@with_deployment
+async def _comments(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+    from rebaser_server.commands.render.change_sets import show_comments
+
+    record = await _find(deployment, arguments, closed=True)
+    change_set, workspaces = (
+        (record.workspace_id, record.change_set_id),
+        deployment.client.workspaces,
+    )
+    if arguments.add is not None:
+        await workspaces.comment(*change_set, arguments.add)
+    show_comments(await workspaces.comments(*change_set), as_json=arguments.json)
 
 
 @with_deployment

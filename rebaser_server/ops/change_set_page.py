@@ -127,14 +127,21 @@ class ChangeSetPage:
             return await diff(self._open_loader(change_set), computed=True)
 
 
+def change_set_asked(request: web.Request) -> ChangeSet | None:
+    """The change set that the request names; None if it names none."""
+    try:
+        return ChangeSet(
+            WorkspaceId.from_str(request.query.get("workspace", "")),
+            ChangeSetId.from_str(request.query.get("changeSet", "")),
+        )
+    except ValueError:
+        return None
+
+
 def _answering(reading: Reading) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def respond(request: web.Request) -> web.Response:
-        try:
-            change_set = ChangeSet(
-                WorkspaceId.from_str(request.query.get("workspace", "")),
-                ChangeSetId.from_str(request.query.get("changeSet", "")),
-            )
-        except ValueError:
+        change_set = change_set_asked(request)
+        if change_set is None:
             return web.Response(status=400, text=f"{request.path}?workspace=ULID&changeSet=ULID\n")
         try:
             answer = await reading(change_set, request)

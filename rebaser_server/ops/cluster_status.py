@@ -1,7 +1,7 @@
 """The status of every Rebaser of the deployment, requested over plain NATS.
 
 An empty request gets a report. A request with a change set gets the sketch of its latest update
-in that Rebaser, if there is one.
+in that Rebaser, if there is one; with `onlookers` before it, who looks at it there.
 """
 
 import json
@@ -21,6 +21,7 @@ from rebaser_server.runtime.containment import contained
 TIMEOUT: Final = 0.3  # seconds for all replies
 MOST_OCTETS: Final = 200_000
 """Octets of one reply; a longer one is not a Rebaser's."""
+ONLOOKERS: Final = "onlookers"
 
 Report = dict[str, Any]
 
@@ -31,6 +32,8 @@ class StatusSource(Protocol):
     def own(self) -> Report: ...
 
     def sketch(self, change_set: ChangeSet) -> Report | None: ...
+
+    def onlookers(self, change_set: ChangeSet) -> list[str]: ...
 
 
 class Peers:
@@ -56,10 +59,13 @@ class Peers:
     def _status(self, request: bytes) -> Report:
         if not request:
             return self._source.own()
-        workspace, _, change_set = request.decode().partition(".")
+        kind, _, key = request.decode().rpartition(" ")
+        workspace, _, change_set = key.partition(".")
         change_set_key = ChangeSet(
             WorkspaceId.from_str(workspace), ChangeSetId.from_str(change_set)
         )
+        if kind == ONLOOKERS:
+            return {"onlookers": self._source.onlookers(change_set_key)}
         return {"sketch": self._source.sketch(change_set_key)}
 
     async def reports(self, expected: int) -> list[Report]:
@@ -69,10 +75,14 @@ class Peers:
 
     async def sketch(self, change_set: ChangeSet, expected: int) -> Report | None:
         """The sketch of the change set's latest update in any Rebaser."""
-        request = f"{change_set.workspace_id}.{change_set.change_set_id}".encode()
-        answers = await self._request_all(request, expected)
+        answers = await self._request_all(str(change_set).encode(), expected)
         sketches: list[Report] = [answer["sketch"] for answer in answers if answer.get("sketch")]
         return max(sketches, key=lambda sketch: str(sketch.get("began")), default=None)
+
+    async def onlookers(self, change_set: ChangeSet, expected: int) -> set[str]:
+        """Who looks at the change set on a page of any Rebaser; older ones do not say."""
+        answers = await self._request_all(f"{ONLOOKERS} {change_set}".encode(), expected)
+        return {str(name) for answer in answers for name in answer.get("onlookers", ())}
 
     async def _request_all(self, request: bytes, expected: int) -> list[Report]:
         reports: list[Report] = []

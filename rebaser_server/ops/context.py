@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from nats.aio.client import Client
 
+from rebaser_client.registry import Registry
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.slots.slot_pool import SlotPool
@@ -12,6 +13,7 @@ from rebaser_server.ops.auth import Guard
 from rebaser_server.ops.change_set_page import ChangeSetPage
 from rebaser_server.ops.health import HealthMonitor
 from rebaser_server.ops.name_cache import NameCache
+from rebaser_server.ops.onlookers import Onlookers
 from rebaser_server.ops.operator_page import OperatorPage
 from rebaser_server.ops.queues import QueueWatch
 from rebaser_server.runtime.concurrency import Shutdown
@@ -32,7 +34,9 @@ class OpsContext:
     members: Membership
     queues: QueueWatch
     health: HealthMonitor
+    registry: Registry
     names: NameCache
+    onlookers: Onlookers
     change_sets: ChangeSetPage
     operator: OperatorPage
     actions: ActionService

@@ -11,12 +11,13 @@ import nats.errors
 import structlog
 from aiohttp import web
 
-from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_server.errors import OpsNotStarted
 from rebaser_server.ops.auth import Handler, tls_of
+from rebaser_server.ops.change_set_page import change_set_asked
 from rebaser_server.ops.cluster_status import Peers
 from rebaser_server.ops.context import OpsContext
+from rebaser_server.ops.discussion import Discussion
 from rebaser_server.ops.exposition import CONTENT_TYPE, exposition
 from rebaser_server.ops.health import Health
 from rebaser_server.ops.status import DeploymentStatus
@@ -37,7 +38,7 @@ _STATIC: Final = {
         for name in (
             *("page.js", "texts.js", "cells.js", "drawing.js", "page.css"),
             *("reading.js", "actions.js", "change-set.js", "operator.js"),
-            *("branch.js", "difference.js", "effects.js"),
+            *("branch.js", "difference.js", "effects.js", "discussion.js"),
         )
     },
 }
@@ -79,6 +80,8 @@ class Endpoint:
         context = self._context
         for pages in (context.change_sets, context.operator, context.actions):
             app.router.add_routes(pages.routes())
+        discussion = Discussion(context, self._peers)
+        app.router.add_get("/change-set/discussion", discussion.respond)
         for path in _STATIC:
             app.router.add_get(path, self._static)
         if self._guard.is_open:
@@ -123,12 +126,8 @@ class Endpoint:
 
     async def _sketch(self, request: web.Request) -> web.Response:
         """Part of the graph of `workspace` and `changeSet` that its latest update recomputes."""
-        try:
-            change_set = ChangeSet(
-                WorkspaceId.from_str(request.query.get("workspace", "")),
-                ChangeSetId.from_str(request.query.get("changeSet", "")),
-            )
-        except ValueError:
+        change_set = change_set_asked(request)
+        if change_set is None:
             return web.Response(status=400, text="/sketch?workspace=ULID&changeSet=ULID\n")
         try:
             sketch = await self._peers.sketch(change_set, self._context.members.alive())

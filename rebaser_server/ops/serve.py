@@ -17,6 +17,7 @@ from rebaser_server.ops.context import OpsContext
 from rebaser_server.ops.endpoint import Endpoint
 from rebaser_server.ops.health import HealthMonitor
 from rebaser_server.ops.name_cache import NameCache
+from rebaser_server.ops.onlookers import Onlookers
 from rebaser_server.ops.operator_page import OperatorPage
 from rebaser_server.ops.queues import QueueWatch
 from rebaser_server.processor.context import Services
@@ -48,7 +49,7 @@ async def ops_endpoint(
     health = HealthMonitor(nc, shutdown)
     queues = QueueWatch(services.js, services.subjects)
     guard = Guard(settings.ops, settings.author or "local")
-    names = NameCache(Registry(services.js, services.subjects))
+    registry = Registry(services.js, services.subjects)
     async with background(health.measure_lag()), receiving_replies(nc) as replies:
         context = OpsContext(
             services.instance,
@@ -61,7 +62,9 @@ async def ops_endpoint(
             members,
             queues,
             health,
-            names,
+            registry,
+            NameCache(registry),
+            Onlookers(),
             ChangeSetPage(services.js, services.subjects, queries, services.loader),
             OperatorPage(services.js, services.subjects, services.batches),
             ActionService(services, replies, queries.values.cache, guard),

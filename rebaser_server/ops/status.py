@@ -50,6 +50,10 @@ class DeploymentStatus:
         """The sketch of the change set's latest update in this Rebaser."""
         return self._context.stats.sketch(change_set)
 
+    def onlookers(self, change_set: ChangeSet) -> list[str]:
+        """Who looks at the change set on a page of this Rebaser."""
+        return self._context.onlookers.of(change_set)
+
     async def of_all(self, peers: Peers) -> dict[str, Any]:
         """The status of the deployment; without what NATS does not deliver, with the `problem`."""
         async with self._making:

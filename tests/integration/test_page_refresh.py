@@ -8,6 +8,7 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.helpers.browser import Watched, browsing
 from tests.helpers.canned_pages import (
+    NOW,
     OPERATOR,
     about,
     change_set,
@@ -45,6 +46,7 @@ class Shop:
 
     def __init__(self) -> None:
         self.values = [value("net", "1"), value("tax", "2"), value("gross", "3")]
+        self.discussion = {"onlookers": [], "last": 0, "count": 0, "comments": []}
         self.commits = [commit(2), commit(1)]
         self.edits = [edit(n, both=n < 2) for n in range(300)]
         self.digest = "d0"
@@ -52,11 +54,23 @@ class Shop:
         self.letters = [dead_letter(1), dead_letter(2)]
         self.sets = [change_set(n) for n in range(3)]
 
+    def comment(self) -> dict[str, str]:
+        row = {"id": "c2", "at": NOW, "by": "ada", "text": "yes\n<b>no</b>"}
+        self.discussion = {
+            "onlookers": ["al"],
+            "last": 2,
+            "count": 1,
+            "comments": [row],
+        }
+        return {"said": "the comment is stored"}
+
     def answers(self) -> Any:
         return {
             "identity": lambda: OPERATOR,
             "change-set/about": about,
             "change-set/values": lambda: values(self.values, len(self.commits)),
+            "change-set/discussion": lambda: self.discussion,
+            "actions/comment": self.comment,
             "change-set/log": lambda: {"commits": self.commits},
             "change-set/difference": lambda: {
                 "digest": self.digest,
@@ -146,6 +160,23 @@ async def test_edits_and_effects_are_drawn_and_walked_through_by_arrow_keys(
     await page.evaluate(REFRESH)
     await expect(graph.get_by_role("link", name="net/201, computed: 201 → 203")).to_be_focused()
     await expect(page.locator("#effectsnote")).not_to_contain_text("more differ")
+    await require_readable(page)
+
+
+async def test_a_comment_is_written_and_shown_line_by_line(browser: Browser) -> None:
+    shop = Shop()
+    page = await open_canned(browser, change_set_path(), shop.answers())
+    comments = page.locator("#comments tr")
+    await expect(comments).to_have_text("No comments.")
+    field = page.get_by_role("textbox", name="Your comment")
+    await field.fill("yes\n<b>no</b>")
+    await field.press("Tab")
+    await page.keyboard.press("Enter")
+
+    await expect(page.get_by_role("alert")).to_have_text("the comment is stored")
+    await expect(comments.locator("div")).to_have_text(["yes", "<b>no</b>"])
+    await expect(page.locator("#onlookers")).to_have_text("Also looking at it: al")
+    await expect(field).to_have_value("")
     await require_readable(page)
 
 

@@ -70,6 +70,7 @@ from rebaser_core.queries.value_query import (
     ValuesReplyV1,
     ValuesReplyV2,
 )
+from rebaser_core.records.comment_record import CommentRecord, CommentRecordV1
 from rebaser_core.records.pause_record import PauseRecord, PauseRecordV1
 from rebaser_core.records.registry_records import (
     ApplyAttempt,
@@ -111,6 +112,7 @@ TYPES: Final = {
         ChangeSetRecord,
         ChangeSetRequest,
         PauseRecord,
+        CommentRecord,
         ProvenanceQuery,
         ProvenanceReply,
         ValuesQuery,
@@ -465,6 +467,13 @@ SAMPLES: Final = (
         "v1",
         PauseRecordV1(
             id=REQUEST, **WHERE, since="2026-07-01T09:30:00.000Z", by="ada", reason="moving"
+        ),
+    ),
+    _sample(
+        "CommentRecord",
+        "v1",
+        CommentRecordV1(
+            id=REQUEST, **WHERE, text="why?\nΣ", created_at="2026-07-01T09:30:00.000Z", by="ada"
         ),
     ),
     _sample("PauseRecord", "v1-all", PauseRecordV1(id=REQUEST, since="2026-07-01T09:30:00.000Z")),

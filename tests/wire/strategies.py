@@ -49,6 +49,7 @@ from rebaser_core.queries.provenance_query import (
     ProvenanceReplyV1,
 )
 from rebaser_core.queries.value_query import ValueSnapshot, ValuesQueryV1, ValuesReplyV2
+from rebaser_core.records.comment_record import CommentRecordV1
 from rebaser_core.records.pause_record import PauseRecordV1
 from rebaser_core.records.registry_records import (
     ApplyAttempt,
@@ -186,6 +187,7 @@ _heads = _made(
 _moments = st.datetimes(timezones=st.just(UTC)).map(
     lambda moment: moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 )
+_comments = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20)
 _record_names = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=20)
 
 _responses = _made(EnqueueUpdatesResponseV2, **_where, status=_successes | _errors)
@@ -219,6 +221,13 @@ messages = {
         reviewed=_maybe(_text),
         by=_maybe(_text),
         values=_maybe(st.lists(_text, max_size=3)),
+    ),
+    "CommentRecord": _made(
+        CommentRecordV1,
+        **_where,
+        text=_comments,
+        created_at=_moments,
+        by=_maybe(_text),
     ),
     "PauseRecord": _made(
         PauseRecordV1,

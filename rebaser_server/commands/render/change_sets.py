@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from rebaser_core.records.comment_record import CommentRecordV1
 from rebaser_core.records.registry_records import ChangeSetRecordV1, WorkspaceRecordV1
 from rebaser_server.queries.diff import ChangedDefinition, Diff
 from rebaser_server.terminal.lines import say, say_json
@@ -52,6 +53,17 @@ def show_change_sets(
             record.by or "",
             *([str(record.change_set_id)] if ids else []),
         )
+    table.show()
+
+
+def show_comments(comments: Sequence[CommentRecordV1], *, as_json: bool) -> None:
+    """Print them in the order given."""
+    if as_json:
+        say_json([comment.to_wire() for comment in comments])
+        return
+    table = Table("time", "author", "comment")
+    for comment in comments:
+        table.add(comment.created_at, comment.by or "", comment.text)
     table.show()
 
 

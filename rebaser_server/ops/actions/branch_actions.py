@@ -40,6 +40,12 @@ class OfDifference(OfChangeSet):
     digest: str
 
 
+class OfComment(OfChangeSet):
+    """What is said about a change set."""
+
+    text: str
+
+
 class OfCommit(OfChangeSet):
     """A commit of a change set."""
 
@@ -101,6 +107,15 @@ async def revert(context: ActionContext, body: OfCommit) -> str:
     return await _send(context, body.target, plan.updates) + left
 
 
+async def comment(context: ActionContext, body: OfComment) -> str:
+    """As `rebaser change-sets comments --add`."""
+    try:
+        await context.client.workspaces.comment(*body.target, body.text)
+    except MalformedMessage as error:
+        raise ActionInvalid(str(error)) from None
+    return "the comment is stored"
+
+
 async def _head_of_branch(context: ActionContext, change_set: ChangeSet) -> ChangeSet:
     record = await context.registry.change_set(change_set)
     if record.kind is ChangeSetKind.HEAD:
@@ -119,6 +134,7 @@ BRANCH_ACTIONS: Final[dict[str, Action[Any]]] = {
     "set-value": Action(Role.EDITOR, OfValue, set_value),
     "take-theirs": Action(Role.EDITOR, OfDefinition, take_theirs),
     "apply": Action(Role.APPROVER, OfDifference, apply),
+    "comment": Action(Role.EDITOR, OfComment, comment),
     "revert": Action(Role.EDITOR, OfCommit, revert),
 }
 """By the last part of their paths, `/actions/…`."""

@@ -4,6 +4,7 @@
 import { act, doing, identify, includes, isAsking, may } from "./actions.js";
 import { showBranch } from "./branch.js";
 import { button, table } from "./cells.js";
+import { followDiscussion, showDiscussion } from "./discussion.js";
 import { isLookedAt, readData, refreshing, searched } from "./reading.js";
 import { $, clock, count, lines, text, visible } from "./texts.js";
 
@@ -84,6 +85,7 @@ const refresh = refreshing(async () => {
   canRevert = isOpen && (isBranch ? may("revert") : includes("approver"));
   const parts = [values(), log()];
   if (isBranch) parts.push(showBranch({ ids, reading, value, addressOf, open: ({ id }) => show(id, true) }, isOpen));
+  if (known.name) parts.push(showDiscussion(reading));
   if (chosen) parts.push(show(chosen, false));
   await Promise.all(parts);
   if (isDue) later = setTimeout(() => isLookedAt() && !isAsking() && refresh(), AGAIN);
@@ -92,4 +94,5 @@ const refresh = refreshing(async () => {
 searched("search", "found", values);
 if (asked.get("value")) chosen = asked.get("value");
 await identify(refresh);
+followDiscussion(ids, reading);
 refresh();
