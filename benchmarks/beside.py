@@ -12,6 +12,7 @@ from ulid import ULID
 from benchmarks.blocks import FUNC, blocks
 from benchmarks.broker import broker
 from benchmarks.deployment import client_of, running
+from benchmarks.memory import proportional
 from benchmarks.seeding import seed
 from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Cell, Table, median
@@ -31,6 +32,8 @@ EVERY: Final = 0.05
 """Seconds between two requests, and between two questions, whether or not those before are done."""
 REST: Final = 5.0
 """Seconds before each update."""
+READS: Final = 50
+_READS: Final = ("who answers", "first ms", "median ms of 49 more", "worst ms", "more memory MiB")
 _CODES: Final = ("max", "sum")
 _NOTE: Final = """\
 One change set of {values:,} values in blocks of eleven; its one function is replaced, which
@@ -45,6 +48,7 @@ Times = dict[str, list[float]]
 async def run(directory: Path, sizes: Sizes, say: Say) -> list[Table]:
     """One daemon with production's settings."""
     count = sizes.values * 11 // 10
+    reads = Table("One value is read", _READS)
     with broker(directory / "nats") as server:
         async with client_of(server) as (client, js):
             [change_set] = new_change_sets(1)
@@ -60,11 +64,18 @@ async def run(directory: Path, sizes: Sizes, say: Say) -> list[Table]:
                 for number in range(sizes.rounds):
                     say(f"beside: round {number + 1} of {sizes.rounds}")
                     await beside.measure(number)
+                say("beside: one value, of its owner")
+                reads.rows.append(await beside.read("its owner", daemon.process.pid))
+            with running(server.url, directory) as daemon:
+                await daemon.ready()
+                for what in ("a Rebaser that never saw it", "the same one, again"):
+                    say(f"beside: one value, of {what}")
+                    reads.rows.append(await beside.read(what, daemon.process.pid))
         durability = server.durability
     columns = ["what", "sent", "number", "median ms", "p99 ms", "worst ms"]
     rows = [*_rows("request", beside.requests), *_rows("question", beside.questions)]
     note = _NOTE.format(values=count, durability=durability)
-    return [Table("Beside a large update", columns, rows, [note])]
+    return [Table("Beside a large update", columns, rows, [note]), reads]
 
 
 def _rows(what: str, found: Times) -> list[list[Cell]]:
@@ -107,6 +118,16 @@ class _Beside:
                 await self._recompute(2 * number + turn)
                 self._phase = "afterwards"
                 await asyncio.sleep(REST)
+
+    async def read(self, what: str, pid: int) -> list[Cell]:
+        """The first of some reads, those after it, and what they leave in the daemon's memory."""
+        before, took = proportional(pid, inner=False), []
+        for _ in range(READS):
+            began = time.perf_counter()
+            await self._reader.values(self._value)
+            took.append(time.perf_counter() - began)
+        more = (proportional(pid, inner=False) - before) / 2**20
+        return [what, MILLI * took[0], MILLI * median(took[1:]), MILLI * max(took[1:]), more]
 
     async def _recompute(self, number: int) -> None:
         code = _CODES[number % len(_CODES)]

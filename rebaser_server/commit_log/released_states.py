@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.commit_messages import LogEnd
 from rebaser_server.commit_log.loaded_state import LoadedState
+from rebaser_server.commit_log.state import State
 
 MIN_SIZE = 16 * 1024
 """Bytes that a state is counted with at the least, also an empty one."""
@@ -63,14 +64,20 @@ class ReleasedStates:
         self._total -= released.size
         return released.loaded
 
+    def __contains__(self, change_set: object) -> bool:
+        return change_set in self._released
+
     def take(self, change_set: ChangeSet, end: LogEnd) -> LoadedState | None:
         """Remove the state of the change set; return it if the log ends where it does."""
         loaded = self.drop(change_set)
-        if loaded is None or end.entry is None:
+        return loaded if loaded is not None and _ends_with(loaded.state, end) else None
+
+    def peek(self, change_set: ChangeSet, end: LogEnd) -> State | None:
+        """The state of the change set if the log ends where it does; true until the next await."""
+        released = self._released.get(change_set)
+        if released is None or not _ends_with(released.loaded.state, end):
             return None
-        state = loaded.state
-        is_true = state.commit == end.sequence and state.commit_id == end.entry.id
-        return loaded if is_true else None
+        return released.loaded.state
 
     def unsaved(self, age: float) -> Iterator[ChangeSet]:
         """Yield the change sets released at least `age` seconds ago that have no checkpoint of it.
@@ -88,3 +95,9 @@ class ReleasedStates:
         """Note that a run was asked for that writes its checkpoint."""
         if change_set in self._released:
             self._released[change_set].is_due = False
+
+
+def _ends_with(state: State, end: LogEnd) -> bool:
+    return (
+        end.entry is not None and state.commit == end.sequence and state.commit_id == end.entry.id
+    )

@@ -16,6 +16,7 @@ from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.processor.application import Application
 from rebaser_server.processor.notifier import Notifier
+from rebaser_server.processor.ownership.held_states import HeldStates
 from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.concurrency import Shutdown
@@ -54,11 +55,16 @@ class Services:
     settings: ProcessorSettings
     released: ReleasedStates = field(default_factory=lambda: ReleasedStates(0))
     """The states of the change sets that this process released."""
+    held: HeldStates = field(init=False)
+    """These, and those of its runs."""
     failed_to_load: set[ChangeSet] = field(default_factory=set)
     """Change sets whose state could not be loaded when a run last started."""
     startup_permits: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(MAX_STARTUPS)
     )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "held", HeldStates(self.released))
 
     def loader(self, change_set: ChangeSet) -> StateLoader:
         """All that the change set's state can be loaded from."""

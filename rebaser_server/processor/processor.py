@@ -53,7 +53,8 @@ async def process(
         instance=services.instance,
     )
     try:
-        is_idle = await ChangeSetRun(context).until_idle()
+        with services.held.owned(ownership):
+            is_idle = await ChangeSetRun(context).until_idle()
     except Fenced:
         raise
     except Exception:

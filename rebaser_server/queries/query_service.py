@@ -17,6 +17,7 @@ from rebaser_core.queries.provenance_query import ProvenanceQuery, ProvenanceRep
 from rebaser_core.queries.value_query import ValuesQuery, ValuesReply
 from rebaser_core.subjects import Subjects
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
+from rebaser_server.processor.ownership.held_states import HeldStates
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.intake import Intake, QueryKind
 from rebaser_server.queries.provenance import provenance_service
@@ -36,11 +37,13 @@ class QueryService:
         open_loader: OpenLoader,
         outcomes: OutcomeLookup,
         bounds: QueryBounds = DEFAULT,
+        held: HeldStates | None = None,
     ) -> None:
+        """`held`: the states that the process holds for its runs; none by default."""
         self._subjects = subjects
         self._bounds = bounds
         self._outcomes = outcomes
-        self.values = ValueService(open_loader, bounds)
+        self.values = ValueService(open_loader, bounds, held)
         self.provenance = ProvenanceService(open_loader, self.values.cache)
 
     @asynccontextmanager

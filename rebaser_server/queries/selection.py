@@ -1,11 +1,14 @@
 """Which values a question means: those it names, and so many levels around them."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.queries.value_query import ValuesQueryV1
 from rebaser_server.values.graph import Graph
+from rebaser_server.values.graph.readable_graph import ReadableGraph
+from rebaser_server.values.graph.value import ValuesById
 
 MAX_VALUES: Final = 100_000
 """Values in one answer: more than that are read from the store."""
@@ -15,36 +18,43 @@ class TooManyValues(RebaserError):
     """The question means more values than an answer takes."""
 
 
-class Selection(NamedTuple):
-    """Ids, first those that were named, then level by level; and names that there are not."""
+class NamedValues(NamedTuple):
+    """Ids of values that a question names, and names that there are not."""
 
     ids: list[str]
     missing: list[str]
 
 
-def select(graph: Graph, query: ValuesQueryV1) -> Selection:
-    """The values that `query` means.
-
-    Raises:
-        TooManyValues: more than `MAX_VALUES`.
-    """
-    if not query.which:
-        return Selection(_require_few(list(graph.values)), [])
-    named_ids: dict[str, None] = {}
+def named_values(graph: Graph, which: Sequence[str]) -> NamedValues:
+    """The values of these names or ids, each once."""
+    ids: dict[str, None] = {}
     missing = []
-    for name in query.which:
+    for name in which:
         value_id = name if name in graph.values else graph.names.get(name)
         if value_id is None:
             missing.append(name)
         else:
-            named_ids[value_id] = None
-    named = list(named_ids)
-    around = _levels(named, query.inputs, lambda i: graph.values[i].input_ids())
-    around += _levels(named, query.dependents, lambda i: sorted(graph.values[i].dependents))
-    return Selection(_require_few(list(dict.fromkeys(named + around))), missing)
+            ids[value_id] = None
+    return NamedValues(list(ids), missing)
 
 
-def _levels(start: list[str], levels: int, next_ids: Callable[[str], Iterable[str]]) -> list[str]:
+def select(graph: ReadableGraph, query: ValuesQueryV1, named: Sequence[str]) -> list[str]:
+    """Ids of the values that `query`, which names some, means: these first, then by levels.
+
+    Raises:
+        TooManyValues: more than `MAX_VALUES`.
+    """
+    values = ValuesById(graph)
+    if not query.which:
+        return _require_few(list(islice(values, MAX_VALUES + 1)))
+    around = _levels(named, query.inputs, lambda i: values[i].input_ids())
+    around += _levels(named, query.dependents, lambda i: sorted(values[i].dependents))
+    return _require_few(list(dict.fromkeys([*named, *around])))
+
+
+def _levels(
+    start: Sequence[str], levels: int, next_ids: Callable[[str], Iterable[str]]
+) -> list[str]:
     seen = dict.fromkeys(start)
     level: Collection[str] = start
     for _ in range(levels):

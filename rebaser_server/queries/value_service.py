@@ -1,23 +1,30 @@
 """Answer which values a change set has, as of one commit, from the log and the store."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from typing import Final, NamedTuple
 
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries.value_query import ValueSnapshot, ValuesQueryV1, ValuesReplyV2
 from rebaser_core.updates import Inputs
+from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of
+from rebaser_server.processor.ownership.held_states import HeldStates
 from rebaser_server.queries.bounds import QueryBounds
-from rebaser_server.queries.selection import TooManyValues, select
+from rebaser_server.queries.selection import NamedValues, TooManyValues, named_values, select
 from rebaser_server.queries.state_cache import OpenLoader, StateCache
 from rebaser_server.values.canonical_json import loads
-from rebaser_server.values.graph import Graph
+from rebaser_server.values.graph.readable_graph import GraphSnapshot, ReadableGraph
+from rebaser_server.values.graph.value import ValuesById
 
 PART_BYTES: Final = 256 * 1024
 """Octets of values in one reply, more or less; a value that is larger has one of its own."""
+
+FEW: Final = 1_000
+"""Values that are read without a snapshot of the graph."""
 
 _ROW: Final = 100
 """Octets of a row beside its texts and inputs, more or less."""
@@ -37,8 +44,8 @@ class ValueRow(NamedTuple):
     octets: int
 
     @classmethod
-    def of(cls, graph: Graph, value_id: str) -> "ValueRow":
-        value = graph.values[value_id]
+    def of(cls, graph: ReadableGraph, value_id: str) -> "ValueRow":
+        value = ValuesById(graph)[value_id]
         inputs = value.inputs or None
         texts = (value.text, value.name or "", value.message or "")
         octets = _ROW + sum(map(_octets, texts)) + _ID * len(value.input_ids())
@@ -75,14 +82,18 @@ class ValuesFound(NamedTuple):
 
 
 class ValueService:
-    """Keeps what was asked for lately, and brings it up to date for each question.
+    """Answers from the state that this process holds for a run, if it holds one.
 
-    The first question about a change set costs its loading, each later one what was
+    Otherwise it keeps what was asked for lately, and brings it up to date for each question.
+    The first question about a change set costs its loading then, each later one what was
     committed since; nothing is owned or changed.
     """
 
-    def __init__(self, open_loader: OpenLoader, bounds: QueryBounds) -> None:
+    def __init__(
+        self, open_loader: OpenLoader, bounds: QueryBounds, held: HeldStates | None = None
+    ) -> None:
         self._open_loader = open_loader
+        self._held = held or HeldStates(ReleasedStates(0))
         self._max_bytes = bounds.answer_bytes
         self.cache = StateCache(open_loader, bounds.kept_bytes)
         self._large = asyncio.Lock()
@@ -109,11 +120,18 @@ class ValueService:
 
     async def _find(self, query: ValuesQueryV1) -> ValuesFound:
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
+        look = partial(prepare_find, query, self._max_bytes)
+        find = None
         if query.at is not None:
             state = (await self._open_loader(change_set).load(query.at)).state
-            return await asyncio.to_thread(_find_values, query, state, self._max_bytes)
-        async with self.cache.state_of(change_set) as state:
-            return await asyncio.to_thread(_find_values, query, state, self._max_bytes)
+            find = await asyncio.to_thread(look, state)
+        elif change_set in self._held:
+            end = await self._open_loader(change_set).log.end()
+            find = await self._held.read(change_set, end, look, is_quick=_names_few(query))
+        if find is None:
+            async with self.cache.state_of(change_set) as state:
+                find = await asyncio.to_thread(look, state)
+        return await asyncio.to_thread(find)
 
 
 def refusal(query_id: RequestId, why: str) -> ValuesReplyV2:
@@ -121,12 +139,45 @@ def refusal(query_id: RequestId, why: str) -> ValuesReplyV2:
     return ValuesReplyV2(id=query_id, commit=0, values=[], error=why)
 
 
-def _find_values(query: ValuesQueryV1, state: State, max_bytes: int) -> ValuesFound:
+def _names_few(query: ValuesQueryV1) -> bool:
+    """Whether it means a few values, as is known without a look at the graph."""
+    return 0 < len(query.which) <= FEW and not query.inputs and not query.dependents
+
+
+def prepare_find(query: ValuesQueryV1, max_bytes: int, state: State) -> Callable[[], ValuesFound]:
+    """Take from a state, for which others wait, what finding the values needs.
+
+    What it returns finds them; it raises `TooManyValues`.
+    """
+    graph = graph_of(state)
+    named = named_values(graph, query.which)
+    is_small = _names_few(query) or len(graph.values) <= FEW
+    find = partial(
+        _find_values,
+        query,
+        max_bytes,
+        named,
+        graph if is_small else GraphSnapshot(graph),
+        ValuesFound(state.commit, state.control.dvu_due, [], named.missing),
+    )
+    return partial(_same, find()) if is_small else find
+
+
+def _same(found: ValuesFound) -> ValuesFound:
+    return found
+
+
+def _find_values(
+    query: ValuesQueryV1,
+    max_bytes: int,
+    named: NamedValues,
+    graph: ReadableGraph,
+    found: ValuesFound,
+) -> ValuesFound:
     """Raise `TooManyValues` if the rows have more octets than a reply may have."""
-    selection = select(graph_of(state), query)
-    rows, octets = [], 0
-    for value_id in selection.ids:
-        row = ValueRow.of(graph_of(state), value_id)
+    rows, octets = found.rows, 0
+    for value_id in select(graph, query, named.ids):
+        row = ValueRow.of(graph, value_id)
         octets += row.octets
         if octets > max_bytes:
             raise TooManyValues(
@@ -134,7 +185,7 @@ def _find_values(query: ValuesQueryV1, state: State, max_bytes: int) -> ValuesFo
                 "values at a time, or read the change set's table"
             )
         rows.append(row)
-    return ValuesFound(state.commit, state.control.dvu_due, rows, selection.missing)
+    return found
 
 
 def _read(rows: list[ValueRow]) -> list[ValueSnapshot]:

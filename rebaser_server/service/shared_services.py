@@ -66,4 +66,4 @@ def query_service(services: Services, settings: Settings) -> QueryService:
         queries.max_reply_bytes,
         queries.cache_bytes,
     )
-    return QueryService(services.subjects, services.loader, outcomes, bounds)
+    return QueryService(services.subjects, services.loader, outcomes, bounds, services.held)

@@ -23,6 +23,10 @@ NOTHING = Retention(seconds=0, entries=0, batches=0)
 _UPDATES: TypeAdapter[list[AnyUpdate]] = TypeAdapter(UpdateList)
 
 
+def read_updates(updates: Sequence[Any]) -> list[AnyUpdate]:
+    return _UPDATES.validate_python(list(updates))
+
+
 class Owner:
     """Requests are numbered from 1; what they leave to recompute is left."""
 
@@ -43,7 +47,7 @@ class Owner:
 
     async def commit(self, updates: Sequence[Any]) -> int:
         """Have a batch committed; its line."""
-        return await (await self.prepared(_UPDATES.validate_python(list(updates))))()
+        return await (await self.prepared(read_updates(updates)))()
 
     async def prepared(self, updates: Sequence[AnyUpdate]) -> Callable[[], Awaitable[int]]:
         """Apply a batch to the state, which then waits for its commit; what commits it."""

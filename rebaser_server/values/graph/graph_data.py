@@ -65,7 +65,7 @@ class GraphData(ReadableGraph):
             func_indices[func_indices >= 0], minlength=len(self.func_ids)
         ).tolist()
         self.funcs = {func.id: func for func in stored.funcs}
-        self._ids: Final = IdIndex(self.columns, stored.hash_index)
+        self._ids = IdIndex(self.columns, stored.hash_index)
         self.names = NameIndex(self.columns, TextColumn(stored.names))
         self.roots: Final = Roots(self.columns, self._ids)
         self.touched: Final = Touched(self.columns, self._ids)
@@ -80,11 +80,6 @@ class GraphData(ReadableGraph):
 
     def root_indices(self) -> NDArray[np.int32]:
         return self.roots.indices()
-
-    def index_of(self, value_id: str) -> int:
-        """Its index, or -1: there is no such value."""
-        index = self._ids.find(value_id)
-        return -1 if index >= 0 and self.columns.status.at[index] == REMOVED else index
 
     def indices_of(self, ids: Any) -> NDArray[np.int32]:
         """The index of each id, Arrow strings or a sequence of text; -1: there is no such value."""

@@ -25,6 +25,11 @@ class IdIndex:
         self._recent: dict[str, int] = {}
         self._index_recent()
 
+    def snapshot(self, columns: Columns) -> "IdIndex":
+        """The index for a snapshot of the columns. It shares the table, which only grows."""
+        self._index_recent()
+        return IdIndex(columns, self._hash_index)
+
     def find(self, value_id: str) -> int:
         """Its index, or -1."""
         index = self._recent.get(value_id)
@@ -37,7 +42,7 @@ class IdIndex:
             return -1
         ids = self._columns.ids.buffer
         for candidate in self._hash_index.probe(hash_of(raw.ljust(ID_BYTES, b"\0"))):
-            if ids[candidate] == raw:
+            if candidate < self._indexed and ids[candidate] == raw:  # of a snapshot: a later one
                 self._remember(value_id, candidate)
                 return candidate
         return -1

@@ -8,8 +8,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rebaser_server.values.graph.adjacency import Adjacency
-from rebaser_server.values.graph.columns import Columns
-from rebaser_server.values.graph.ids import arrow_ids
+from rebaser_server.values.graph.columns import REMOVED, Columns
+from rebaser_server.values.graph.ids import IdIndex, arrow_ids
 from rebaser_server.values.graph.names import NameIndex
 from rebaser_server.values.graph.signatures import Signatures
 from rebaser_server.values.graph.text_column import TextColumn
@@ -27,15 +27,27 @@ class ReadableGraph:
     funcs: dict[str, Func]
     func_ids: list[str]
     """Ids of functions that values use, or used."""
+    count: int
+    """Values that there are."""
+    _ids: IdIndex
     _scratch: NDArray[np.int32] | None = None
 
     def root_indices(self) -> NDArray[np.int32]:
         """The values that the next dependent values update starts from."""
         raise NotImplementedError
 
+    def index_of(self, value_id: str) -> int:
+        """Its index, or -1: there is no such value."""
+        index = self._ids.find(value_id)
+        return -1 if index >= 0 and self.columns.status.at[index] == REMOVED else index
+
     def id_at(self, index: int) -> str:
         raw: bytes = self.columns.ids.buffer[index]
         return raw.decode()
+
+    def snapshot_ids(self, columns: Columns) -> IdIndex:
+        """The index of ids for a snapshot of the columns."""
+        return self._ids.snapshot(columns)
 
     def ids_of(self, indices: NDArray[Any]) -> pa.StringArray:
         return arrow_ids(self.columns.ids.buffer[indices])
@@ -71,6 +83,8 @@ class GraphSnapshot(ReadableGraph):
         """The caller holds the graph for as long as this takes."""
         graph.adjacency.prune()
         self.columns = graph.columns.snapshot()
+        self.count = graph.count
+        self._ids = graph.snapshot_ids(self.columns)
         self.signatures = graph.signatures
         self.texts = graph.texts.snapshot()
         self.names = NameIndex(self.columns, graph.names.texts.snapshot())

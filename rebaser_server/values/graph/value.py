@@ -7,7 +7,7 @@ import numpy as np
 
 from rebaser_server.values.canonical_json import loads
 from rebaser_server.values.graph.columns import BLOCKED, FAILED, REMOVED, STATUSES
-from rebaser_server.values.graph.graph_data import GraphData
+from rebaser_server.values.graph.readable_graph import ReadableGraph
 from rebaser_server.values.graph.types import Inputs, ValueStatus
 
 _WITHOUT_VALUE: Final = (FAILED, BLOCKED)
@@ -21,7 +21,7 @@ class Value:
 
     __slots__ = ("_graph", "index")
 
-    def __init__(self, graph: GraphData, index: int) -> None:
+    def __init__(self, graph: ReadableGraph, index: int) -> None:
         self._graph = graph
         self.index: Final = index
 
@@ -105,7 +105,7 @@ class Value:
 class ValuesById(Mapping[str, Value]):
     """Value id → value, in the order in which they were defined."""
 
-    def __init__(self, graph: GraphData) -> None:
+    def __init__(self, graph: ReadableGraph) -> None:
         self._graph = graph
 
     def get(self, value_id: str, default: Any = None) -> Value | Any:

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from rebaser_server.store.table_schema import rows_for, rows_of, select_rows
 from rebaser_server.values.graph.readable_graph import GraphSnapshot
+from rebaser_server.values.graph.value import ValuesById
 from rebaser_server.values.rebase.rebase import rebase
 from tests.helpers.random_batches import batches, contents, examples, histories
 from tests.helpers.replay import after
@@ -13,12 +14,24 @@ from tests.unit.values.graph.test_graph import as_if_large, planned
 __all__ = ["as_if_large"]
 
 
+def seen(values: ValuesById) -> dict[str, tuple[object, ...]]:
+    """All that a value shows, found by its id."""
+    shown = {}
+    for value_id in values:
+        value = values[value_id]
+        texts = (value.name, value.text, value.message, value.func_id, value.status)
+        shown[value.id] = (*texts, value.inputs, value.dependents)
+    assert len(shown) == len(values)
+    return shown
+
+
 @given(histories, batches, st.booleans())
 @examples(100)
 def test_a_snapshot_is_what_the_graph_was(history, batch, tidy):
     """Whatever comes after it; and what reads it does nothing to the graph."""
     graph, other = after(history), after(history)
     wanted = planned(after(history)), rows_of(after(history), {}, 1, whole=True)
+    before = seen(graph.values)
     snapshot, everything = GraphSnapshot(graph), select_rows(graph, whole=True)
     for each in (graph, other):
         rebase(each, 99, batch)
@@ -28,6 +41,7 @@ def test_a_snapshot_is_what_the_graph_was(history, batch, tidy):
             each.adjacency.compact()
             each.names.compact()
 
+    assert seen(ValuesById(snapshot)) == before
     assert planned(snapshot) == wanted[0]
     assert rows_for(snapshot, everything, b"{}", 1) == wanted[1]
     assert contents(graph) == contents(other)

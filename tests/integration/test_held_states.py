@@ -1,0 +1,151 @@
+"""What a process holds for its runs answers questions: as of the log's last commit, or not."""
+
+import asyncio
+from collections.abc import Sequence
+
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.queries.value_query import ValuesQueryV1
+from rebaser_server.commit_log.released_states import ReleasedStates
+from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.processor.outcome_lookup import OutcomeLookup
+from rebaser_server.processor.ownership.acquisition import acquire_ownership
+from rebaser_server.processor.ownership.held_states import HeldStates
+from rebaser_server.queries.query_service import QueryService
+from rebaser_server.queries.value_service import FEW, prepare_find
+from tests.helpers.batches import new_id, put, set_to
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.scripted_owner import EVERYTHING, Owner, read_updates
+
+
+class Answers:
+    """A process that owns a change set, or did, and is asked about it."""
+
+    def __init__(self, deployment: Deployment, change_set: ChangeSet, held: HeldStates) -> None:
+        machine = deployment.archive(change_set).machine
+        outcomes = OutcomeLookup(deployment.js, deployment.subjects, machine)
+        self._change_set = change_set
+        self._service = QueryService(
+            deployment.subjects, deployment.archive, outcomes, held=held
+        ).values
+
+    async def ask(self, *which: str, inputs: int = 0) -> tuple[int, list[object], bool]:
+        """The commit of the answer, its values, and whether the state came from log and store."""
+        query = ValuesQueryV1(
+            id=RequestId(),
+            workspace_id=self._change_set.workspace_id,
+            change_set_id=self._change_set.change_set_id,
+            which=list(which),
+            inputs=inputs,
+        )
+        replies = [reply async for reply in self._service.replies(query, 2)]
+        values = [value.value for reply in replies for value in reply.values]
+        return replies[0].commit, values, len(self._service.cache) > 0
+
+
+async def owned(
+    deployment: Deployment, updates: Sequence[object], kept: int = 0
+) -> tuple[Owner, HeldStates, Answers]:
+    [change_set] = new_change_sets(1)
+    loader, released = deployment.archive(change_set), ReleasedStates(kept)
+    loader = StateLoader(change_set, loader.log, loader.batches, loader.machine, released)
+    owner = Owner(await acquire_ownership(loader, "owner"), EVERYTHING)
+    await owner.commit(updates)
+    held = HeldStates(released)
+    return owner, held, Answers(deployment, change_set, held)
+
+
+async def test_an_owner_answers_from_its_state(deployment: Deployment) -> None:
+    value = new_id()
+    owner, held, answers = await owned(deployment, [put(value, 1)])
+
+    with held.owned(owner.own):
+        commit = await owner.commit([set_to(value, 2)])
+        assert await answers.ask(value) == (commit, [2], False)
+        assert await answers.ask() == (commit, [2], False)
+        assert await answers.ask(value, inputs=1) == (commit, [2], False)
+
+    assert await answers.ask(value) == (commit, [2], True)
+
+
+async def test_what_is_not_committed_yet_is_not_seen(deployment: Deployment) -> None:
+    """A question waits for the commit, whose lock is held from before anything is applied."""
+    value = new_id()
+    owner, held, answers = await owned(deployment, [put(value, 1)])
+
+    with held.owned(owner.own):
+        async with owner.own.lock:
+            commits = await owner.prepared(read_updates([set_to(value, 2)]))
+            asked = asyncio.create_task(answers.ask(value))
+            await asyncio.wait([asked], timeout=0.05)
+            assert not asked.done()
+            commit = await commits()
+        assert await asked == (commit, [2], False)
+
+
+async def test_an_owner_that_was_fenced_off_does_not_answer(deployment: Deployment) -> None:
+    value = new_id()
+    owner, held, answers = await owned(deployment, [put(value, 1)])
+    other = Owner(await acquire_ownership(owner.archive, "other"), EVERYTHING)
+    commit = await other.commit([set_to(value, 2)])
+
+    with held.owned(owner.own):
+        assert await answers.ask(value) == (commit, [2], True)
+
+
+async def test_a_state_that_may_hold_what_the_log_does_not_is_not_read(
+    deployment: Deployment,
+) -> None:
+    value = new_id()
+    owner, held, answers = await owned(deployment, [put(value, 1)])
+    commit = owner.own.state.commit
+    await owner.prepared(read_updates([set_to(value, 2)]))  # applied, and never committed
+    owner.own.spoil()
+
+    with held.owned(owner.own):
+        assert await answers.ask(value) == (commit, [1], True)
+
+
+async def test_a_state_that_was_released_answers_while_the_log_ends_with_it(
+    deployment: Deployment,
+) -> None:
+    value = new_id()
+    owner, _, answers = await owned(deployment, [put(value, 1)], kept=1 << 20)
+    await owner.own.release()
+    commit = owner.own.state.commit
+    owner.own.keep_state()
+
+    assert await answers.ask(value) == (commit, [1], False)
+    assert await answers.ask(value) == (commit, [1], False)
+
+    other = Owner(
+        await acquire_ownership(deployment.archive(owner.archive.change_set), "other"), EVERYTHING
+    )
+    commit = await other.commit([set_to(value, 2)])
+    assert await answers.ask(value) == (commit, [2], True)
+
+
+async def test_a_large_read_is_of_one_commit_and_holds_up_none(deployment: Deployment) -> None:
+    """Its rows are made from a snapshot, while requests are applied."""
+    values = [new_id() for _ in range(FEW + 1)]
+    owner, held, _ = await owned(deployment, [put(value, 1) for value in values])
+    query = ValuesQueryV1(
+        id=RequestId(),
+        workspace_id=owner.archive.change_set.workspace_id,
+        change_set_id=owner.archive.change_set.change_set_id,
+    )
+    end, commit = await owner.archive.log.end(), owner.own.state.commit
+
+    with held.owned(owner.own):
+        find = await held.read(
+            owner.archive.change_set,
+            end,
+            lambda state: prepare_find(query, 1 << 30, state),
+            is_quick=False,
+        )
+        assert not owner.own.lock.locked()
+        await owner.commit([set_to(value, 2) for value in values] + [put(new_id(), 3)])
+
+    assert find is not None
+    found = find()
+    assert found.commit == commit
+    assert [row.text for row in found.rows] == ["1"] * len(values)
