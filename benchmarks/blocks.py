@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rebaser_server.values.graph import Func, Graph
 from rebaser_server.values.graph.columns import Columns
@@ -16,6 +17,10 @@ BLOCK: Final = 11
 
 _DIGITS: Final = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
 FUNC: Final = "0000000000000000000000FVNC"
+PUT_FUNC: Final[dict[str, Any]] = {
+    "putFunc": {"funcId": FUNC, "name": "sum", "runtime": "builtin", "code": "sum"}
+}
+"""The update that defines what computes the ten."""
 
 
 def blocks(count: int, in_all: int = 0) -> Graph:
@@ -65,8 +70,7 @@ def put_blocks(start: int, stop: int, in_all: int) -> list[dict[str, Any]]:
     above = np.random.default_rng(start).integers(0, np.arange(len(ids)) % BLOCK + 1).tolist()
     updates: list[dict[str, Any]] = []
     if start == 0:
-        func = {"funcId": FUNC, "name": "sum", "runtime": "builtin", "code": "sum"}
-        updates.append({"putFunc": func})
+        updates.append(PUT_FUNC)
     for place, value_id in enumerate(ids):
         number = start * BLOCK + place
         value: dict[str, Any] = {"valueId": value_id, "name": f"block {number // BLOCK}/{number}"}
@@ -78,6 +82,31 @@ def put_blocks(start: int, stop: int, in_all: int) -> list[dict[str, Any]]:
             value["value"] = number * 7 % 100_003
         updates.append({"putValue": value})
     return updates
+
+
+def table_of_blocks(start: int, stop: int, in_all: int) -> pa.Table:
+    """The same blocks as a table for `enqueue_table`, without the function, which is `PUT_FUNC`."""
+    count = (stop - start) * BLOCK
+    ids = pa.array(_ids(in_all * BLOCK)[start * BLOCK : stop * BLOCK].astype(str))
+    rows = np.arange(count)
+    place = rows % BLOCK
+    is_source = place == 0
+    above = np.random.default_rng(start).integers(0, np.maximum(place, 1))
+    taken = np.stack([rows - 1, rows - place + above], 1)[~is_source].reshape(-1)
+    bounds = pa.array(np.concatenate([[0], np.cumsum(np.where(is_source, 0, 2))]), pa.int32())
+    lists = pa.ListArray.from_arrays(bounds, ids.take(pa.array(taken)))
+    numbers = rows + start * BLOCK
+    values = pa.array(numbers * 7 % 100_003, mask=~is_source)
+    blocks_text = pa.array(numbers // BLOCK).cast(pa.string())
+    names = pc.binary_join_element_wise("block ", blocks_text, "")
+    columns = {
+        "id": ids,
+        "name": pc.binary_join_element_wise(names, pa.array(numbers).cast(pa.string()), "/"),
+        "value": values,
+        "function": pa.array(np.where(is_source, None, FUNC), pa.string()),
+        "inputs": pa.StructArray.from_arrays([lists], ["values"], mask=pa.array(is_source)),
+    }
+    return pa.table(columns)
 
 
 def set_source(block: int, in_all: int, value: int) -> dict[str, Any]:

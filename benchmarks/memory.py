@@ -24,6 +24,14 @@ def proportional(pid: int, *, inner: bool = True) -> int:
     return own + sum(map(proportional, children_of(pid)) if inner else ())
 
 
+def peak(pid: int) -> int:
+    """Octets that the process itself had in memory at its most, so far; takes no time of it."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
 class Peaks:
     """The most that a daemon, its Spark, a nats-server and this process had; looked at often."""
 

@@ -20,7 +20,9 @@ _split_part: Final = re.compile(
     r"([0-9A-HJKMNP-TV-Z]*)(?:(?:…|\.\.+)([0-9A-HJKMNP-TV-Z]*))?", re.IGNORECASE
 ).fullmatch
 
-_DIGITS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+DIGITS: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+"""What an id consists of; the first digit is one of the first eight."""
+_DIGITS: Final = DIGITS.decode()
 _TO_PYTHON: Final = str.maketrans(_DIGITS, "0123456789ABCDEFGHIJKLMNOPQRSTUV")
 """From the digits of Crockford to those that `int` reads."""
 

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
+from rebaser_core.ids import DIGITS, ID_LENGTH
 from rebaser_core.plain_json import MAX_DEPTH
 from rebaser_core.updates import MAX_ARGUMENT
 
@@ -73,6 +74,19 @@ def arguments_in(rows: pa.RecordBatch) -> dict[str, pa.Array]:
         if not is_text(kind) and not (pa.types.is_list(kind) and is_text(kind.value_type)):
             raise MalformedMessage(f"a table with `inputs.{field.name}` of type {kind!s:.80}")
     return dict(zip(names, inputs.flatten(), strict=True))
+
+
+def are_ids(cells: pa.Array) -> bool:
+    """Whether each is a ULID in its canonical text: all at once, as one text."""
+    if not len(cells):
+        return True
+    widths = pc.min_max(pc.binary_length(cells)).as_py()
+    if cells.null_count or widths != {"min": ID_LENGTH, "max": ID_LENGTH}:
+        return False
+    _, bounds, texts = cells.buffers()
+    start = memoryview(bounds).cast("i")[cells.offset]
+    text = texts.slice(start, len(cells) * ID_LENGTH).to_pybytes()
+    return not text.translate(None, DIGITS) and not text[::ID_LENGTH].translate(None, DIGITS[:8])
 
 
 def canonical_texts(cells: pa.Array) -> pa.Array:

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 from rebaser_core.arrow_stream import read_stream, write_stream
 from rebaser_core.errors import MalformedMessage
-from rebaser_core.ids import CANONICAL
 from rebaser_core.lazy_updates import LazyUpdates, SizeBounds
 from rebaser_core.messages import UpdatesBatch, UpdatesBatchV3
 from rebaser_core.table_columns import (
     TEXT,
+    are_ids,
     arguments_in,
     canonical_texts,
     column_or_nulls,
@@ -176,7 +176,7 @@ def _are_finite(values: pa.Array) -> bool:
 
 
 def _require_ids(column: str, ids: pa.Array) -> None:
-    if not pc.all(pc.match_substring_regex(ids, CANONICAL), min_count=0).as_py():
+    if not are_ids(ids):
         raise MalformedMessage(
             f"a table with something in `{column}` that is no ULID in its canonical text"
         )

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from functools import partial
 from operator import mul
-from typing import Any, Final
+from struct import unpack
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,11 @@ from rebaser_server.values.graph.text_column import TextColumn
 _RECENT: Final = 1 << 14
 """Names in the dictionary, at most."""
 _CHUNK: Final = 1 << 18
-"""Names hashed at once: intermediate arrays take eight times the size of their text."""
+"""Names looked up or inserted at once."""
+_WORD: Final = 8
+"""Bytes of a name that are hashed together; a name ends with zeros."""
+_PADDED: Final = 1 << 22
+"""Bytes hashed at once."""
 _MAX_BYTES: Final = 4 * 512
 """Bytes of a name."""
 _MASK: Final = 2**64 - 1
@@ -26,7 +31,7 @@ _LAST: Final = 0xD6E8FEB86659FD93
 
 def _powers() -> list[int]:
     powers = [0x9E3779B97F4A7C15]
-    while len(powers) < _MAX_BYTES:
+    while len(powers) < _MAX_BYTES // _WORD:
         powers.append(powers[-1] * 0xC2B2AE3D27D4EB4F & _MASK)
     return powers
 
@@ -117,13 +122,12 @@ class NameIndex(Mapping[str, str]):
         named = np.flatnonzero(self._columns.name.all >= 0)
         self.texts.compact(self._columns.name.buffer[named])
         self._columns.name.buffer[named] = np.arange(len(named), dtype=np.int32)
-        self._recent.clear()
-        self._hash_index = None
 
     def _index_of_older(self) -> HashIndex:
         if self._hash_index is None:
-            recent = np.fromiter(self._recent.values(), np.int32)
-            older = np.setdiff1d(np.flatnonzero(self._columns.name.all >= 0), recent)
+            is_older = self._columns.name.all >= 0
+            is_older[np.fromiter(self._recent.values(), np.int32)] = False
+            older = np.flatnonzero(is_older)
             self._hash_index = HashIndex(2 * len(older))
             self._insert(self._hash_index, older.astype(np.int32))
         return self._hash_index
@@ -152,21 +156,32 @@ class NameIndex(Mapping[str, str]):
 
 
 def _hash_of(raw: bytes) -> int:
-    mixed: int = (sum(map(mul, raw, _POWERS)) & _MASK) * _LAST & _MASK
+    count = -(-len(raw) // _WORD)
+    words = unpack(f"<{count}Q", raw.ljust(count * _WORD, b"\0"))
+    mixed: int = sum(map(mul, words, _POWERS)) & _MASK
+    mixed = (mixed ^ mixed >> 29) * _LAST & _MASK
     return mixed ^ mixed >> 32
 
 
 def _hashes_of(texts: pa.Array) -> NDArray[np.uint64]:
-    _, offsets, data = texts.buffers()
-    count = len(texts)
-    bounds = np.frombuffer(offsets, np.int64, count + 1, 8 * texts.offset)
-    raw = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]] if data else np.empty(0, np.uint8)
-    widths = np.diff(bounds)
-    starts = bounds[:-1] - bounds[0]
-    position = np.arange(len(raw)) - np.repeat(starts, widths)
-    sums = np.zeros(len(raw) + 1, np.uint64)
-    np.cumsum(raw * _POWERS_OF[position], out=sums[1:])
-    mixed: NDArray[Any] = sums[starts + widths] - sums[starts]
+    hashes = np.empty(len(texts), np.uint64)
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    width = _WORD * max(1, -(-longest // _WORD))
+    step = max(1, _PADDED // width)
+    for start in range(0, len(texts), step):
+        part = texts.slice(start, step)
+        hashes[start : start + step] = _hashes_of_padded(pc.ascii_rpad(part, width, "\0"), width)
+    return hashes
+
+
+def _hashes_of_padded(texts: pa.Array, width: int) -> NDArray[np.uint64]:
+    """Of texts that all have `width` bytes."""
+    _, _, data = texts.buffers()
+    words = np.frombuffer(data, "<u8", len(texts) * width // _WORD).reshape(len(texts), -1)
+    mixed = np.zeros(len(texts), np.uint64)
+    for place in range(words.shape[1]):
+        mixed += words[:, place] * _POWERS_OF[place]
+    mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(_LAST)
     mixed ^= mixed >> np.uint64(32)
     return mixed

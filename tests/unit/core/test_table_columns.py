@@ -1,5 +1,7 @@
 """Texts of JSON in a column become what they would be in a message, or are refused as there."""
 
+import re
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -7,9 +9,28 @@ from hypothesis import strategies as st
 
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
-from rebaser_core.table_columns import canonical_texts
+from rebaser_core.ids import CANONICAL
+from rebaser_core.table_columns import are_ids, canonical_texts
 from rebaser_server.values.canonical_json import dumps
 from tests.wire.strategies import json_values, unhurried
+
+NEARLY_IDS = st.one_of(
+    st.text("0789AHIJLUZ:@[`az\0\u00e9", min_size=25, max_size=27),
+    st.from_regex(CANONICAL, fullmatch=True),
+    st.none(),
+)
+
+
+@unhurried
+@given(st.lists(NEARLY_IDS, max_size=5), st.integers(0, 5), st.integers(0, 5))
+def test_ids_are_those_that_each_text_by_itself_is(cells, start, count):
+    """Also in a part of an array."""
+    part = pa.array(cells, pa.string()).slice(min(start, len(cells)), count)
+
+    wanted = all(
+        each is not None and re.fullmatch(CANONICAL[:-1], each) for each in part.to_pylist()
+    )
+    assert are_ids(part) == wanted
 
 
 @unhurried
