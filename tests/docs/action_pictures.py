@@ -22,6 +22,7 @@ from tests.integration.test_status_page import given_up
 GOODS: Final = {"coffee": 6.4, "tea": 3.2, "cocoa": 4.75, "sugar": 1.1, "flour": 0.85, "rice": 2.3}
 PATIENCE: Final = 60_000  # milliseconds
 DESK: Final = (1100, 900)
+LOW: Final = (1100, 700)
 PHONE: Final = (390, 844)
 
 
@@ -69,6 +70,11 @@ async def pictures(deployment: Deployment, browser: Browser, into: Path) -> None
     await taken(page, DESK, into / "page-branch.png")
     await page.emulate_media(color_scheme="dark")
     await taken(page, PHONE, into / "page-branch-phone.png")
+    await page.get_by_label("Your comment").fill("Is 6.9 agreed? Head has 7.2 since noon.")
+    await page.get_by_role("button", name="Comment").click()
+    await expect(page.locator("#comments")).to_contain_text("since noon", timeout=PATIENCE)
+    await page.evaluate("document.querySelector('#commentpart').scrollIntoView()")
+    await page.screenshot(path=into / "page-comments-phone.png")
     await page.emulate_media(color_scheme="light")
 
     await given_up(deployment, await shop.ids())
@@ -90,11 +96,10 @@ async def pictures(deployment: Deployment, browser: Browser, into: Path) -> None
         except AssertionError:
             continue
     await expect(page.locator("#found")).to_contain_text("open", timeout=PATIENCE)
-    await taken(page, DESK, into / "page-operator.png")
+    await taken(page, LOW, into / "page-operator.png")
     await page.emulate_media(color_scheme="dark")
+    await taken(page, LOW, into / "page-operator-dark.png")
     await taken(page, PHONE, into / "page-operator-phone.png", whole=True)
-    await letters.first.click()
-    await taken(page, DESK, into / "page-operator-dialog.png")
 
 
 async def main(into: Path) -> None:

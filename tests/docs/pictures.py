@@ -1,10 +1,11 @@
-"""`python -m tests.docs.pictures`: takes the pictures of the page in docs/images anew."""
+"""`python -m tests.docs.pictures [idle]`: takes the pictures of the page in docs/images anew."""
 
 import asyncio
 import itertools
 import os
 import random
 import re
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,7 @@ from tests.integration.test_ops_endpoint import started, url_of
 from tests.integration.test_status_page import given_up
 
 WIDTH: Final = 1100
+PHONE: Final = 390
 LOAD: Final = 45.0
 """Seconds of requests before the second picture, so that the plots show some."""
 NAMES: Final = (
@@ -67,8 +69,8 @@ class Prices:
         return [set_to(self.rate, rate), set_to(self.pace, seconds)]
 
 
-async def taken(page: Page, name: str, height: int) -> None:
-    await page.set_viewport_size({"width": WIDTH, "height": height})
+async def taken(page: Page, name: str, height: int, width: int = WIDTH) -> None:
+    await page.set_viewport_size({"width": width, "height": height})
     await expect(page.get_by_role("status")).to_contain_text("2 Rebasers", timeout=20_000)
     await page.screenshot(path=ROOT / "docs" / "images" / f"page-{name}.png")
 
@@ -112,6 +114,12 @@ async def pictures(directory: Path, nats: NatsServer, browser: Browser) -> None:
         page = await opened(browser, one)
         await asyncio.sleep(3)  # until each has heard of the other
         await taken(page, "idle", 900)
+        await page.emulate_media(color_scheme="dark")
+        await taken(page, "idle-dark", 900)
+        await taken(page, "idle-phone", 844, PHONE)
+        await page.emulate_media(color_scheme="light")
+        if "idle" in sys.argv[1:]:
+            return
 
         client, all_of_them = deployment.client, await workspaces(deployment)
         prices, (first, *rest) = Prices(), all_of_them
