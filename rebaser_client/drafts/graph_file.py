@@ -94,6 +94,9 @@ def _mistake(error: ValidationError) -> str:
             part = next(each for each in _PARTS if each.__name__ == first["ctx"]["class_name"])
             hint = "; values that are not computed are `sources`" if part is ComputedEntry else ""
             return f"{where}: an object is expected, with {', '.join(part.model_fields)}{hint}"
+        case _ if "inputs" in place:
+            value = ".".join(place[: place.index("inputs") + 1])
+            return f"{value}: names of values are expected, by argument or as a list"
         case _:
             return first_error(error)
 

@@ -114,6 +114,7 @@ async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
         plan.batch(),
         as_json=arguments.json,
         computed=arguments.wait,
+        strict=True,  # what was left out, the file asks for
     )
 
 

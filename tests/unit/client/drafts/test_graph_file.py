@@ -112,6 +112,10 @@ def test_a_file_of_another_format_is_told_those_that_there_are(name: str, tmp_pa
             '{"values": {"net": 100}}',
             "values.net: an object is expected, with function, inputs; values that are not c",
         ),
+        (
+            '{"values": {"z": {"function": "sum", "inputs": [["a"]]}}}',
+            "values.z.inputs: names of values are expected, by argument or as a list",
+        ),
         ('{"tables": ["a.csv"]}', "tables.0: an object is expected, with file, text, sources"),
         ('{"sourcs": {}}', "sourcs: no such key; there is 'sources'"),
         ('{"functions": {"f": {"pyton": "f"}}}', "functions.f.pyton: no such key; there is 'pyth"),
