@@ -160,6 +160,10 @@ async def test_edits_and_effects_are_drawn_and_walked_through_by_arrow_keys(
     await page.evaluate(REFRESH)
     await expect(graph.get_by_role("link", name="net/201, computed: 201 → 203")).to_be_focused()
     await expect(page.locator("#effectsnote")).not_to_contain_text("more differ")
+    shop.picture, shop.digest = picture(3, 3, 9, turn=2), "d2"
+    await page.evaluate(REFRESH)
+    await expect(nodes).to_have_count(9)
+    await expect(graph.get_by_role("link", name="net/201, computed: 201 → 204")).to_be_focused()
     await require_readable(page)
 
 

@@ -2,7 +2,7 @@
 // its nodes is in the order of the tab key; the arrow keys go on from there, along the edges first.
 
 import { svg } from "./drawing.js";
-import { $, count, text } from "./texts.js";
+import { $, count, put, text, visible } from "./texts.js";
 
 const BOX = { width: 190, height: 40, across: 240, down: 50, edge: 4 };
 const LONGEST = 25; // characters of a line
@@ -21,16 +21,30 @@ function sides({ head, branch, what }, most = Infinity) {
 }
 
 let chosen = null; // the id of the node in the order of the tab key
+let drawn = { shape: "", boxes: [] };
+
+const MARKS = { both: "⚠ ", edited: "✎ ", computed: "" };
+const SAID = { both: "edited, and changed by head, too", edited: "edited", computed: "computed" };
+const kindOf = (node) => (node.both ? "both" : node.edited ? "edited" : "computed");
+
+// Says in its box what a node is.
+function label(box, node) {
+  const kind = kindOf(node);
+  const [title, , name, values] = box.children;
+  const whole = visible(`${nameOf(node)}, ${SAID[kind]}: ${sides(node)}`);
+  if (box.getAttribute("aria-label") === whole) return;
+  box.setAttribute("aria-label", whole);
+  put(title, `${nameOf(node)}: ${sides(node)}`);
+  put(name, MARKS[kind] + cut(nameOf(node), LONGEST - MARKS[kind].length));
+  put(values, sides(node, LONGEST / 2 - 1));
+}
 
 function nodeBox(node, { addressOf, open }) {
-  const kind = node.both ? "both" : node.edited ? "edited" : "computed";
-  const said = { both: "edited, and changed by head, too", edited: "edited", computed: "computed" }[kind];
-  const mark = { both: "⚠ ", edited: "✎ ", computed: "" }[kind];
-  const box = svg("a", { class: `box ${kind}`, href: addressOf(node), "aria-label": `${nameOf(node)}, ${said}: ${sides(node)}`, tabindex: "-1" },
-    svg("title", {}, `${nameOf(node)}: ${sides(node)}`),
+  const box = svg("a", { class: `box ${kindOf(node)}`, href: addressOf(node), tabindex: "-1" },
+    svg("title", {}),
     svg("rect", { x: x(node), y: y(node), width: BOX.width, height: BOX.height, rx: 4 }),
-    svg("text", { x: x(node) + 7, y: y(node) + 16 }, mark + cut(nameOf(node), LONGEST - mark.length)),
-    svg("text", { x: x(node) + 7, y: y(node) + 33, class: "sides" }, sides(node, LONGEST / 2 - 1)));
+    svg("text", { x: x(node) + 7, y: y(node) + 16 }),
+    svg("text", { x: x(node) + 7, y: y(node) + 33, class: "sides" }));
   box.onclick = (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey || node.what === "function") return;
     event.preventDefault();
@@ -55,7 +69,8 @@ function next({ nodes, edges }, place, [across, down]) {
   return [...among].filter((each) => isThere(nodes[each])).sort((a, b) => far(nodes[a]) - far(nodes[b]))[0] ?? -1;
 }
 
-// Draws the graph; `addressOf` a node is where it leads to, and `open` shows it on this page.
+// Shows the graph; `addressOf` a node is where it leads to, and `open` shows it on this page. If only
+// what the nodes are is new, it is not drawn anew.
 export function drawEffects(graph, how) {
   const { nodes, edges, inAll } = graph;
   $("effectspart").hidden = !nodes.length;
@@ -63,6 +78,13 @@ export function drawEffects(graph, how) {
   const left = inAll - nodes.length;
   text("effectsnote", "✎ edited in the branch; ⚠ changed by head, too; the others are computed. Arrow keys go from one to the next."
     + (left ? ` ${count(left)} more differ: those nearest to the edits are drawn.` : ""));
+  const shape = JSON.stringify([edges, nodes.map(({ id, level, row, edited, both }) => [id, level, row, edited, both])]);
+  if (shape !== drawn.shape) drawn = { shape, boxes: draw(graph, how) };
+  drawn.boxes.forEach((box, place) => label(box, nodes[place]));
+}
+
+function draw(graph, how) {
+  const { nodes, edges } = graph;
   const boxes = nodes.map((node) => nodeBox(node, how));
   const lines = edges.map(([from, to]) => line(nodes[from], nodes[to]));
   const most = (what) => Math.max(...nodes.map((node) => node[what]));
@@ -89,4 +111,5 @@ export function drawEffects(graph, how) {
       boxes[to].focus();
     };
   });
+  return boxes;
 }
