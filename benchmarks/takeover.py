@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -162,8 +163,21 @@ async def _only(cluster: Cluster) -> list[float]:
     return [at - began for at in await taking]
 
 
+async def _frozen(cluster: Cluster) -> list[float]:
+    """Stop the one of two that has most: its connection stays."""
+    await cluster.start()
+    await asyncio.sleep(REST)
+    daemon = cluster.busiest()
+    lanes, began = cluster.owned_by(daemon), time.time()
+    daemon.send(signal.SIGSTOP)
+    took = await cluster.taken(lanes, daemon.name)
+    cluster.kill(daemon)
+    return [at - began for at in took]
+
+
 _NAMES = {
     _beside: "killed beside another, from the kill",
+    _frozen: "frozen beside another, from the freeze",
     _only: "the only one killed and started again, from its `ready`",
 }
 _NOTE = """\
