@@ -3,13 +3,15 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core.records.comment_record import CommentRecordV1
 from rebaser_core.records.registry_records import ChangeSetRecordV1, WorkspaceRecordV1
-from rebaser_server.queries.diff import ChangedDefinition, Diff
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
+
+if TYPE_CHECKING:
+    from rebaser_server.queries.diff import ChangedDefinition, Diff
 
 _MOST: Final = 40
 """Computed values that differ, as printed for people at most."""
@@ -98,7 +100,7 @@ def show_change_set(
     table.show()
 
 
-def show_comparison(comparison: Diff, *, as_json: bool, as_batch: bool) -> None:
+def show_comparison(comparison: "Diff", *, as_json: bool, as_batch: bool) -> None:
     """Print the difference as tables, as JSON, or as a batch of updates."""
     if as_batch:
         say_json([update.to_wire() for update in comparison.updates])
@@ -115,7 +117,7 @@ def show_comparison(comparison: Diff, *, as_json: bool, as_batch: bool) -> None:
         _show(comparison)
 
 
-def _show(comparison: Diff) -> None:
+def _show(comparison: "Diff") -> None:
     if not comparison.updates:
         say("no difference")
     else:
@@ -140,7 +142,7 @@ def _show(comparison: Diff) -> None:
         say(f"digest {comparison.digest}")
 
 
-def _note(change: ChangedDefinition) -> str:
+def _note(change: "ChangedDefinition") -> str:
     return f"head changed it, too; it was {_short(change.base)}" if change.both else ""
 
 

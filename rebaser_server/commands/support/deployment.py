@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NoSuchChangeSet
@@ -11,10 +12,11 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.commands.support.permissions import PermissionWatch
-from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.commit_log.stores import open_batch_store
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from rebaser_server.commit_log.batch_store import BatchStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,14 @@ class Deployment:
     js: JetStream
     subjects: Subjects
     client: RebaserClient
-    batches: BatchStore
     settings: Settings
+
+    @property
+    def batches(self) -> "BatchStore":
+        """Its batches; few commands read them, and what does is slow to import."""
+        from rebaser_server.commit_log.stores import open_batch_store
+
+        return open_batch_store(self.js, self.subjects, self.settings)
 
     async def check_change_set(self, change_set: ChangeSet) -> None:
         """Check the two ids. The change set may be new.
@@ -76,6 +84,5 @@ async def open_deployment(settings: Settings) -> AsyncIterator[Deployment]:
         js = open_jetstream(nc, settings.nats)
         async with RebaserClient.on(nc, js, prefix=prefix, author=settings.author) as client:
             subjects = Subjects(prefix)
-            batches = open_batch_store(js, subjects, settings)
             with watch.enforced():
-                yield Deployment(js, subjects, client, batches, settings)
+                yield Deployment(js, subjects, client, settings)

@@ -112,6 +112,17 @@ def test_help_version_and_completion_import_no_large_library(words: list[str]) -
     assert done.stderr == "set()\n"
 
 
+def test_commands_that_send_and_list_import_no_tables() -> None:
+    """Neither pyarrow nor NumPy nor Delta, which take as long as all else that they import."""
+    code = (
+        "import sys; from rebaser_server.commands.render import change_sets, progress\n"
+        "print({'numpy', 'pyarrow', 'deltalake', 'pandas'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "set()\n"
+
+
 def test_a_file_for_the_data_of_up_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
