@@ -137,6 +137,7 @@ async def test_the_focus_stays_with_its_row_and_goes_with_it(browser: Browser) -
     assert await page.evaluate("document.activeElement.localName") == "body"
 
 
+@pytest.mark.long
 async def test_edits_and_effects_are_drawn_and_walked_through_by_arrow_keys(
     browser: Browser,
 ) -> None:
@@ -167,6 +168,7 @@ async def test_edits_and_effects_are_drawn_and_walked_through_by_arrow_keys(
     await require_readable(page)
 
 
+@pytest.mark.long
 async def test_a_comment_is_written_and_shown_line_by_line(browser: Browser) -> None:
     shop = Shop()
     page = await open_canned(browser, change_set_path(), shop.answers())
