@@ -45,7 +45,7 @@ async def test_each_package_fixed_in_turn_changes_what_it_should(deployment: Dep
     await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
     await deployment.start(SPARK__MIN_AFFECTED="0", ACK_WAIT="60", PROGRESS_INTERVAL="10")
     async with demo_client(deployment.settings) as visitor:
-        await (await visitor.enqueue(packages.updates()))
+        await (await visitor.enqueue(packages.batch()))
         await visitor.dvu_finished(lambda _: None)
 
         for name in ("python3.11", "tzdata", "openssl", "linux-libc-dev"):

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from rebaser_client.activity_feed import ActivityFeed, watching
+from rebaser_client.batches import Updates
 from rebaser_client.client import RebaserClient
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.errors import RebaserError
@@ -39,7 +40,7 @@ class DemoClient:
         self._activities = activities
         self._reader = CachedState(loader)
 
-    async def enqueue(self, updates: list[dict[str, Any]]) -> Awaitable[None]:
+    async def enqueue(self, updates: Updates) -> Awaitable[None]:
         """Enqueue a batch; the returned awaitable ends once it is applied."""
         _, reply = await self._client.enqueue_updates_with_reply(*self._change_set, updates)
         return _applied(reply)

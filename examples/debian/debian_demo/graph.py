@@ -11,15 +11,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from rebaser_client.tables import read_updates
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
+
+    from rebaser_core.table_updates import TableUpdates
 
     Indices = NDArray[np.int64]
 
@@ -32,6 +37,21 @@ RELEASED: Final = "01H2H9MJ00"
 CROCKFORD: Final = bytes.maketrans(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 )
+
+_INPUTS: Final = {
+    "values": pa.list_(pa.string()),
+    "own": pa.string(),
+    "dependencies": pa.list_(pa.string()),
+    "value": pa.string(),
+}
+_COLUMNS: Final = {
+    "id": ("valueId", pa.string()),
+    "name": ("name", pa.string()),
+    "value": ("value", pa.bool_()),
+    "function": ("funcId", pa.string()),
+    "inputs": ("inputs", pa.struct(_INPUTS.items())),
+}
+"""Column of a table → field of an update, and its type."""
 
 
 class UnknownPackage(LookupError):
@@ -109,6 +129,16 @@ class Packages:
             for value_id, name, own in zip(self.own_ids, self.names, self.pending, strict=True)
         ]
         return [*funcs, *sources, *self._dependents(*func_ids)]
+
+    def batch(self) -> TableUpdates:
+        """The same as a table, which costs client and Rebaser a tenth. Blocks."""
+        updates = self.updates()
+        funcs, puts = updates[: len(FUNCS)], [each["putValue"] for each in updates[len(FUNCS) :]]
+        columns = {
+            column: pa.array([put.get(field) for put in puts], kind)
+            for column, (field, kind) in _COLUMNS.items()
+        }
+        return read_updates(pa.table(columns), funcs)
 
     def _dependents(self, any_: str, identity: str, hops: str) -> Iterator[Update]:
         exposed, distance = self.exposed_ids, self.distance_ids

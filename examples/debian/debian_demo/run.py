@@ -80,7 +80,7 @@ async def _beside_daemon(
 
 async def _report(client: DemoClient, packages: Packages, package: str, steps: "Steps") -> Report:
     with steps.step("send them as one batch"):
-        answer = await client.enqueue(packages.updates())
+        answer = await client.enqueue(await asyncio.to_thread(packages.batch))
     with steps.step("apply the batch"):
         await answer
     with steps.step("recompute all values"):

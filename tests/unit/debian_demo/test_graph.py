@@ -49,6 +49,13 @@ def any_of(values):
 CODE = {"any": any_of, "identity": lambda value: value, "hops": hops}
 
 
+def test_the_table_says_the_same(packages, updates):
+    """With functions before it; a value that is computed has no value of its own."""
+    batch = packages.batch()
+
+    assert batch.to_wire() == updates
+
+
 def evaluate(updates, fixed_id=None):
     """Value id → value, in one pass: an input that comes later than its dependent is a KeyError."""
     codes, values = {}, {}
