@@ -46,7 +46,8 @@ def read_checkpoint(
 def read_metadata(delta: DeltaTable, damage: str) -> dict[str, Any] | None:
     """Everything but the graph of the last checkpoint, if there is one."""
     del damage
-    rows = delta.to_pyarrow_table(filters=[("kind", "=", "head")])
+    columns = ["kind", "commit", "value"]  # all would take gigabytes: heads lie among the values
+    rows = delta.to_pyarrow_table(columns=columns, filters=[("kind", "=", "head")])
     return checkpoint_record(rows)[1] if rows else None
 
 
