@@ -130,11 +130,13 @@ class Job(Protocol):
 class JobPlanner(Protocol):
     """Plans the jobs of one run. All calls block; the caller holds the lock."""
 
-    def prepare(self, content: Content, after: int, *, is_repeated: bool) -> Callable[[], Job]:
+    def prepare(
+        self, content: Content, after: int, *, is_repeated: bool
+    ) -> Job | Callable[[], Job]:
         """Take from the content, for which requests wait, what a plan of all that is left needs.
 
-        What it returns makes the plan. That blocks, too; it may take long, and the content may
-        change meanwhile.
+        Returns the job if planning took no longer than that, else what plans it. That blocks, too;
+        it may take long, and the content may change meanwhile.
 
         Args:
             content: as of the claim.

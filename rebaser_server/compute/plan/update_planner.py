@@ -34,12 +34,12 @@ class UpdatePlanner:
 
     def prepare(
         self, graph: Graph, clean_sequence: int, store: RunStore, *, is_repeated: bool
-    ) -> Callable[[], Plan]:
+    ) -> Plan | Callable[[], Plan]:
         """Take from the graph what planning the update behind `clean_sequence` needs.
 
         Blocks; the caller holds the graph for as long as that takes, which is some milliseconds
-        for a million values. What it returns makes the plan, blocks for longer, and needs the
-        graph no more.
+        for a million values. Returns the plan if it is small, else what makes it, which blocks
+        for longer and needs the graph no more.
 
         Args:
             graph: of the change set.
@@ -53,8 +53,7 @@ class UpdatePlanner:
         affected = small_closure(graph, max(_FEW_EDGES, len(graph.columns) // _PART))
         if affected is None:
             return partial(self._plan, GraphSnapshot(graph), store)
-        planned = self._plan(graph, store, affected)
-        return lambda: planned
+        return self._plan(graph, store, affected)
 
     def _plan(self, graph: ReadableGraph, store: RunStore, affected: Closure | None = None) -> Plan:
         planned = plan(

@@ -28,6 +28,7 @@ from rebaser_server.graph_application.dvu.results import (
     fail_affected,
     fail_uncomputed,
 )
+from rebaser_server.processor.application import Job
 from rebaser_server.telemetry.work_stats import WorkStats
 
 MIN_UNIT_DEADLINE: Final = 5.0
@@ -58,10 +59,14 @@ class DvuPlanner:
         self._change_set = change_set
         self._planner = UpdatePlanner(services.slots, services.limits, services.costs)
 
-    def prepare(self, content: Content, after: int, *, is_repeated: bool) -> Callable[[], "DvuJob"]:
+    def prepare(
+        self, content: Content, after: int, *, is_repeated: bool
+    ) -> Job | Callable[[], Job]:
         target, graph = self._target(after), as_graph(content).graph
         plan = self._planner.prepare(graph, after, target.run_store, is_repeated=is_repeated)
-        return lambda: DvuJob(self._services, self._change_set, plan(), target)
+        if callable(plan):
+            return lambda: DvuJob(self._services, self._change_set, plan(), target)
+        return DvuJob(self._services, self._change_set, plan, target)
 
     def fail_all(self, content: Content, after: int, message: str) -> DvuResult:
         return fail_affected(as_graph(content).graph, message, self._target(after))

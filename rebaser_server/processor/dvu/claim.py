@@ -54,10 +54,10 @@ async def claim_update(
         if error is None:
             prepare = partial(planner.prepare, state.content, after, is_repeated=is_repeated)
             plan, error = await _attempt(prepare)
-    job = None
-    if plan is not None:
+    if callable(plan):
         job, error = await _attempt(plan)
-    return ClaimedUpdate(claim, base, after, job, error)
+        return ClaimedUpdate(claim, base, after, job, error)
+    return ClaimedUpdate(claim, base, after, plan, error)
 
 
 def _given_up(failures: int, max_failures: int) -> Exception | None:

@@ -1,11 +1,13 @@
 """All attempts at one update are planned alike; the next one by what was learnt since."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rebaser_server.compute.plan.admission import UnitLimits
 from rebaser_server.compute.plan.cost_model import CostModel
+from rebaser_server.compute.plan.plan import Plan
 from rebaser_server.compute.plan.update_planner import UpdatePlanner
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.files.shared_files import SharedFiles
@@ -24,31 +26,36 @@ def planner(costs: CostModel) -> UpdatePlanner:
     return UpdatePlanner(2, UnitLimits(), costs)
 
 
+def planned(of: UpdatePlanner, *what: Any, is_repeated: bool) -> Plan:
+    plan = of.prepare(*what, is_repeated=is_repeated)
+    return plan() if callable(plan) else plan
+
+
 def test_an_update_that_is_repeated_here_has_the_same_units(store: RunStore) -> None:
     """Even if another change set's update has learnt of the functions meanwhile."""
     costs = DEAR.snapshot()
     here = planner(costs)
-    units = here.prepare(spread(50).graph, 1, store, is_repeated=False)().units
+    units = planned(here, spread(50).graph, 1, store, is_repeated=False).units
     for _ in range(50):
         costs.learn({("builtin", "max"): (1000, 1e-4)})
 
-    assert here.prepare(spread(50).graph, 1, store, is_repeated=True)().units == units
-    assert len(here.prepare(spread(50).graph, 2, store, is_repeated=False)().units) == 1
+    assert planned(here, spread(50).graph, 1, store, is_repeated=True).units == units
+    assert len(planned(here, spread(50).graph, 2, store, is_repeated=False).units) == 1
     assert len(units) > 1
 
 
 def test_an_update_that_is_repeated_elsewhere_has_the_same_units(store: RunStore) -> None:
     """The other process knows other costs, and takes those that the first one has left."""
-    units = planner(DEAR).prepare(spread(50).graph, 1, store, is_repeated=False)().units
+    units = planned(planner(DEAR), spread(50).graph, 1, store, is_repeated=False).units
 
-    assert planner(CHEAP).prepare(spread(50).graph, 1, store, is_repeated=True)().units == units
+    assert planned(planner(CHEAP), spread(50).graph, 1, store, is_repeated=True).units == units
 
 
 def test_an_earlier_attempt_that_left_nothing_knew_nothing(store: RunStore) -> None:
     """What this process knows is no reason to plan it otherwise."""
-    units = planner(CostModel()).prepare(spread(50).graph, 1, store, is_repeated=False)().units
+    units = planned(planner(CostModel()), spread(50).graph, 1, store, is_repeated=False).units
 
-    assert planner(DEAR).prepare(spread(50).graph, 1, store, is_repeated=True)().units == units
+    assert planned(planner(DEAR), spread(50).graph, 1, store, is_repeated=True).units == units
     assert len(units) == 1
 
 
@@ -56,6 +63,6 @@ def test_an_update_leaves_the_costs_of_its_own_functions(store: RunStore) -> Non
     """Not those of other change sets, which the process knows as well."""
     costs = CostModel({("builtin", "max"): 0.1, ("python", "secret"): 1.0})
 
-    planner(costs).prepare(spread(50).graph, 1, store, is_repeated=False)()
+    planned(planner(costs), spread(50).graph, 1, store, is_repeated=False)
 
     assert store.costs() == {("builtin", "max"): 0.1}
