@@ -1,11 +1,14 @@
 """What a process holds for its runs answers questions: as of the log's last commit, or not."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries.value_query import ValuesQueryV1
 from rebaser_server.commit_log.released_states import ReleasedStates
+from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.processor.ownership.acquisition import acquire_ownership
@@ -14,6 +17,7 @@ from rebaser_server.queries.query_service import QueryService
 from rebaser_server.queries.value_service import FEW, prepare_find
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
 from tests.helpers.scripted_owner import EVERYTHING, Owner, read_updates
 
 
@@ -90,6 +94,47 @@ async def test_an_owner_that_was_fenced_off_does_not_answer(deployment: Deployme
 
     with held.owned(owner.own):
         assert await answers.ask(value) == (commit, [2], True)
+
+
+async def test_a_run_that_was_displaced_here_takes_nothing_from_the_next(
+    deployment: Deployment,
+) -> None:
+    """A lease may end under a run that lives, and its process take the task itself."""
+    value = new_id()
+    owner, held, answers = await owned(deployment, [put(value, 1)])
+    other = Owner(await acquire_ownership(owner.archive, "other"), EVERYTHING)
+    commit = await other.commit([set_to(value, 2)])
+
+    with ExitStack() as later:
+        with held.owned(owner.own):
+            later.enter_context(held.owned(other.own))
+            assert await answers.ask(value) == (commit, [2], False)
+        assert await answers.ask(value) == (commit, [2], False)
+    assert owner.archive.change_set not in held
+
+
+async def test_requests_wait_for_a_look_whose_reader_gave_up(deployment: Deployment) -> None:
+    """A thread cannot be cancelled, and looks at what requests would change."""
+    owner, held, _ = await owned(deployment, [put(new_id(), 1)])
+    looking, go_on = threading.Event(), threading.Event()
+
+    def look(state: State) -> int:
+        looking.set()
+        go_on.wait()
+        return state.commit
+
+    with held.owned(owner.own):
+        end = await owner.archive.log.end()
+        reading = asyncio.create_task(
+            held.read(owner.archive.change_set, end, look, is_quick=False)
+        )
+        await eventually(looking.is_set)
+        reading.cancel()
+        await asyncio.wait([reading])
+
+        assert owner.own.lock.locked()
+        go_on.set()
+        await eventually(lambda: not owner.own.lock.locked())
 
 
 async def test_a_state_that_may_hold_what_the_log_does_not_is_not_read(

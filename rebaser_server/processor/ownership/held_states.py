@@ -26,13 +26,17 @@ class HeldStates:
 
     @contextmanager
     def owned(self, ownership: Ownership) -> Iterator[None]:
-        """Let readers have the state while the body runs, and the caller still owns it after."""
+        """Let readers have the state while the body runs, and the caller still owns it after.
+
+        Of two runs of this process, the later one has displaced the other.
+        """
         change_set = ownership.loader.change_set
         self._owned[change_set] = ownership
         try:
             yield
         finally:
-            del self._owned[change_set]
+            if self._owned.get(change_set) is ownership:
+                del self._owned[change_set]
 
     async def read(
         self, change_set: ChangeSet, end: LogEnd, look: Callable[[State], T], *, is_quick: bool
@@ -44,21 +48,26 @@ class HeldStates:
             end: the last commit, as the log's leader had it after the question came. So a state
                 of a run that was fenced off before that is not looked at.
             look: returns soon, since requests wait for it.
-            is_quick: whether it is over within a millisecond or so, and needs no thread.
+            is_quick: whether it is over within a millisecond or so, and needs no thread. If not,
+                and the caller is cancelled, requests wait until `look` has ended all the same.
         """
         ownership = self._owned.get(change_set)
         if ownership is None:
             state = self._released.peek(change_set, end)
             return None if state is None else look(state)
-        lock = ownership.lock
+        lock, looking = ownership.lock, None
         await lock.acquire()  # not as a body of it: a reader's error spoils nothing
         try:
             if self._owned.get(change_set) is not ownership or not _includes(ownership, end):
                 return None
-            state = ownership.state
-            return look(state) if is_quick else await asyncio.to_thread(look, state)
+            if is_quick:
+                return look(ownership.state)
+            looking = asyncio.ensure_future(asyncio.to_thread(look, ownership.state))
+            looking.add_done_callback(lambda _: lock.release())  # also if cancelled
+            return await asyncio.shield(looking)
         finally:
-            lock.release()
+            if looking is None:
+                lock.release()
 
 
 def _includes(ownership: Ownership, end: LogEnd) -> bool:
