@@ -19,6 +19,7 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, NatsUnreachable, c
 from rebaser_server.settings.nats_connection import connect_options
 from rebaser_server.settings.settings import Settings
 from tests.helpers.deployment import SCALED, Daemon
+from tests.helpers.listener import listening
 from tests.helpers.nats_process import NatsServer, running
 from tests.security.identities import certificates, new_key, operator
 
@@ -162,15 +163,13 @@ class Eavesdropper:
     async def meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b'INFO {"server_id": "x", "auth_required": true, "tls_available": true}\r\n')
         self.heard += await reader.read(1000)
-        writer.close()
 
 
 @pytest.mark.parametrize("scheme", ["tls", "nats"], ids=["by-the-url", "by-the-context"])
 async def test_where_tls_is_wanted_no_secret_goes_out_without_it(scheme: str) -> None:
     """Whoever sits in between can take the server's wish for TLS out of its greeting."""
     ear = Eavesdropper()
-    async with await asyncio.start_server(ear.meet, "127.0.0.1", 0) as listening:
-        port = listening.sockets[0].getsockname()[1]
+    async with listening(ear.meet) as port:
         options = ConnectOptions(
             servers=(f"{scheme}://127.0.0.1:{port}",),
             token="hush",

@@ -22,6 +22,7 @@ from rebaser_server.settings.settings import Settings
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import SCALED, Daemon, new_change_sets
 from tests.helpers.eventually import eventually
+from tests.helpers.listener import listening
 from tests.helpers.nats_process import NatsServer, running
 from tests.security.identities import Certificates, certificates, new_key, operator
 from tests.security.test_auth import guarded
@@ -164,11 +165,10 @@ async def test_a_visitor_is_shown_the_certificate_that_was_renewed(tmp_path: Pat
     made = certificates(tmp_path / "pem")
     ops = Settings.model_validate({"ops": {"certificate": made.server}}).ops
 
-    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
+    async def hang_up(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+        """Say nothing."""
 
-    async with await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=tls_of(ops)) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with listening(hang_up, ssl=tls_of(ops)) as port:
 
         async def trusted() -> bool:
             trusting = ssl.create_default_context(cafile=made.ca)
