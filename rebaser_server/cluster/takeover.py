@@ -160,7 +160,11 @@ class Takeover:
             task = await self._js.get_message(stream, last_by_subject=subject)
             if task is None or task.sequence > up_to or except_for(change_set):
                 return
-            if not await dead(await self._owner(change_set)):
+            owner = await self._owner(change_set)
+            if not await dead(owner):
+                return
+            # That took a while: since then this process, or another, may have taken the task.
+            if except_for(change_set) or await self._owner(change_set) != owner:
                 return
             try:
                 await self._js.delete_message(stream, task.sequence)

@@ -100,6 +100,27 @@ async def test_only_tasks_from_before_the_silence_are_republished(deployment: De
     assert await _republished(deployment, up_to=last) == 1
 
 
+async def test_a_task_that_is_taken_while_its_owner_is_checked_is_not_republished(
+    deployment: Deployment,
+) -> None:
+    """By this process, which knows that it holds it, or by another one, which owns the log then."""
+    here, elsewhere = await _held_by(deployment, "dead"), await _held_by(deployment, "dead")
+    before, held = await _tasks(deployment), set[ChangeSet]()
+
+    async def is_dead(owner: str) -> bool:
+        assert owner == "dead"
+        held.add(here)
+        await acquire_ownership(deployment.archive(elsewhere), "living")
+        return True
+
+    members = Membership(deployment.nc, deployment.subjects, "a")
+    takeover = Takeover(deployment.js, deployment.subjects, members)
+    republished = await takeover.republish_tasks(1_000, is_dead, except_for=held.__contains__)
+
+    assert republished == 0
+    assert await _tasks(deployment) == before
+
+
 async def _held_by(deployment: Deployment, owner: str) -> ChangeSet:
     """Return a change set that has a task, and this owner."""
     [change_set] = new_change_sets(1)
