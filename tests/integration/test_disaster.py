@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import signal
 from pathlib import Path
 
 from rebaser_server.commands.support.exit_codes import Exit
@@ -40,10 +41,12 @@ async def test_an_older_copy_of_the_store_and_the_log_as_it_is_make_everything(
     deployment: Deployment, tmp_path: Path
 ) -> None:
     asked = Asked(deployment)
-    await deployment.start(CHECKPOINT_EVERY="3")
+    daemon = await deployment.start(CHECKPOINT_EVERY="3")
     await asked.ask(COMMITTED)
     await saved(deployment, asked.change_set)
+    daemon.send(signal.SIGSTOP)  # the copy is of one moment
     shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    daemon.send(signal.SIGCONT)
     await asked.ask(COMMITTED)
     await stop_daemons(deployment)
     await asked.ask(WAITING, wait=False)
