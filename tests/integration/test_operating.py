@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-import nats.errors
 import pytest
 
 from rebaser_core.ids import ChangeSet
@@ -194,14 +193,18 @@ async def test_watch_prints_activities_until_it_is_ended(
 
 
 async def heard_by_anyone(deployment: Deployment, subject: str) -> bool:
-    """Whether a message there has a subscriber: with none a request is refused at once."""
-    try:
-        await deployment.nc.request(subject, b"", timeout=0.05)
-    except nats.errors.NoRespondersError:
-        return False
-    except nats.errors.TimeoutError:
-        return True
-    return True
+    """Whether the subject has a subscriber.
+
+    With none NATS answers a request at once, and it takes the messages of a connection in order.
+    So the answer from a subject that nobody hears comes first if somebody hears this one.
+    """
+    inbox = deployment.nc.new_inbox()
+    answers = await deployment.nc.subscribe(f"{inbox}.*")
+    await deployment.nc.publish(subject, reply=f"{inbox}.unheard")
+    await deployment.nc.publish(deployment.nc.new_inbox(), reply=f"{inbox}.heard")
+    first = await answers.next_msg(timeout=30)
+    await answers.unsubscribe()
+    return first.subject == f"{inbox}.heard"
 
 
 async def test_a_request_with_many_headers_is_replayed_with_all_of_them(
