@@ -13,32 +13,36 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
 
+_Key = tuple[ChangeSet, RequestId]
+"""Change sets may have requests of one id: it is a change set's own."""
+
 
 class ReplyInbox:
-    """Hands each response to the one who waits for that request."""
+    """Hands each response to the one who waits for that request of that change set."""
 
     def __init__(self, inbox: str) -> None:
         self.inbox_root = inbox
-        self._pending: dict[RequestId, list[asyncio.Future[EnqueueUpdatesResponseV2]]] = {}
+        self._pending: dict[_Key, list[asyncio.Future[EnqueueUpdatesResponseV2]]] = {}
 
-    def expect(self, request_id: RequestId) -> asyncio.Future[EnqueueUpdatesResponseV2]:
+    def expect(
+        self, change_set: ChangeSet, request_id: RequestId
+    ) -> asyncio.Future[EnqueueUpdatesResponseV2]:
         """Return the future response. Call it before sending the request; cancel to stop waiting.
 
         Each call for the same request returns a future of its own.
         """
         future: asyncio.Future[EnqueueUpdatesResponseV2]
         future = asyncio.get_running_loop().create_future()
-        self._pending.setdefault(request_id, []).append(future)
-        future.add_done_callback(lambda done: self._forget(request_id, done))
+        key = change_set, request_id
+        self._pending.setdefault(key, []).append(future)
+        future.add_done_callback(lambda done: self._forget(key, done))
         return future
 
-    def _forget(
-        self, request_id: RequestId, future: asyncio.Future[EnqueueUpdatesResponseV2]
-    ) -> None:
-        waiting = self._pending[request_id]
+    def _forget(self, key: _Key, future: asyncio.Future[EnqueueUpdatesResponseV2]) -> None:
+        waiting = self._pending[key]
         waiting.remove(future)
         if not waiting:
-            del self._pending[request_id]
+            del self._pending[key]
 
     def address(self, request_id: RequestId) -> str:
         return f"{self.inbox_root}.{request_id}"
@@ -50,7 +54,8 @@ class ReplyInbox:
             response = EnqueueUpdatesResponse.decode(headers, message.data)
             if trace_context.is_on():
                 _trace_reply(headers, response)
-            for future in self._pending.get(response.id, ()):
+            change_set = ChangeSet(response.workspace_id, response.change_set_id)
+            for future in self._pending.get((change_set, response.id), ()):
                 if not future.done():
                     future.set_result(response)
 

@@ -89,7 +89,7 @@ class RequestSender:
         Awaiting it raises `OutcomeUnknown` if the request was handled so long ago that no
         Rebaser remembers it.
         """
-        answer = self._replies.expect(request_id)
+        answer = self._replies.expect(change_set, request_id)
         try:
             inbox = self._replies.address(request_id)
             await self.send(change_set, {**headers, REPLY_INBOX: inbox}, payload)

@@ -47,7 +47,7 @@ class Families:
     """Heads and their branches."""
 
     def __init__(
-        self, logs: Mapping[str, list[Any]], sent: Mapping[str, Mapping[str, Any]]
+        self, logs: Mapping[str, list[Any]], sent: Mapping[tuple[str, str], Mapping[str, Any]]
     ) -> None:
         self.logs = logs
         self.sent = sent
@@ -104,8 +104,8 @@ class Families:
                 other, closing = self.at_head[handled["id"]]
                 cursor = min(closing.head["branch"]["cursor"], line.sequence - 1)
                 model.take(self.model(change_set, cursor), self.model(other, closing.sequence))
-            elif handled["id"] in self.sent:
-                model.apply(self.sent[handled["id"]]["batch"] or ())
+            elif (change_set, handled["id"]) in self.sent:
+                model.apply(self.sent[change_set, handled["id"]]["batch"] or ())
         return model
 
     def _until(self, change_set: str, until: int | None) -> list[Any]:
@@ -122,9 +122,11 @@ class Families:
             yield from self._edits(self.sibling(change_set, base["changeSetId"]), base["commit"])
         for line in log:
             handled = line.handled
-            if handled and handled["outcome"] == "applied" and handled["id"] in self.sent:
+            if not handled or handled["outcome"] != "applied":
+                continue
+            if sent := self.sent.get((change_set, handled["id"])):
                 gone = {correction["index"] for correction in handled.get("corrections", ())}
-                batch = self.sent[handled["id"]]["batch"] or []
+                batch = sent["batch"] or []
                 yield [update for index, update in enumerate(batch) if index not in gone]
 
 
@@ -136,9 +138,9 @@ def wrong_with(
     if families.branch(change_set) is None:
         yield from _taken_twice(families, log)
         return
-    yield from _wrong_step(families, {}, log[0])
-    for before, line in pairwise(log):
-        yield from _wrong_step(families, before.head, line)
+    for before, line in pairwise([None, *log]):
+        sent = families.sent.get((change_set, line.handled["id"]), {}) if line.handled else {}
+        yield from _wrong_step(before.head if before else {}, line, sent)
     yield from _not_reached(families, change_set)
     yield from _wrong_end(families, change_set)
     if record is not None and record["standing"] != (standing(log[-1].head) or "open"):
@@ -157,7 +159,8 @@ def _taken_twice(families: Families, log: list[Any]) -> Iterator[str]:
         yield f"the difference {request} was taken {taken.count(request)} times"
 
 
-def _wrong_step(families: Families, before: Mapping[str, Any], line: Line) -> Iterator[str]:
+def _wrong_step(before: Mapping[str, Any], line: Line, sent: Mapping[str, Any]) -> Iterator[str]:
+    """`sent`: what the line settles, if a client asked for it."""
     was, now = standing(before), standing(line.head)
     if now != was and now not in _NEXT[was]:
         yield f"line {line.sequence}: {now or 'open'} after {was}"
@@ -166,7 +169,6 @@ def _wrong_step(families: Families, before: Mapping[str, Any], line: Line) -> It
     handled = line.handled
     if handled is None:
         return
-    sent = families.sent.get(handled["id"], {})
     if was == "applying" and handled.get("covers") is not None:
         return  # head may not have it, and then it is open again
     if was is not None and handled["outcome"] == "applied" and sent.get("action") != "delete":
@@ -181,11 +183,12 @@ def _not_reached(families: Families, change_set: str) -> Iterator[str]:
     if head.get("closing"):
         return
     cursor = head["branch"].get("cursor") or 0
-    for line in families.logs.get(families.head_of(change_set), ()):
+    at_head = families.head_of(change_set)
+    for line in families.logs.get(at_head, ()):
         handled = line.handled
         if handled and handled["outcome"] == "applied" and line.sequence > cursor:
             known = handled["id"] in families.at_head
-            if known or families.sent.get(handled["id"], {}).get("batch"):
+            if known or families.sent.get((at_head, handled["id"]), {}).get("batch"):
                 yield f"head's line {line.sequence} never came to it, only those up to {cursor}"
                 return
 

@@ -15,6 +15,10 @@ from tests.chaos.operational_checks import exits, growth, unforeseen
 from tests.chaos.task_words import AGAIN
 
 SHOWN = 3  # of many alike
+REMEMBERED = 1_000
+"""Requests behind one after which its id may be forgotten (W7),"""
+REMEMBERED_FOR = 120_000
+"""and milliseconds, from its storing to a later one's: both must have passed."""
 
 
 def judge(history: History) -> list[Violation]:
@@ -42,7 +46,7 @@ def _lost(case: Case) -> Iterator[Violation]:
         if data["change_set"] in case.logs and data["change_set"] not in case.complete:
             continue
         if data["duplicate"]:
-            if not case.outcomes[data["request"]]:
+            if not case.outcomes[case.asked(data)]:
                 gone.append((data["change_set"], f"{data['request']}, stored twice"))
             continue
         handled = case.by_sequence.get(data["sequence"], [])
@@ -51,7 +55,7 @@ def _lost(case: Case) -> Iterator[Violation]:
         for change_set, what in handled:
             if change_set != data["change_set"]:
                 yield Violation("S1", change_set, f"handled {data['sequence']} of another one")
-            elif data["request"] in case.sent and what["id"] != data["request"]:
+            elif case.asked(data) in case.sent and what["id"] != data["request"]:
                 expected = f"{data['sequence']} is {data['request']}"
                 yield Violation("S1", change_set, f"{expected}, handled as {what['id']}")
             else:
@@ -64,10 +68,10 @@ def _lost(case: Case) -> Iterator[Violation]:
 def _wrong_outcome(
     case: Case, stored: dict[str, Any], handled: dict[str, Any]
 ) -> Iterator[Violation]:
-    expected = case.sent.get(stored["request"] or "", stored).get("expected", ["applied"])
+    expected = case.sent.get(case.asked(stored), stored).get("expected", ["applied"])
     outcome = handled["outcome"]
     if outcome == "duplicate":
-        earlier = case.outcomes[handled["id"]]
+        earlier = case.outcomes[stored["change_set"], handled["id"]]
         if not earlier.keys() - {"duplicate"}:
             what = f"{handled['id']} is called a duplicate, but was never handled"
             yield Violation("S1", stored["change_set"], what)
@@ -119,12 +123,28 @@ def _order(case: Case) -> Iterator[Violation]:
 
 def _once(case: Case) -> Iterator[Violation]:
     """S3: no request takes effect twice, by its id and by its sequence."""
-    for request, outcomes in case.outcomes.items():
-        if outcomes["applied"] + outcomes["dead"] > 1:
-            yield Violation("S3", "", f"{request} took effect more than once: {dict(outcomes)}")
+    for (change_set, request), outcomes in case.outcomes.items():
+        if outcomes["applied"] + outcomes["dead"] > 1 and _too_early(case, change_set, request):
+            what = f"{request} took effect more than once: {dict(outcomes)}"
+            yield Violation("S3", change_set, what)
     for sequence, entries in case.by_sequence.items():
         if len(entries) > 1:
             yield Violation("S3", entries[0][0], f"{sequence} was settled {len(entries)} times")
+
+
+def _too_early(case: Case, change_set: str, request: str) -> bool:
+    """Whether it took effect again while its id had to be remembered (W7)."""
+    settled = [
+        line
+        for line in case.logs[change_set]
+        if line.handled and line.handled["sequence"] and line.handled["outcome"] != "duplicate"
+    ]
+    places = [n for n, line in enumerate(settled) if (line.handled or {})["id"] == request]
+    return any(
+        again - place <= REMEMBERED
+        or settled[again].stored - settled[place].stored < REMEMBERED_FOR
+        for place, again in pairwise(places)
+    )
 
 
 def _serial(case: Case) -> Iterator[Violation]:
@@ -261,20 +281,20 @@ def _branches(case: Case) -> Iterator[Violation]:
 def _replies(case: Case) -> Iterator[Violation]:
     """A reply says what the log says; whoever asks again learns it."""
     lines = {
-        line.handled["id"]: (line.sequence, line.handled)
-        for log in case.logs.values()
+        (change_set, line.handled["id"]): (line.sequence, line.handled)
+        for change_set, log in case.logs.items()
         for line in log
         if line.handled is not None and line.handled["outcome"] != "duplicate"
     }
     for event in case.history.of(Kind.REPLY):
-        request, ok = event.data["request"], event.data["ok"]
-        change_set = case.sent.get(request, {}).get("change_set", "")
+        change_set, request = case.asked(event.data)
+        ok = event.data["ok"]
         if change_set not in case.complete:
             continue
-        if request not in lines:
+        if (change_set, request) not in lines:
             yield Violation("REPLY", change_set, f"{request} was answered, but never handled")
             continue
-        sequence, handled = lines[request]
+        sequence, handled = lines[change_set, request]
         if ok != (handled["outcome"] not in ("dead", "refused")):
             yield Violation("REPLY", change_set, f"{request} is {handled['outcome']}, not ok={ok}")
         elif ok and event.data["commit"] != sequence:
@@ -282,8 +302,7 @@ def _replies(case: Case) -> Iterator[Violation]:
             yield Violation("REPLY", change_set, what)
     first_lines = (case.rest or {}).get("first_lines", {})
     for event in case.history.of(Kind.NO_REPLY):
-        request = event.data["request"]
-        change_set = case.sent.get(request, {}).get("change_set", "")
-        line, _ = lines.get(request, (0, None))
+        change_set, request = case.asked(event.data)
+        line, _ = lines.get((change_set, request), (0, None))
         if line >= first_lines.get(change_set, 0):  # behind a checkpoint it is forgotten
             yield Violation("REPLY", change_set, f"{request} was asked for again, in vain")

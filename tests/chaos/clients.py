@@ -13,16 +13,26 @@ from nats.aio.client import Client
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NotConfirmed, QueueFull
 from rebaser_client.errors import Unreachable as NoAnswer
+from rebaser_client.request_publisher import publish_request
 from rebaser_client.request_sender import Reply
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, JetStreamError, NatsUnreachable, PubAck
-from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
+from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesRequestV1,
+    EnqueueUpdatesResponseV2,
+    ErrorStatus,
+    Inline,
+    InlineBatch,
+)
 from rebaser_core.subjects import Subjects
+from rebaser_core.versioning import MESSAGE_ID
 from tests.chaos.history import History, Kind
 from tests.chaos.poison_requests import poison
-from tests.chaos.workload import Batch, Values
+from tests.chaos.workload import Batch, Values, new_id
 
 RETRY_FOR = 30.0  # seconds: longer than NATS is ever away
+SMALL = 50  # updates that travel inside a request
 ANSWER_WITHIN = 60.0  # seconds, once all is at rest; a busy machine needs some
 
 
@@ -90,7 +100,7 @@ class WitnessedJetStream(JetStream):
 
 
 @dataclass(slots=True)
-class _Asked:
+class SentRequest:
     """A request that may be asked again."""
 
     request: RequestId
@@ -109,18 +119,20 @@ class ChaosClient:
     rng: random.Random
     change_sets: Mapping[ChangeSet, Values]
     pause: float
-    recent: deque[_Asked] = field(default_factory=lambda: deque(maxlen=20))
+    recent: deque[SentRequest] = field(default_factory=lambda: deque(maxlen=20))
+    used: set[tuple[ChangeSet, RequestId]] = field(default_factory=set)
     replies: set[asyncio.Task[None]] = field(default_factory=set)
-    unanswered: dict[RequestId, _Asked] = field(default_factory=dict)
+    unanswered: dict[tuple[ChangeSet, RequestId], SentRequest] = field(default_factory=dict)
 
     async def ask(self, until: asyncio.Event) -> None:
         """Send whatever the seed will have until the event is set."""
         while not until.is_set():
             change_set = self.rng.choice(list(self.change_sets))
             action = self.rng.choices(
-                (self._enqueue, self._again, self.die, self._give_up, self._poison, self._stray),
-                (84, 5, 4, 3, 3, 1),
-            )[0]
+                (self._enqueue, self._again, self._elsewhere, self.die, self._give_up,
+                 self._poison, self._stray),
+                (81, 5, 3, 4, 3, 3, 1),
+            )[0]  # fmt: skip
             await action(change_set)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.rng.uniform(0, 2 * self.pause)):
@@ -151,13 +163,16 @@ class ChaosClient:
                     with contextlib.suppress(NoAnswer):
                         known = await self.client.outcome(*change_set, request)
         if known is None or known.response is None:
-            self.history.add(Kind.NO_REPLY, request=str(request))
+            self.history.add(Kind.NO_REPLY, request=str(request), change_set=str(change_set))
         else:
-            self._answered(request, known.response)
+            self._answered(change_set, request, known.response)
 
-    def _new(self, change_set: ChangeSet, batch: Batch) -> _Asked:
-        asked = _Asked(RequestId(), change_set, batch)
+    def _new(
+        self, change_set: ChangeSet, batch: Batch, request: RequestId | None = None
+    ) -> SentRequest:
+        asked = SentRequest(request or RequestId(), change_set, batch)
         self.recent.append(asked)
+        self.used.add((change_set, asked.request))
         self.history.add(
             Kind.SENT, request=str(asked.request), change_set=str(change_set), batch=batch
         )
@@ -168,8 +183,46 @@ class ChaosClient:
         await self._send(asked, with_reply=self.rng.random() < 0.3)
 
     async def _again(self, _: ChangeSet) -> None:
-        if self.recent:
-            await self._send(self.rng.choice(self.recent), with_reply=self.rng.random() < 0.5)
+        if not self.recent:
+            return
+        asked = self.rng.choice(self.recent)
+        if len(asked.batch) < SMALL and self.rng.random() < 0.3:
+            await self.repeat_unrecognised(asked)
+        else:
+            await self._send(asked, with_reply=self.rng.random() < 0.5)
+
+    async def repeat_unrecognised(self, asked: SentRequest) -> None:
+        """Send a small request again, as when NATS has forgotten its id."""
+        change_set = asked.change_set
+        request = EnqueueUpdatesRequestV1(
+            id=asked.request,
+            workspace_id=change_set.workspace_id,
+            change_set_id=change_set.change_set_id,
+            updates_address=Inline(inline=InlineBatch.model_validate({"updates": asked.batch})),
+        )
+        headers, payload = EnqueueUpdatesRequest.encode(request)
+        headers[MESSAGE_ID] = f"{asked.request}.{new_id(self.rng)}"
+        try:
+            await publish_request(
+                self.js, self.subjects, change_set, headers, payload, retry_for=RETRY_FOR
+            )
+        except (NotConfirmed, QueueFull) as error:
+            self._unknown(str(asked.request), change_set, error)
+
+    async def ask_for_little(self, change_set: ChangeSet) -> SentRequest:
+        asked = self._new(change_set, self.change_sets[change_set].change(self.rng))
+        await self._send(asked)
+        return asked
+
+    async def _elsewhere(self, change_set: ChangeSet) -> None:
+        """Ask another change set under an id that was used, the same or something else."""
+        others = [asked for asked in self.recent if (change_set, asked.request) not in self.used]
+        if others:
+            asked = self.rng.choice(others)
+            own = self.change_sets[change_set].batch(self.rng)
+            batch = asked.batch if self.rng.random() < 0.5 else own
+            with_reply = self.rng.random() < 0.5
+            await self._send(self._new(change_set, batch, asked.request), with_reply=with_reply)
 
     async def die(self, change_set: ChangeSet) -> None:
         """Die between the two publishes; who comes after may know the request, or not."""
@@ -203,7 +256,7 @@ class ChaosClient:
         try:
             ack = await JetStream.publish(self.js, subject, bad.payload, headers=bad.headers)
         except JetStreamError as error:
-            self.history.add(Kind.UNKNOWN, request=request, why=str(error))
+            self._unknown(request, change_set, error)
             return
         self.js.stored(subject, request, ack, bad.expected)
         with contextlib.suppress(JetStreamError):
@@ -216,10 +269,10 @@ class ChaosClient:
         with contextlib.suppress(JetStreamError):
             await self.js.publish(subject, self.rng.randbytes(20), headers={"X": "y"})
 
-    async def _send(self, asked: _Asked, *, with_reply: bool = False) -> None:
+    async def _send(self, asked: SentRequest, *, with_reply: bool = False) -> None:
         try:
             if with_reply:
-                self.unanswered[asked.request] = asked
+                self.unanswered[asked.change_set, asked.request] = asked
                 _, reply = await self._enqueue_with_reply(asked)
                 task = asyncio.create_task(self._await(asked, reply))
                 self.replies.add(task)
@@ -229,25 +282,31 @@ class ChaosClient:
                     *asked.change_set, asked.batch, request_id=asked.request
                 )
         except (NotConfirmed, QueueFull) as error:
-            self.unanswered.pop(asked.request, None)
-            self.history.add(Kind.UNKNOWN, request=str(asked.request), why=str(error))
+            self.unanswered.pop((asked.change_set, asked.request), None)
+            self._unknown(str(asked.request), asked.change_set, error)
 
-    async def _enqueue_with_reply(self, asked: _Asked) -> tuple[RequestId, Reply]:
+    async def _enqueue_with_reply(self, asked: SentRequest) -> tuple[RequestId, Reply]:
         return await self.client.enqueue_updates_with_reply(
             *asked.change_set, asked.batch, request_id=asked.request
         )
 
-    async def _await(self, asked: _Asked, reply: Reply) -> None:
+    async def _await(self, asked: SentRequest, reply: Reply) -> None:
         with contextlib.suppress(Died):  # its task is looked after while the answer is awaited
-            self._answered(asked.request, await reply)
+            self._answered(asked.change_set, asked.request, await reply)
 
-    def _answered(self, request: RequestId, response: EnqueueUpdatesResponseV2) -> None:
-        self.unanswered.pop(request, None)
+    def _unknown(self, request: str | None, change_set: ChangeSet, error: Exception) -> None:
+        self.history.add(Kind.UNKNOWN, request=request, change_set=str(change_set), why=str(error))
+
+    def _answered(
+        self, change_set: ChangeSet, request: RequestId, response: EnqueueUpdatesResponseV2
+    ) -> None:
+        self.unanswered.pop((change_set, request), None)
         status = response.status
         failed = isinstance(status, ErrorStatus)
         self.history.add(
             Kind.REPLY,
             request=str(request),
+            change_set=str(change_set),
             ok=not failed,
             commit=None if failed else status.success.commit,
             message=status.error.message if failed else None,

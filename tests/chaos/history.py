@@ -14,9 +14,9 @@ class Kind(StrEnum):
 
     SENT = "sent"  # request, change_set, batch, expected outcomes, poison: before its first try
     STORED = "stored"  # request, change_set, sequence, duplicate: the server said so
-    UNKNOWN = "unknown"  # request, why: the client never learned whether it is stored
-    REPLY = "reply"  # request, ok, commit, message
-    NO_REPLY = "no reply"  # request: asked again at rest, and still not answered
+    UNKNOWN = "unknown"  # request, change_set, why: the client never learned whether it is stored
+    REPLY = "reply"  # request, change_set, ok, commit, message
+    NO_REPLY = "no reply"  # request, change_set: asked again at rest, and still not answered
     COMMIT = "commit"  # change_set, line, commit: a line of the log, as it was written
     DEAD_LETTER = "dead letter"  # change_set, sequence of the original, reason
     ACTIVITY = "activity"  # change_set, activity, request, details

@@ -5,7 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from rebaser_core.ids import RequestId
 from tests.chaos.history import History, Kind
+
+Asked = tuple[str, str]
+"""A change set and the id of a request: another change set may have one of the same id."""
 
 
 class Violation(NamedTuple):
@@ -23,6 +27,7 @@ class Line:
     """One line of a commit log."""
 
     sequence: int
+    id: str
     previous: int
     head: dict[str, Any]
     handled: dict[str, Any] | None
@@ -30,7 +35,13 @@ class Line:
     @classmethod
     def of(cls, data: dict[str, Any]) -> "Line":
         commit = data["commit"]
-        return cls(data["line"], commit["previous"], commit["head"], commit.get("handled"))
+        handled = commit.get("handled")
+        return cls(data["line"], commit.get("id", ""), commit["previous"], commit["head"], handled)
+
+    @property
+    def stored(self) -> int:
+        """When NATS stored the request that it settles, in milliseconds since 1970."""
+        return RequestId.from_str(self.id).milliseconds
 
     @property
     def claim(self) -> dict[str, Any] | None:
@@ -42,23 +53,33 @@ class Case:
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self.sent: dict[str, dict[str, Any]] = {}
+        self.sent: dict[Asked, dict[str, Any]] = {}
+        places: dict[str, str] = {}
         for event in history.of(Kind.SENT):
-            if event.data["request"] is not None:
-                self.sent.setdefault(event.data["request"], event.data)
+            request, change_set = event.data["request"], event.data["change_set"]
+            if request is not None:
+                self.sent.setdefault((change_set, request), event.data)
+                places.setdefault(request, change_set)
+        self._places = places
         self.logs: dict[str, list[Line]] = defaultdict(list)
         for event in history.of(Kind.COMMIT):
             self.logs[event.data["change_set"]].append(Line.of(event.data))
         self.complete = {c for c, log in self.logs.items() if not list(holes(log))}
         self.by_sequence: dict[int, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
-        self.outcomes: dict[str, Counter[str]] = defaultdict(Counter)
+        self.outcomes: dict[Asked, Counter[str]] = defaultdict(Counter)
         for change_set, log in self.logs.items():
             for line in log:
                 if line.handled is not None and line.handled["sequence"]:  # else a result
                     self.by_sequence[line.handled["sequence"]].append((change_set, line.handled))
-                    self.outcomes[line.handled["id"]][line.handled["outcome"]] += 1
+                    outcomes = self.outcomes[change_set, line.handled["id"]]
+                    outcomes[line.handled["outcome"]] += 1
         self.rests = [event.data for event in history.of(Kind.REST)]
         self.rest = self.rests[-1] if self.rests else None
+
+    def asked(self, data: dict[str, Any]) -> Asked:
+        """Which request the event is about; the first of its id, if it names no change set."""
+        request = data["request"]
+        return data.get("change_set") or self._places.get(request, ""), request
 
 
 def holes(log: list[Line]) -> Iterator[Line]:

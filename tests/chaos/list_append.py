@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.history import History, Kind
-from tests.chaos.indexed_history import Case
+from tests.chaos.indexed_history import Asked, Case
 
 _NANOSECONDS = 1e9
 
@@ -30,12 +30,15 @@ def operations(history: History) -> Iterator[dict[str, Any]]:
     another. Without a rest, and of a log that was not recorded whole, nothing is read.
     """
     case, numbers, keys = Case(history), count(1), count(1)
-    appends: dict[str, dict[str, Any]] = {}
+    appends: dict[Asked, dict[str, Any]] = {}
     lists: dict[str, int] = {}
-    known: set[str] = set()
+    known: set[Asked] = set()
     at = 0.0
     for event in history.events:
-        request, at = event.data.get("request"), event.at
+        at = event.at
+        if event.kind not in (Kind.SENT, Kind.STORED, Kind.REPLY):
+            continue
+        request = case.asked(event.data)
         if event.kind is Kind.SENT and _takes_effect(event.data) and request not in appends:
             change_set = event.data["change_set"]
             if change_set not in lists:
@@ -50,10 +53,10 @@ def operations(history: History) -> Iterator[dict[str, Any]]:
         yield _typed("info", at, appends[request])
     for change_set in sorted(case.complete & lists.keys() if case.rest else ()):
         found = [
-            appends[line.handled["id"]]["process"]
+            appends[change_set, line.handled["id"]]["process"]
             for line in case.logs[change_set]
             if line.handled and line.handled["outcome"] == "applied"
-            if line.handled["id"] in appends
+            if (change_set, line.handled["id"]) in appends
         ]
         process = next(numbers)
         for kind, value in (("invoke", None), ("ok", found)):

@@ -24,6 +24,7 @@ from rebaser_server.settings.settings import Settings
 from tests.chaos.access import WITNESS, Access
 from tests.chaos.branch_workload import ACTIONS, Leading
 from tests.chaos.clients import RETRY_FOR, ChaosClient, WitnessedJetStream
+from tests.chaos.crowd import Crowd
 from tests.chaos.faults import Target, drawn
 from tests.chaos.history import History, Kind
 from tests.chaos.processes import nats_servers, seats
@@ -34,6 +35,15 @@ from tests.chaos.workload import Values
 from tests.helpers.deployment import SCALED, Deployment, new_change_sets
 from tests.helpers.nats_process import NatsServer
 from tests.schedules.example_batches import Sheet
+
+_DIFFERENT = {
+    "CHECKPOINT_EVERY": ("5", "40", "300"),
+    "CONCURRENCY": ("1", "4", "16"),
+    "HISTORY__MAX_COMMITS": ("0", "200"),
+    "QUIET_PERIOD": ("0.2", "0.6", "3"),
+    "RECONCILE_INTERVAL": ("0.5", "1", "3"),
+}
+"""What the settings of daemons are drawn from where they differ, and the lease."""
 
 IDLE_TASKS = 5
 """Made for each change set at rest, one after another."""
@@ -68,6 +78,10 @@ class Size:
     """Requests that may wait in all; None: as many as by default."""
     vandals: int = 0
     """Clients that do whatever their rights let them."""
+    crowded: bool = False
+    """The first client repeats requests behind crowds of others."""
+    settings_differ: bool = False
+    """Each daemon has settings of its own."""
 
     @property
     def progress(self) -> float:
@@ -101,9 +115,17 @@ class Size:
     def kept_commits(self) -> int:
         """None: the log is purged as far as it may be.
 
-        While a cluster has no majority, the recorder reads nothing, and must find it all later.
+        While a cluster has no majority, the recorder reads nothing, and must find it all later;
+        nor does it read as fast as a crowd is settled.
         """
-        return 100 if self.cluster else 0
+        return 5_000 if self.crowded else 100 if self.cluster else 0
+
+    def own_variables(self, rng: random.Random) -> dict[str, str]:
+        """Settings of one daemon."""
+        if not self.settings_differ:
+            return self.variables
+        lease = {"ACK_WAIT": str(self.lease * rng.choice((1, 1.5, 2.5)))}
+        return self.variables | lease | {name: rng.choice(of) for name, of in _DIFFERENT.items()}
 
     @property
     def replicas(self) -> int:
@@ -125,7 +147,7 @@ class _Round:
 
     async def run(self) -> None:
         for seat in self.target.seats:
-            seat.start(self.size.variables)
+            seat.start(self.size.own_variables(self.rng))
         for seat in self.target.seats:
             if seat.daemon is not None:
                 await seat.daemon.ready(within=120)
@@ -167,6 +189,9 @@ class _Round:
             kinds=size.kinds,
         )
         asking = [asyncio.create_task(client.ask(over)) for client in self.clients]
+        if size.crowded:
+            crowd = Crowd(self.clients[0], next(iter(self.clients[0].change_sets)))
+            asking.append(asyncio.create_task(crowd.act(over)))
         asking.append(asyncio.create_task(self._lead(over)))
         asking += [asyncio.create_task(v.act(over, 5 * size.pause)) for v in self.vandals]
         async with asyncio.TaskGroup() as group:

@@ -10,12 +10,17 @@ SCENARIOS: Final[dict[str, dict[str, Any]]] = {
     "hostile": {"accounts": True, "vandals": 2},
     "open": {"vandals": 2},
     "full": {"slots": 1, "queue": 100, "change_sets": 12, "pause": 0.005},
+    "ids": {"crowded": True},
+    "settings": {"settings_differ": True},
     "spark": {"spark": True, "daemons": 2, "rest_within": 240.0},
 }
 """`hostile`: clients that do all that the accounts of `deploy/nats` permit; `open`: without these
-accounts; `full`: many change sets, few slots and a full queue of requests; `spark`: real Spark."""
+accounts; `full`: many change sets, few slots and a full queue of requests; `ids`: requests that are
+repeated behind 1,100 others; `settings`: daemons whose settings differ; `spark`: real Spark."""
 
-_TURNS: Final = ("plain", "hostile", "plain", "full", "plain", "open", "hostile", "spark")
+_TURNS: Final = (
+    "plain", "hostile", "ids", "full", "plain", "open", "settings", "hostile", "plain", "spark",
+)  # fmt: skip
 """Which of them a round is, where they are mixed: the costly one is rare."""
 
 

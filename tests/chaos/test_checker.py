@@ -1,12 +1,14 @@
 """The judge finds what it is there to find: one clean history, and one for each way to break it."""
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.chaos.checker import judge
+from rebaser_core.ids import RequestId
+from tests.chaos.checker import REMEMBERED, REMEMBERED_FOR, judge
 from tests.chaos.history import History, Kind
 from tests.chaos.task_words import AGAIN
 
@@ -30,23 +32,31 @@ class Story:
         self._last: dict[str, int] = {}
         self.heads: dict[str, dict[str, Any]] = {}
 
-    def sent(self, request: str, batch: Any = SET, expected: str = "applied") -> None:
+    def sent(
+        self, request: str, batch: Any = SET, expected: str = "applied", change_set: str = HERE
+    ) -> None:
         self.history.add(
-            Kind.SENT, request=request, change_set=HERE, batch=batch, expected=[expected]
+            Kind.SENT, request=request, change_set=change_set, batch=batch, expected=[expected]
         )
 
-    def stored(self, request: str, sequence: int, *, duplicate: bool = False) -> None:
+    def stored(
+        self, request: str, sequence: int, *, duplicate: bool = False, change_set: str = HERE
+    ) -> None:
         self.history.add(
             Kind.STORED,
             request=request,
-            change_set=HERE,
+            change_set=change_set,
             sequence=sequence,
             duplicate=duplicate,
             expected=["applied"],
         )
 
     def commit(
-        self, handled: dict[str, Any] | None = None, change_set: str = HERE, **head: Any
+        self,
+        handled: dict[str, Any] | None = None,
+        change_set: str = HERE,
+        commit_id: str | None = None,
+        **head: Any,
     ) -> None:
         self._line += 1
         before = self.heads.get(
@@ -55,7 +65,7 @@ class Story:
         )
         self.heads[change_set] = before | head
         commit = {
-            "id": f"line{self._line}",
+            "id": commit_id or f"line{self._line}",
             "previous": self._last.get(change_set, 0),
             "head": dict(self.heads[change_set]),
         }
@@ -146,6 +156,12 @@ def _vanished(story: Story) -> None:
 def _lost_when_repeated(story: Story) -> None:
     story.sent("x")
     story.stored("x", 2, duplicate=True)
+
+
+def _taken_for_another_change_sets(story: Story) -> None:
+    """NATS says that it has it already, and what it has is a request of the same id elsewhere."""
+    story.sent("b", change_set=THERE)
+    story.stored("b", 2, duplicate=True, change_set=THERE)
 
 
 def _handled_as_another(story: Story) -> None:
@@ -286,6 +302,7 @@ BROKEN = [
     ("S1", _lost),
     ("S1", _vanished),
     ("S1", _lost_when_repeated),
+    ("S1", _taken_for_another_change_sets),
     ("S1", _handled_as_another),
     ("S1", _sound_but_dead),
     ("S1", _dead_without_a_letter),
@@ -361,6 +378,47 @@ def test_another_daemons_word_is_its_own() -> None:
     story.history.add(Kind.TASK, daemon="another", delivery=[1, 3], word="+ACK")
 
     assert judge(story.history) == []
+
+
+def test_a_request_of_the_same_id_in_another_change_set_is_another() -> None:
+    story = Story()
+    _clean(story)
+    story.sent("b", DEFINE, change_set=THERE)
+    story.stored("b", 5, change_set=THERE)
+    story.commit(_handled("b", 5), change_set=THERE, lastSequence=5)
+    story.history.add(Kind.VALUES, change_set=THERE, values={"one": ["ok", 1], "total": ["ok", 1]})
+    story.rest(5)
+
+    assert judge(story.history) == []
+
+
+@pytest.mark.parametrize(
+    ("others", "milliseconds", "violated"),
+    [
+        pytest.param(REMEMBERED, REMEMBERED_FOR, [], id="forgotten by number and by time"),
+        pytest.param(REMEMBERED - 1, REMEMBERED_FOR, ["S3"], id="among the last of them"),
+        pytest.param(REMEMBERED, REMEMBERED_FOR - 1, ["S3"], id="within the horizon"),
+    ],
+)
+def test_a_request_takes_effect_again_only_once_its_id_may_be_forgotten(
+    others: int, milliseconds: int, violated: list[str]
+) -> None:
+    story, numbers, began = Story(), count(1), 1_700_000_000_000
+
+    def settled(request: str, at: int) -> None:
+        sequence = next(numbers)
+        story.sent(request, [])
+        story.stored(request, sequence)
+        commit_id = str(RequestId.from_timestamp(at / 1000))
+        story.commit(_handled(request, sequence), commit_id=commit_id, lastSequence=sequence)
+
+    settled("again", began)
+    for number in range(others):
+        settled(f"other {number}", began + 1)
+    settled("again", began + milliseconds)
+    story.rest(others + 2)
+
+    assert [violation.rule for violation in judge(story.history)] == violated
 
 
 def test_a_saved_history_is_judged_alike(tmp_path: Path) -> None:

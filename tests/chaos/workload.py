@@ -48,12 +48,13 @@ class Values:
 
     def batch(self, rng: random.Random) -> Batch:
         return rng.choices(
-            (self._set_one, self._set_some, self._rewire, self._spare, self._redefine,
+            (self.change, self._set_some, self._rewire, self._spare, self._redefine,
              self._misfits, self._large, self.define),
             (60, 15, 8, 6, 5, 4, 1, 1),
         )[0](rng)  # fmt: skip
 
-    def _set_one(self, rng: random.Random) -> Batch:
+    def change(self, rng: random.Random) -> Batch:
+        """Of one value."""
         if rng.random() < 0.2:
             return [_set(self.divisor, rng.randrange(3))]  # 0 fails its quotient
         return [_set(rng.choice(self.sources), rng.randrange(50))]

@@ -34,6 +34,23 @@ async def test_requests_of_one_id_to_two_change_sets_are_both_applied(
         assert outcome.state is RequestState.HANDLED
 
 
+async def test_each_of_two_requests_of_one_id_gets_its_own_reply(deployment: Deployment) -> None:
+    """Both are awaited by one client, which has one inbox for all."""
+    request, change_sets = RequestId(), new_change_sets(2)
+    replies = []
+    for change_set in change_sets:
+        batch = ExampleGraph().define(1, 2)
+        _, reply = await deployment.client.enqueue_updates_with_reply(
+            *change_set, batch, request_id=request
+        )
+        replies.append(asyncio.ensure_future(reply))
+    await deployment.start()
+
+    responses = await asyncio.gather(*replies)
+
+    assert [(r.workspace_id, r.change_set_id) for r in responses] == list(change_sets)
+
+
 async def test_a_request_id_used_elsewhere_does_not_suppress_a_request(
     deployment: Deployment,
 ) -> None:

@@ -16,7 +16,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.settings.settings import Settings
 from tests.chaos.access import WITNESS
 from tests.chaos.clients import ChaosClient
-from tests.chaos.history import History, Kind
+from tests.chaos.history import Event, History, Kind
 from tests.chaos.processes import errors_in
 from tests.chaos.quiescence import Resting
 from tests.chaos.recorder import recording
@@ -146,11 +146,12 @@ class _Restarted:
     async def _send_again(self, client: ChaosClient) -> None:
         """Send each request again of which no client knew whether it is stored, as clients do."""
         known = self.life.history.events[: self.cut.seen]
-        stored = {event.data["request"] for event in known if event.kind is Kind.STORED}
+        stored = {_asked(event) for event in known if event.kind is Kind.STORED}
         for event in known:
-            request = event.data.get("request")
-            if event.kind is Kind.SENT and not event.data.get("poison") and request not in stored:
-                change_set = _change_set(event.data["change_set"])
+            if event.kind is not Kind.SENT or event.data.get("poison"):
+                continue
+            if _asked(event) not in stored:
+                change_set, request = _change_set(event.data["change_set"]), event.data["request"]
                 await client.client.enqueue_updates(
                     *change_set, event.data["batch"], request_id=RequestId.from_str(request)
                 )
@@ -228,6 +229,10 @@ async def _last_sequence(js: JetStream, stream: str) -> int | None:
             if clock() - began > ANSWERS_WITHIN:
                 raise
         await asyncio.sleep(_LOOK)
+
+
+def _asked(event: Event) -> tuple[str, str]:
+    return event.data["change_set"], event.data["request"]
 
 
 def _change_set(name: str) -> ChangeSet:

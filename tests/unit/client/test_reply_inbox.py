@@ -7,11 +7,12 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_client.reply_inbox import ReplyInbox
-from rebaser_core.ids import RequestId
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse
 from tests.wire.samples import FAILED, REQUEST, SAMPLES, response
 
 RESPONSE = response(FAILED)
+WHERE = ChangeSet(RESPONSE.workspace_id, RESPONSE.change_set_id)
 OTHER = RequestId.from_int(8)
 
 
@@ -33,7 +34,7 @@ def test_every_request_has_an_inbox_of_its_own(replies):
 
 
 async def test_a_response_reaches_its_request(replies):
-    mine, others = replies.expect(REQUEST), replies.expect(OTHER)
+    mine, others = replies.expect(WHERE, REQUEST), replies.expect(WHERE, OTHER)
 
     await replies.receive(answer())
 
@@ -41,9 +42,19 @@ async def test_a_response_reaches_its_request(replies):
     assert not others.done()
 
 
+async def test_a_response_does_not_reach_another_change_sets_request_of_the_same_id(replies):
+    mine = replies.expect(WHERE, REQUEST)
+    elsewhere = replies.expect(WHERE._replace(change_set_id=ChangeSetId()), REQUEST)
+
+    await replies.receive(answer())
+
+    assert mine.result() == RESPONSE
+    assert not elsewhere.done()
+
+
 async def test_an_answer_of_version_1_reads_as_the_current_one(replies):
     sample = next(s for s in SAMPLES if str(s) == "EnqueueUpdatesResponse-v1")
-    mine = replies.expect(REQUEST)
+    mine = replies.expect(WHERE, REQUEST)
 
     await replies.receive(
         message(sample.headers("application/json"), sample.payload("application/json"))
@@ -53,7 +64,7 @@ async def test_an_answer_of_version_1_reads_as_the_current_one(replies):
 
 
 async def test_the_first_answer_is_final(replies):
-    mine = replies.expect(REQUEST)
+    mine = replies.expect(WHERE, REQUEST)
 
     await replies.receive(answer())
     await replies.receive(answer())
@@ -62,7 +73,7 @@ async def test_the_first_answer_is_final(replies):
 
 
 async def test_nonsense_answers_no_request(replies):
-    mine = replies.expect(REQUEST)
+    mine = replies.expect(WHERE, REQUEST)
 
     await replies.receive(message(None, b""))
     await replies.receive(message({"X-MESSAGE-TYPE": "EnqueueUpdatesResponse"}, b"\xff"))
@@ -71,7 +82,7 @@ async def test_nonsense_answers_no_request(replies):
 
 
 async def test_an_unawaited_answer_is_dropped(replies):
-    replies.expect(REQUEST).cancel()
+    replies.expect(WHERE, REQUEST).cancel()
 
     await replies.receive(answer())
     await asyncio.sleep(0)
@@ -80,8 +91,8 @@ async def test_an_unawaited_answer_is_dropped(replies):
 
 async def test_a_retry_right_after_a_timeout_gets_the_reply(replies):
     """The same request is sent again after an error, before the loop has turned once."""
-    replies.expect(REQUEST).cancel()
-    again = replies.expect(REQUEST)
+    replies.expect(WHERE, REQUEST).cancel()
+    again = replies.expect(WHERE, REQUEST)
     await asyncio.sleep(0)
 
     await replies.receive(answer())
@@ -90,7 +101,7 @@ async def test_a_retry_right_after_a_timeout_gets_the_reply(replies):
 
 
 async def test_a_cancelled_waiter_leaves_the_others_waiting(replies):
-    first, second = replies.expect(REQUEST), replies.expect(REQUEST)
+    first, second = replies.expect(WHERE, REQUEST), replies.expect(WHERE, REQUEST)
 
     first.cancel()
     await replies.receive(answer())
@@ -100,8 +111,8 @@ async def test_a_cancelled_waiter_leaves_the_others_waiting(replies):
 
 
 async def test_finished_waiters_leave_nothing_behind(replies):
-    replies.expect(REQUEST).cancel()
-    replies.expect(REQUEST)
+    replies.expect(WHERE, REQUEST).cancel()
+    replies.expect(WHERE, REQUEST)
     await replies.receive(answer())
     await asyncio.sleep(0)
 
