@@ -2,16 +2,19 @@
 
 import argparse
 import asyncio
+import itertools
 import shutil
 import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 from tests.chaos.checker import judge
 from tests.chaos.history import History, Kind
 from tests.chaos.list_append import save_operations
+from tests.chaos.processes import prepare
 from tests.chaos.round import Size, run_round
 from tests.chaos.scenarios import SCENARIOS, sized
 from tests.chaos.statistics import Figures
@@ -33,17 +36,17 @@ def main() -> int:
     )
     figures, failed = Figures(), False
     end = time.monotonic() + 60 * arguments.minutes
-    number = arguments.round
-    try:
-        while True:
-            this = sized(size, arguments.scenario, number)
-            seed = f"{arguments.seed}.{number}"
-            failed |= not _round(seed, this, figures, arguments.export)
-            number += 1
-            if time.monotonic() >= end:
-                break
-    finally:
-        _say(figures.text())
+    with tempfile.TemporaryDirectory(prefix="rebaser-chaos-tools-") as tools:
+        prepare(Path(tools))
+        try:
+            for number in itertools.count(arguments.round):
+                this = sized(size, arguments.scenario, number)
+                seed = f"{arguments.seed}.{number}"
+                failed |= not _round(seed, this, figures, arguments.export, Path(tools))
+                if time.monotonic() >= end:
+                    break
+        finally:
+            _say(figures.text())
     return int(failed)
 
 
@@ -97,11 +100,15 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _round(seed: str, size: Size, figures: Figures, export: Path | None) -> bool:
+def _round(seed: str, size: Size, figures: Figures, export: Path | None, tools: Path) -> bool:
     directory = Path(tempfile.mkdtemp(prefix=f"rebaser-chaos-{seed}-"))
     history = History()
     try:
-        asyncio.run(run_round(seed, directory, size, history))
+        asyncio.run(run_round(seed, directory, size, history, tools))
+    except Exception:  # noqa: BLE001 - one round of many: the others are worth as much
+        figures.violations["broken off"] += 1
+        _say(f"round {seed} broke off: {traceback.format_exc()}  kept: {directory}")
+        return False
     finally:
         history.save(directory / "history.jsonl")
     _export(history, export, f"round-{seed}")

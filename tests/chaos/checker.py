@@ -134,16 +134,24 @@ def _once(case: Case) -> Iterator[Violation]:
 
 def _too_early(case: Case, change_set: str, request: str) -> bool:
     """Whether it took effect again while its id had to be remembered (W7)."""
-    settled = [
+    settled = _settled(case, change_set)
+    places = [n for n, line in enumerate(settled) if (line.handled or {})["id"] == request]
+    return any(not _forgettable(settled[place : again + 1]) for place, again in pairwise(places))
+
+
+def _settled(case: Case, change_set: str) -> list[Line]:
+    """The lines by which the change set remembers requests."""
+    return [
         line
         for line in case.logs[change_set]
         if line.handled and line.handled["sequence"] and line.handled["outcome"] != "duplicate"
     ]
-    places = [n for n, line in enumerate(settled) if (line.handled or {})["id"] == request]
-    return any(
-        again - place <= REMEMBERED
-        or settled[again].stored - settled[place].stored < REMEMBERED_FOR
-        for place, again in pairwise(places)
+
+
+def _forgettable(settled: list[Line]) -> bool:
+    """Whether the id of the first of these requests may be forgotten when the last one comes."""
+    return (
+        len(settled) > REMEMBERED + 1 and settled[-1].stored - settled[0].stored >= REMEMBERED_FOR
     )
 
 
@@ -304,5 +312,6 @@ def _replies(case: Case) -> Iterator[Violation]:
     for event in case.history.of(Kind.NO_REPLY):
         change_set, request = case.asked(event.data)
         line, _ = lines.get((change_set, request), (0, None))
-        if line >= first_lines.get(change_set, 0):  # behind a checkpoint it is forgotten
+        behind = [later for later in _settled(case, change_set) if later.sequence >= line]
+        if line >= first_lines.get(change_set, 0) and not _forgettable(behind):
             yield Violation("REPLY", change_set, f"{request} was asked for again, in vain")

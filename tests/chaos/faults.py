@@ -56,9 +56,13 @@ def drawn(
     seats: int,
     lease: float,
     kinds: Sequence[str] = (),
+    lacking: Sequence[str] = (),
 ) -> list[Fault]:
-    """The faults of a run, by time. Whatever they break is whole again after the last."""
-    kinds = kinds or list(_KINDS)
+    """The faults of a run, by time. Whatever they break is whole again after the last.
+
+    `kinds`: where not all are wanted; `lacking`: what the run has not, of `NEEDS`.
+    """
+    kinds = kinds or [kind for kind in _KINDS if NEEDS.get(kind) not in lacking]
     weights = [_WEIGHTS.get(kind, 2) for kind in kinds]
     faults = []
     for _ in range(count):
@@ -354,5 +358,12 @@ _KINDS: dict[str, Callable[[Target, Fault], Awaitable[None]]] = {
         have_leaders_step_down,
     )
 }
+NEEDS = {
+    "kill_the_jvm": "spark",
+    "kill_most_of_nats": "cluster",
+    "kill_a_server_while_another_stands_still": "cluster",
+    "have_leaders_step_down": "cluster",
+}
+"""What a kind of fault is not possible without."""
 _PAST_THE_LEASE = {kind for kind in _KINDS if "lease" in kind}
 _WEIGHTS = {"kill_a_daemon": 4, "freeze_a_daemon_past_the_lease": 4, "kill_all_daemons": 1}

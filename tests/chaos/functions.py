@@ -27,7 +27,7 @@ def install(directory: Path) -> Path:
     """Make both known to every process that has the returned directory in its `PYTHONPATH`."""
     root = directory / "functions"
     info = root / "rebaser_chaos-0.dist-info"
-    info.mkdir(parents=True)
+    info.mkdir(parents=True, exist_ok=True)
     (root / "rebaser_chaos_functions.py").write_text(_CODE)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rebaser-chaos\nVersion: 0\n")
     (info / "entry_points.txt").write_text(

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import suppress
+from typing import Any
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
@@ -37,6 +38,9 @@ class Resting:
         self._history = history
         self._recorder = recorder
         self._patience = patience
+        self._seen = 0
+        """Events of the history that `_heads` goes by."""
+        self._heads: dict[str, dict[str, Any]] = {}
         self.stuck = False
         """Whether it did not come: nothing moves any more."""
 
@@ -98,10 +102,11 @@ class Resting:
         return await self._recorder.caught_up() and not sum(self._heads_due())
 
     def _heads_due(self) -> list[bool]:
-        heads = {}
-        for event in self._history.of(Kind.COMMIT):
-            heads[event.data["change_set"]] = event.data["commit"]["head"]
+        new, self._seen = self._history.events[self._seen :], len(self._history.events)
+        for event in new:
+            if event.kind is Kind.COMMIT:
+                self._heads[event.data["change_set"]] = event.data["commit"]["head"]
         return [
             head["dirtySequence"] > head["cleanSequence"] or standing(head) == "applying"
-            for head in heads.values()
+            for head in self._heads.values()
         ]

@@ -187,6 +187,7 @@ class _Round:
             seats=size.daemons,
             lease=self.target.lease,
             kinds=size.kinds,
+            lacking=[need for need in ("spark", "cluster") if not getattr(size, need)],
         )
         asking = [asyncio.create_task(client.ask(over)) for client in self.clients]
         if size.crowded:
@@ -262,8 +263,13 @@ async def write_down_values(
         history.add(Kind.VALUES, change_set=str(change_set), values=found)
 
 
-async def run_round(seed: str, directory: Path, size: Size, history: History) -> None:
-    """Write one round down. The same seed breaks the same things at the same times."""
+async def run_round(
+    seed: str, directory: Path, size: Size, history: History, tools: Path | None = None
+) -> None:
+    """Write one round down. The same seed breaks the same things at the same times.
+
+    `tools`: as `seats` has it.
+    """
     rng = random.Random(seed)
     async with AsyncExitStack() as stack:
         servers = await stack.enter_async_context(
@@ -273,7 +279,9 @@ async def run_round(seed: str, directory: Path, size: Size, history: History) ->
         nc = await stack.enter_async_context(connected(size.access.options(WITNESS, urls)))
         deployment = await provisioned(stack, nc, directory, servers, size)
         recorder = await stack.enter_async_context(recording(nc, deployment.subjects, history))
-        places = await stack.enter_async_context(seats(size.daemons, directory, history, servers))
+        places = await stack.enter_async_context(
+            seats(size.daemons, directory, history, servers, tools)
+        )
         change_sets = {c: Values(rng) for c in new_change_sets(size.change_sets)}
         clients = [
             await stack.enter_async_context(chaos_client(seed, n, urls, history, change_sets, size))

@@ -12,14 +12,16 @@ SCENARIOS: Final[dict[str, dict[str, Any]]] = {
     "full": {"slots": 1, "queue": 100, "change_sets": 12, "pause": 0.005},
     "ids": {"crowded": True},
     "settings": {"settings_differ": True},
+    "cluster": {"cluster": True, "rest_within": 180.0},
     "spark": {"spark": True, "daemons": 2, "rest_within": 240.0},
 }
 """`hostile`: clients that do all that the accounts of `deploy/nats` permit; `open`: without these
-accounts; `full`: many change sets, few slots and a full queue of requests; `ids`: requests that are
-repeated behind 1,100 others; `settings`: daemons whose settings differ; `spark`: real Spark."""
+accounts; `full`: many change sets, few slots and a full queue of requests; `ids`: requests that
+are repeated behind 1,100 others; `settings`: daemons whose settings differ; `cluster`: three NATS
+servers and three replicas; `spark`: real Spark."""
 
 _TURNS: Final = (
-    "plain", "hostile", "ids", "full", "plain", "open", "settings", "hostile", "plain", "spark",
+    "plain", "hostile", "ids", "full", "plain", "open", "settings", "cluster", "plain", "spark",
 )  # fmt: skip
 """Which of them a round is, where they are mixed: the costly one is rare."""
 

@@ -74,6 +74,24 @@ def test_the_wall_clock_of_a_running_process_is_set_and_its_others_run_on(
     assert right_again[0] == pytest.approx(time.time(), abs=0.9)
 
 
+LEARN = """
+import os, sys, time
+time.time()
+os.environ["CHAOS_CLOCK"] = sys.argv[1]
+print(time.time())
+"""
+
+
+def test_a_fork_learns_of_its_clock_when_it_is_forked_already(clock: Clock) -> None:
+    clock.set(YEAR)
+    variables = {"LD_PRELOAD": clock.variables["LD_PRELOAD"]}
+    command = [sys.executable, "-c", LEARN, clock.variables["CHAOS_CLOCK"]]
+
+    said = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+
+    assert float(said.stdout) == pytest.approx(time.time() + YEAR, abs=30)
+
+
 WRITE = """
 import os, sys, time
 file = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR)

@@ -421,6 +421,24 @@ def test_a_request_takes_effect_again_only_once_its_id_may_be_forgotten(
     assert [violation.rule for violation in judge(story.history)] == violated
 
 
+@pytest.mark.parametrize(
+    ("milliseconds", "violated"), [(REMEMBERED_FOR, []), (REMEMBERED_FOR - 1, ["REPLY"])]
+)
+def test_an_outcome_is_known_as_long_as_its_request_is_remembered(
+    milliseconds: int, violated: list[str]
+) -> None:
+    story, began = Story(), 1_700_000_000_000
+    for number in range(1, REMEMBERED + 3):
+        at = began + (milliseconds if number > 1 else 0)
+        story.sent(f"{number}", [])
+        commit_id = str(RequestId.from_timestamp(at / 1000))
+        story.commit(_handled(f"{number}", number), commit_id=commit_id, lastSequence=number)
+    story.history.add(Kind.NO_REPLY, request="1", change_set=HERE)
+    story.rest(REMEMBERED + 2)
+
+    assert [violation.rule for violation in judge(story.history)] == violated
+
+
 def test_a_saved_history_is_judged_alike(tmp_path: Path) -> None:
     story = Story()
     _clean(story)

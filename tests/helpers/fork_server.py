@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
 from typing import Final
@@ -25,6 +26,19 @@ _AT_START: Final = dict(os.environ)
 """What an interpreter that is forked here has read."""
 _LOOK: Final = 0.02
 """Seconds between looks at a process that is waited for."""
+
+
+def preload(**variables: str) -> None:
+    """Fork from an interpreter that is started with these variables, before any other was."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    _AT_START.update(variables)
+    sys.path += filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))  # forks have ours
 
 
 def forkable(environment: Mapping[str, str]) -> bool:
