@@ -71,8 +71,13 @@ class Companion:
         return False
 
     @property
+    def awaits_another(self) -> bool:
+        """Whether what keeps it busy is another change set's work, for which that has a task."""
+        return False
+
+    @property
     def must_yield(self) -> bool:
-        """Whether what keeps it busy may wait for the very slot that the run holds."""
+        """Whether that other change set may be waiting for the very slot that the run holds."""
         return False
 
 

@@ -98,7 +98,7 @@ class ChangeSetRun:
             if requests := await self._queue.take_buffered(self._handler.batch_size):
                 return requests
             try:
-                async with self._slot.wait_for_work(lambda: ownership.state.control.dvu_due):
+                async with self._slot.wait_for_work(self._has_work):
                     request = await self._queue.next(wait)
             except Preempted:  # without a look at the stream: what it has is found by W12
                 return await self._queue.take_buffered(self._handler.batch_size)
@@ -123,10 +123,16 @@ class ChangeSetRun:
         control = self._ownership.state.control
         return control.claim is None and (self._queue.backlog > 0 or not control.dvu_due)
 
+    def _has_work(self) -> bool:
+        """Whether the run has work of its own, also without a request."""
+        companion = self._companion
+        is_working = companion.busy and not companion.awaits_another
+        return self._ownership.state.control.dvu_due or is_working
+
     def _must_yield(self) -> bool:
         """Whether the run is in the way of what it waits for."""
-        is_waiting = self._ownership.state.control.unfinished and self._companion.busy
-        return is_waiting and (self._slot.is_set or self._companion.must_yield)
+        companion = self._companion
+        return companion.awaits_another and (self._slot.is_set or companion.must_yield)
 
     def _is_idle(self) -> bool:
         return not self._ownership.state.control.dvu_due and not self._companion.busy

@@ -12,7 +12,12 @@ from rebaser_client.request_publisher import ensure_task, publish_request
 from rebaser_core.commits import BranchState, ClosedState, Commit, RequestOutcome
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, ordered_reader
-from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, ErrorStatus
+from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesRequestV1,
+    EnqueueUpdatesResponseV2,
+    ErrorStatus,
+)
 from rebaser_core.queries.outcome_query import OutcomeQueryV1, RequestState
 from rebaser_core.records.registry_records import (
     ApplyAttempt,
@@ -56,6 +61,11 @@ class BranchCloser:
         self._waiting_since: float | None = None
 
     @property
+    def awaits_head(self) -> bool:
+        """Whether head has the difference in its queue and has not handled it."""
+        return self._waiting_since is not None
+
+    @property
     def gave_up_on_head(self) -> bool:
         """Whether it has waited so long for head that head may be waiting for the slot."""
         since = self._waiting_since
@@ -96,7 +106,6 @@ class BranchCloser:
         """
         ownership = self._ownership
         branch = require(ownership.state.control.branch, "a base")
-        self._waiting_since = self._clock()
         problem, commit = await self._outcome_at_head(closing, branch)
         self._waiting_since = None
         if problem is not None:  # the registry first: until the commit, this is repeated
@@ -127,34 +136,40 @@ class BranchCloser:
             change_set_id=branch.head,
         )
         outcome = await self._outcomes.find(query)
+        if outcome.response is not None:
+            return _read(outcome.response)
         if outcome.state is RequestState.UNKNOWN:
             await self._send(closing, head, branch_change_set, query)
-        elif outcome.response is None:  # the sender may have died before it made a task (C3)
+        else:  # the sender may have died before it made a task (C3)
             await ensure_task(self._js, self._subjects, head)
+        self._waiting_since = self._clock()
+        return await self._await_head(head, query, after=branch.cursor or 0)
+
+    async def _await_head(
+        self, head: ChangeSet, query: OutcomeQueryV1, after: int
+    ) -> tuple[str | None, int | None]:
+        """Return the outcome once head's log has it behind the commit `after`."""
         reader = ordered_reader(
             self._js,
             self._subjects.commits_stream,
             self._subjects.commits(head),
-            opt_start_seq=(branch.cursor or 0) + 1,
+            opt_start_seq=after + 1,
         )
         async with reader:
-            while outcome.response is None:
+            while True:
                 message = await reader.next(idle_timeout=POLL_EVERY)
                 if message is None:
                     outcome = await self._outcomes.find(query)
+                    if outcome.response is not None:
+                        return _read(outcome.response)
                     continue
                 handled = Commit.decode(message.headers, message.payload).handled
                 if handled is None or handled.outcome is RequestOutcome.DUPLICATE:
                     continue
                 if handled.id == query.id:
                     is_applied = handled.outcome is RequestOutcome.APPLIED
-                    return (
-                        None if is_applied else handled.message or "refused"
-                    ), message.stream_sequence
-        status = outcome.response.status
-        if isinstance(status, ErrorStatus):
-            return status.error.message, None
-        return None, status.success.commit
+                    problem = None if is_applied else handled.message or "refused"
+                    return problem, message.stream_sequence
 
     async def _send(
         self,
@@ -204,3 +219,11 @@ class BranchCloser:
 
         with suppress(NoSuchChangeSet):
             await self._registry.update(self._ownership.loader.change_set, updated)
+
+
+def _read(response: EnqueueUpdatesResponseV2) -> tuple[str | None, int | None]:
+    """Return why head refused the difference, or the commit that applied it."""
+    status = response.status
+    if isinstance(status, ErrorStatus):
+        return status.error.message, None
+    return None, status.success.commit

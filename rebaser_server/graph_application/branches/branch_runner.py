@@ -92,6 +92,11 @@ class BranchRunner(Companion):
         return self._closer.busy
 
     @property
+    def awaits_another(self) -> bool:
+        """Whether head has to handle the branch's difference next."""
+        return self._closer.awaits_head
+
+    @property
     def must_yield(self) -> bool:
         """Whether the branch has waited so long for head that it may be blocking head's slot."""
         return self._closer.gave_up_on_head
