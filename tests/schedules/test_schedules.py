@@ -44,6 +44,24 @@ def test_every_schedule_ends_as_it_must(first: int, tmp_path: Path) -> None:
     assert figures.requests > AT_ONCE, "something happened at all"
 
 
+def test_two_branches_that_are_applied_at_once_share_one_slot_with_head() -> None:
+    """NATS is slow, and each has its turn until head's task is next."""
+    verdict = run(300090)
+
+    assert verdict.plan.settings["concurrency"] == 1
+    assert not verdict.violations, verdict.report()
+    applied = [line for line in verdict.lines() if "'standing': 'applied'" in line]
+    assert len(applied) > 1, "branches were applied at all"
+
+
+def test_a_refresh_that_is_under_way_when_its_branch_goes_quiet_has_a_task() -> None:
+    """There is no reconciler here that would find it."""
+    verdict = run(300320)
+
+    assert verdict.plan.settings["reconcile_interval"] > verdict.seconds
+    assert not verdict.violations, verdict.report()
+
+
 def test_every_schedule_of_counters_ends_as_it_must(tmp_path: Path) -> None:
     """The core alone: whatever takes effect twice, or not at all, shows in a number."""
     figures = series(range(SCHEDULES), tmp_path, counting=True)

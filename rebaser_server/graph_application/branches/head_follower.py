@@ -12,6 +12,7 @@ from typing import Final, Never
 import structlog
 from nats.aio.msg import Msg
 
+from rebaser_client.errors import ClientError
 from rebaser_client.request_publisher import publish_request
 from rebaser_core.activities import Activity, ActivityKind
 from rebaser_core.commits import BranchState
@@ -25,6 +26,9 @@ from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.processor.ownership.ownership import Ownership
 
 log: Final = structlog.get_logger()
+
+CONFIRM_WITHIN: Final = 5.0
+"""Seconds that a run which ends waits for the confirmation of a refresh that it has sent."""
 
 
 class HeadFollower:
@@ -106,7 +110,17 @@ class HeadFollower:
             action="refresh",
         )
         headers, payload = ChangeSetRequest.encode(request)
-        sequence = await publish_request(self._js, self._subjects, change_set, headers, payload)
+        publishing = asyncio.ensure_future(
+            publish_request(self._js, self._subjects, change_set, headers, payload)
+        )
+        try:
+            sequence = await asyncio.shield(publishing)
+        except asyncio.CancelledError:
+            # Stored after the run's last look at the queue (W12), the request would have no task.
+            with suppress(TimeoutError, ClientError):
+                async with deadlines.within(CONFIRM_WITHIN):
+                    await publishing
+            raise
         self._own_refreshes = {sequence}
         while self._ownership.state.control.last_sequence < sequence:
             self._committed.clear()
