@@ -136,7 +136,7 @@ class ApiError(JetStreamError):
     @classmethod
     def of(cls, error: Mapping[str, Any]) -> "ApiError":
         """Return the most telling error for the `error` member of a reply."""
-        code, err_code = (_integer(error.get(name)) for name in ("code", "err_code"))
+        code, err_code = _integer(error.get("code")), _integer(error.get("err_code"))
         description = str(error.get("description", ""))
         code = 500 if code is None else code
         return _error_class(code, err_code, description)(code, err_code, description)

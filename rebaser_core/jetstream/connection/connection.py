@@ -116,16 +116,19 @@ class Connection:
             Unsendable: a subject or header that no message may have; nothing was sent.
             NatsUnreachable: the connection was closed for good.
         """
-        if not isinstance(self.nc, FastClient):  # which looks itself
+        nc = self.nc
+        if not isinstance(nc, FastClient):  # which looks itself
             self.message_limits.check(subject, payload, headers, reply)
-        task = asyncio.current_task()
-        before = task.cancelling() if task else 0
-        try:  # by hand what the two below do: it is most of what is ever done here
-            await self.nc.publish(subject, payload, reply, dict(headers) if headers else None)
+            with propagate_cancellation(), translate_errors():
+                await nc.publish(subject, payload, reply, dict(headers) if headers else None)
+            return
+        try:  # by hand what the context does: most of what is ever done here ends with it
+            is_full = nc.enqueue(subject, payload, reply, headers)
         except (nats.errors.Error, OSError) as error:
             raise translate_error(error) from error
-        if task and task.cancelling() > before:
-            raise asyncio.CancelledError
+        if is_full:
+            with propagate_cancellation(), translate_errors():
+                await nc._flush_pending(force_flush=True)
 
     async def request(
         self,
@@ -196,9 +199,8 @@ class Connection:
     async def ping(self, timeout: float) -> bool:
         """Whether the server answers: it has read then what was sent before, and we what it sent.
 
-        Not with `rtt` or `flush` of nats-py: an answer to one of these that was
-        given up ends the reader, and the connection stays up without one; and
-        their question overtakes what waits to be sent.
+        Not with `rtt` or `flush` of nats-py: an answer to one of these that was given up ends the
+        reader, and the connection stays up without one; and they overtake what waits to be sent.
         """
         pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         with propagate_cancellation(), translate_errors():

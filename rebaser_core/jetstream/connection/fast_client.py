@@ -46,6 +46,7 @@ _SOCKET_BUFFER: Final = 64 * 1024
 """Octets that may wait for the socket before who writes more has to wait."""
 
 Callback = Callable[[Msg], Coroutine[Any, Any, None]]
+Headers = Mapping[str, str]
 
 
 def inline_callback(receive: Callable[[Msg], None]) -> Callback:
@@ -77,23 +78,22 @@ class FastClient(Client):
         """Whether few were written together when it last ended."""
 
     async def publish(
-        self,
-        subject: str,
-        payload: bytes = b"",
-        reply: str = "",
-        headers: Mapping[str, str] | None = None,
+        self, subject: str, payload: bytes = b"", reply: str = "", headers: Headers | None = None
     ) -> None:
-        """Have the message sent; while the connection is down, after the reconnect.
+        """As `enqueue`; waits while very much is to be sent."""
+        if self.enqueue(subject, payload, reply, headers):
+            await self._flush_pending(force_flush=True)
 
-        Raises:
-            BadSubjectError, BadHeaderError, MaxPayloadError: nothing is sent: it could not be.
+    def enqueue(self, subject: str, payload: bytes, reply: str, headers: Headers | None) -> bool:
+        """Have the message sent, after the reconnect if the connection is down.
+
+        Returns whether so much waits to be sent that the caller should wait until it is flushed.
+        Raises `BadSubjectError`, `BadHeaderError` or `MaxPayloadError` if it cannot be sent.
         """
         if not subject or _FORBIDDEN.search(subject + reply):
             raise nats.errors.BadSubjectError
-        size, block = len(payload), b""
-        if headers:
-            block = encode_headers(headers)
-            size += len(block)
+        block = encode_headers(headers) if headers else b""
+        size = len(block) + len(payload)
         line = control_line(subject, reply, len(block), size)
         if size > self._max_payload or len(line) > self.max_control_line:
             raise MessageTooLarge(len(line), len(block), len(payload), self._max_payload)
@@ -102,10 +102,12 @@ class FastClient(Client):
             self._check_open(len(command))
         self.stats["out_msgs"] += 1
         self.stats["out_bytes"] += len(payload)
-        await self._send_command(command)
+        self._pending.append(command)
+        self._pending_data_size += len(command)
         if not self._flush_scheduled:
             self._flush_scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
+        return 0 < self._max_pending_size < self._pending_data_size
 
     async def _connect_to_server(self, s: Srv) -> None:
         """Close what an attempt before this one opened: nats-py forgets it, open as it is."""

@@ -4,14 +4,13 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from rebaser_core.jetstream.connection.headers import parse_headers
 from rebaser_core.jetstream.errors import NotJetStream
 
 
-@dataclass(frozen=True, slots=True)
-class PubAck:
+class PubAck(NamedTuple):
     """The message is stored, at `sequence`; a duplicate was there before, and is there once."""
 
     stream: str
@@ -24,8 +23,8 @@ class PubAck:
         return cls(
             reply["stream"],
             reply["seq"],
-            duplicate=reply.get("duplicate", False),
-            domain=reply.get("domain", ""),
+            reply.get("duplicate", False),
+            reply.get("domain", ""),
         )
 
 
