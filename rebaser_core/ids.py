@@ -44,8 +44,9 @@ class _Ulid(ULID):
         """Raises `ValueError` for any other text, also for lower case."""
         if not _is_canonical(string):
             raise ValueError(f"{string[:80]!r} is not a canonical ULID")
-        made = cls(int(string.translate(_TO_PYTHON), 32).to_bytes(16, "big"))
-        made._text = string
+        made = cls.__new__(cls)  # the pattern has counted the digits
+        made.bytes = int(string.translate(_TO_PYTHON), 32).to_bytes(16, "big")
+        made._text = string  # noqa: SLF001 - of this class
         return made
 
     def __str__(self) -> str:

@@ -54,7 +54,8 @@ def _sequence_of(message: StoredMessage | Delivery) -> int:
 def publish_options(entry: CommitV1, extra_headers: ExtraHeaders) -> dict[str, Any]:
     """Return the arguments that publish the commit."""
     headers, payload = Commit.encode(entry)
-    headers |= extra_headers.get(entry.id, {})
+    if extra_headers:
+        headers |= extra_headers.get(entry.id, {})
     if entry.control.unfinished:
         headers[UNFINISHED] = "1"
     return {"payload": payload, "message_id": headers.pop(MESSAGE_ID), "headers": headers}

@@ -67,7 +67,8 @@ class Notifier:
             name: detail[:DETAIL_LENGTH] if isinstance(detail, str) else detail
             for name, detail in details.items()
         }
-        self.stats.activity(change_set, kind, request_id, details)
+        if kind is not ActivityKind.REQUEST_APPLIED:  # the most frequent, of which it keeps nothing
+            self.stats.activity(change_set, kind, request_id, details)
         headers, payload = encode_activity(change_set, kind, request_id, details)
         await self._publish(self._subjects.activities(change_set), payload, headers)
 

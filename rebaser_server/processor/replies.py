@@ -31,25 +31,21 @@ class CommittedRequest(NamedTuple):
     commit: int
 
 
-async def final_result(
-    ownership: Ownership, request_id: RequestId, committed: CommittedRequest | None
-) -> CommittedRequest | None:
-    """Return the result of a settled request; None if the log does not hold it any more.
+async def final_result(ownership: Ownership, committed: CommittedRequest) -> CommittedRequest:
+    """Return the result of a request that was settled just now: of a duplicate the first one's.
 
-    Args:
-        ownership: with everything staged written.
-        request_id: as the request announces it.
-        committed: what settled it just now; None if it was settled before (W5).
+    The ownership has written everything staged.
     """
-    if committed is None:
-        return await _lookup_result(ownership, request_id)
     if committed.handled.outcome is RequestOutcome.DUPLICATE:
-        return await _lookup_result(ownership, committed.handled.id) or committed
+        return await recent_result(ownership, committed.handled.id) or committed
     return committed
 
 
-async def _lookup_result(ownership: Ownership, request_id: RequestId) -> CommittedRequest | None:
-    """Return the result of a recent request; None if the state does not have it."""
+async def recent_result(ownership: Ownership, request_id: RequestId) -> CommittedRequest | None:
+    """Return the result of a request that was settled before; None if the log lost it.
+
+    The ownership has written everything staged.
+    """
     recent = ownership.state.recent.get(request_id)
     if recent is None:
         return None

@@ -76,6 +76,8 @@ class RequestAttempts:
 
     async def end_deadly(self, request: Delivery) -> bool:
         """Dead-letter the request, untried, if too many runs died at it; return whether (L1)."""
+        if self._ownership.control.attempts is None:  # as nearly always
+            return False
         deaths = self._before(request.stream_sequence).deaths
         if deaths < DEATHS_PER_ATTEMPT * self._limit:
             return False

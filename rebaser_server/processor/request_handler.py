@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.jetstream import Delivery, JetStreamError
@@ -16,30 +15,23 @@ from rebaser_server.processor.apply_request import (
 )
 from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.ownership.committed_entry import CommittedEntry
-from rebaser_server.processor.ownership.ownership import Ownership
-from rebaser_server.processor.replies import CommittedRequest, final_result
+from rebaser_server.processor.replies import CommittedRequest, final_result, recent_result
 from rebaser_server.processor.request_attempts import RequestAttempts, describe
 from rebaser_server.processor.request_queue import RequestQueue, announced_request, request_id_of
 from rebaser_server.processor.result_publisher import publish_result
 from rebaser_server.runtime.transient_errors import is_transient
 
 
-@dataclass(frozen=True, slots=True)
 class RequestHandler:
     """Handles the requests of one run."""
 
-    run: RunContext
-    queue: RequestQueue
-    _committed: dict[int, CommittedRequest] = field(default_factory=dict, init=False)
-    """Of the requests in hand those that are committed, by stream sequence."""
-
-    @property
-    def ownership(self) -> Ownership:
-        return self.run.ownership
-
-    @property
-    def attempts(self) -> RequestAttempts:
-        return RequestAttempts(self.run)
+    def __init__(self, run: RunContext, queue: RequestQueue) -> None:
+        self.run = run
+        self.queue = queue
+        self.ownership = run.ownership
+        self.attempts = RequestAttempts(run)
+        self._committed: dict[int, CommittedRequest] = {}
+        """Of the requests in hand those that are committed, by stream sequence."""
 
     @property
     def batch_size(self) -> int:
@@ -66,9 +58,9 @@ class RequestHandler:
 
     def on_commit(self, committed: CommittedEntry) -> None:
         """Note the result of a request that was committed."""
-        if committed.request is not None:
-            result = CommittedRequest(committed.request, committed.sequence)
-            self._committed[committed.request.sequence] = result
+        request = committed.request
+        if request is not None:
+            self._committed[request.sequence] = CommittedRequest(request, committed.sequence)
 
     async def _handle(self, requests: Sequence[Delivery]) -> None:
         done: list[Delivery] = []
@@ -76,7 +68,7 @@ class RequestHandler:
         async with self.ownership.lock:
             for request in requests:
                 try:
-                    with self.ownership.spans.begin(request_id_of(request), request):
+                    with self.ownership.spans.begin(request, request_id_of):
                         await self._handle_one(request)
                     done.append(request)
                 except RetryLater as error:
@@ -112,7 +104,9 @@ class RequestHandler:
 
     async def _result(self, request: Delivery) -> CommittedRequest | None:
         committed = self._committed.get(request.stream_sequence)
-        return await final_result(self.ownership, request_id_of(request), committed)
+        if committed is None:  # settled before (W5)
+            return await recent_result(self.ownership, request_id_of(request))
+        return await final_result(self.ownership, committed)
 
     def _is_committed(self, request: Delivery) -> bool:
         """Whether the log is known to hold the request's commit."""

@@ -10,7 +10,6 @@ from rebaser_core.jetstream import Delivery
 from rebaser_core.versioning import CONTENT_TYPE, REPLY_INBOX
 from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.replies import CommittedRequest, build_response
-from rebaser_server.processor.request_queue import request_id_of
 
 _ACTIVITIES: Final = {
     RequestOutcome.DEAD: ActivityKind.REQUEST_DEAD,
@@ -20,8 +19,8 @@ _ACTIVITIES: Final = {
 
 async def publish_result(run: RunContext, request: Delivery, result: CommittedRequest) -> None:
     """Count the result of a committed request, publish its activity and send its reply."""
-    request_id = request_id_of(request)
-    with run.ownership.spans.use(request_id):
+    spans, sequence = run.ownership.spans, request.stream_sequence
+    with spans.use(sequence):
         outcome = result.handled.outcome
         waited = time.time() - request.stored
         corrected = total_count(result.handled.corrections)
@@ -41,6 +40,6 @@ async def publish_result(run: RunContext, request: Delivery, result: CommittedRe
         inbox = request.headers.get(REPLY_INBOX)
         if inbox:
             content_type = request.headers.get(CONTENT_TYPE)
-            with run.ownership.spans.reply_span(request_id):
+            with spans.reply_span(sequence):
                 await notifier.reply(inbox, build_response(change_set, result), content_type)
-        run.ownership.spans.end(request_id, outcome=outcome.value, commit=result.commit)
+        spans.end(sequence, outcome=outcome.value, commit=result.commit)

@@ -90,13 +90,14 @@ class ChangeSetRun:
 
     async def _next_requests(self) -> list[Delivery]:
         """The next requests; none after the quiet period, or once another waits for the slot."""
+        self._context.shutdown.check()
+        if requests := await self._queue.take_buffered(self._handler.batch_size):
+            return requests
         ownership = self._ownership
         wait = self._companion.idle_timeout(
             self._settings.quiet_period, unfinished=ownership.state.control.dvu_due
         )
         async with self._context.shutdown.interrupts():
-            if requests := await self._queue.take_buffered(self._handler.batch_size):
-                return requests
             try:
                 async with self._slot.wait_for_work(self._has_work):
                     request = await self._queue.next(wait)

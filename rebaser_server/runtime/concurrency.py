@@ -129,6 +129,11 @@ class Interrupt:
     async def wait(self) -> None:
         await self._event.wait()
 
+    def check(self) -> None:
+        """Raise the error if the event is set, as `interrupts` does before its body."""
+        if self._event.is_set():
+            raise self._error
+
     def interrupts(self) -> "_InterruptScope":
         """Cancel the body when the event is set, and raise the error.
 

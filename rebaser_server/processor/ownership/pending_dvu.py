@@ -12,8 +12,8 @@ from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.telemetry import metrics
 
-TraceOf = Callable[[RequestId], SpanContext | None]
-"""Returns the span of a request being handled, or None if it is not traced."""
+TraceOf = Callable[[int], SpanContext | None]
+"""Returns the span of a request being handled, by its sequence, or None if it is not traced."""
 
 
 @dataclass(slots=True)
@@ -92,7 +92,8 @@ class PendingDvu:
         self.since = None
 
 
-def _request_with_roots(entry: CommitV1) -> RequestId | None:
-    """Return the request that the commit settles, if it left values to recompute."""
+def _request_with_roots(entry: CommitV1) -> int | None:
+    """Return the sequence of the request that the commit settles, if it left roots (D1)."""
     handled = entry.handled
-    return handled.id if handled and handled.sequence == entry.control.dirty_sequence else None
+    left = handled is not None and handled.sequence == entry.control.dirty_sequence
+    return entry.control.dirty_sequence if left else None

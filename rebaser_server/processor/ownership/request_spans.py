@@ -1,9 +1,9 @@
 """The spans of a run's requests: handling, commit, reply. None while tracing is off."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanContext, Status, StatusCode
@@ -13,68 +13,77 @@ from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery
 
+_NO_SPAN: Final = nullcontext()
+"""In the place of a span while tracing is off; it may be entered any number of times."""
+
 
 class RequestSpans:
-    """The spans of the requests being handled, by the requests' ids."""
+    """The spans of the requests being handled, by the requests' stream sequences."""
 
     def __init__(self, change_set: ChangeSet) -> None:
         self._change_set = change_set
-        self._open: dict[RequestId, Span] = {}
+        self._open: dict[int, Span] = {}
         self.on = trace_context.is_on()
         """Whether tracing is on. Read once a run: to read it costs more than all else here."""
 
-    def begin(self, request_id: RequestId, request: Delivery) -> AbstractContextManager[Any]:
-        """Begin the request's span, in the trace that its headers name; enter it as `use` does."""
+    def begin(
+        self, request: Delivery, id_of: Callable[[Delivery], RequestId]
+    ) -> AbstractContextManager[Any]:
+        """Begin the request's span, in the trace that its headers name; enter it as `use` does.
+
+        `id_of` is asked for the request's id only while tracing is on.
+        """
+        sequence = request.stream_sequence
         if self.on:
-            self._open[request_id] = trace_context.start_span(
+            self._open[sequence] = trace_context.start_span(
                 "rebaser handle",
                 self._change_set,
                 "CONSUMER",
                 parent=trace_context.context_of(request.headers),
-                request=str(request_id),
-                sequence=request.stream_sequence,
+                request=str(id_of(request)),
+                sequence=sequence,
             )
-        return self.use(request_id)
+        return self.use(sequence)
 
-    def use(self, request_id: RequestId) -> AbstractContextManager[Any]:
+    def use(self, sequence: int) -> AbstractContextManager[Any]:
         """Make the logs and messages of the body part of the request's span."""
-        span = self._open.get(request_id)
+        span = self._open.get(sequence)
         if span is None:
-            return nullcontext()
+            return _NO_SPAN
         return trace.use_span(span, set_status_on_exception=False)
 
-    def context(self, request_id: RequestId) -> SpanContext | None:
+    def context(self, sequence: int) -> SpanContext | None:
         """Return the context of the request's span, for what follows from the request."""
-        span = self._open.get(request_id)
+        span = self._open.get(sequence)
         return span.get_span_context() if span is not None else None
 
     def commit_spans(self, entries: Iterable[CommitV1]) -> AbstractContextManager[None]:
         """Open a commit span in the span of each request that `entries` settle."""
-        return self._timed_commit(entries) if self._open else nullcontext()
+        return self._timed_commit(entries) if self._open else _NO_SPAN
 
     @contextmanager
     def _timed_commit(self, entries: Iterable[CommitV1]) -> Iterator[None]:
         start = time.time_ns()
         yield
         for entry in entries:
-            span = self._open.get(entry.handled.id) if entry.handled else None
+            span = self._open.get(entry.handled.sequence) if entry.handled else None
             if span is not None:
                 parent, name = trace_context.child_context(span), "rebaser commit"
                 trace_context.start_span(name, self._change_set, parent=parent, since=start).end()
 
     def result_span(self) -> AbstractContextManager[Any]:
         """Open a span for the commit of an update's result, in the current span."""
-        return trace_context.span("rebaser commit", self._change_set) if self.on else nullcontext()
+        return trace_context.span("rebaser commit", self._change_set) if self.on else _NO_SPAN
 
-    def reply_span(self, request_id: RequestId) -> AbstractContextManager[Any]:
+    def reply_span(self, sequence: int) -> AbstractContextManager[Any]:
         """Open a span for the reply to the caller."""
-        if request_id not in self._open:
-            return nullcontext()
+        if sequence not in self._open:
+            return _NO_SPAN
         return trace_context.span("rebaser reply", self._change_set, "PRODUCER")
 
-    def end(self, request_id: RequestId, **attributes: Any) -> None:
+    def end(self, sequence: int, **attributes: Any) -> None:
         """End the request's span with `attributes`."""
-        span = self._open.pop(request_id, None)
+        span = self._open.pop(sequence, None)
         if span is not None:
             span.set_attributes({f"rebaser.{name}": value for name, value in attributes.items()})
             span.end()
