@@ -90,7 +90,7 @@ def validate(updates: Updates) -> Sequence[AnyUpdate]:
     Raises:
         MalformedMessage: they are no updates.
     """
-    if isinstance(updates, LazyUpdates):
+    if not isinstance(updates, list) and isinstance(updates, LazyUpdates):
         return updates
     try:
         return _UPDATES.validate_python(list(updates))

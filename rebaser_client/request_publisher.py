@@ -54,8 +54,9 @@ async def publish_request(
         TooLarge: it does not fit into a message; nothing was sent.
     """
     request_id = announced_id(headers) or ""
-    with trace_context.span("rebaser enqueue", change_set, "PRODUCER", request=request_id):
-        headers = trace_context.inject(headers)
+    with trace_context.span("rebaser enqueue", change_set, "PRODUCER", request=request_id) as span:
+        if span is not None:
+            headers = trace_context.inject(headers)
         tasks = tasks or TaskPublisher.using(js, subjects, retry_for)
         sequence = await _store(js, subjects, change_set, headers, payload, retry_for)
         if not await tasks.ensure(change_set):
@@ -82,28 +83,22 @@ async def _store(
     payload: bytes,
     retry_for: float,
 ) -> int:
-    request_id = announced_id(headers) or ""
+    subject = subjects.requests(change_set)
 
     async def publish() -> int:
-        subject = subjects.requests(change_set)
-        ack = await js.publish(
-            subject,
-            payload,
-            headers={k: v for k, v in headers.items() if k != MESSAGE_ID},
-            message_id=headers[MESSAGE_ID],
-        )
+        ack = await js.publish(subject, payload, headers=headers, message_id=headers[MESSAGE_ID])
         return ack.sequence
 
     try:
         return await retry(publish, retry_for)
     except Full as error:  # the server looks for the id first
-        raise queue_full_error(f"request {request_id} of {change_set}", error) from error
+        raise queue_full_error(f"request {announced_id(headers)} of {change_set}", error) from error
     except Unsendable as error:
-        raise TooLarge(f"request {request_id}: {error}") from error
+        raise TooLarge(f"request {announced_id(headers)}: {error}") from error
     except JetStreamError as error:
         # Stored or not, a task harms nothing and the request may need it (C2).
         await ensure_task(js, subjects, change_set, retry_for=BACKOFF.longest)
-        raise NotConfirmed(f"request {request_id}: {error}") from error
+        raise NotConfirmed(f"request {announced_id(headers)}: {error}") from error
 
 
 def queue_full_error(what: str, error: Full) -> QueueFull:

@@ -20,11 +20,12 @@ async def retry(call: Callable[[], Awaitable[T]], retry_for: float) -> T:
         JetStreamError: any other error, at once, since a retry cannot help.
     """
     clock = asyncio.get_running_loop().time
-    end, delays = clock() + retry_for, iter(BACKOFF)
+    end, attempts = clock() + retry_for, 0
     while True:
         try:
             return await call()
         except (NatsUnreachable, Unavailable):
             if clock() >= end:
                 raise
-        await asyncio.sleep(next(delays))
+        attempts += 1
+        await asyncio.sleep(BACKOFF.delay(attempts))

@@ -42,15 +42,19 @@ class BatchLimits:
         """What is too large about a batch of `count` updates; None if nothing is."""
         if count > self.batch_updates:
             return f"a batch of {count} updates; at most {self.batch_updates} are allowed"
-        if isinstance(updates, PlainUpdates) and self._fit(updates.columns):
-            return None
-        if isinstance(updates, LazyUpdates) and self._cover(updates.bounds):
+        if not isinstance(updates, list) and self._are_known_to_fit(updates):
             return None
         for index, update in enumerate(updates):
             what = self._violation(update)
             if what is not None:
                 return f"update {index}: {what}"
         return None
+
+    def _are_known_to_fit(self, updates: Iterable[AnyUpdate]) -> bool:
+        """Whether that is to be seen without a look at each of them."""
+        if isinstance(updates, PlainUpdates) and self._fit(updates.columns):
+            return True
+        return isinstance(updates, LazyUpdates) and self._cover(updates.bounds)
 
     def _fit(self, columns: UpdateColumns) -> bool:
         names = [name for name in columns.names if name is not None]

@@ -175,10 +175,10 @@ def _are_texts(texts: list[Any], longest: int) -> bool:
 
 
 def _read_list(data: Any, read_one_by_one: Callable[[Any], list[AnyUpdate]]) -> Sequence[AnyUpdate]:
-    if isinstance(data, LazyUpdates):
-        return data
-    plain = PlainUpdates.read(data) if isinstance(data, list) and len(data) >= MANY else None
-    return read_one_by_one(data) if plain is None else plain
+    if isinstance(data, list):  # as nearly always: to ask for an abstract class takes longer
+        plain = PlainUpdates.read(data) if len(data) >= MANY else None
+        return read_one_by_one(data) if plain is None else plain
+    return data if isinstance(data, LazyUpdates) else read_one_by_one(data)
 
 
 def _list_to_wire(updates: Sequence[AnyUpdate]) -> list[Any]:
