@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+import structlog
+
 from rebaser_core.commits import CommitV1
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet
@@ -21,6 +23,8 @@ from rebaser_server.commit_log.commit_messages import ExtraHeaders, publish_opti
 from rebaser_server.commit_log.group_commit import MAX_COMMITS, GroupCommit
 from rebaser_server.commit_log.log_reader import CommitLogReader
 from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
+
+log: Final = structlog.get_logger()
 
 _NO_EXTRA_HEADERS: Final[ExtraHeaders] = {}
 _RETRY_DELAY: Final = 0.2  # seconds between tries of an append whose outcome is unknown
@@ -159,6 +163,7 @@ class CommitLog(CommitLogReader):
     ) -> list[int]:
         """Append those that the log lacks, each after the one before it has its sequence."""
         last, sequences = entries[0].previous, list[int]()
+        is_reported = False
         while missing := entries[len(sequences) :]:
             entry = missing[0]
             if entry.previous != last:
@@ -171,7 +176,10 @@ class CommitLog(CommitLogReader):
                 )
             except WrongLastSequence:
                 sequences += await self._recover_sequences(missing)
-            except NatsUnreachable:
+            except NatsUnreachable as error:
+                if not is_reported:  # a NATS whose disk was full never answers, and says nothing
+                    log.warning("commit not confirmed", reason=str(error))
+                is_reported = True
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
             except (JetStreamError, MessageError) as error:

@@ -7,10 +7,18 @@ DvuError
 ├── RunFailed         the evaluation itself broke down; nothing is lost by repeating the run
 └── Stalled           nothing was computed for too long
 
-A function that raises is none of these: its value fails, the run succeeds.
+A function that raises is none of these: its value fails, the run succeeds. A run that found no room
+on a disk raises `DiskFull`, which says nothing of the values either.
 """
 
-from rebaser_server.runtime.failures import JobFailed
+import os
+from errno import EDQUOT, ENOSPC
+from typing import Final
+
+from rebaser_server.runtime.failures import DiskFull, JobFailed
+
+_NO_ROOM: Final = (os.strerror(ENOSPC), os.strerror(EDQUOT))
+"""How libraries and Java end the message of such an error."""
 
 
 class DvuError(JobFailed):
@@ -33,6 +41,12 @@ class RunFailed(DvuError):
     """The run ended without results, and has left none behind."""
 
     crashed = True
+
+
+def breakdown(kind: type[RunFailed | SessionFailed], reason: str) -> DvuError | DiskFull:
+    """The error of what broke down; `reason` has the words of the process that did."""
+    is_full = any(text in reason for text in _NO_ROOM)
+    return DiskFull(reason) if is_full else kind(reason)
 
 
 class Stalled(DvuError):

@@ -1,6 +1,7 @@
 """Failures that the core and its application both speak of.
 
 OSError
+├── DiskFull            a job came to nothing because a disk has no room
 └── StoreFailed         an operation of the store failed
     └── StoreDamaged    the store does not hold what was written
 
@@ -13,6 +14,10 @@ class JobFailed(Exception):
 
     crashed = False
     """Whether a process may have ended because of what it computed."""
+
+
+class DiskFull(OSError):
+    """A background job came to nothing because a disk has no room: that is no fault of the job."""
 
 
 class StoreFailed(OSError):

@@ -7,12 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
+from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.files.batch_files import BatchFiles
 from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.runtime.failures import DiskFull
 from rebaser_server.runtime.transient_errors import is_transient
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.compaction import compact
 from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved
+from tests.helpers.graph_builder import Builder
 from tests.helpers.machine_requirements import lacking
 
 OCTETS = 2 << 20
@@ -65,6 +70,25 @@ def test_a_file_is_as_it_was_until_there_is_room(disk: Path, left: int) -> None:
     assert is_transient(refused.value)
     assert kept == b"before"
     assert batches.get("key") == bytes(100_000)
+
+
+async def test_an_update_without_room_for_its_result_is_no_fault_of_its_values(disk: Path) -> None:
+    build = Builder()
+    build.source("large", "x" * 100_000)
+    build.dependent("it", "identity", {"value": "large"})
+    units = plan(build.graph, slots=1).units
+    store = RunStore(SharedFiles(str(disk / "store")), "ab" * 32)
+    executor = ChildProcessExecutor()
+
+    try:
+        with full(disk), pytest.raises(DiskFull, match=FULL) as refused:
+            await executor.run(units, store=store)
+        [result] = await executor.run(units, store=store)
+    finally:
+        await executor.close()
+
+    assert is_transient(refused.value)
+    assert len(result) == 1
 
 
 @pytest.mark.parametrize("left", [0, 4096, 8192])

@@ -72,7 +72,8 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         client.NotConfirmed,
         (
             "Send it again with the same --request-id: it takes effect once. "
-            "`rebaser doctor` tells whether NATS takes what is written."
+            "`rebaser doctor` tells whether NATS takes what is written. Where a disk was full, "
+            "make room and restart NATS: until then its streams take nothing."
         ),
     ),
     (

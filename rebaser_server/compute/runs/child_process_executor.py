@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Never
 from uuid import uuid4
 
-from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.errors import RunFailed, breakdown
 from rebaser_server.compute.runs.executor import PROGRESS_EVERY, OnProgress
 from rebaser_server.compute.runs.local_worker import DONE
 from rebaser_server.compute.runs.run import DvuRun
@@ -67,7 +67,7 @@ class ChildProcessExecutor:
             await self._end(child)  # there is no other way to stop a function
             raise
         if answer[:1] != DONE:
-            raise RunFailed(answer[1:].decode())
+            raise breakdown(RunFailed, answer[1:].decode())
         return answer[1:]
 
     async def _end(self, child: WorkerProcess) -> None:

@@ -32,6 +32,7 @@ class Executor(Protocol):
 
         Raises:
             RunFailed: the run broke down; there are no results.
+            DiskFull: the same, because a disk has no room.
             SessionFailed: there is nothing to run on.
         """
 

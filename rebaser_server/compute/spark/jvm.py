@@ -19,7 +19,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
-from rebaser_server.compute.errors import SessionFailed
+from rebaser_server.compute.errors import SessionFailed, breakdown
 from rebaser_server.compute.spark.error_text import last_log_line, root_cause
 from rebaser_server.compute.spark.launch import CONNECTION, environment
 from rebaser_server.compute.spark.options import SparkOptions
@@ -110,7 +110,8 @@ def start(
             _end(gateway, GRACE)
         else:
             cause = last_log_line(options.log.read_text(errors="replace")) or cause
-        raise SessionFailed(f"Spark did not start: {cause} (see {options.log})") from error
+        reason = f"Spark did not start: {cause} (see {options.log})"
+        raise breakdown(SessionFailed, reason) from error
     finally:
         if gateway is None:
             if process is not None:

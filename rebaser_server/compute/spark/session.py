@@ -8,7 +8,7 @@ from subprocess import Popen
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from rebaser_server.compute.errors import SessionFailed
+from rebaser_server.compute.errors import SessionFailed, breakdown
 from rebaser_server.compute.spark.java import find_java
 from rebaser_server.compute.spark.launch import launch
 from rebaser_server.compute.spark.options import SparkOptions
@@ -63,7 +63,8 @@ class SessionHolder:
                     try:
                         self._running = starting.result()
                     except (OSError, ImportError) as error:  # no place to write, or half installed
-                        raise SessionFailed(f"Spark did not start: {error}") from error
+                        reason = f"Spark did not start: {error}"
+                        raise breakdown(SessionFailed, reason) from error
                 self._starting = None
             return self._running
 

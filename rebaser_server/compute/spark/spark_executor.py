@@ -8,7 +8,7 @@ from threading import Event
 from typing import Any, Final
 from uuid import uuid4
 
-from rebaser_server.compute.errors import RunFailed, SessionFailed
+from rebaser_server.compute.errors import RunFailed, SessionFailed, breakdown
 from rebaser_server.compute.runs.executor import PROGRESS_EVERY, OnProgress
 from rebaser_server.compute.runs.run import DvuRun
 from rebaser_server.compute.spark import spark_job
@@ -91,7 +91,8 @@ class SparkExecutor:
                     answers = spark_job.execute_tasks(spark, [*tasks.values()], run.store, run.id)
                 except Exception as error:  # whatever it is, and there is no list, the run is over
                     cause = self._session.end_reason() or root_cause(error)
-                    raise RunFailed(f"Spark could not complete the run: {cause}") from error
+                    reason = f"Spark could not complete the run: {cause}"
+                    raise breakdown(RunFailed, reason) from error
             for number, answer in zip(tasks, answers, strict=True):
                 run.record(number, answer)
         return run.results()
