@@ -3,6 +3,7 @@
 RebaserError
 ├── DeploymentInconsistent  NATS and store, or the streams, are not of one deployment
 ├── OpsNotStarted       the ops endpoint cannot listen where the settings want it
+├── MissingBatch        a batch is not where a request or a commit says
 ├── NotRetained         the past that was asked for is not kept, or not there yet
 ├── BackgroundEnded     work beside a body ended before it: a fault of ours; what it served ends
 └── RunEnded
@@ -35,6 +36,10 @@ class DeploymentInconsistent(RebaserError):
 
     Nothing was touched.
     """
+
+
+class MissingBatch(RebaserError):
+    """There is no batch at the address."""
 
 
 class NotRetained(RebaserError):

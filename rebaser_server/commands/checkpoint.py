@@ -1,6 +1,7 @@
 """`rebaser checkpoint`: store the state of a change set now, and wait until it is stored."""
 
 import argparse
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_server.commands.support.arguments import add_address, add_command, with_deployment
@@ -41,10 +42,14 @@ async def _checkpoint(deployment: "Deployment", arguments: argparse.Namespace) -
     from rebaser_core.jetstream import deadlines
     from rebaser_server.commands.support.addresses import change_set_of
     from rebaser_server.commands.support.pauses import warn_if_paused
-    from rebaser_server.graph_application.state_machine import open_checkpoints
+    from rebaser_server.commands.support.value_source import reads_store
 
     change_set = await change_set_of(deployment, arguments)
     await warn_if_paused(deployment, change_set)
+    if not reads_store():
+        return await _request(deployment, change_set, arguments)
+    from rebaser_server.graph_application.state_machine import open_checkpoints
+
     checkpoints = open_checkpoints(deployment.settings.store)
     commit, stored = None, None
     try:
@@ -65,6 +70,25 @@ async def _checkpoint(deployment: "Deployment", arguments: argparse.Namespace) -
     elif stored is not None:
         say(f"commit {stored} is stored at {checkpoints.uri(change_set)}")
     return Exit.FAILED if stored is None else Exit.OK
+
+
+async def _request(
+    deployment: "Deployment", change_set: "ChangeSet", arguments: argparse.Namespace
+) -> int:
+    """Have a checkpoint made, without a look at the store, which takes the extra `server`."""
+    from rebaser_core.jetstream import deadlines
+
+    commit = None
+    with suppress(TimeoutError):
+        async with deadlines.within(arguments.within):
+            commit = await deployment.client.operations.checkpoint(*change_set)
+    if arguments.json:
+        say_json({"commit": commit, "stored": None, "uri": None})
+    elif commit is None:
+        complain("rebaser: the request still waits in the queue: `rebaser queue`")
+    else:
+        say(f"a Rebaser stores commit {commit}; with `rebaser[server]` this waits until it has")
+    return Exit.FAILED if commit is None else Exit.OK
 
 
 async def until_stored(

@@ -74,26 +74,27 @@ def _add_commit(parser: Parser) -> None:
 
 @with_deployment
 async def _get(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.values import load_state, show_values
+    from rebaser_server.commands.render.values import show_values
     from rebaser_server.commands.support.addresses import change_set_and_names
+    from rebaser_server.commands.support.value_source import read_values
 
     change_set, names = await change_set_and_names(deployment, arguments, closed=True)
-    state = await load_state(deployment, change_set, arguments.at)
-    show_values(state, names, ids=arguments.ids, as_json=arguments.json)
+    read = await read_values(deployment, change_set, arguments.at)
+    show_values(read, names, ids=arguments.ids, as_json=arguments.json)
 
 
 @with_deployment
 async def _tree(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.tree import show_tree
-    from rebaser_server.commands.render.values import load_state
     from rebaser_server.commands.support.addresses import change_set_and_names
+    from rebaser_server.commands.support.value_source import read_values
 
     change_set, names = await change_set_and_names(deployment, arguments, closed=True)
     if len(names) > 1:
         complain(f"rebaser: a tree has one top: {' or '.join(names)}?")
         return Exit.BAD_SETTINGS
-    state = await load_state(deployment, change_set, arguments.at)
-    show_tree(state, "".join(names), depth=arguments.depth, as_json=arguments.json)
+    read = await read_values(deployment, change_set, arguments.at)
+    show_tree(read, "".join(names), depth=arguments.depth, as_json=arguments.json)
     return Exit.OK
 
 
@@ -111,15 +112,15 @@ def _read_value(arguments: argparse.Namespace) -> Any:
 @with_deployment
 async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.progress import follow
-    from rebaser_server.commands.render.values import find_value, load_state
+    from rebaser_server.commands.render.values import find_value
     from rebaser_server.commands.support.addresses import change_set_of
-    from rebaser_server.graph_application.content import graph_of
+    from rebaser_server.commands.support.value_source import read_values
 
     change_set = await change_set_of(deployment, arguments)
-    graph = graph_of(await load_state(deployment, change_set))
-    value = find_value(graph, arguments.name)
+    read = await read_values(deployment, change_set)
+    value = find_value(read, arguments.name)
     if value.func_id is not None:
-        inputs = [graph.values[each].name or each for each in dict.fromkeys(value.input_ids())]
+        inputs = [read.values[each].name or each for each in dict.fromkeys(value.input_ids())]
         complain(
             f"rebaser: {arguments.name!r} is computed; set its inputs instead: "
             f"{', '.join(inputs) or 'it has none'}"

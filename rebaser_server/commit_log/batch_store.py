@@ -29,6 +29,7 @@ from rebaser_core.messages import (
 from rebaser_core.table_updates import decode_batch
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.commit_log.content import Batch, ResultFiles
+from rebaser_server.errors import MissingBatch
 from rebaser_server.files.batch_files import BatchFiles
 from rebaser_server.files.paths import run_of_key
 from rebaser_server.files.shared_files import SharedFiles
@@ -37,10 +38,6 @@ _is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
 
 LARGE_BATCH: Final = 16 * 1024 * 1024
 """Octets of a batch from which it is decoded alone: that takes many times as much memory."""
-
-
-class MissingBatch(RebaserError):
-    """There is no batch at the address."""
 
 
 class DamagedBatch(RebaserError):

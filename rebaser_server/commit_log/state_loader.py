@@ -10,7 +10,7 @@ from typing import Final
 from rebaser_core.commits import CommitV1
 from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
-from rebaser_server.commit_log.batch_store import BatchStore, MissingBatch
+from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.commit_messages import LogEnd
 from rebaser_server.commit_log.loaded_state import LoadedState
 from rebaser_server.commit_log.log import CommitLog
@@ -19,7 +19,7 @@ from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.retention import CheckpointRef
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_machine import StateMachine
-from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion, NotRetained
+from rebaser_server.errors import HistoryInconsistent, MissingBatch, NeedsNewerVersion, NotRetained
 from rebaser_server.runtime.failures import StoreDamaged
 
 NumberedEntry = tuple[int, CommitV1]

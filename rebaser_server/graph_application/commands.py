@@ -11,12 +11,11 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import UpdatesAddress
 from rebaser_core.records.registry_records import ChangeSetRequestV2, ChangeSetStatus
 from rebaser_core.updates import AnyUpdate
-from rebaser_server.commit_log.batch_store import MissingBatch
 from rebaser_server.commit_log.content import Batch
 from rebaser_server.commit_log.loaded_state import LoadedState
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.errors import HistoryInconsistent
+from rebaser_server.errors import HistoryInconsistent, MissingBatch
 from rebaser_server.graph_application.content import content_of, graph_of, require
 from rebaser_server.graph_application.recomputation import recompute
 from rebaser_server.processor.application import Changes

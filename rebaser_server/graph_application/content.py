@@ -8,11 +8,10 @@ import pyarrow as pa
 
 from rebaser_core.commits import ControlState
 from rebaser_core.updates import PutValue
-from rebaser_server.commit_log.batch_store import MissingBatch
 from rebaser_server.commit_log.content import SMALL_BATCH, Batch, Content, ResultFiles
 from rebaser_server.commit_log.state import State
 from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.errors import HistoryInconsistent
+from rebaser_server.errors import HistoryInconsistent, MissingBatch
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.apply_results import apply_result_table
 from rebaser_server.values.rebase.definitions import Preimage

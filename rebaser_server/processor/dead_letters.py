@@ -5,15 +5,17 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rebaser_client.retry import retry
 from rebaser_core.jetstream import Delivery, JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID
-from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.processor.rejection import REASON_LENGTH
+
+if TYPE_CHECKING:
+    from rebaser_server.commit_log.batch_store import BatchStore
+    from rebaser_server.commit_log.state_loader import StateLoader
 
 REASON: Final = "X-DEAD-REASON"
 SEQUENCE: Final = "X-DEAD-SEQUENCE"
@@ -38,7 +40,7 @@ _RESERVED: Final = ("nats-", "x-dead-")
 async def store_dead_letter(
     js: JetStream,
     subjects: Subjects,
-    loader: StateLoader,
+    loader: "StateLoader",
     request: Delivery,
     *,
     reason: str,
@@ -74,7 +76,7 @@ async def store_dead_letter(
 
 
 async def original_request(
-    batches: BatchStore, headers: Mapping[str, str], payload: bytes
+    batches: "BatchStore", headers: Mapping[str, str], payload: bytes
 ) -> tuple[dict[str, str], bytes]:
     """Return the headers and payload of a letter's request, with the headers the letter adds.
 

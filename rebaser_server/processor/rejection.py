@@ -1,25 +1,27 @@
 """Why a change set rejects a well-formed request: it is closed, or a limit is exceeded."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.commits import ClosedState, RequestOutcome, SettledRequest
 from rebaser_core.records.registry_records import ChangeSetRequestV2, ChangeSetStatus
-from rebaser_server.commit_log.content import Batch
-from rebaser_server.commit_log.state import State
+
+if TYPE_CHECKING:
+    from rebaser_server.commit_log.content import Batch
+    from rebaser_server.commit_log.state import State
 
 REASON_LENGTH: Final = 1_000
 """Most characters of the reason that the log holds of a rejected or dead request."""
 
 
-def batch_rejection(state: State, batch: Batch, limits: BatchLimits) -> str | None:
+def batch_rejection(state: "State", batch: "Batch", limits: BatchLimits) -> str | None:
     """Return why a client's batch is rejected; None if it is not."""
     if state.control.closing is not None:
         return _closed_reason(state.control.closing)
     return limits.violation(batch.updates, len(batch.updates))
 
 
-def command_rejection(state: State, message: ChangeSetRequestV2) -> str | None:
+def command_rejection(state: "State", message: ChangeSetRequestV2) -> str | None:
     """Return why a command is rejected; None if it is not, or only the application rejects it."""
     closing = state.control.closing
     if closing is not None:

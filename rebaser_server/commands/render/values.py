@@ -4,69 +4,51 @@ import json
 from typing import Any
 
 from rebaser_client.errors import NoSuchValue
-from rebaser_core.ids import ChangeSet
 from rebaser_core.similar_names import offer
 from rebaser_server.commands.support.addresses import one_id
-from rebaser_server.commands.support.deployment import Deployment
-from rebaser_server.commit_log.state import State
-from rebaser_server.graph_application.content import graph_of
-from rebaser_server.queries.cached_state import open_state_loader
+from rebaser_server.commands.support.value_source import ReadValue, ReadValues
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
-from rebaser_server.values.graph import Graph, Value
 
 
-async def load_state(
-    deployment: Deployment, change_set: ChangeSet, commit: int | None = None
-) -> State:
-    """The change set as of that commit, or as of the last one, from its log and the store.
-
-    Raises:
-        NotRetained: that commit is older than the history that is kept.
-    """
-    loader = open_state_loader(deployment.js, deployment.settings, change_set)
-    return (await loader.load(commit)).state
-
-
-def find_value(graph: Graph, name: str) -> Value:
+def find_value(read: ReadValues, name: str) -> ReadValue:
     """The value of that name or id, or of that part of its id.
 
     Raises:
         NoSuchValue: there is none.
         AmbiguousAddress: several ids have that part.
     """
-    value_id = graph.names.get(name) or (name if name in graph.values else "")
-    value = graph.values.get(value_id or one_id(graph.values, name))
+    value_id = read.names.get(name) or (name if name in read.values else "")
+    value = read.values.get(value_id or one_id(read.values, name))
     if value is None:
-        raise NoSuchValue(f"there is no value {name!r}{offer(name, graph.names)}")
+        raise NoSuchValue(f"there is no value {name!r}{offer(name, read.names)}")
     return value
 
 
-def show_values(state: State, names: list[str], *, ids: bool, as_json: bool) -> None:
+def show_values(read: ReadValues, names: list[str], *, ids: bool, as_json: bool) -> None:
     """Print the values of these names or ids, or all of them, in their order."""
-    graph = graph_of(state)
-    wanted = {find_value(graph, name).id for name in names}
-    chosen = [value for value in graph.values.values() if not names or value.id in wanted]
+    wanted = {find_value(read, name).id for name in names}
+    chosen = [value for value in read.values.values() if not names or value.id in wanted]
     if as_json:
-        rows = [plain(value, due=state.control.dvu_due) for value in chosen]
+        rows = [plain(value, due=read.is_due) for value in chosen]
         say_json(rows)
         return
-    _table(chosen, graph, ids=ids).show()
-    say_if_due(state)
+    _table(chosen, read, ids=ids).show()
+    say_if_due(read)
 
 
-def say_if_due(state: State) -> None:
-    if state.control.dvu_due:
+def say_if_due(read: ReadValues) -> None:
+    if read.is_due:
         say("an update is due: computed values may still be those of earlier inputs")
 
 
-def plain(value: Value, *, due: bool) -> dict[str, Any]:
+def plain(value: ReadValue, *, due: bool) -> dict[str, Any]:
     """As plain data. `due`: an update of the change set is due, so computed values may be old."""
     return {
         "id": value.id,
         "name": value.name,
         "value": value.value,
-        "status": value.status.value,
+        "status": str(value.status),
         "message": value.message,
         "funcId": value.func_id,
         "inputs": value.inputs,
@@ -74,12 +56,11 @@ def plain(value: Value, *, due: bool) -> dict[str, Any]:
     }
 
 
-def _table(values: list[Value], graph: Graph, *, ids: bool) -> Table:
+def _table(values: list[ReadValue], read: ReadValues, *, ids: bool) -> Table:
     table = Table("name or id", "value", "status", "computed by", *(["id"] if ids else []))
     for value in values:
-        func = graph.funcs.get(value.func_id or "")
-        status = value.status.value + (f": {value.message}" if value.message else "")
-        by = "" if value.func_id is None else func.name if func else value.func_id
+        status = f"{value.status}: {value.message}" if value.message else str(value.status)
+        by = "" if value.func_id is None else read.function_name(value.func_id)
         row = value.name or value.id, json.dumps(value.value), status, by
         table.add(*row, *([value.id] if ids else []))
     return table

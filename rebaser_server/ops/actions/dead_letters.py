@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from blake3 import blake3
 from ulid import ULID
@@ -17,7 +17,7 @@ from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.records.registry_records import utc_text
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID
-from rebaser_server.commit_log.batch_store import BatchStore, MissingBatch
+from rebaser_server.errors import MissingBatch
 from rebaser_server.processor.dead_letters import (
     ATTEMPTS,
     DIED_AT,
@@ -26,6 +26,9 @@ from rebaser_server.processor.dead_letters import (
     STORED_AT,
     original_request,
 )
+
+if TYPE_CHECKING:
+    from rebaser_server.commit_log.batch_store import BatchStore
 
 _MESSAGE_ID: Final = MESSAGE_ID.lower()
 _RANDOM_OCTETS: Final = 10
@@ -103,7 +106,9 @@ async def check(js: JetStream, subjects: Subjects, sequence: int) -> StoredMessa
     return message
 
 
-async def load(js: JetStream, subjects: Subjects, batches: BatchStore, sequence: int) -> DeadLetter:
+async def load(
+    js: JetStream, subjects: Subjects, batches: "BatchStore", sequence: int
+) -> DeadLetter:
     """The dead letter of that number, with the whole request.
 
     Raises:
@@ -133,7 +138,7 @@ async def latest(js: JetStream, subjects: Subjects, most: int) -> list[DeadLette
 
 
 async def replay(
-    js: JetStream, subjects: Subjects, batches: BatchStore, client: RebaserClient, sequence: int
+    js: JetStream, subjects: Subjects, batches: "BatchStore", client: RebaserClient, sequence: int
 ) -> RequestId:
     """Enqueue the updates of the letter as a new request; then delete the letter.
 

@@ -7,10 +7,11 @@ from hypothesis import given
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import DvuResultInfo, ResultFile
 from rebaser_core.updates import PutValue, RemoveValue, SetComputed
-from rebaser_server.commit_log.batch_store import BatchStore, MissingBatch
+from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult
 from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK
+from rebaser_server.errors import MissingBatch
 from rebaser_server.files.batch_files import BatchFiles
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.graph_application.content import read_results

@@ -1,0 +1,162 @@
+"""What is built from the sources installs outside the tree, and its commands run without Spark."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.deployment import Deployment
+from tests.helpers.nats_process import NatsServer
+from tests.helpers.paths import ROOT
+
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("installation")]
+
+PACKAGES = ("rebaser_core", "rebaser_client", "rebaser_server")
+ABSENT = ("aiohttp", "deltalake", "numpy", "pandas", "pyarrow", "pyspark")
+MOST_OCTETS = 60 << 20
+"""Of an installation with the extra `cli`, beside pip itself."""
+GRAPH = {
+    "sources": {"net": 100, "tax": 19},
+    "values": {"gross": {"function": "sum", "inputs": ["net", "tax"]}},
+}
+ENVIRONMENT = {
+    key: value for key, value in os.environ.items() if not key.startswith(("REBASER_", "PYTHON"))
+}
+
+
+def run(*words: str | Path, cwd: Path, **variables: str) -> str:
+    """What the command prints; it must succeed."""
+    done = subprocess.run(
+        words,
+        cwd=cwd,
+        env=ENVIRONMENT | variables,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def venv(directory: Path, *packages: str | Path) -> Path:
+    """Make a virtual environment with these packages; return its directory of programs."""
+    run(sys.executable, "-m", "venv", directory, cwd=directory.parent)
+    programs = directory / "bin"
+    quiet = ("--quiet", "--disable-pip-version-check")
+    run(programs / "python", "-m", "pip", "install", *quiet, *packages, cwd=directory)
+    return programs
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a wheel and a source distribution."""
+    directory = tmp_path_factory.mktemp("built")
+    programs = venv(directory / "builder", "hatchling>=1.27")
+    run(programs / "hatchling", "build", "-d", directory / "dist", cwd=ROOT)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def programs(built: Path) -> Path:
+    """Programs of an installation with the extra `cli`."""
+    [wheel] = (built / "dist").glob("*.whl")
+    return venv(built / "installed", f"{wheel}[cli]")
+
+
+def files_of_wheel(directory: Path) -> set[str]:
+    [wheel] = directory.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def test_a_wheel_has_every_file_of_the_packages(built: Path) -> None:
+    """Pages, scripts, examples and `py.typed` as well as modules."""
+    tracked = run("git", "ls-files", *PACKAGES, cwd=ROOT).splitlines()
+
+    files = files_of_wheel(built / "dist")
+
+    assert set(tracked) <= files
+    assert {name.partition("/")[0] for name in files} == set(PACKAGES)
+
+
+def test_a_source_distribution_makes_the_same_wheel(built: Path) -> None:
+    [sources] = (built / "dist").glob("*.tar.gz")
+    with tarfile.open(sources) as archive:
+        archive.extractall(built / "unpacked", filter="data")
+    [unpacked] = (built / "unpacked").iterdir()
+
+    hatchling = built / "builder" / "bin" / "hatchling"
+    run(hatchling, "build", "-t", "wheel", "-d", built / "again", cwd=unpacked)
+
+    assert files_of_wheel(built / "again") == files_of_wheel(built / "dist")
+
+
+def test_an_installation_for_the_command_line_has_neither_spark_nor_the_store(
+    built: Path, programs: Path
+) -> None:
+    code = f"""
+import importlib.util, rebaser_client, rebaser_server
+assert not [name for name in {ABSENT!r} if importlib.util.find_spec(name)]
+rebaser_client.connect
+"""
+    run(programs / "python", "-c", code, cwd=built)
+
+    [packages] = (built / "installed").glob("lib/python*/site-packages")
+    own = (each for each in packages.iterdir() if not each.name.startswith(("pip", "setuptools")))
+    files = (file for each in own for file in [each, *each.rglob("*")] if file.is_file())
+    assert sum(file.stat().st_size for file in files) < MOST_OCTETS
+
+
+def test_commands_without_a_deployment(programs: Path, tmp_path: Path) -> None:
+    assert run(programs / "rebaser", "--version", cwd=tmp_path).startswith("rebaser ")
+    assert "dead-letters" in run(programs / "rebaser", "--help", cwd=tmp_path)
+
+    run(programs / "rebaser", "init", "shop", cwd=tmp_path)
+
+    assert (tmp_path / "shop" / "pyproject.toml").exists()
+
+
+async def test_commands_ask_a_deployment(
+    nats_server: NatsServer, deployment: Deployment, programs: Path, tmp_path: Path
+) -> None:
+    await deployment.start()
+    (tmp_path / "graph.json").write_text(json.dumps(GRAPH))
+    settings = {"REBASER_NATS__URL": nats_server.url, "XDG_CONFIG_HOME": str(tmp_path)}
+
+    async def rebaser(command: str) -> str:
+        words = (programs / "rebaser", *command.split())
+        return await asyncio.to_thread(run, *words, cwd=tmp_path, **settings)
+
+    await rebaser("workspaces create shop")
+    await rebaser("use shop")
+    await rebaser("load shop graph.json --yes --wait")
+    await rebaser("change-sets fork shop cheaper")
+    await rebaser("values set shop/cheaper net 80 --wait")
+    await rebaser("change-sets comments shop/cheaper")
+    await rebaser("change-sets apply shop/cheaper --yes --wait")
+    for command in (
+        "plan shop graph.json",
+        "values tree shop",
+        "why shop gross",
+        "log shop",
+        "queue",
+        "dvu status shop",
+        "pause shop",
+        "pauses",
+        "resume shop",
+        "dead-letters list",
+        "checkpoint shop",
+        "workspaces list",
+        "change-sets list shop",
+    ):
+        await rebaser(command)
+
+    [gross] = json.loads(await rebaser("values get shop gross --json"))
+    assert gross["value"] == 99
