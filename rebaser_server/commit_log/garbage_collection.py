@@ -157,12 +157,14 @@ class GarbageCollector:
         """Return those of the keys that a request, a dead letter or a commit refers to.
 
         `times`: when each was stored, which is before anything could refer to it. Requests
-        are read first: a request that is handled meanwhile has its commit by then.
+        are read first: a request that is handled meanwhile has its commit by then. Once more after
+        the dead letters: a letter that is replayed meanwhile is a request by then.
         """
         if not times:
             return set()
         referenced = await self._in_requests()
         referenced |= await self._in_dead_letters(times)
+        referenced |= await self._in_requests()
         return referenced | await self._in_commit_logs(times)
 
     async def _in_requests(self) -> set[str]:

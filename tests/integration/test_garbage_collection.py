@@ -3,6 +3,7 @@
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,21 @@ async def waiting(deployment: Deployment, change_set: ChangeSet) -> ObjectRef:
     return address
 
 
+async def dead(deployment: Deployment, change_set: ChangeSet) -> ObjectRef:
+    """A large batch whose request is in the dead letters."""
+    address = await waiting(deployment, change_set)
+    stream, subject = (
+        deployment.subjects.requests_stream,
+        deployment.subjects.requests(change_set),
+    )
+    request = await deployment.js.get_message(stream, last_by_subject=subject)
+    assert request is not None
+    letters = deployment.subjects.dead_letters(change_set)
+    await deployment.js.publish(letters, request.payload, headers=request.headers)
+    await deployment.js.delete_message(stream, request.sequence)
+    return address
+
+
 def results_of(deployment: Deployment) -> set[str]:
     return {path.stem for path in Path(deployment.settings.store.root).glob("results/*")}
 
@@ -66,12 +82,7 @@ async def test_batches_of_requests_dead_letters_and_commits_stay(
     [change_set] = new_change_sets(1)
     owner = await Owner.of(deployment, change_set)
     commit = await owner.commit([update.to_wire() for update in many()])
-    asked, dead = [await waiting(deployment, change_set) for _ in range(2)]
-    letter = await deployment.js.get_message(deployment.subjects.requests_stream, sequence=2)
-    await deployment.js.publish(
-        deployment.subjects.dead_letters(change_set), letter.payload, headers=letter.headers
-    )
-    await deployment.js.delete_message(deployment.subjects.requests_stream, 2)
+    asked, given_up = await waiting(deployment, change_set), await dead(deployment, change_set)
     lost = await placed(deployment, RequestId())
     nobodys = await owner.archive.batches.put(RequestId(), many())
     collecting = collector(deployment)
@@ -81,7 +92,7 @@ async def test_batches_of_requests_dead_letters_and_commits_stay(
 
     assert garbage.counts() == {"objects": 1, "files": 1}
     bucket = ObjectStore(deployment.js, deployment.subjects.batches_bucket)
-    for address in (asked, dead):
+    for address in (asked, given_up):
         assert await bucket.get(address.object)
     with pytest.raises(ObjectNotFound):
         await bucket.get(lost.object)
@@ -89,6 +100,33 @@ async def test_batches_of_requests_dead_letters_and_commits_stay(
         await owner.archive.batches.fetch(nobodys, RequestId())
     assert len(graph_of((await owner.archive.load(commit)).state).values) == 600
     assert (await collecting.find()).counts() == {}
+
+
+class _Replaying(GarbageCollector):
+    """A dead letter is enqueued again between its look at the requests and the one at letters."""
+
+    async def _in_dead_letters(self, *times: Any) -> set[str]:
+        stream = self._subjects.dead_letters_stream
+        letter = await self._js.get_message(stream, sequence=1)
+        assert letter is not None
+        change_set = self._subjects.parse_change_set(letter.subject)
+        requests = self._subjects.requests(change_set)
+        await self._js.publish(requests, letter.payload, headers=letter.headers)
+        await self._js.delete_message(stream, letter.sequence)
+        return await super()._in_dead_letters(*times)
+
+
+async def test_a_batch_of_a_letter_that_is_replayed_meanwhile_stays(
+    deployment: Deployment,
+) -> None:
+    """Otherwise it is neither seen as a request nor as a letter."""
+    [change_set] = new_change_sets(1)
+    await dead(deployment, change_set)
+    leftovers = OrphanFiles(SharedFiles(deployment.settings.store.root))
+
+    garbage = await _Replaying(deployment.js, deployment.subjects, leftovers, 0).find()
+
+    assert garbage.counts() == {}
 
 
 async def test_young_batches_stay(deployment: Deployment) -> None:
