@@ -204,15 +204,18 @@ class JetStreamApi(JetStreamRequests):
             return
 
     async def ensure_consumer(self, stream: str, config: ConsumerConfig) -> list[Drift]:
-        """Have a consumer of that name; return how it differs from `config`, never change it."""
+        """Have a consumer of that name; return how it differs from `config`, never change it.
+
+        One that is paused differs.
+        """
         name = _require_name(config.durable_name or config.name)
         try:
-            actual = await self.consumer_config(stream, name)
+            info = await self.consumer_info(stream, name)
         except ConsumerNotFound:
             with suppress(AlreadyExists):  # another client was faster
                 await self.create_consumer(stream, config)
-            actual = await self.consumer_config(stream, name)
-        return diff_config(f"consumer {stream}/{name}", config, actual)
+            info = await self.consumer_info(stream, name)
+        return info.diff(config)
 
 
 def _require_name(name: str | None) -> str:

@@ -132,12 +132,12 @@ class Provisioner:
         differences = await self._diff_stream(replace(self._bucket(), name=bucket))
         for config in self._streams():
             differences += await self._diff_stream(config)
-        wanted, stream = self._consumer(), self.subjects.tasks_stream
+        stream = self.subjects.tasks_stream
         try:
-            actual = await self.js.consumer_config(stream, TASKS_CONSUMER)
+            info = await self.js.consumer_info(stream, TASKS_CONSUMER)
         except NotFound:
             return [*differences, MISSING._replace(name=f"consumer {stream}/{TASKS_CONSUMER}")]
-        return differences + diff_config(f"consumer {stream}/{TASKS_CONSUMER}", wanted, actual)
+        return differences + info.diff(self._consumer())
 
     async def _diff_stream(self, config: StreamConfig) -> list[Drift]:
         name = f"stream {config.name}"
@@ -240,6 +240,8 @@ _SETTINGS: Final = {
 def remedy_for(drift: Drift) -> str:
     if drift.field == MISSING.field:
         return _remedy_of_missing(drift.name)
+    if drift.field == "pause_until":
+        return "resume it with `nats consumer resume`; to pause work, there is `rebaser pause`"
     kind, _, _ = drift.name.partition(" ")
     remedy = f"set it back with `nats {kind} edit`"
     if drift.field in _SETTINGS:

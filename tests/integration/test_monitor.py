@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from contextlib import AsyncExitStack
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,20 @@ async def test_a_changed_configuration_is_logged_with_a_hint(
     assert told["remedy"] == (
         "set it back with `nats consumer edit`, or set REBASER_ACK_WAIT to it for all Rebasers"
     )
+
+
+async def test_a_consumer_that_is_paused_is_reported(deployment: Deployment) -> None:
+    """No Rebaser is given a task meanwhile, and nothing else says why."""
+    daemon = await deployment.start()
+    stream = deployment.subjects.tasks_stream
+
+    until = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
+    await deployment.js.request(f"CONSUMER.PAUSE.{stream}.{TASKS_CONSUMER}", {"pause_until": until})
+
+    await eventually(lambda: bool(daemon.said("configuration differs")))
+    [told, *_] = daemon.said("configuration differs")
+    assert told["field"] == "pause_until"
+    assert told["remedy"].startswith("resume it with `nats consumer resume`")
 
 
 async def test_a_request_that_waits_too_long_is_reported(deployment: Deployment) -> None:

@@ -97,6 +97,8 @@ async def test_the_server_tells_of_a_consumer_what_has_a_type_here(js: JetStream
     assert told.delivered.stream_seq + told.num_pending == 3
     assert (paused.paused, paused.num_pending) == (True, 3)
     assert paused.pause_remaining is not None
+    assert [each.field for each in paused.diff(ConsumerConfig())] == ["pause_until"]
+    assert paused.diff(pinned) == []
     assert [each.group for each in paused.priority_groups] == ["g"]
 
 

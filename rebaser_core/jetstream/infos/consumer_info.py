@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from rebaser_core.jetstream.configs.config_diff import Drift, diff_config
 from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
 from rebaser_core.jetstream.infos.cluster_info import ClusterInfo
 from rebaser_core.jetstream.infos.info import Info
@@ -53,3 +54,14 @@ class ConsumerInfo(Info):
     paused: bool = False
     pause_remaining: timedelta | None = None
     priority_groups: Sequence[PriorityGroupState] = ()
+
+    def diff(self, expected: ConsumerConfig) -> list[Drift]:
+        """Compare with what `expected` says, as `diff_config`; nor is it to be paused by another.
+
+        A paused consumer delivers nothing. `expected` that leaves `pause_until` open wants none.
+        """
+        name = f"consumer {self.stream_name}/{self.name}"
+        differences = diff_config(name, expected, self.config)
+        if self.paused and expected.pause_until is None:
+            differences.append(Drift(name, "pause_until", None, str(self.config.pause_until)))
+        return differences
