@@ -6,6 +6,7 @@ from typing import Any
 from unittest import mock
 
 from rebaser_client import request_publisher
+from rebaser_client.request_publisher import TaskPublisher
 from rebaser_core.commits import DvuClaim, RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import AckSubject
@@ -178,6 +179,11 @@ def settling_what_is_not_its_own() -> AbstractContextManager[Any]:
     return mock.patch.object(task_lease, "Fenced", _Other)
 
 
+def without_looking_whether_it_was_overtaken() -> AbstractContextManager[Any]:
+    """W10b: a run that is fenced off computes on, and keeps its slot."""
+    return mock.patch.object(Ownership, "confirm", _nothing)
+
+
 def without_a_release_after_a_failure() -> AbstractContextManager[Any]:
     """W14: a run that could not handle a request leaves its name in the log, like one that died."""
     return mock.patch.object(Ownership, "leave", _nothing)
@@ -236,6 +242,20 @@ def without_tasks_from_clients() -> Iterator[None]:
         yield
 
 
+def sharing_a_publish_that_began_before() -> AbstractContextManager[Any]:
+    """C2: a publish of the task that began before a request was stored counts for it, too."""
+    real = TaskPublisher.ensure
+
+    async def ensure(self: TaskPublisher, change_set: ChangeSet) -> bool:
+        flight = self._flights.get(change_set)
+        if flight is None or flight.done is None:
+            return await real(self, change_set)
+        await flight.done.wait()
+        return flight.confirmed
+
+    return mock.patch.object(TaskPublisher, "ensure", ensure)
+
+
 def passing_over_a_stream_made_anew() -> AbstractContextManager[Any]:
     """S-5: what has a number that was handled passes for handled, whatever its id and time."""
     return mock.patch.object(StateLoader, "require_settled", _ignore)
@@ -288,5 +308,7 @@ MUTATIONS: Mapping[Mutation, int] = {
     without_an_end_of_branches: 12,
     passing_over_a_stream_made_anew: 6,
     without_confirmed_deletes: 125,
+    without_looking_whether_it_was_overtaken: 331,
+    sharing_a_publish_that_began_before: 101351,
 }
 """With a schedule that shows it soon; if that does not any more, another one does."""

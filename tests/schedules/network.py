@@ -23,6 +23,8 @@ class Weather:
     """Seconds within which replicas have caught up; 0: a single server."""
     detours: random.Random | None = None
     """Decides which receipts for tasks come late: their leader may be far from the others."""
+    detour_seconds: float = 0.3
+    """Seconds that such a receipt takes more, on average."""
 
     def moment(self) -> float:
         seconds = self.random.expovariate(1.0) * self.delay
@@ -39,7 +41,7 @@ class Weather:
     def detour(self) -> float:
         if self.detours is None or self.detours.random() < 0.5:
             return 0.0
-        return self.detours.expovariate(1.0) * self.spike
+        return self.detours.expovariate(1.0) * self.detour_seconds
 
     def clear_up(self) -> None:
         self.spikes = self.loss = 0.0

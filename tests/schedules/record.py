@@ -55,8 +55,10 @@ class Record:
         """By the id of the change set."""
         self._taken: dict[tuple[str, str], tuple[int, int]] = {}
         """Rebaser and change set → the delivery of its task that it works on."""
-        self._released: dict[tuple[int, int], tuple[ChangeSet, int]] = {}
-        """Delivery → change set, and up to where its requests were handled when it was released."""
+        self._taken_at: dict[str, int] = {}
+        """By the id of the change set, up to where its requests were handled when it was taken."""
+        self._released: dict[tuple[int, int], tuple[ChangeSet, range]] = {}
+        """Delivery → change set, and its requests that were handled from then to its release."""
 
     def owner(self, change_set_id: str) -> str:
         """Whose the change set is, as the log says; empty if it is released."""
@@ -97,7 +99,7 @@ class Record:
         self.history.add(Kind.TASK, daemon=daemon, delivery=list(which), word=word.decode())
         if word == b"+ACK" and which in self._released:
             change_set, handled = self._released[which]
-            left = [sequence for sequence in self.waiting(change_set) if sequence <= handled]
+            left = [sequence for sequence in self.waiting(change_set) if sequence in handled]
             if left:
                 self.violation(f"W9 {change_set}: idle, but {left} are handled and not deleted")
 
@@ -156,9 +158,13 @@ class Record:
         self._epochs[change_set] = head["epoch"]
         own = str(whose.change_set_id)
         self._owners[own] = head["owner"]
+        if head["epoch"] > before:
+            self._taken_at[own] = head["lastSequence"]
         if not head["owner"]:
             if (by, own) in self._taken:
-                self._released[self._taken[by, own]] = whose, head["lastSequence"]
+                # What a run before left is deleted once it comes up, unless this run is paused.
+                handled_here = range(self._taken_at[own] + 1, head["lastSequence"] + 1)
+                self._released[self._taken[by, own]] = whose, handled_here
             return "released"
         return "taken" if head["epoch"] > before else "committed"
 

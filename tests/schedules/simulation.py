@@ -52,6 +52,8 @@ MOST_STEPS = 1_000_000
 """Callbacks after which a schedule is going round in circles; a long one has 10,000."""
 CHECKED = 0.25
 """Share of the schedules in which presence checks reach the Rebasers."""
+LONG_DETOURS = 0.25
+"""Share of the schedules with late receipts in which they come very late."""
 LOOK_EVERY = 0.25
 REPLY_WITHIN = 45.0
 STOP_WITHIN = 30.0
@@ -82,6 +84,8 @@ class World:
         chance = random.Random(f"weather {seed}")
         detours = random.Random(f"detours {seed}") if plan.at_a_time and plan.lag else None
         weather = Weather(chance, plan.delay, plan.spikes, 0.3, plan.loss, plan.lag, detours)
+        if random.Random(f"late {seed}").random() < LONG_DETOURS:
+            weather.detour_seconds = 2.1  # a run may end meanwhile
         self._broker = Broker(self._loop, weather, self.record.note)
         self._broker.on_stored, self._broker.moment = self.record.stored, self.record.done
         self._broker.on_word = self.record.settled
