@@ -11,11 +11,20 @@ from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.errors import AppendRefused, Fenced
+from rebaser_server.compute.plan.cost_model import CostModel
+from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
+from rebaser_server.errors import AppendRefused, Fenced, RetryLater
 from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from rebaser_server.processor.ownership.committed_entry import CommitObserver, CommittedEntry
+from rebaser_server.processor.processor import process
+from rebaser_server.processor.request_handler import RequestHandler
+from rebaser_server.processor.slot_lease import SlotLease
+from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.service.composition import provisioner_of
+from rebaser_server.service.shared_services import build_services
+from rebaser_server.service.value_graph import ValueGraph
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.graph_checkpoint import GraphCheckpoint
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -144,6 +153,30 @@ async def test_a_failed_run_learns_by_its_release_that_it_was_fenced(
 
     with pytest.raises(Fenced):
         await own.leave()
+
+
+async def test_a_run_that_fails_after_it_was_overtaken_ends_as_overtaken(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W15: what it failed of is no reason to give back a task that is another's by now."""
+    [change_set] = new_change_sets(1)
+    await deployment.client.enqueue_updates(*change_set, [])
+    services = build_services(
+        deployment.nc,
+        provisioner_of(deployment.js, deployment.settings),
+        deployment.settings,
+        ValueGraph(deployment.settings, ChildProcessExecutor(), 1, CostModel()),
+        "first",
+    )
+
+    async def overtaken_and_put_off(*_: Any) -> None:
+        await acquire_ownership(deployment.archive(change_set), "second")
+        raise RetryLater("the store does not answer")
+
+    monkeypatch.setattr(RequestHandler, "handle", overtaken_and_put_off)
+
+    with pytest.raises(Fenced):
+        await process(services, change_set, Shutdown(), SlotLease(change_set.workspace_id))
 
 
 async def test_a_failed_run_whose_last_write_went_through_unheard_releases_behind_it(

@@ -2,30 +2,35 @@
 
 A mutant is a change of one file: `old`, which the file has exactly once, becomes `new`. The tests
 that the statement's row names have to fail with it. The tables lie beside this file: one for each
-document that the JetStream layer follows, and one for the rules of the protocol.
+document that the JetStream layer follows, one for the rules of the protocol, and one for faults
+that must not come back.
 """
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.helpers.paths import ROOT
 
 DOCUMENT: Final = ROOT / "docs" / "jetstream.md"
 PROTOCOL: Final = ROOT / "docs" / "protocol.md"
+RELIABILITY: Final = ROOT / "docs" / "reliability.md"
 TABLES: Final = Path(__file__).parent
-_RULES: Final = "protocol"
+RULES_TABLE: Final = "protocol"
 """The table whose statements are the rules of the protocol."""
+FAULTS_TABLE: Final = "faults"
+"""The table whose statements are faults that were mended."""
 _LAYER: Final = "rebaser_core/jetstream"
 _TABLE: Final = re.compile(
     r"^### ADR-(\d+), [^\n]*\n\n\| Statement \| Shown by[^\n]*\n\|[-|]+\n((?:\|.*\n)+)",
     re.MULTILINE,
 )
-_RULES_TABLE: Final = re.compile(
-    r"^\| rule \| shown by \| mutants \|\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE
+_NAMED_TABLE: Final = re.compile(
+    r"^\| (rule|fault) \| shown by \| mutants \|\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE
 )
 _TEST: Final = re.compile(r"`(test_\w+)`")
 _NAME: Final = re.compile(r"`(\w+)`")
@@ -39,7 +44,7 @@ class Row:
     statement: str
     tests: tuple[str, ...]
     mutants: tuple[str, ...] = ()
-    """Names of a rule's mutants, those of the schedules among them."""
+    """Names of a rule's or fault's mutants, those of the schedules among them."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Mutant:
     old: str
     new: str
     name: str = ""
-    """Of a rule's."""
+    """Of a rule's or a fault's."""
     tests: tuple[str, ...] = field(default=())
     """Those of the row that must fail; all that the row names unless given."""
 
@@ -73,7 +78,11 @@ class Mutant:
 
 def read_rows() -> list[Row]:
     """Return the rows of all tables of statements."""
-    return [*read_statements(DOCUMENT.read_text()), *read_rules(PROTOCOL.read_text())]
+    named = [
+        *read_named(PROTOCOL.read_text(), RULES_TABLE),
+        *read_named(RELIABILITY.read_text(), FAULTS_TABLE),
+    ]
+    return [*read_statements(DOCUMENT.read_text()), *named]
 
 
 def read_statements(page: str) -> list[Row]:
@@ -86,13 +95,13 @@ def read_statements(page: str) -> list[Row]:
     ]
 
 
-def read_rules(page: str) -> list[Row]:
-    """Return the rules of the protocol, as the page says how they are shown."""
-    [table] = _RULES_TABLE.findall(page)
+def read_named(page: str, table: str) -> list[Row]:
+    """Return the rules or faults of the page's one table of them, and how they are shown."""
+    [(_, lines)] = _NAMED_TABLE.findall(page)
     return [
-        Row(_RULES, rule, tuple(_TEST.findall(shown)), tuple(_NAME.findall(mutants)))
-        for line in table.splitlines()
-        for rule, shown, mutants in [_cells(line, 3)]
+        Row(table, statement, tuple(_TEST.findall(shown)), tuple(_NAME.findall(mutants)))
+        for line in lines.splitlines()
+        for statement, shown, mutants in [_cells(line, 3)]
     ]
 
 
@@ -102,19 +111,32 @@ def _cells(line: str, count: int) -> list[str]:
 
 def read_mutants() -> list[Mutant]:
     """Return the mutants of all tables."""
+    of_rules = {entry["name"]: entry for entry in _entries(TABLES / f"{RULES_TABLE}.toml")}
     return [
-        _mutant(path.stem, entry)
+        _mutant(path.stem, entry, of_rules)
         for path in sorted(TABLES.glob("*.toml"))
-        for entry in tomllib.loads(path.read_text())["mutant"]
+        for entry in _entries(path)
     ]
 
 
-def _mutant(table: str, entry: dict[str, object]) -> Mutant:
+def _entries(path: Path) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = tomllib.loads(path.read_text())["mutant"]
+    return entries
+
+
+def _mutant(table: str, entry: dict[str, Any], of_rules: Mapping[str, dict[str, Any]]) -> Mutant:
     tests = {"tests": tuple(entry.get("tests", ()))}
-    if table == _RULES:
-        return Mutant(table, entry.pop("rule"), **entry | tests)
+    if table == RULES_TABLE:
+        return Mutant(table, entry["rule"], **_patch(entry), **tests)
+    if table == FAULTS_TABLE:
+        patch = _patch(entry) if "file" in entry else _patch(of_rules[entry["name"]])
+        return Mutant(table, entry["fault"], **patch, **tests)
     adr = table.removeprefix("adr_")
     return Mutant(f"ADR-{adr}", **entry | {"file": f"{_LAYER}/{entry['file']}"} | tests)
+
+
+def _patch(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: entry[key] for key in ("name", "file", "old", "new")}
 
 
 def node_ids(names: tuple[str, ...]) -> list[str]:

@@ -12,19 +12,23 @@ from tests.helpers.paths import ROOT
 from tests.mutants.laboratory import Fate, Laboratory
 from tests.mutants.mutants import (
     DOCUMENT,
+    FAULTS_TABLE,
     PROTOCOL,
+    RELIABILITY,
+    RULES_TABLE,
     Mutant,
     Row,
     node_ids,
     read_mutants,
+    read_named,
     read_rows,
-    read_rules,
     read_statements,
 )
 from tests.schedules.mutations import MUTATIONS
 
 STATEMENTS: Final = read_statements(DOCUMENT.read_text())
-RULES: Final = read_rules(PROTOCOL.read_text())
+RULES: Final = read_named(PROTOCOL.read_text(), RULES_TABLE)
+FAULTS: Final = read_named(RELIABILITY.read_text(), FAULTS_TABLE)
 ROWS: Final = {(row.table, row.statement): row for row in read_rows()}
 MUTANTS: Final = read_mutants()
 SCHEDULED: Final = {mutation.__name__: mutation.__doc__ or "" for mutation in MUTATIONS}
@@ -69,7 +73,7 @@ def test_each_rule_is_shown_once() -> None:
 
 def test_each_rule_has_the_mutants_that_it_names() -> None:
     """And each mutant is in the row of its rule."""
-    patches = {mutant.name: mutant.statement for mutant in MUTANTS if mutant.name}
+    patches = {each.name: each.statement for each in MUTANTS if each.table == RULES_TABLE}
 
     for row in RULES:
         assert row.mutants, row
@@ -81,7 +85,19 @@ def test_each_rule_has_the_mutants_that_it_names() -> None:
     assert patches.keys() | of_rules == named
 
 
-@pytest.mark.parametrize(("page", "rows"), [(DOCUMENT, STATEMENTS), (PROTOCOL, RULES)])
+def test_each_fault_has_the_mutants_that_it_names() -> None:
+    """And each mutant is in the row of its fault."""
+    patches = {(each.statement, each.name) for each in MUTANTS if each.table == FAULTS_TABLE}
+    named = {(row.statement, name) for row in FAULTS for name in row.mutants}
+
+    assert all(row.tests and row.mutants for row in FAULTS)
+    assert {name for _, name in named - patches} <= SCHEDULED.keys()
+    assert patches <= named
+
+
+@pytest.mark.parametrize(
+    ("page", "rows"), [(DOCUMENT, STATEMENTS), (PROTOCOL, RULES), (RELIABILITY, FAULTS)]
+)
 def test_the_page_says_how_many_there_are(page: Path, rows: list[Row]) -> None:
     tables = {row.table for row in rows}
     tested = sum(bool(row.tests) for row in rows)
