@@ -308,7 +308,7 @@ MUTATIONS: Mapping[Mutation, int] = {
     without_an_end_of_branches: 12,
     passing_over_a_stream_made_anew: 6,
     without_confirmed_deletes: 125,
-    without_looking_whether_it_was_overtaken: 331,
+    without_looking_whether_it_was_overtaken: 372,
     sharing_a_publish_that_began_before: 101351,
 }
 """With a schedule that shows it soon; if that does not any more, another one does."""
