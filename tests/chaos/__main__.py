@@ -33,6 +33,7 @@ def main() -> int:
         daemons=arguments.daemons,
         lease=arguments.lease,
         cluster=arguments.cluster,
+        older=arguments.older and arguments.older.resolve(),
     )
     figures, failed = Figures(), False
     end = time.monotonic() + 60 * arguments.minutes
@@ -84,6 +85,13 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--scenario", choices=SCENARIOS, help="scenario to run (default: a mixture of all)"
+    )
+    parser.add_argument(
+        "--older",
+        type=Path,
+        metavar="DIRECTORY",
+        help="checkout of an older release, with an environment in .venv, for the scenario "
+        "upgrade (default: none)",
     )
     parser.add_argument(
         "--judge",

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
@@ -12,6 +12,8 @@ from tests.chaos.history import History, Kind
 from tests.chaos.processes import Seat
 from tests.chaos.slow_files import NotPossible, slow_files
 from tests.helpers.nats_process import NatsServer
+
+READY_WITHIN = 60.0  # seconds, for a daemon that was exchanged
 
 
 @dataclass(slots=True)
@@ -26,6 +28,8 @@ class Target:
     """Seconds after which what a silent daemon holds is another's."""
     js: JetStream
     subjects: Subjects
+    roll_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the exchange of a daemon: one after another, as operators do it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,14 @@ def drawn(
     return sorted(faults, key=lambda fault: fault.at)
 
 
+def rolls(legs: int, *, window: float, seats: int) -> list[Fault]:
+    """Each leg exchanges all daemons one by one: forwards, back, and so on."""
+    kind, count = exchange_the_release_of_a_daemon.__name__, legs * seats
+    return [
+        Fault(round(window * (n + 1) / (count + 1), 2), kind, n % seats, 0.0) for n in range(count)
+    ]
+
+
 @asynccontextmanager
 async def _seat(target: Target, fault: Fault) -> AsyncIterator[Seat]:
     seat = target.seats[fault.victim]
@@ -108,6 +120,19 @@ async def stop_a_daemon_impatiently(target: Target, fault: Fault) -> None:
     async with _seat(target, fault) as seat:
         await seat.stop(impatient=True)
         seat.again()
+
+
+async def exchange_the_release_of_a_daemon(target: Target, fault: Fault) -> None:
+    """An upgrade of one daemon, or the way back; the next one waits until it is ready."""
+    async with target.roll_turn, _seat(target, fault) as seat:
+        if seat.older is None:
+            raise NotPossible
+        await seat.stop()
+        seat.is_older = not seat.is_older
+        seat.again()
+        assert seat.daemon is not None
+        with suppress(AssertionError):  # it ends without NATS, and is started again
+            await seat.daemon.ready(within=READY_WITHIN)
 
 
 async def freeze_a_daemon(target: Target, fault: Fault) -> None:
@@ -333,6 +358,7 @@ _KINDS: dict[str, Callable[[Target, Fault], Awaitable[None]]] = {
         kill_a_daemon_for_longer_than_the_lease,
         stop_a_daemon,
         stop_a_daemon_impatiently,
+        exchange_the_release_of_a_daemon,
         freeze_a_daemon,
         freeze_a_daemon_past_the_lease,
         kill_an_evaluator,
@@ -359,6 +385,7 @@ _KINDS: dict[str, Callable[[Target, Fault], Awaitable[None]]] = {
     )
 }
 NEEDS = {
+    "exchange_the_release_of_a_daemon": "a plan",
     "kill_the_jvm": "spark",
     "kill_most_of_nats": "cluster",
     "kill_a_server_while_another_stands_still": "cluster",

@@ -23,7 +23,7 @@ class Kind(StrEnum):
     TASK = "task"  # daemon, delivery, word: it settled that one, or got another of its numbers
     RUN = "run"  # daemon, change_set, delivery, told: what a daemon says of its work on it
     DELETE = "delete"  # stream, sequence: somebody asked for it
-    DAEMON = "daemon"  # name, what: started, killed, told to stop, frozen, thawed, hung, exited
+    DAEMON = "daemon"  # name, what (started, killed, frozen, exited, …), older
     POKED = "poked"  # change_set, tasks, lines: what tasks with nothing to do added to its log
     MEMORY = "memory"  # name, rss: octets that a daemon holds at the end
     FAULT = "fault"  # fault, target, seconds, phase: begins or is over

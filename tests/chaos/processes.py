@@ -17,7 +17,7 @@ from tests.chaos.functions import install
 from tests.chaos.history import History, Kind
 from tests.chaos.proxy import Proxy
 from tests.chaos.task_words import TaskWords
-from tests.helpers.deployment import SCALED, Daemon
+from tests.helpers.deployment import REBASER, SCALED, Daemon
 from tests.helpers.eventually import eventually
 from tests.helpers.fork_server import preload
 from tests.helpers.nats_process import NatsServer
@@ -48,6 +48,10 @@ class Seat:
         self.turn = asyncio.Lock()
         """Held by whatever is done to it: one thing at a time."""
         self.daemon: Daemon | None = None
+        self.older: Path | None = None
+        """A checkout of an older release, with an environment in `.venv`."""
+        self.is_older = False
+        """Whether the next daemon is of that release."""
         self._directory = directory
         self._history = history
         self._generation = 0
@@ -74,9 +78,17 @@ class Seat:
             "SPARK__STATE_DIRECTORY": str(self._directory / "spark"),
         }
         with _environment(PYTHONPATH=str(self._path), **self.clock.variables):
-            self.daemon = Daemon(self.instance, self._directory, {**SCALED, **variables, **own})
+            self.daemon = Daemon(
+                self.instance, self._directory, {**SCALED, **variables, **own}, self._command
+            )
         self._wanted = True
-        self._tell("started")
+        self._tell("started", older=self.is_older)
+
+    @property
+    def _command(self) -> Sequence[str | Path]:
+        if self.is_older and self.older is not None:
+            return (self.older / ".venv/bin/rebaser",)
+        return REBASER
 
     def again(self) -> None:
         self.start(self._variables)
@@ -163,7 +175,7 @@ class Seat:
         """What all its daemons say of the tasks that they took: which delivery, and its end."""
         for name, log in self._logs():
             for entry in map(json.loads, filter(_is_whole, log.splitlines())):
-                if entry["event"] in TOLD_OF_RUNS:
+                if entry["event"] in TOLD_OF_RUNS and "delivery" in entry:
                     yield {"daemon": name, "told": entry["event"], **delivery_in(entry)}
 
     def _logs(self) -> Iterator[tuple[str, str]]:

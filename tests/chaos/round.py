@@ -5,7 +5,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nats.aio.client import Client
@@ -25,7 +25,7 @@ from tests.chaos.access import WITNESS, Access
 from tests.chaos.branch_workload import ACTIONS, Leading
 from tests.chaos.clients import RETRY_FOR, ChaosClient, WitnessedJetStream
 from tests.chaos.crowd import Crowd
-from tests.chaos.faults import Target, drawn
+from tests.chaos.faults import Target, drawn, rolls
 from tests.chaos.history import History, Kind
 from tests.chaos.processes import nats_servers, seats
 from tests.chaos.quiescence import Resting
@@ -80,6 +80,10 @@ class Size:
     """Clients that do whatever their rights let them."""
     crowded: bool = False
     """The first client repeats requests behind crowds of others."""
+    upgrading: bool = False
+    """Daemons of an older release and of this one are exchanged for each other."""
+    older: Path | None = None
+    """A checkout of that release, with an environment in `.venv`."""
     settings_differ: bool = False
     """Each daemon has settings of its own."""
 
@@ -144,9 +148,13 @@ class _Round:
     leading: Leading
     vandals: list[Vandal]
     resting: Resting
+    legs: int = 0
+    """Times that all daemons are exchanged; in the end all are of this release."""
 
     async def run(self) -> None:
         for seat in self.target.seats:
+            seat.older = self.size.older
+            seat.is_older = self.legs % 2 == 1
             seat.start(self.size.own_variables(self.rng))
         for seat in self.target.seats:
             if seat.daemon is not None:
@@ -187,8 +195,9 @@ class _Round:
             seats=size.daemons,
             lease=self.target.lease,
             kinds=size.kinds,
-            lacking=[need for need in ("spark", "cluster") if not getattr(size, need)],
+            lacking=["a plan", *(n for n in ("spark", "cluster") if not getattr(size, n))],
         )
+        faults += rolls(self.legs, window=size.window, seats=size.daemons)
         asking = [asyncio.create_task(client.ask(over)) for client in self.clients]
         if size.crowded:
             crowd = Crowd(self.clients[0], next(iter(self.clients[0].change_sets)))
@@ -316,7 +325,8 @@ async def run_round(
             for number in range(size.vandals)
         ]
         parts = size, rng, history, deployment, target, clients, lead.client, leading, vandals
-        await _Round(*parts, resting).run()
+        legs = rng.choice((2, 3)) if size.upgrading else 0
+        await _Round(*parts, resting, legs).run()
 
 
 async def provisioned(
@@ -337,11 +347,19 @@ async def provisioned(
         while True:  # a cluster takes seconds to agree on a leader
             try:
                 await prepare(js, settings)
+                if size.upgrading:
+                    await _store_commits_one_by_one(js)
                 break
             except JetStreamError:
                 await asyncio.sleep(0.2)
     client = await stack.enter_async_context(RebaserClient.on(nc, js))
     return Deployment(servers[0], directory, nc, client, settings)
+
+
+async def _store_commits_one_by_one(js: JetStream) -> None:
+    """As in a deployment that an older release made."""
+    info = await js.stream_info(Subjects().commits_stream)
+    await js.update_stream(replace(info.config, allow_atomic=False))
 
 
 @asynccontextmanager

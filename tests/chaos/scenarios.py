@@ -12,13 +12,15 @@ SCENARIOS: Final[dict[str, dict[str, Any]]] = {
     "full": {"slots": 1, "queue": 100, "change_sets": 12, "pause": 0.005},
     "ids": {"crowded": True},
     "settings": {"settings_differ": True},
+    "upgrade": {"upgrading": True, "window": 45.0, "faults": 5},
     "cluster": {"cluster": True, "rest_within": 180.0},
     "spark": {"spark": True, "daemons": 2, "rest_within": 240.0},
 }
 """`hostile`: clients that do all that the accounts of `deploy/nats` permit; `open`: without these
 accounts; `full`: many change sets, few slots and a full queue of requests; `ids`: requests that
-are repeated behind 1,100 others; `settings`: daemons whose settings differ; `cluster`: three NATS
-servers and three replicas; `spark`: real Spark."""
+are repeated behind 1,100 others; `settings`: daemons whose settings differ; `upgrade`: daemons of
+two releases, exchanged one by one; `cluster`: three NATS servers and three replicas; `spark`: real
+Spark."""
 
 _TURNS: Final = (
     "plain", "hostile", "ids", "full", "plain", "open", "settings", "cluster", "plain", "spark",
@@ -28,5 +30,6 @@ _TURNS: Final = (
 
 def sized(size: Size, scenario: str | None, number: int) -> Size:
     """The size of that round; None for a mixture."""
-    name = scenario or _TURNS[number % len(_TURNS)]
+    turns = _TURNS if size.older is None else (*_TURNS, "upgrade")
+    name = scenario or turns[number % len(turns)]
     return replace(size, **SCENARIOS[name])

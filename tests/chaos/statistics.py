@@ -34,6 +34,7 @@ class Figures:
         for event in history.events:
             _COUNT.get(event.kind, _nothing)(self, event)
         self.counts["change sets"] += len({e.data["change_set"] for e in history.of(Kind.COMMIT)})
+        self.counts["commits by an older release"] += _commits_by_older_daemons(history)
         self.violations.update(violation.rule for violation in violations)
         self.after_kill += takeovers(history, "killed")
         self.after_stop += takeovers(history, "told to stop")
@@ -59,6 +60,12 @@ class Figures:
                 figures = f"median {median(times):.2f} s, worst {max(times):.2f} s"
                 lines.append(f"{what}: {figures}, of {len(times)}")
         return "\n".join(lines)
+
+
+def _commits_by_older_daemons(history: History) -> int:
+    older = {event.data["name"] for event in history.of(Kind.DAEMON) if event.data.get("older")}
+    heads = (event.data["commit"]["head"] for event in history.of(Kind.COMMIT))
+    return sum(head["owner"].partition("/")[0] in older for head in heads)
 
 
 def takeovers(history: History, what: str) -> list[float]:

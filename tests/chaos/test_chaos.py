@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.checker import judge
-from tests.chaos.faults import drawn
+from tests.chaos.faults import drawn, rolls
 from tests.chaos.history import History
 from tests.chaos.round import Size, run_round
 from tests.chaos.scenarios import sized
@@ -50,6 +50,14 @@ def test_a_seed_breaks_the_same_things_each_time() -> None:
 
     assert first == again
     assert first != drawn(random.Random("2"), count=20, window=10, seats=3, lease=2)
+
+
+def test_an_upgrade_and_its_rollback_exchange_every_daemon_in_turn_within_the_window() -> None:
+    exchanges = rolls(2, window=10, seats=3)
+
+    assert [exchange.victim for exchange in exchanges] == [0, 1, 2, 0, 1, 2]
+    assert [exchange.at for exchange in exchanges] == sorted(e.at for e in exchanges)
+    assert 0 < exchanges[0].at < exchanges[-1].at < 10
 
 
 @pytest.mark.parametrize(("seed", "size"), SEEDS)
