@@ -205,12 +205,14 @@ class BatchStore:
             await self._bucket.delete(address.object)
 
     async def delete_with_results(self, address: UpdatesAddress) -> None:
-        """Delete the batch that a purged commit referred to, and the result files it names."""
+        """Delete the batch that a purged commit referred to, and the result files it names.
+
+        A batch of a client's bytes stays in the store until garbage collection: another change
+        set may have been sent the same bytes under the same id, and only that looks at all logs.
+        """
         run = _run_at(address)
         if run is not None:
             await asyncio.to_thread(self._results.delete_run, run)
-        elif isinstance(address, StoreRef):
-            await asyncio.to_thread(self._results.delete, address.store)
         else:
             await self.delete(address)
 

@@ -18,10 +18,6 @@ class BatchFiles:
         """Raises `FileNotFoundError`."""
         return bytes(self.files.get(batch_file(key)))
 
-    def delete(self, key: str) -> None:
-        """Delete it; a missing one is no error."""
-        self.files.delete(batch_file(key))
-
     def delete_run(self, run: str) -> None:
         """Delete the directory of a run, with all that is in it."""
         self.files.delete_directory(run_directory(run))

@@ -4,14 +4,18 @@ import asyncio
 
 import pytest
 
+from rebaser_client.batches import INLINE_UPDATES
 from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import SuccessStatusV2
 from rebaser_core.queries.outcome_query import OutcomeQueryV1, RequestState
+from rebaser_core.records.pause_record import PauseScope
 from rebaser_core.versioning import MESSAGE_ID
+from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
-from tests.helpers.batches import ExampleGraph, set_to
+from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
 
 OTHERS = 1_100
 """Requests behind one that is sent again: more than are remembered without regard to time."""
@@ -49,6 +53,32 @@ async def test_each_of_two_requests_of_one_id_gets_its_own_reply(deployment: Dep
     responses = await asyncio.gather(*replies)
 
     assert [(r.workspace_id, r.change_set_id) for r in responses] == list(change_sets)
+
+
+async def test_two_change_sets_may_have_the_same_large_batch_under_one_id(
+    deployment: Deployment,
+) -> None:
+    """The second one takes it when the first one has dropped it from store and log."""
+    request, [first, second] = RequestId(), new_change_sets(2)
+    values = [new_id() for _ in range(INLINE_UPDATES + 1)]
+    pauses = PauseStore(deployment.js, deployment.subjects)
+    daemon = await deployment.start(CHECKPOINT_EVERY="2", HISTORY__MAX_COMMITS="0")
+    await pauses.pause(PauseScope(*second))
+    await eventually(lambda: bool(daemon.said("pauses changed")))
+    for change_set in (first, second):
+        batch = [put(value, 1) for value in values]
+        await deployment.client.enqueue_updates(*change_set, batch, request_id=request)
+    for number in range(8):
+        _, reply = await deployment.client.enqueue_updates_with_reply(
+            *first, [set_to(values[0], number)]
+        )
+        await reply
+
+    await pauses.resume(PauseScope(*second))
+    await deployment.at_rest()
+
+    assert not await deployment.dead_letters(second)
+    assert (await deployment.graph(second)).values[values[-1]].value == 1
 
 
 async def test_a_request_id_used_elsewhere_does_not_suppress_a_request(
