@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import Final
+from typing import Any, Final
 
 from rebaser_client.errors import OutcomeUnknown, ReadRefused, Unreachable
 from rebaser_client.reply_inbox import ReplyInbox
@@ -155,11 +155,10 @@ class RequestSender:
         try:
             for patience in chain(OUTCOME_POLLS, repeat(OUTCOME_POLL_INTERVAL)):
                 done, _ = await asyncio.wait([answer], timeout=patience)
-                if done:
+                known = None if done else await self._look_after(change_set, request_id, answer)
+                if answer.done():
                     return answer.result()
-                await ensure_task(self._js, self._subjects, change_set)
-                with suppress(Unreachable):
-                    known = await self.outcome(change_set, request_id)
+                if known is not None:
                     if known.response is not None:
                         return known.response
                     unknown += known.state is RequestState.UNKNOWN
@@ -168,3 +167,24 @@ class RequestSender:
             raise AssertionError("there is always another ask")
         finally:
             answer.cancel()
+
+    async def _look_after(
+        self, change_set: ChangeSet, request_id: RequestId, answer: asyncio.Future[Any]
+    ) -> OutcomeReplyV2 | None:
+        """See to the task (C3) and ask for the outcome, until `answer` is there.
+
+        None if it came first, or no Rebaser told: those that are busy take long to.
+        """
+        asking = asyncio.create_task(self._ask(change_set, request_id), name="ask for an outcome")
+        try:
+            await asyncio.wait([answer, asking], return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else None
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    async def _ask(self, change_set: ChangeSet, request_id: RequestId) -> OutcomeReplyV2 | None:
+        await ensure_task(self._js, self._subjects, change_set)
+        with suppress(Unreachable):
+            return await self.outcome(change_set, request_id)
+        return None

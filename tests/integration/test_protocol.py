@@ -124,6 +124,24 @@ async def test_who_waits_for_a_reply_looks_after_the_task(deployment: Deployment
     waiting.cancel()
 
 
+async def test_a_reply_ends_the_question_for_the_outcome(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C3: a Rebaser that is too busy to say what became of a request does not delay its reply."""
+    monkeypatch.setattr("rebaser_client.request_sender.OUTCOME_TIMEOUT", 600.0)
+    monkeypatch.setattr("rebaser_client.request_sender.OUTCOME_POLLS", (0.01,))
+    [change_set], subjects = new_change_sets(1), deployment.subjects
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, [])
+
+    async with overheard(deployment, subjects.outcomes(change_set)) as questions:
+        waiting = asyncio.ensure_future(reply)
+        await eventually(lambda: bool(questions))  # which nothing answers
+        await deployment.start()
+        response = await waiting
+
+    assert response.workspace_id == change_set.workspace_id
+
+
 async def test_a_resume_makes_a_task_for_what_waits(deployment: Deployment) -> None:
     """P5: else the reconciler would, one period later."""
     [change_set], js, subjects = new_change_sets(1), deployment.js, deployment.subjects
