@@ -168,6 +168,33 @@ async def test_edits_and_effects_are_drawn_and_walked_through_by_arrow_keys(
     await require_readable(page)
 
 
+CROSSINGS = """() => {
+  const all = (what) => [...document.querySelectorAll(`#effectsdrawing ${what}`)];
+  const boxes = all("rect").map((box) => box.getBoundingClientRect());
+  const inside = (box, { x, y }) =>
+    x > box.left + 1 && x < box.right - 1 && y > box.top + 1 && y < box.bottom - 1;
+  const at = (line, length) =>
+    line.getPointAtLength(length).matrixTransform(line.getScreenCTM());
+  return all("path.edge").map((line) => {
+    const lengths = [...Array(Math.floor(line.getTotalLength())).keys()];
+    const points = lengths.map((length) => at(line, length));
+    return boxes.filter((box) => points.some((point) => inside(box, point))).length;
+  });
+}"""
+"""How many boxes each line of the graph runs behind."""
+
+
+@pytest.mark.long
+async def test_a_line_to_a_later_column_runs_behind_no_box(browser: Browser) -> None:
+    shop = Shop()
+    shop.picture = picture(4, 4, 16)
+    shop.picture["edges"] += [(0, 8), (0, 15), (3, 12), (2, 14), (7, 12)]
+    page = await open_canned(browser, change_set_path(), shop.answers())
+    await expect(page.locator("#effectsdrawing path.edge")).to_have_count(17)
+
+    assert await page.evaluate(CROSSINGS) == [0] * 17
+
+
 @pytest.mark.long
 async def test_a_comment_is_written_and_shown_line_by_line(browser: Browser) -> None:
     shop = Shop()

@@ -47,6 +47,28 @@ export function plot(element, series, label) {
   return highest;
 }
 
+// A line from the right side of the box at `from` to the left side of the one at `to`. In the columns
+// between them it runs through a gap between two rows, so that it leads to no box that is not its end.
+export function edge(from, to, box) {
+  const middle = box.height / 2;
+  const gap = (box.down - box.height) / 2;
+  let [x, y] = [from.x + box.width, from.y + middle];
+  let d = `M${x},${y}`;
+  const on = (endX, endY) => {
+    const bend = Math.max(18, (endX - x) / 2);
+    d += `C${x + bend},${y} ${endX - bend},${endY} ${endX},${endY}`;
+  };
+  for (let column = from.x + box.across; column < to.x; column += box.across) {
+    const straight = from.y + ((to.y - from.y) * (column - from.x)) / (to.x - from.x);
+    const between = from.y - gap + box.down * Math.round((straight - from.y + middle + gap) / box.down);
+    on(column, between);
+    d += `H${column + box.width}`;
+    [x, y] = [column + box.width, between];
+  }
+  on(to.x, to.y + middle);
+  return svg("path", { class: "edge", d });
+}
+
 // The part of a graph that an update recomputes: levels from left to right, as `/sketch` has them.
 export function graph(sketch) {
   const columns = sketch.sizes.map((size, column) => ({ size, rows: 0, column }));
@@ -62,12 +84,7 @@ export function graph(sketch) {
     if (size > rows) parts.push(svg("text", { x, y: BOX.top + rows * BOX.down + 10, class: "more" }, `and ${count(size - rows)} more`));
     return svg("g", {}, ...parts);
   });
-  const edges = sketch.edges.map(([from, to]) => {
-    const [a, b] = [places[from], places[to]];
-    const [x1, y1, x2, y2] = [a.x + BOX.width, a.y + BOX.height / 2, b.x, b.y + BOX.height / 2];
-    const bend = Math.max(18, (x2 - x1) / 2);
-    return svg("path", { class: "edge", d: `M${x1},${y1}C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}` });
-  });
+  const edges = sketch.edges.map(([from, to]) => edge(places[from], places[to], BOX));
   const boxes = sketch.values.map((value, place) => {
     const { x, y } = places[place];
     const whole = ID.test(value.name) ? short(value.name) : value.name;

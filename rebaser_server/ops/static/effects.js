@@ -1,7 +1,7 @@
 // The effects of a branch as a graph: each edit, and to the right of it what follows from it. One of
 // its nodes is in the order of the tab key; the arrow keys go on from there, along the edges first.
 
-import { svg } from "./drawing.js";
+import { edge, svg } from "./drawing.js";
 import { $, count, put, text, visible } from "./texts.js";
 
 const BOX = { width: 190, height: 40, across: 240, down: 50, edge: 4 };
@@ -53,12 +53,6 @@ function nodeBox(node, { addressOf, open }) {
   return box;
 }
 
-function line(from, to) {
-  const [x1, y1, x2, y2] = [x(from) + BOX.width, y(from) + BOX.height / 2, x(to), y(to) + BOX.height / 2];
-  const bend = Math.max(18, (x2 - x1) / 2);
-  return svg("path", { class: "edge", d: `M${x1},${y1}C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}` });
-}
-
 // The place that an arrow leads to from `place`; -1 if there is none.
 function next({ nodes, edges }, place, [across, down]) {
   const from = nodes[place];
@@ -86,7 +80,8 @@ export function drawEffects(graph, how) {
 function draw(graph, how) {
   const { nodes, edges } = graph;
   const boxes = nodes.map((node) => nodeBox(node, how));
-  const lines = edges.map(([from, to]) => line(nodes[from], nodes[to]));
+  const corner = (node) => ({ x: x(node), y: y(node) });
+  const lines = edges.map(([from, to]) => edge(corner(nodes[from]), corner(nodes[to]), BOX));
   const most = (what) => Math.max(...nodes.map((node) => node[what]));
   const [width, height] = [most("level") * BOX.across + BOX.width + 2 * BOX.edge, most("row") * BOX.down + BOX.height + 2 * BOX.edge];
 
