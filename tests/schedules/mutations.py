@@ -295,7 +295,7 @@ MUTATIONS: Mapping[Mutation, int] = {
     without_minding_gaps: 223,
     deleting_before_committing: 11,
     with_results_of_any_claim: 178,
-    looking_at_the_claim_too_early: 10,
+    looking_at_the_claim_too_early: 83,
     with_results_of_whoever_was_overtaken: 94,
     with_results_that_cover_all: 5,
     settling_what_is_not_its_own: 53,
