@@ -85,7 +85,6 @@ async def test_a_batch_of_a_newer_release_in_the_log_is_left_to_it(deployment: D
     ]
     [address] = [line.handled.updates] if line.handled else []
     assert isinstance(address, StoreRef)
-    loader.batches._results.delete(address.store)
     loader.batches._results.put(address.store, b'{"v9": {}}')
 
     with pytest.raises(NeedsNewerVersion, match="version 9"):
