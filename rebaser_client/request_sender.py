@@ -178,7 +178,7 @@ class RequestSender:
         asking = asyncio.create_task(self._ask(change_set, request_id), name="ask for an outcome")
         try:
             await asyncio.wait([answer, asking], return_when=asyncio.FIRST_COMPLETED)
-            return asking.result() if asking.done() else None
+            return None if answer.done() else asking.result()
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
