@@ -62,7 +62,7 @@ def drawn(
     kinds: Sequence[str] = (),
     lacking: Sequence[str] = (),
 ) -> list[Fault]:
-    """The faults of a run, by time. Whatever they break is whole again after the last.
+    """The faults of a run, by time. Each thing that a fault breaks is mended after the last fault.
 
     `kinds`: where not all are wanted; `lacking`: what the run has not, of `NEEDS`.
     """

@@ -311,7 +311,7 @@ async def seats(
     servers: Sequence[NatsServer],
     tools: Path | None = None,
 ) -> AsyncIterator[list[Seat]]:
-    """Seats with their proxies, nobody on them yet; afterwards no process is left.
+    """Seats and their proxies, without daemons. When the body ends, so do all their processes.
 
     `tools`: where `prepare` was called; else they are made for these seats alone.
     """

@@ -195,8 +195,9 @@ async def test_watch_prints_activities_until_it_is_ended(
 async def heard_by_anyone(deployment: Deployment, subject: str) -> bool:
     """Whether the subject has a subscriber.
 
-    With none NATS answers a request at once, and it takes the messages of a connection in order.
-    So the answer from a subject that nobody hears comes first if somebody hears this one.
+    NATS answers a request to a subject without subscribers at once, and handles a connection's
+    messages in order. Of two requests, the second one's subject has no subscriber: if NATS answers
+    that one first, the first one's subject has a subscriber.
     """
     inbox = deployment.nc.new_inbox()
     answers = await deployment.nc.subscribe(f"{inbox}.*")

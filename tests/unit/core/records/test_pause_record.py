@@ -1,4 +1,4 @@
-"""What lies in the bucket of pauses pauses, whoever wrote it."""
+"""Each record in the bucket of pauses is a pause, whoever wrote it."""
 
 from datetime import UTC, datetime
 
