@@ -49,7 +49,7 @@ class Membership:
         """
         self._nc = nc
         self._subject = subjects.join("rebaser.members")
-        self._instance = instance
+        self.instance = instance
         self._clock = asyncio.get_running_loop().time
         self._last_heard: dict[str, float] = {}
         self._own_busy = busy
@@ -88,7 +88,7 @@ class Membership:
 
     async def _publish(self, what: bytes) -> None:
         with suppress(nats.errors.Error, OSError):
-            await self._nc.publish(f"{self._subject}.{self._instance}", what)
+            await self._nc.publish(f"{self._subject}.{self.instance}", what)
 
     def _on_message(self, message: Msg) -> None:
         member = message.subject.rpartition(".")[2]
@@ -112,13 +112,26 @@ class Membership:
 
     async def _check_presence(self) -> None:
         suspected, now = self.suspected(), self._clock()
-        others = {m for m in self._last_heard if m != self._instance and can_answer(m)} - suspected
+        others = {m for m in self._last_heard if m != self.instance and can_answer(m)} - suspected
         in_doubt = {
             m for m in others if now - self._last_heard[m] > OVERDUE or self._checks.is_doubted(m)
         }
-        neighbour = self._ring_from(self._instance, others)[:1]
+        neighbour = self._ring_from(self.instance, others)[:1]
         # in the same order for the same seed
         await asyncio.gather(*map(self._checks.check, sorted(in_doubt.union(neighbour))))
+
+    async def is_gone(self, instance: str) -> bool:
+        """Whether the process of that instance has ended, by one check (L1).
+
+        One that is frozen or slow is not gone. One that answers no checks, by its name, is gone
+        unless it was heard lately.
+        """
+        if instance == self.instance:
+            return False
+        if not can_answer(instance):
+            return not self.is_known(instance) or instance in self.suspected()
+        await self._checks.check(instance)
+        return self._checks.is_doubted(instance)
 
     async def confirm_absence(self, member: str) -> bool:
         """Ask a member that was not heard; whether it is surely not connected."""
@@ -141,7 +154,7 @@ class Membership:
 
     def hears_itself(self) -> bool:
         """Whether this process hears its own heartbeats."""
-        return self._clock() - self._last_heard.get(self._instance, 0.0) < PRESUMED_DEAD / 2
+        return self._clock() - self._last_heard.get(self.instance, 0.0) < PRESUMED_DEAD / 2
 
     def is_known(self, member: str) -> bool:
         """Whether the member was heard lately and has not left."""
@@ -149,12 +162,12 @@ class Membership:
 
     def alive(self) -> int:
         """Return the number of living members, this one included."""
-        return len((self._last_heard.keys() | {self._instance}) - self.suspected())
+        return len((self._last_heard.keys() | {self.instance}) - self.suspected())
 
     def busy_elsewhere(self) -> int | None:
         """Return the others' tasks as of half a second ago; None if one of them does not say."""
         counts = [
-            self._busy[m] for m in self._last_heard.keys() - self.suspected() - {self._instance}
+            self._busy[m] for m in self._last_heard.keys() - self.suspected() - {self.instance}
         ]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
@@ -165,18 +178,18 @@ class Membership:
 
     def is_eldest(self) -> bool:
         """Whether no living member was started before this one, by their clocks."""
-        alive = self._last_heard.keys() - self.suspected() - {self._instance}
-        return all(_started(self._instance) < _started(member) for member in alive)
+        alive = self._last_heard.keys() - self.suspected() - {self.instance}
+        return all(_started(self.instance) < _started(member) for member in alive)
 
     def rank(self) -> int:
         """Return this member's place among the living: they act one after the other."""
-        alive = sorted(self._last_heard.keys() - self.suspected() - {self._instance})
-        return sum(member < self._instance for member in alive)
+        alive = sorted(self._last_heard.keys() - self.suspected() - {self.instance})
+        return sum(member < self.instance for member in alive)
 
     def turn(self, dead: str) -> int:
         """Return this member's place among those that act on a death: its checker is the first."""
-        alive = (self._last_heard.keys() | {self._instance}) - self.suspected() - {dead}
-        return self._ring_from(dead, alive)[::-1].index(self._instance)
+        alive = (self._last_heard.keys() | {self.instance}) - self.suspected() - {dead}
+        return self._ring_from(dead, alive)[::-1].index(self.instance)
 
     @staticmethod
     def _ring_from(member: str, others: set[str]) -> list[str]:

@@ -15,6 +15,7 @@ from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.processor.application import Application
+from rebaser_server.processor.former_owners import FormerOwners
 from rebaser_server.processor.notifier import Notifier
 from rebaser_server.processor.ownership.held_states import HeldStates
 from rebaser_server.processor.ownership.ownership import Ownership
@@ -52,6 +53,7 @@ class Services:
     batches: BatchStore
     application: Application
     notifier: Notifier
+    former_owners: FormerOwners
     settings: ProcessorSettings
     released: ReleasedStates = field(default_factory=lambda: ReleasedStates(0))
     """The states of the change sets that this process released."""

@@ -62,6 +62,7 @@ async def process(
         await ownership.leave()
         raise
     await ownership.release()
+    services.former_owners.forget(change_set)
     ownership.keep_state()
     if is_idle:
         await services.notifier.activity(change_set, ActivityKind.QUIET)

@@ -55,7 +55,7 @@ class RequestAttempts:
             before = self._before(sequence)
             attempts = before.model_copy(update={"deaths": before.deaths + 1})
             await self._ownership.write(attempts=attempts)
-        log.warning("owner did not release", former=owner, deaths=attempts.deaths)
+        log.warning("owner died", former=owner, deaths=attempts.deaths)
 
     async def count_failure(self, request: Delivery, error: BaseException) -> RetryLater:
         """Count a failed attempt; after too many, dead-letter the request (L1).
@@ -81,7 +81,7 @@ class RequestAttempts:
         deaths = self._before(request.stream_sequence).deaths
         if deaths < DEATHS_PER_ATTEMPT * self._limit:
             return False
-        await self._dead_letter(request, "every run that tried it died", deaths)
+        await self._dead_letter(request, "too many runs died, or lost their lease, at it", deaths)
         return True
 
     async def end_unprocessable(self, request: Delivery, error: Exception) -> None:

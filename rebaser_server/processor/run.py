@@ -64,9 +64,11 @@ class ChangeSetRun:
 
     async def _start(self) -> None:
         ownership = self._ownership
-        if ownership.unreleased_owner:
-            await self._handler.count_death(ownership.unreleased_owner)
-            await self._dvu.count_death()
+        if owner := ownership.unreleased_owner:
+            former_owners = self._context.services.former_owners
+            if await former_owners.counts_as_death(self._context.change_set, owner):
+                await self._handler.count_death(owner)
+                await self._dvu.count_death()
         await self._companion.start()
         in_vain = ownership.entries_since_checkpoint - ownership.requests_since_checkpoint
         has_other_work = self._context.first is not None or ownership.state.control.unfinished

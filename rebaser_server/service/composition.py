@@ -89,7 +89,8 @@ async def serve(
         except Interrupted:
             log.info("stopped")
             return
-        services = build_services(nc, provisioner, settings, make_application, instance)
+        members = Membership(nc, subjects, instance, lambda: work.in_hand)
+        services = build_services(nc, provisioner, settings, make_application, members)
         period = settings.reconcile_interval.total_seconds()
         pauses = PauseMonitor(services.js, services.subjects)
         with survived("pauses"):  # seen late is fine
@@ -99,7 +100,6 @@ async def serve(
         with survived("durability"):
             await durability.refresh()
         services.notifier.stats.durability = durability.to_json
-        members = Membership(nc, services.subjects, services.instance, lambda: work.in_hand)
         ends = StreamEnds(services.js, services.subjects, open_shared_files(settings.store))
         loss_watch = LossWatch(ends, members, durability, settings.nats.monitoring)
         with survived("losses"):

@@ -6,6 +6,7 @@ from nats.aio.client import Client
 
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.group_commit import GroupCommit
@@ -14,6 +15,7 @@ from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.stores import open_batch_store
 from rebaser_server.processor.application import Application
 from rebaser_server.processor.context import ProcessorSettings, Services
+from rebaser_server.processor.former_owners import FormerOwners
 from rebaser_server.processor.notifier import Notifier
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.queries.bounds import QueryBounds
@@ -30,20 +32,21 @@ def build_services(
     provisioner: Provisioner,
     settings: Settings,
     make_application: MakeApplication,
-    instance: str,
+    members: Membership,
 ) -> Services:
-    """What all runs of the process `instance` share."""
+    """What all runs of this process, one of the `members`, share."""
     js, subjects = provisioner.js, provisioner.subjects
     batches = open_batch_store(js, subjects, settings)
     notifier = Notifier(nc, subjects)
     return Services(
-        instance,
+        members.instance,
         js,
         subjects,
         GroupCommit(js, subjects.commits_stream),
         batches,
         make_application(js, subjects, batches, notifier.stats),
         notifier,
+        FormerOwners(members.is_gone),
         ProcessorSettings(
             quiet_period=settings.quiet_period.total_seconds(),
             confirm_every=settings.ack_wait.total_seconds() / 2,

@@ -7,6 +7,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import OrderedPushConsumer
 from rebaser_core.queries.outcome_query import OutcomeQueryV1
 from rebaser_core.records.registry_records import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_server.cluster.membership import Membership
 from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.graph_application.branches.branch_closer import BranchCloser
@@ -59,9 +60,9 @@ class Mortal:
         await self.branching.start()
         js, settings = self.deployment.js, self.deployment.settings
         value_graph = ValueGraph(settings, ChildProcessExecutor(), 1, CostModel())
-        services = build_services(
-            self.deployment.nc, provisioner_of(js, settings), settings, value_graph, "mortal"
-        )
+        nc, subjects = self.deployment.nc, self.deployment.subjects
+        members = Membership(nc, subjects, "mortal")
+        services = build_services(nc, provisioner_of(js, settings), settings, value_graph, members)
         slot = SlotLease(self.change_set.workspace_id)
         queue = RequestQueue(js, self.deployment.subjects, self.change_set)
         handler = RequestHandler(RunContext(services, self.own, Shutdown(), slot), queue)

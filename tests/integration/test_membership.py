@@ -101,3 +101,25 @@ async def test_the_one_that_checks_a_dead_member_acts_first(
             turns[name] = members.turn("c")
 
     assert turns == {"b": 0, "a": 1, "e": 2, "d": 3}
+
+
+async def test_gone_is_who_has_no_connection_and_not_who_is_silent(
+    nats_server: NatsServer,
+) -> None:
+    """One that answers no checks, by its name, is gone unless it is heard (L1)."""
+    async with (
+        member(nats_server, "a/1") as (one, nc),
+        member(nats_server, "b/2") as (_, other),
+        present(nc, SUBJECTS, "c/3") as silent,
+    ):
+        await eventually(lambda: one.is_known("b/2-p"))
+        await Connection.of(nc).publish("rebaser.members.old/4", b"0")
+        await eventually(lambda: one.is_known("old/4"))
+        living = [one.instance, "b/2-p", silent, "old/4"]
+        assert [await one.is_gone(instance) for instance in living] == [False] * 4
+        assert await one.is_gone("d/5-p")
+        assert await one.is_gone("older/6")
+
+        _cut(other)
+
+        await eventually(lambda: one.is_gone("b/2-p"))

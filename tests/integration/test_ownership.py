@@ -9,6 +9,7 @@ import pytest
 
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_server.cluster.membership import Membership
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.compute.plan.cost_model import CostModel
@@ -166,7 +167,7 @@ async def test_a_run_that_fails_after_it_was_overtaken_ends_as_overtaken(
         provisioner_of(deployment.js, deployment.settings),
         deployment.settings,
         ValueGraph(deployment.settings, ChildProcessExecutor(), 1, CostModel()),
-        "first",
+        Membership(deployment.nc, deployment.subjects, "first"),
     )
 
     async def overtaken_and_put_off(*_: Any) -> None:

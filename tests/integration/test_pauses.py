@@ -11,6 +11,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import KeyValue, PullConsumer
 from rebaser_core.records.pause_record import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.pauses import PauseMonitor, PauseStore
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
@@ -167,7 +168,7 @@ async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
         provisioner_of(js, settings),
         settings,
         ValueGraph(settings, ChildProcessExecutor(), 1, CostModel()),
-        "late",
+        Membership(deployment.nc, subjects, "late"),
     )
     runner = TaskRunner(services, LeaseTerms(LeaseSettings(2, 0.4)), Shutdown(), slots, late)
     await book.pause(PauseScope(*change_set))

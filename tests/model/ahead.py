@@ -38,7 +38,7 @@ def sends(one: "OneRun", waiting: list[Request]) -> Iterator[Step]:
         return
     words = "receives " + " and ".join(map(name, chosen))
     if any(one.kind(request) == "k" for request in chosen):
-        yield one._step(f"{words}, and dies before any line is sent", one._idle())
+        yield one._step(f"{words}, and dies before any line is sent", one._dead())
         return
     head, lines = run.head, []
     for request in chosen:
@@ -133,7 +133,10 @@ def stored(state: State, number: int, index: int) -> State:
         broken = "S1: a commit was stored without the one before it"
     runs = tuple(run._replace(current=n == flight.run) for n, run in enumerate(state.runs))
     state = line_stored(state)._replace(
-        runs=runs, head=head, highest=request.sequence, broken=state.broken or broken
+        runs=runs,
+        head=head._replace(died=state.head.died),
+        highest=request.sequence,
+        broken=state.broken or broken,
     )
     here = state.flights[number]._replace(last=index, stored=index + 1)
     return _with_flight(state, number, here)

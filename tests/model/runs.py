@@ -89,11 +89,14 @@ class OneRun:
             taken = self._now("reads", current=True, head=self.state.head)
             yield self._step("reads the head", taken)
             return
-        former = self.state.head.owned
-        head = self.state.head._replace(owned=True)
+        former, died = self.state.head.owned, self.state.head.died
+        head = self.state.head._replace(owned=True, died=False)
         state = self._overtake_others()._replace(head=head)
-        doing = "blames" if former and self.rules.blame else "reads"
-        words = "takes over" + (", and the owner before did not release" if former else "")
+        counts = former and (died or not self.rules.living_spared)
+        doing = "blames" if counts and self.rules.blame else "reads"
+        words = "takes over"
+        if former:
+            words += f", and the owner before {'died' if died else 'lost its lease'}"
         alone = former and self.rules.careful and self.world.at_once > 1
         yield self._step(words, self._now(doing, state, current=True, head=head, alone=alone))
 
@@ -134,7 +137,8 @@ class OneRun:
             after = self._now(self._last_things, dvu=None, request=None)
             yield self._step("finds it quiet: no request, no DVU due", after)
         if state.stops:
-            stopped = self._now("stops", dvu=None)._replace(stops=state.stops - 1)
+            stopped = self._now("stops", dvu=None) if self.rules.release_on_stop else self._dead()
+            stopped = stopped._replace(stops=state.stops - 1)
             yield self._step("is told to stop", stopped, fault=True)
 
     def _decides(self) -> Iterator[Step]:
@@ -147,7 +151,7 @@ class OneRun:
             yield self._step(f"finds that too many died at {name(request)}", state)
             return
         if kind == "k":
-            yield self._step(f"dies of {name(request)}", self._idle())
+            yield self._step(f"dies of {name(request)}", self._dead())
             return
         if rules.recent_ids and head.applied & request.id:
             state = self._written("deletes", last=request.sequence, tried=NOT_TRIED)
@@ -201,7 +205,7 @@ class OneRun:
 
     def _fails(self, request: Request) -> Iterator[Step]:
         """L1, W14: counted or not, the request stays first in line and the task comes again."""
-        doing = self._orderly_end
+        doing = "stops"
         if self.state.failures:
             failures, deaths = self._tried(request)
             if failures + 1 < ATTEMPTS:
@@ -216,17 +220,13 @@ class OneRun:
             state = self._now(doing, dvu=None)._replace(put_off=self.state.put_off - 1)
             yield self._step(f"puts {name(request)} off", state, fault=True)
 
-    @property
-    def _orderly_end(self) -> str:
-        return "stops" if self.rules.release_on_retry else "gives back"
-
     def _buries(self) -> Iterator[Step]:
         request = self._in_hand
         state = self._now("marks")._replace(dead=self.state.dead | request.id)
         yield self._step(f"stores {name(request)} in the dead letters", state)
 
     def _marks(self) -> Iterator[Step]:
-        doing = self._orderly_end if self.run.spoiled else "deletes"
+        doing = "stops" if self.run.spoiled else "deletes"
         doing = doing if self.rules.copy_first else "copies"
         state = self._written(doing, last=self._in_hand.sequence, tried=NOT_TRIED)
         yield self._step(f"commits that {name(self._in_hand)} is dead", state)
@@ -329,7 +329,7 @@ class OneRun:
         """It dies, or sees that the change set or the task is another's, and settles nothing."""
         run, state = self.run, self.state
         if state.crashes:
-            yield self._step("dies", self._idle()._replace(crashes=state.crashes - 1), fault=True)
+            yield self._step("dies", self._dead()._replace(crashes=state.crashes - 1), fault=True)
         if (run.late or not run.holds) and run.doing in WITH_LEASE:
             # No relying on that: the server may well confirm the reports of a zombie.
             yield self._step("sees that its lease is over, ends", self._ended(), fault=True)
@@ -368,7 +368,7 @@ class OneRun:
             "finishes its DVU and places the results", self._now(run.doing, dvu=placed)
         )
         if self.state.put_off:
-            state = self._now(self._orderly_end, dvu=None)
+            state = self._now("stops", dvu=None)
             state = state._replace(put_off=self.state.put_off - 1)
             yield self._step("cannot place its DVU's results and ends", state, fault=True)
         if self.state.failures and run.doing in UNLOCKED:
@@ -399,7 +399,7 @@ class OneRun:
             state = self._one_dvu_more(state, dvu.base)
         yield self._step("commits its DVU's result", state)
         if self.state.failures:
-            state = self._written(self._orderly_end, dvu=None)
+            state = self._written("stops", dvu=None)
             state = state._replace(failures=self.state.failures - 1)
             yield self._step("fails to fold its DVU's result in, and ends", state, fault=True)
 
@@ -423,7 +423,7 @@ class OneRun:
 
     def _nobody_died(self, request: Request) -> bool:
         deadly = self.kind(request) == "k"
-        return self._no_zombies() and self.state.crashes == self.world.crashes and not deadly
+        return self.state.crashes == self.world.crashes and not deadly
 
     def _no_zombies(self) -> bool:
         world, state = self.world, self.state
@@ -436,6 +436,12 @@ class OneRun:
 
     def _idle(self) -> State:
         return with_run(ahead.orphaned(self.state, self.number), self.number, Run())
+
+    def _dead(self) -> State:
+        """Its process is gone; the owner that the head names, if that is this run."""
+        state = self._idle()
+        is_owner = self.run.current and state.head.owned
+        return state._replace(head=state.head._replace(died=True)) if is_owner else state
 
     def _ended(self) -> State:
         """Its task is not its own any more."""

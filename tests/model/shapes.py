@@ -52,8 +52,10 @@ class Rules:
     """L2: a dead letter is stored before its request counts as handled."""
     blame: bool = True
     """L1: a run that died is counted against the first request in line."""
-    release_on_retry: bool = True
-    """W14: a run that ends in order releases the change set, so that only deaths are counted."""
+    living_spared: bool = True
+    """L1: and none that lives, having lost its lease."""
+    release_on_stop: bool = True
+    """W14: a run that is told to stop releases the change set, so that only deaths are counted."""
     pending_requests: bool = True
     """X1: the reconciler makes tasks for requests that have none."""
     pending_dvus: bool = True
@@ -132,6 +134,8 @@ class Head(NamedTuple):
     """The last line of the commit log, and the state that the lines make."""
 
     owned: bool = False
+    died: bool = False
+    """Whether its owner has ended without a release; whoever asks it is refused (F6)."""
     last: int = 0
     dirty: int = 0
     clean: int = 0

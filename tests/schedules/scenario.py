@@ -153,7 +153,7 @@ def plan_of(seed: object) -> Plan:
             **({"max_attempts": 1} if put_off else {}),
         },
         delay=rng.choice((0.0002, 0.002, 0.02)),
-        spikes=rng.choice((0.0, 0.02, 0.2)) * (not put_off),  # they would cost leases
+        spikes=rng.choice((0.0, 0.02, 0.2)),
         loss=rng.choice((0.005, 0.03)) if lossy else 0.0,
         lag=rng.choice((0.0, 0.003)),
         dvu_seconds=rng.choice((0.0, 0.05, 1.0)),

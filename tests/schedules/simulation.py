@@ -22,6 +22,7 @@ from rebaser_server.commit_log.group_commit import NEVER
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.files.batch_files import BatchFiles
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.processor.request_handler import RequestHandler
@@ -274,7 +275,12 @@ class World:
             record = await Registry(js, self._subjects).change_set(branch)
             history.add(Kind.RECORD, change_set=str(branch), record=record.to_wire())
         for change_set in (*self._sheets, *self._branches):
-            self._kin.audit(change_set, await self._state(js, change_set), self.record)
+            try:
+                state = await self._state(js, change_set)
+            except HistoryInconsistent as error:
+                self.record.violation(f"S1 {change_set}: no state can be made of its log: {error}")
+            else:
+                self._kin.audit(change_set, state, self.record)
 
     async def _state(self, js: JetStream, change_set: ChangeSet) -> State:
         root = str(self._store)
