@@ -56,7 +56,7 @@ async def test_a_life_takes_a_bounded_number_of_calls_however_many_lived_before(
     lives = [await life(deployment, change_sets[0], values) for _ in range(6)]
     others = [await life(deployment, change_set, values) for change_set in change_sets[1:]]
 
-    # In one Rebaser looks for orphans (F3), and on a slow machine a task too many costs an empty run.
+    # One looks for orphans, too (F3), and a task too many costs an empty run on a slow machine.
     totals = [calls.total() for calls in lives + others]
     assert statistics.median(totals) <= MOST, lives + others
     assert max(totals) <= 2 * MOST, lives + others
