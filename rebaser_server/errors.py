@@ -2,6 +2,7 @@
 
 RebaserError
 ├── DeploymentInconsistent  NATS and store, or the streams, are not of one deployment
+├── StoreNotKnown       no setting, no id and no Rebaser tells where the store is
 ├── OpsNotStarted       the ops endpoint cannot listen where the settings want it
 ├── MissingBatch        a batch is not where a request or a commit says
 ├── NotRetained         the past that was asked for is not kept, or not there yet
@@ -36,6 +37,10 @@ class DeploymentInconsistent(RebaserError):
 
     Nothing was touched.
     """
+
+
+class StoreNotKnown(RebaserError):
+    """Neither the settings nor a Rebaser tell where the deployment's store is; none was read."""
 
 
 class MissingBatch(RebaserError):

@@ -240,9 +240,7 @@ async def _compare(
     deployment: "Deployment", record: "ChangeSetRecordV1", *, computed: bool = False
 ) -> "Diff":
     from rebaser_core.ids import ChangeSet
-    from rebaser_server.queries.cached_state import open_state_loader
     from rebaser_server.queries.diff import diff
 
     change_set = ChangeSet(record.workspace_id, record.change_set_id)
-    loader = open_state_loader(deployment.js, deployment.settings, change_set)
-    return await diff(loader, computed=computed)
+    return await diff(await deployment.state_loader(change_set), computed=computed)

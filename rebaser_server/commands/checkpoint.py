@@ -19,7 +19,8 @@ EXPLAIN_AFTER: Final = 5.0
 """Seconds until the command says what it waits for: the store that it reads may be another one."""
 
 
-_STORE_HINT: Final = "REBASER_STORE__ROOT must be what the daemons have"
+_ROOT: Final = "REBASER_STORE__ROOT"
+_STORE_HINT: Final = f"{_ROOT} must be what the daemons have"
 
 
 def add(commands: Any) -> None:
@@ -48,9 +49,15 @@ async def _checkpoint(deployment: "Deployment", arguments: argparse.Namespace) -
     await warn_if_paused(deployment, change_set)
     if not reads_store():
         return await _request(deployment, change_set, arguments)
+    from rebaser_server.errors import StoreNotKnown
     from rebaser_server.graph_application.state_machine import open_checkpoints
 
-    checkpoints = open_checkpoints(deployment.settings.store)
+    try:
+        settings = await deployment.settings_with_store()
+    except StoreNotKnown as error:
+        complain(f"rebaser: {error}")
+        return await _request(deployment, change_set, arguments, f"with {_ROOT} set")
+    checkpoints = open_checkpoints(settings.store)
     commit, stored = None, None
     try:
         async with deadlines.within(arguments.within):
@@ -73,9 +80,12 @@ async def _checkpoint(deployment: "Deployment", arguments: argparse.Namespace) -
 
 
 async def _request(
-    deployment: "Deployment", change_set: "ChangeSet", arguments: argparse.Namespace
+    deployment: "Deployment",
+    change_set: "ChangeSet",
+    arguments: argparse.Namespace,
+    missing: str = "with `rebaser[server]`",
 ) -> int:
-    """Have a checkpoint made, without a look at the store, which takes the extra `server`."""
+    """Have a checkpoint made, without a look at the store; `missing` is what that would take."""
     from rebaser_core.jetstream import deadlines
 
     commit = None
@@ -87,7 +97,7 @@ async def _request(
     elif commit is None:
         complain("rebaser: the request still waits in the queue: `rebaser queue`")
     else:
-        say(f"a Rebaser stores commit {commit}; with `rebaser[server]` this waits until it has")
+        say(f"a Rebaser stores commit {commit}; {missing} this waits until it has")
     return Exit.FAILED if commit is None else Exit.OK
 
 

@@ -1,6 +1,6 @@
 """All checks of a deployment, one after the other, and the repair of a finding."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories
 from rebaser_server.doctor.request_checks import check_requests
 from rebaser_server.files.orphan_files import OrphanFiles
+from rebaser_server.ops.store_location import settings_with_store
 from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.settings.settings import Settings
 
@@ -32,24 +33,53 @@ class Examination:
     deep: bool
 
     async def findings(self) -> AsyncIterator[Finding]:
-        """All findings, check by check. Changes nothing but a mark of the trial write."""
+        """All findings, check by check. Changes nothing but a mark of the trial write.
+
+        Without the deployment's own store nothing is repaired: only a person knows what is right.
+        """
+        try:
+            settings = await settings_with_store(self.provisioner.js, self.settings)
+            located = replace(self, settings=settings)
+            found = [finding async for finding in located.store()]
+            is_known = all(finding.repair is not None for finding in found)
+        except (RebaserError, JetStreamError, OSError) as error:
+            located, found, is_known = self, [_store_not_seen(error)], False
+        for finding in found:
+            yield finding
+        async for finding in self._of_nats():
+            yield finding if is_known else _left_alone(finding)
+        if is_known:
+            async for finding in located.of_store():
+                yield finding
+
+    async def _of_nats(self) -> AsyncIterator[Finding]:
         async for finding in queue_checks.configuration(self.provisioner):
             yield finding
         for check in (
             self._durability,
             self._room,
-            self._store,
-            self._losses,
             queue_checks.missing_tasks,
             queue_checks.strays,
             queue_checks.dead_letters,
-            self._garbage,
         ):
-            try:
-                async for finding in check(self.provisioner):
-                    yield finding
-            except (RebaserError, JetStreamError, OSError) as error:
-                yield _not_done(check.__name__.strip("_").replace("_", " "), error)
+            async for finding in self._contained(check):
+                yield finding
+
+    async def _contained(
+        self, check: Callable[[Provisioner], AsyncIterator[Finding]]
+    ) -> AsyncIterator[Finding]:
+        """The findings of a check, or that it cannot be done."""
+        try:
+            async for finding in check(self.provisioner):
+                yield finding
+        except (RebaserError, JetStreamError, OSError) as error:
+            yield _not_done(check.__name__.strip("_").replace("_", " "), error)
+
+    async def of_store(self) -> AsyncIterator[Finding]:
+        """Findings of the checks that read the store, and trust it."""
+        for check in (self._losses, self._garbage):
+            async for finding in self._contained(check):
+                yield finding
         try:
             change_sets = await self._change_sets()
         except StreamNotFound as error:
@@ -71,9 +101,9 @@ class Examination:
     def _room(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
         return nats_checks.room(provisioner, self.settings.nats.monitoring)
 
-    async def _store(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
+    async def store(self) -> AsyncIterator[Finding]:
         """Whether the store is the deployment's."""
-        store = self.settings.store
+        provisioner, store = self.provisioner, self.settings.store
         deployment = DeploymentId(provisioner.js, provisioner.subjects, open_shared_files(store))
         if problem := await deployment.problem():
             is_lost = await deployment.in_store() is None
@@ -136,6 +166,19 @@ class Examination:
                     f"{count} {kind} without a reference",
                     repair=partial(collector.remove, part),
                 )
+
+
+def _store_not_seen(error: Exception) -> Finding:
+    """It is not said to be lost: it was not looked at."""
+    remedy = "set REBASER_STORE__ROOT to what the daemons have, and call `rebaser doctor` again"
+    return Finding("store", "", f"not checked: {error}", Severity.ERROR, remedy=remedy)
+
+
+def _left_alone(finding: Finding) -> Finding:
+    """The finding, without its repair."""
+    if finding.repair is None:
+        return finding
+    return replace(finding, repair=None, remedy="see to the store first, then `--repair`")
 
 
 def _not_done(check: str, error: Exception) -> Finding:

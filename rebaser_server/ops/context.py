@@ -25,6 +25,8 @@ class OpsContext:
     """Read by the endpoint; only `actions` change anything."""
 
     instance: str
+    store: str
+    """Where the store is, without secrets."""
     guard: Guard
     nc: Client
     subjects: Subjects

@@ -10,6 +10,7 @@ from rebaser_client.registry import Registry
 from rebaser_client.reply_inbox import receiving_replies
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.slots.slot_pool import SlotPool
+from rebaser_server.commit_log.stores import open_shared_files
 from rebaser_server.ops.actions.action_service import ActionService
 from rebaser_server.ops.auth import Guard
 from rebaser_server.ops.change_set_page import ChangeSetPage
@@ -23,6 +24,7 @@ from rebaser_server.ops.queues import QueueWatch
 from rebaser_server.processor.context import Services
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.runtime.concurrency import Shutdown, background
+from rebaser_server.settings.redaction import redact_url
 from rebaser_server.settings.settings import Settings
 
 log: Final = structlog.get_logger()
@@ -53,6 +55,7 @@ async def ops_endpoint(
     async with background(health.measure_lag()), receiving_replies(nc) as replies:
         context = OpsContext(
             services.instance,
+            redact_url(open_shared_files(settings.store).root),
             guard,
             nc,
             services.subjects,

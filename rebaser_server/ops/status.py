@@ -37,6 +37,7 @@ class DeploymentStatus:
         return {
             "instance": self._context.instance,
             "version": _VERSION,
+            "store": self._context.store,
             "started": self._context.stats.started.isoformat(timespec="seconds"),
             "slots": {"busy": self._context.slots.busy, "free": self._context.slots.free},
             "lagSeconds": round(self._context.health.lag, 4),

@@ -78,11 +78,9 @@ async def show_revert(
     Raises:
         NotRetained, NotRevertible: the commit cannot be undone; nothing was enqueued.
     """
-    from rebaser_server.queries.cached_state import open_state_loader
     from rebaser_server.queries.revert import plan_revert
 
-    loader = open_state_loader(deployment.js, deployment.settings, change_set)
-    plan = await plan_revert(loader, commit, force=force)
+    plan = await plan_revert(await deployment.state_loader(change_set), commit, force=force)
     response, failed = None, None
     if plan.updates and not dry_run:
         _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, plan.updates)

@@ -17,6 +17,7 @@ from rebaser_server.settings.settings import Settings
 
 if TYPE_CHECKING:
     from rebaser_server.commit_log.batch_store import BatchStore
+    from rebaser_server.commit_log.state_loader import StateLoader
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,25 @@ class Deployment:
     client: RebaserClient
     settings: Settings
 
+    async def settings_with_store(self) -> Settings:
+        """The settings for what reads the store, which few of them name.
+
+        Raises:
+            StoreNotKnown: neither they nor a Rebaser tell where it is.
+        """
+        from rebaser_server.ops.store_location import settings_with_store
+
+        return await settings_with_store(self.js, self.settings)
+
+    async def state_loader(self, change_set: ChangeSet) -> "StateLoader":
+        """A loader of the change set's state; raises as `settings_with_store`."""
+        from rebaser_server.queries.cached_state import open_state_loader
+
+        return open_state_loader(self.js, await self.settings_with_store(), change_set)
+
     @property
     def batches(self) -> "BatchStore":
-        """Its batches; few commands read them, and what does is slow to import."""
+        """Its batches; those of requests lie in NATS. What reads them is slow to import."""
         from rebaser_server.commit_log.stores import open_batch_store
 
         return open_batch_store(self.js, self.subjects, self.settings)

@@ -12,6 +12,7 @@ from rebaser_server.errors import (
     HistoryInconsistent,
     NotRetained,
     OpsNotStarted,
+    StoreNotKnown,
 )
 
 _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
@@ -105,6 +106,13 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (
         DeploymentInconsistent,
         "Nothing was touched. `rebaser doctor` says what to do; docs/backup.md has more.",
+    ),
+    (
+        StoreNotKnown,
+        (
+            "Nothing was touched. Set REBASER_STORE__ROOT to what the daemons have; `rebaser "
+            "settings` and /config show it there."
+        ),
     ),
     (OpsNotStarted, "REBASER_OPS__ENABLED=false starts the daemon without it."),
     (HistoryInconsistent, "`rebaser doctor` names what does not fit together, and the remedy."),

@@ -1,10 +1,12 @@
 """Where a command reads values: in the log and the store, or from any Rebaser.
 
-The store takes packages of the extra `server`. An installation without them asks a Rebaser.
+The store takes packages of the extra `server`. An installation without them asks a Rebaser, and so
+does one where it is not known where the store is.
 """
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from rebaser_client.value_reader import ValueSet
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment
+from rebaser_server.errors import StoreNotKnown
 
 if TYPE_CHECKING:
     from rebaser_core.queries.value_query import ValueSnapshot
@@ -67,10 +70,12 @@ async def read_values(
 
     Raises:
         NotRetained, ReadRefused: that commit is older than the history that is kept.
-        Unreachable: the packages that read the store are missing, and no Rebaser answers.
+        Unreachable: the packages that read the store are missing, or it is not known where that
+            is, and no Rebaser answers.
     """
     if reads_store():
-        return await _from_store(deployment, change_set, commit)
+        with suppress(StoreNotKnown):  # then a Rebaser knows it
+            return await _from_store(deployment, change_set, commit)
     return _answered(await deployment.client.reader(*change_set).values(at=commit))
 
 
@@ -78,10 +83,8 @@ async def _from_store(
     deployment: Deployment, change_set: ChangeSet, commit: int | None
 ) -> ReadValues:
     from rebaser_server.graph_application.content import graph_of
-    from rebaser_server.queries.cached_state import open_state_loader
 
-    loader = open_state_loader(deployment.js, deployment.settings, change_set)
-    state = (await loader.load(commit)).state
+    state = (await (await deployment.state_loader(change_set)).load(commit)).state
     graph = graph_of(state)
 
     def function_name(func_id: str) -> str:

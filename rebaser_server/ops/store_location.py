@@ -1,0 +1,75 @@
+"""Where the deployment's store is, for a command that no setting tells.
+
+Its own default is a directory below the one where it was started, which is rarely the Rebasers'.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from rebaser_core.jetstream import JetStream
+from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.deployment_id import DeploymentId
+from rebaser_server.errors import StoreNotKnown
+from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.ops.actions.answers import Answer, all_answers
+from rebaser_server.settings.settings import Settings
+
+_TIMEOUT: Final = 1.0  # seconds for a Rebaser to say where its store is
+_ROOT: Final = "REBASER_STORE__ROOT"
+
+
+async def settings_with_store(js: JetStream, settings: Settings) -> Settings:
+    """The settings, with the store of this deployment.
+
+    The store is the one that the settings name; the default one, if it has the deployment's id;
+    or a directory that a Rebaser says it has, if that has the id on this machine, too.
+
+    Raises:
+        StoreNotKnown: it is none of these.
+        OSError: the default one cannot be read.
+    """
+    subjects = Subjects(settings.nats.prefix)
+    if "root" in settings.store.model_fields_set or await _is_ours(
+        js, subjects, settings.store.root
+    ):
+        return settings
+    roots = await _roots_of_rebasers(js, subjects)
+    for root in filter(_is_directory, roots):
+        if await _is_ours(js, subjects, root):
+            store = settings.store.model_copy(update={"root": root})
+            return settings.model_copy(update={"store": store})
+    where = (
+        f"Rebasers have it at {', '.join(roots)}, where this machine does not see it"
+        if roots
+        else "no Rebaser says where it is"
+    )
+    default = SharedFiles(settings.store.root).root
+    raise StoreNotKnown(
+        f"the store is not known here: {_ROOT} is not set, {default} is not the store of this "
+        f"deployment, and {where}"
+    )
+
+
+async def _is_ours(js: JetStream, subjects: Subjects, root: str) -> bool:
+    return not await DeploymentId(js, subjects, SharedFiles(root)).problem()
+
+
+async def _roots_of_rebasers(js: JetStream, subjects: Subjects) -> list[str]:
+    """Where running Rebasers have their store: the first that is seen here, or all of them."""
+    answers = await all_answers(
+        js.nc,
+        subjects.join("rebaser.status"),
+        _TIMEOUT,
+        enough=lambda answer: _is_directory(_root(answer)),
+    )
+    return sorted(filter(None, {_root(answer) for answer in answers}))
+
+
+def _root(answer: Answer) -> str:
+    """Empty, if an older Rebaser does not say."""
+    return str(answer.get("store") or "")
+
+
+def _is_directory(root: str) -> bool:
+    """Whether it is one that this machine has; an object store takes options, too."""
+    return bool(root) and "://" not in root and Path(root).is_dir()
