@@ -16,6 +16,7 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.jetstream.connection.connection import Connection
 from tests.helpers.eventually import eventually
+from tests.helpers.listener import listening
 from tests.helpers.nats_process import NatsServer, running
 from tests.jetstream.stalling_proxy import DeafProxy
 from tests.jetstream.steps import filled, spied
@@ -60,13 +61,11 @@ async def test_a_refusal_is_reported_even_if_later_tries_only_see_the_connection
             await reader.readline()
             writer.write(b"-ERR 'Authorization Violation'\r\n")
             await writer.drain()
-            writer.close()
         else:
             writer.transport.abort()
 
-    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as refusing:
-        port = refusing.sockets[0].getsockname()[1]
-        refused = ConnectOptions(servers=(f"nats://127.0.0.1:{port}",), connect_timeout=1.5)
+    async with listening(refuse) as port:
+        refused = ConnectOptions(servers=(f"nats://127.0.0.1:{port}",), connect_timeout=3)
 
         with pytest.raises(NatsUnreachable, match=r"(?i)authorization violation.*; \w+"):
             async with connected(refused):
@@ -93,11 +92,9 @@ async def test_an_attempt_that_came_to_nothing_leaves_no_socket_open() -> None:
             writer.write(b"no greeting\r\n")
         if attempts > 1:
             await reader.read()
-        writer.close()
         left -= 1
 
-    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with listening(greet) as port:
         async with connected(ConnectOptions(servers=(f"nats://127.0.0.1:{port}",))):
             await eventually(lambda: attempts > 4)
             assert left <= 1
@@ -132,11 +129,9 @@ async def test_reconnecting_ends_with_the_connection_where_an_answer_comes_at_th
         writer.write(b"PONG\r\n")
         if attempts > 1:
             await reader.read()
-        writer.close()
 
     monkeypatch.setattr(asyncio, "wait_for", wait_forgetfully)
-    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with listening(greet) as port:
         async with connected(ConnectOptions(servers=(f"nats://127.0.0.1:{port}",))) as nc:
             await asked.wait()
             asyncio.get_running_loop().call_later(0.1, answer.set)
@@ -154,10 +149,8 @@ async def test_a_first_connection_keeps_its_deadline_where_an_answer_comes_at_th
         await reader.readline()
         await asyncio.sleep(0.6)  # the deadline passes meanwhile
         writer.write(b"-ERR 'Authorization Violation'\r\n")
-        writer.close()
 
-    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as refusing:
-        port = refusing.sockets[0].getsockname()[1]
+    async with listening(refuse) as port:
         refused = ConnectOptions(servers=(f"nats://127.0.0.1:{port}",), connect_timeout=0.3)
         monkeypatch.setattr(asyncio, "wait_for", wait_forgetfully)
 
