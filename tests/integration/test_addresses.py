@@ -80,6 +80,7 @@ async def test_the_address_in_use_is_taken_and_named(
 
     got = await commands.give("values", "get", graph.gross)
     also = await commands.give("values", "get", ".", graph.gross)
+    alone = await commands.give("values")
     set_too = await commands.give("values", "set", graph.net, "40")
     unknown = await commands.tell("values", "get", "nothing", code=1)
     first = await commands.tell("complete", "values", "get", "sh")
@@ -91,6 +92,7 @@ async def test_the_address_in_use_is_taken_and_named(
     assert "there is no workspace 'shpo'; there is 'shop'" in wrong
     assert used == "shop (rebaser use)\n"
     assert (got.code, got.err) == (0, "in shop (rebaser use)\n")
+    assert (alone.code, alone.err, graph.gross in alone.out) == (0, got.err, True)
     assert (also.out, set_too.code) == (got.out, 0)
     assert "there is no value 'nothing'" in unknown
     assert first.split() == ["shop", "shop/sale"]

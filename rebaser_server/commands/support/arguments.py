@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
     """Takes options anywhere among the arguments; a group of commands may have a default one."""
 
     default_command: str | None = None
-    """The command of the group that runs if the first argument names none."""
+    """The command of the group that runs if the first argument names none, or there is none."""
 
     def error(self, message: str) -> Never:
         super().error(visible(message))
@@ -83,7 +83,7 @@ class Parser(argparse.ArgumentParser):
         if groups:
             words = list(sys.argv[1:] if args is None else args)
             known = (*_HELP, *(groups[0].choices or ()))
-            if self.default_command and words and words[0] not in known:
+            if self.default_command and not (words and words[0] in known):
                 words.insert(0, self.default_command)
             return super().parse_known_args(words, namespace)
         if getattr(self, "_intermixed", False):  # parse_known_intermixed_args calls this method
@@ -114,7 +114,7 @@ def add_group(
 ) -> "argparse._SubParsersAction[Parser]":
     """Declare a group of commands; `default` is the one that runs if no command is named.
 
-    The group alone prints its help.
+    A group without one prints its help.
     """
     group: Parser = commands.add_parser(name, help=about, description=about)
     return make_group(group, default=default)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.commands.cli import build_parser, main
+from rebaser_server.commands.support.arguments import IN_USE
 from tests.helpers.graph_builder import install
 
 RIDDLES = re.compile(r"\b(whoever|nobody|somebody|need not|is told|be said|that is asked)\b|; all$")
@@ -24,6 +25,14 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
                 yield from parsers(command)
+
+
+def required_words(parser: argparse.ArgumentParser) -> list[str] | None:
+    """A word for each argument that a command needs besides an address; None if it takes none."""
+    words = [action for action in parser._actions if not action.option_strings]
+    if not any(action.dest == "address" and IN_USE in (action.help or "") for action in words):
+        return None
+    return ["1" for action in words if action.required and action.nargs is None]
 
 
 PARSERS = [*parsers(build_parser())]
@@ -77,15 +86,43 @@ def test_a_command_says_what_it_does(parser: argparse.ArgumentParser) -> None:
     assert not RIDDLES.search(parser.description)
 
 
-@pytest.mark.parametrize("words", [[], ["values"], ["dvu"]], ids=" ".join)
+@pytest.mark.parametrize("words", [[], ["workspaces"], ["dvu"]], ids=" ".join)
 def test_a_group_alone_prints_its_help(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`rebaser` and a group of commands print their help if no command is named."""
+    """`rebaser` and a group of commands print their help if no command is named or the default."""
     code = main(words)
 
     assert code == 0
     assert capsys.readouterr().out.startswith(" ".join(["usage: rebaser", *words]))
+
+
+@pytest.mark.parametrize(
+    ("parser", "words"),
+    [
+        pytest.param(parser, words, id=parser.prog)
+        for parser in PARSERS
+        if (words := required_words(parser)) is not None
+    ],
+)
+def test_a_command_that_takes_the_address_in_use_needs_no_other(
+    parser: argparse.ArgumentParser, words: list[str]
+) -> None:
+    """It runs without an address, and what it takes besides is not taken for one."""
+    arguments = build_parser().parse_args([*parser.prog.split()[1:], *words])
+
+    assert arguments.handler is not None
+    assert not arguments.address
+
+
+def test_the_default_command_of_a_group_needs_no_address() -> None:
+    """`rebaser values` shows the values of the change set in use."""
+    alone, named = (
+        build_parser().parse_args(["values"]),
+        build_parser().parse_args(["values", "get"]),
+    )
+
+    assert (alone.handler, alone.address) == (named.handler, None)
 
 
 def test_the_version_names_package_and_python(capsys: pytest.CaptureFixture[str]) -> None:
