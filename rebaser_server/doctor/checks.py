@@ -12,7 +12,7 @@ from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.cluster.stream_ends import StreamEnds
 from rebaser_server.commit_log.garbage_collection import Garbage, GarbageCollector
 from rebaser_server.commit_log.stores import open_shared_files
-from rebaser_server.doctor import nats_checks, queue_checks
+from rebaser_server.doctor import nats_checks, queue_checks, stream_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories
 from rebaser_server.doctor.request_checks import check_requests
@@ -58,6 +58,7 @@ class Examination:
         for check in (
             self._durability,
             self._room,
+            stream_checks.streams,
             queue_checks.missing_tasks,
             queue_checks.strays,
             queue_checks.dead_letters,

@@ -1,0 +1,91 @@
+"""`rebaser doctor` names the streams that a NATS does not write to, whatever else it answers."""
+
+import resource
+
+import pytest
+
+from rebaser_core.jetstream import JetStream, NatsUnreachable
+from rebaser_server.doctor.findings import Finding, Severity
+from rebaser_server.doctor.stream_checks import _matches, streams
+from rebaser_server.service.composition import provisioner_of
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
+
+
+async def found(deployment: Deployment) -> list[Finding]:
+    provisioner = provisioner_of(JetStream(deployment.nc, timeout=0.5), deployment.settings)
+    return [finding async for finding in streams(provisioner)]
+
+
+async def is_stored(deployment: Deployment, subject: str) -> bool:
+    try:
+        await deployment.js.publish(subject, b"", timeout=0.5)
+    except NatsUnreachable:
+        return False
+    return True
+
+
+async def test_a_stream_that_was_written_to_while_the_disk_was_full_is_named(
+    deployment: Deployment,
+) -> None:
+    """It stays silent once there is room again, until NATS is restarted; others are well."""
+    process, stream = deployment.nats.process, deployment.subjects.commits_stream
+    [change_set] = new_change_sets(1)
+    subject = deployment.subjects.commits(change_set)
+    assert await is_stored(deployment, subject)
+    before = await found(deployment)
+    assert process is not None
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    assert not await is_stored(deployment, subject)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+
+    [finding] = await found(deployment)
+    assert not await is_stored(deployment, subject)
+    deployment.nats.stop()
+    deployment.nats.start()
+
+    assert before == []
+    assert (finding.where, finding.severity) == (stream, Severity.ERROR)
+    assert finding.what.startswith("NATS does not write to it: ")
+    assert finding.remedy.startswith("restart the NATS server")
+    await eventually(lambda: is_stored(deployment, subject))
+    assert await found(deployment) == []
+
+
+async def test_the_trial_changes_nothing(deployment: Deployment) -> None:
+    names = [deployment.subjects.requests_stream, deployment.subjects.commits_stream]
+    [change_set] = new_change_sets(1)
+    await deployment.js.publish(deployment.subjects.requests(change_set), b"")
+    before = [(await deployment.js.stream_info(name)).state for name in names]
+
+    assert await found(deployment) == []
+
+    assert [(await deployment.js.stream_info(name)).state for name in names] == before
+
+
+async def test_a_server_that_stands_still_does_not_answer(deployment: Deployment) -> None:
+    """Where NATS does not say what may be tried, a note says that nothing was."""
+    deployment.nats.freeze()
+
+    [note] = await found(deployment)
+
+    deployment.nats.thaw()
+    assert note.severity is Severity.NOTE
+    assert deployment.subjects.commits_stream in note.what
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching"),
+    [
+        (">", True),
+        ("a.>", True),
+        ("a.b.>", True),
+        ("a.b.c.>", False),
+        ("a.*.c", True),
+        ("a.*", False),
+        ("a.b.c", True),
+        ("b.>", False),
+    ],
+)
+def test_a_permission_is_a_pattern(pattern: str, *, matching: bool) -> None:
+    assert _matches(pattern, "a.b.c") is matching
