@@ -167,6 +167,21 @@ class WorkStats:
             }
         )
 
+    def values_failed(self, change_set: ChangeSet, count: int) -> None:
+        """The change set's update was committed; so many of its values failed.
+
+        That takes the place of what was kept of the update before.
+        """
+        ours = {"workspace": str(change_set.workspace_id), "changeSet": str(change_set[1])}
+        for row in [
+            row for row in self.failures if "values" in row and ours.items() <= row.items()
+        ]:
+            self.failures.remove(row)
+        if count:
+            what = f"{count:,} value{'s' if count > 1 else ''} failed"
+            self.failure(change_set, what, "in its last update; `rebaser dvu status` names them")
+            self.failures[-1]["values"] = count
+
     def rates(self) -> list[dict[str, Any]]:
         """Requests and their latencies, second by second, oldest first; idle seconds left out."""
         now = int(time.time())

@@ -15,7 +15,7 @@ import pytest
 
 from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
-from tests.helpers.batches import ExampleGraph
+from tests.helpers.batches import ExampleGraph, new_id, set_to
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 
@@ -148,6 +148,39 @@ async def test_each_rebaser_shows_what_all_of_them_hold(deployment: Deployment) 
     shown = await status_of(daemons[1])
     assert [r["instance"].partition("/")[0] for r in shown["rebasers"]] == ["one", "two"]
     assert shown["queues"]["tasks_in_hand"] == 4
+
+
+async def test_values_that_failed_are_counted_by_change_set_until_they_are_right(
+    deployment: Deployment,
+) -> None:
+    """In the list of failures; a later update of the change set takes the place of an earlier."""
+    [change_set], graph, quotient = new_change_sets(1), ExampleGraph(), new_id()
+    func, other = new_id(), new_id()
+    daemon = await started(deployment, QUIET_PERIOD="30")
+    quotients = [
+        {"putFunc": {"funcId": func, "name": "q", "runtime": "cel", "code": "100 / net"}},
+        {"putValue": {"valueId": quotient, "funcId": func, "inputs": {"net": graph.net}}},
+        {"putValue": {"valueId": other, "funcId": func, "inputs": {"net": graph.net}}},
+    ]
+    shown: list[dict[str, Any]] = []
+
+    async def shows(*counts: int) -> bool:
+        rebasers = (await status_of(daemon))["rebasers"]
+        shown[:] = [row for rebaser in rebasers for row in rebaser["failures"]]
+        return [row.get("values") for row in shown] == [*counts]
+
+    await deployment.client.enqueue_updates(*change_set, [*graph.define(0, 1), *quotients])
+    await eventually(lambda: shows(2))
+    [row] = shown
+    more = {"putValue": {"valueId": new_id(), "funcId": func, "inputs": {"net": graph.net}}}
+    await deployment.client.enqueue_updates(*change_set, [more, set_to(graph.net, "x")])
+    await eventually(lambda: shows(4))  # the sum, too
+    await deployment.client.enqueue_updates(*change_set, [set_to(graph.net, 5)])
+
+    await eventually(shows)
+    assert (row["workspace"], row["changeSet"]) == tuple(map(str, change_set))
+    assert row["what"] == "2 values failed"
+    assert "rebaser dvu status" in row["reason"]
 
 
 async def test_dead_letters_are_shown_with_their_reason_until_they_are_gone(

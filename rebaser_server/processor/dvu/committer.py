@@ -1,7 +1,7 @@
 """Commit the result of a dependent values update: in one commit, under the update's claim."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -33,10 +33,16 @@ class ResultNotCommitted(RetryLater):
 class DvuCommitter:
     """Commits the results of one change set's updates, in one run."""
 
-    def __init__(self, ownership: Ownership, attempts: int) -> None:
-        """`attempts`: failures after which an update is given up; at one more it is dropped."""
+    def __init__(
+        self, ownership: Ownership, attempts: int, on_failed: Callable[[int], None]
+    ) -> None:
+        """`attempts`: failures after which an update is given up; at one more it is dropped.
+
+        `on_failed` gets the number of values that failed in each update that is committed.
+        """
         self._ownership = ownership
         self._attempts = attempts
+        self._on_failed = on_failed
 
     async def commit(self, claim: DvuClaim, base: int, result: JobResult) -> bool:
         """Commit the result under its claim; return False if the claim is not current (D4).
@@ -72,8 +78,10 @@ class DvuCommitter:
     ) -> None:
         """Apply the result and append its commit; the caller holds the lock."""
         covered = {"claim": None, "clean_sequence": claim.covers, "dvu_failures": 0}
+        handled, failed = None, 0
         try:
-            handled = await self._apply(claim, address, result) if address else None
+            if address:
+                handled, failed = await self._apply(claim, address, result)
             with self._ownership.spans.result_span():
                 await self._append(handled, **covered)
         except (RunEnded, asyncio.CancelledError):
@@ -88,15 +96,17 @@ class DvuCommitter:
                 reason = f"an update's result was not committed: {cause}"
                 raise RetryLater(reason) from error
             raise await self._count_failure(error, covered) from error
+        self._on_failed(failed)
 
     async def _apply(
         self, claim: DvuClaim, address: UpdatesAddress, result: JobResult
-    ) -> SettledRequest:
+    ) -> tuple[SettledRequest, int]:
+        """What the commit says of the result, and how many values failed."""
         content = self._ownership.state.content
         applied = await content.apply(NO_REQUEST, result.batch, claim.covers)
         if applied.failed:
             metrics.DVU_VALUES.labels("failed").inc(applied.failed)
-        return SettledRequest(
+        settled = SettledRequest(
             id=claim.id,
             sequence=NO_REQUEST,
             outcome=RequestOutcome.APPLIED,
@@ -104,6 +114,7 @@ class DvuCommitter:
             corrections=_corrections_for_log(applied.corrections),
             covers=claim.covers,
         )
+        return settled, applied.failed
 
     async def _append(self, handled: SettledRequest | None, **changes: Any) -> None:
         """Write the commit; a cancellation waits for it a moment."""

@@ -5,7 +5,7 @@ Rules D1 to D6. The control record says whether an update is due; `notify` is on
 
 import asyncio
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, Never
 
 import structlog
@@ -50,8 +50,12 @@ class DvuScheduler:
         self._application = services.application
         self._attempts = services.settings.dvu_attempts
         self._max_failures = DEATHS_PER_ATTEMPT * self._attempts
-        self._committer = DvuCommitter(ownership, self._max_failures)
         self._notifier = services.notifier
+        self._committer = DvuCommitter(
+            ownership,
+            self._max_failures,
+            partial(self._notifier.stats.values_failed, self._change_set),
+        )
         self._cancels = run.slot.cancel_dvu
         self._may_crash = ownership.state.control.dvu_failures > 0
         """Whether an evaluator ended in the last attempt, or it is not known why that failed."""
