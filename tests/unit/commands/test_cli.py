@@ -149,11 +149,17 @@ def test_help_version_and_completion_import_no_large_library(words: list[str]) -
     assert done.stderr == "set()\n"
 
 
-def test_commands_that_send_and_list_import_no_tables() -> None:
-    """Neither pyarrow nor NumPy nor Delta, which take as long as all else that they import."""
+def test_the_modules_of_commands_import_nothing_of_the_extra_server() -> None:
+    """Neither tables, which take as long as all else that they import, nor Spark.
+
+    Handlers may: the contract `cli` of the import contracts says which.
+    """
     code = (
-        "import sys; from rebaser_server.commands.render import change_sets, progress\n"
-        "print({'numpy', 'pyarrow', 'deltalake', 'pandas'} & {*sys.modules})"
+        "import importlib, pkgutil, sys; from rebaser_server import commands\n"
+        "for found in pkgutil.walk_packages(commands.__path__, 'rebaser_server.commands.'):\n"
+        "    importlib.import_module(found.name)\n"
+        "server = {'cel_expr_python', 'deltalake', 'numpy', 'pandas', 'pyarrow', 'pyspark'}\n"
+        "print(server & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
