@@ -44,9 +44,9 @@ def _definitions(root: Path, module: str) -> Iterator[_Definition]:
     if not path.is_dir():
         yield from filter(_is_public, _parse(path.with_suffix(".py")).body)
         return
-    for exports in _parse(path / "__init__.py").body:
-        if isinstance(exports, ast.ImportFrom) and exports.module:
-            source = _parse(root / f"{exports.module.replace('.', '/')}.py")
+    for exports in ast.walk(_parse(path / "__init__.py")):
+        if isinstance(exports, ast.ImportFrom) and str(exports.module).startswith(f"{module}."):
+            source = _parse(root / f"{str(exports.module).replace('.', '/')}.py")
             defined = {each.name: each for each in source.body if isinstance(each, _Definition)}
             yield from (defined[alias.name] for alias in exports.names)
 
@@ -89,7 +89,7 @@ def _fields(body: list[ast.stmt]) -> Iterator[str]:
             if name.startswith("_"):
                 continue
             default = f" = {ast.unparse(member.value)}" if member.value else ""
-            declared = f"`{name}: {ast.unparse(member.annotation)}{default}`"
+            declared = f"`{name}: {_annotation(member.annotation)}{default}`"
             yield f"- {declared}{_attribute_docstring(after)}"
 
 
@@ -117,7 +117,7 @@ def _signature(
     positional = arguments.posonlyargs + arguments.args
     if positional and positional[0].arg in ("self", "cls"):
         (arguments.posonlyargs or arguments.args).pop(0)
-    returns = f" -> {ast.unparse(definition.returns)}" if definition.returns else ""
+    returns = f" -> {_annotation(definition.returns)}" if definition.returns else ""
     if "property" in decorators:
         return f"{name}{returns.replace(' ->', ':')}"
     taken = _listed(arguments)
@@ -152,7 +152,15 @@ def _each(arguments: ast.arguments) -> Iterator[str]:
 
 
 def _argument(argument: ast.arg, default: ast.expr | None = None) -> str:
-    return ast.unparse(argument) + (f" = {ast.unparse(default)}" if default else "")
+    declared = f": {_annotation(argument.annotation)}" if argument.annotation else ""
+    given = f" = {ast.unparse(default)}" if default else ""
+    return argument.arg + declared + given
+
+
+def _annotation(node: ast.expr) -> str:
+    """Return a type as it is read, without the quotes of a name that is imported later."""
+    is_quoted = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return str(node.value) if is_quoted else ast.unparse(node)
 
 
 def _prose(docstring: str | None) -> str:

@@ -1,20 +1,22 @@
 """Enqueue batches: until they are stored, committed, or their dependent values computed."""
 
-from collections.abc import AsyncIterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rebaser_client.batches import Updates, encode_request
 from rebaser_client.outcomes.batch_outcome import BatchOutcome, committed
-from rebaser_client.outcomes.failures import changed_by, read_missing_results
-from rebaser_client.outcomes.settlement import Progress, Settlement, SettlementWatch
 from rebaser_client.request_sender import Reply, RequestOptions, RequestSender
-from rebaser_client.value_reader import ChangeSetReader
 from rebaser_client.workspace_check import WorkspaceCheck
 from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream, ObjectStore
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import AUTHOR
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rebaser_client.outcomes.settlement import Progress, Settlement, SettlementWatch
+    from rebaser_client.value_reader import ChangeSetReader
 
 Wait = Literal["stored", "committed", "computed"]
 """Until when `enqueue` waits; each includes the one before it."""
@@ -73,19 +75,14 @@ class BatchEnqueuer:
         outcome = committed(await reply)
         if wait == "committed":
             return outcome
-        watch = SettlementWatch(self._js, self._subjects, ChangeSet(workspace_id, change_set_id))
-        async for _ in watch.progress(outcome.commit):
-            pass
         reader = self.reader(workspace_id, change_set_id)
-        missing = await read_missing_results(reader, outcome.commit, changed_by(updates))
-        settlement = Settlement(
-            missing.failed, missing.failed_before, missing.blocked, watch.commit
-        )
+        watch = self._watch(workspace_id, change_set_id)
+        settlement = await watch.settlement(reader, outcome.commit, updates)
         return BatchOutcome(outcome.request_id, outcome.commit, outcome.corrections, settlement)
 
     async def settled(
         self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, commit: int | None = None
-    ) -> Settlement:
+    ) -> "Settlement":
         """Wait until all that `commit` left to be computed is; return what has no result.
 
         Without a commit, the last one counts. Changes nothing, and may be cancelled and repeated.
@@ -95,24 +92,22 @@ class BatchEnqueuer:
             Unreachable: no Rebaser answered which values failed.
             ReadRefused: the change set has too many values for one answer.
         """
-        watch = SettlementWatch(self._js, self._subjects, ChangeSet(workspace_id, change_set_id))
-        async for _ in watch.progress(commit):
-            pass
-        missing = await read_missing_results(self.reader(workspace_id, change_set_id))
-        return Settlement(missing.failed, (), missing.blocked, watch.commit)
+        reader = self.reader(workspace_id, change_set_id)
+        return await self._watch(workspace_id, change_set_id).settlement(reader, commit)
 
     def progress(
         self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, commit: int | None = None
-    ) -> AsyncIterator[Progress]:
+    ) -> "AsyncIterator[Progress]":
         """How far the work on `commit` is, as it changes; ends when `settled` would return.
 
         The first item comes at once; between two there are at most a few seconds.
         """
-        change_set = ChangeSet(workspace_id, change_set_id)
-        return SettlementWatch(self._js, self._subjects, change_set).progress(commit)
+        return self._watch(workspace_id, change_set_id).progress(commit)
 
-    def reader(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> ChangeSetReader:
+    def reader(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> "ChangeSetReader":
         """Return a reader of the change set's values and history; makes no request."""
+        from rebaser_client.value_reader import ChangeSetReader  # slow, and not needed to send
+
         change_set = ChangeSet(workspace_id, change_set_id)
         return ChangeSetReader(self._js, self._subjects, change_set, self._options.content_type)
 
@@ -183,6 +178,11 @@ class BatchEnqueuer:
         """As `enqueue_updates_from_change_set`, with the response to await."""
         change_set = ChangeSet(workspace_id, change_set_id)
         return await self._enqueue_with_reply(change_set, from_change_set_id, updates, request_id)
+
+    def _watch(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> "SettlementWatch":
+        from rebaser_client.outcomes.settlement import SettlementWatch  # the same
+
+        return SettlementWatch(self._js, self._subjects, ChangeSet(workspace_id, change_set_id))
 
     async def _enqueue(
         self,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from nats.aio.client import Client
 
@@ -12,7 +12,6 @@ from rebaser_client.batch_enqueuer import BatchEnqueuer, Wait
 from rebaser_client.batches import Updates
 from rebaser_client.correction_reader import read_all
 from rebaser_client.display.frames import package
-from rebaser_client.drafts.named_workspace import NamedWorkspace
 from rebaser_client.errors import Unreachable
 from rebaser_client.operations import Operations
 from rebaser_client.outcomes.batch_outcome import BatchOutcome
@@ -35,6 +34,9 @@ from rebaser_core.jetstream import (
 from rebaser_core.messages import Correction
 from rebaser_core.queries.outcome_query import OutcomeReplyV2
 from rebaser_core.subjects import Subjects
+
+if TYPE_CHECKING:
+    from rebaser_client.drafts.named_workspace import NamedWorkspace
 
 _LOCAL: Final = ("nats://127.0.0.1:4222",)
 
@@ -89,11 +91,13 @@ class RebaserClient(BatchEnqueuer):
         """
         return (await self.addresses.find(address)).change_set
 
-    def workspace(self, name: str) -> NamedWorkspace:
+    def workspace(self, name: str) -> "NamedWorkspace":
         """The workspace of that name: `edit` its head, or a `branch`. No I/O.
 
         To find a name takes the permissions of an operator, see docs/security.md.
         """
+        from rebaser_client.drafts.named_workspace import NamedWorkspace  # slow; ids do without it
+
         return NamedWorkspace(self, self.workspaces, name)
 
     async def enqueue_table(

@@ -3,19 +3,16 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rebaser_client.errors import AlreadyRegistered, NoSuchChangeSet, QuotaExceeded
 from rebaser_core.codecs import JSON
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
-    ConsumerConfig,
-    Drift,
     JetStream,
     KeyNotFound,
     KeyValue,
-    StreamConfig,
     StreamNotFound,
     WrongLastSequence,
 )
@@ -29,6 +26,9 @@ from rebaser_core.records.registry_records import (
 )
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MessageType, Versioned
+
+if TYPE_CHECKING:
+    from rebaser_core.jetstream import Drift
 
 T = TypeVar("T", bound=Versioned)
 
@@ -54,8 +54,10 @@ class Registry:
         self._name = subjects.change_sets_bucket
         self._bucket = KeyValue(js, self._name)
 
-    async def ensure(self, replicas: int = 1) -> list[Drift]:
+    async def ensure(self, replicas: int = 1) -> "list[Drift]":
         """Create the bucket if it is missing; return how it differs from its configuration."""
+        from rebaser_core.jetstream import StreamConfig  # slow, and not needed to read
+
         return await self._bucket.ensure(StreamConfig(num_replicas=replicas))
 
     async def workspace(self, workspace_id: WorkspaceId) -> WorkspaceRecordV1:
@@ -161,6 +163,8 @@ class Registry:
 
     async def check_quota(self, workspace_id: WorkspaceId, quota: int) -> None:
         """Raise `QuotaExceeded` if the workspace has `quota` change sets, closed ones included."""
+        from rebaser_core.jetstream import ConsumerConfig  # the same
+
         config = ConsumerConfig(
             filter_subject=f"$KV.{self._name}.{workspace_id}.*",
             deliver_policy="last_per_subject",

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rebaser_client.errors import RequestDead, RequestRefused
-from rebaser_client.outcomes.failures import Values
-from rebaser_client.outcomes.settlement import Settlement
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Correction, EnqueueUpdatesResponseV2, ErrorStatus
+
+if TYPE_CHECKING:
+    from rebaser_client.outcomes.failures import Values
+    from rebaser_client.outcomes.settlement import Settlement
 
 _REFUSED: Final = "refused: "
 """How the message of a reply begins that is no dead letter."""
@@ -23,16 +25,16 @@ class BatchOutcome:
     """The commit that applied it; None if the caller waited until it was stored only."""
     corrections: Sequence[Correction] = ()
     """What Rebaser changed or left out, because it did not fit the change set."""
-    settlement: Settlement | None = None
+    settlement: "Settlement | None" = None
     """None unless the caller waited until dependent values were computed."""
 
     @property
-    def failed(self) -> Values:
+    def failed(self) -> "Values":
         """Values that failed because of this batch; none unless the caller waited for them."""
         return () if self.settlement is None else self.settlement.failed
 
     @property
-    def blocked(self) -> Values:
+    def blocked(self) -> "Values":
         """Values that were not computed because an input of theirs failed."""
         return () if self.settlement is None else self.settlement.blocked
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from rebaser_client.activity_feed import ActivityFeed, watching
-from rebaser_client.outcomes.failures import MissingResults
+from rebaser_client.batches import Updates
+from rebaser_client.outcomes.failures import MissingResults, changed_by, read_missing_results
+from rebaser_client.value_reader import ChangeSetReader
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import Commit, ControlState
 from rebaser_core.ids import ChangeSet
@@ -46,6 +48,21 @@ class SettlementWatch:
         self._change_set = change_set
         self.commit = 0
         """The last commit that was read."""
+
+    async def settlement(
+        self, reader: ChangeSetReader, commit: int | None = None, updates: Updates | None = None
+    ) -> Settlement:
+        """Wait until `progress` ends; return what has no result then, as the reader finds it.
+
+        With the `updates` of the commit, values that had failed before it are in `failed_before`.
+        """
+        async for _ in self.progress(commit):
+            pass
+        if updates is None:
+            missing = await read_missing_results(reader)
+        else:
+            missing = await read_missing_results(reader, commit, changed_by(updates))
+        return Settlement(missing.failed, missing.failed_before, missing.blocked, self.commit)
 
     async def progress(self, commit: int | None = None) -> AsyncIterator[Progress]:
         """How far the work is, at least once; ends when all that `commit` left is computed.

@@ -1,11 +1,10 @@
 """Streams, their messages and their consumers, through the JetStream API."""
 
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from rebaser_core.jetstream.api_base import JetStreamRequests
-from rebaser_core.jetstream.configs.config_diff import Drift, diff_config
-from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
-from rebaser_core.jetstream.configs.stream_config import StreamConfig
 from rebaser_core.jetstream.errors import (
     AlreadyExists,
     ApiError,
@@ -14,9 +13,14 @@ from rebaser_core.jetstream.errors import (
     Misconfigured,
     StreamNotFound,
 )
-from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo
-from rebaser_core.jetstream.infos.stream_info import StreamInfo
 from rebaser_core.jetstream.messages.stored_message import StoredMessage
+
+if TYPE_CHECKING:
+    from rebaser_core.jetstream.configs.config_diff import Drift
+    from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
+    from rebaser_core.jetstream.configs.stream_config import StreamConfig
+    from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo
+    from rebaser_core.jetstream.infos.stream_info import StreamInfo
 
 
 class JetStreamApi(JetStreamRequests):
@@ -81,7 +85,7 @@ class JetStreamApi(JetStreamRequests):
         reply = await self.request(f"STREAM.PURGE.{stream}", body)
         return int(reply["purged"])
 
-    async def create_stream(self, config: StreamConfig) -> StreamInfo:
+    async def create_stream(self, config: "StreamConfig") -> "StreamInfo":
         """Return how the stream is then. Creating the same again changes nothing.
 
         Raises:
@@ -89,17 +93,17 @@ class JetStreamApi(JetStreamRequests):
             Misconfigured: it has no name.
         """
         name = _require_name(config.name)
-        return StreamInfo.from_json(await self.request(f"STREAM.CREATE.{name}", config.to_json()))
+        return _read_stream_info(await self.request(f"STREAM.CREATE.{name}", config.to_json()))
 
-    async def update_stream(self, config: StreamConfig) -> StreamInfo:
+    async def update_stream(self, config: "StreamConfig") -> "StreamInfo":
         """Replace the whole configuration: what is None goes back to its default.
 
         To change a part: `await js.stream_config(name) | StreamConfig(max_bytes=…)`.
         """
         name = _require_name(config.name)
-        return StreamInfo.from_json(await self.request(f"STREAM.UPDATE.{name}", config.to_json()))
+        return _read_stream_info(await self.request(f"STREAM.UPDATE.{name}", config.to_json()))
 
-    async def stream_config(self, name: str) -> StreamConfig:
+    async def stream_config(self, name: str) -> "StreamConfig":
         """Return how the server has the stream.
 
         Raises:
@@ -114,7 +118,7 @@ class JetStreamApi(JetStreamRequests):
         except StreamNotFound:
             return
 
-    async def stream_info(self, name: str, subjects_filter: str | None = None) -> StreamInfo:
+    async def stream_info(self, name: str, subjects_filter: str | None = None) -> "StreamInfo":
         """Return configuration and state; with a filter, `state.subjects` has all subjects.
 
         The server tells 100,000 subjects at a time. Pages are asked for until all
@@ -124,7 +128,7 @@ class JetStreamApi(JetStreamRequests):
             StreamNotFound: there is none of that name.
         """
         if subjects_filter is None:
-            return StreamInfo.from_json(await self.request(f"STREAM.INFO.{name}"))
+            return _read_stream_info(await self.request(f"STREAM.INFO.{name}"))
         subjects: dict[str, int] = {}
         offset = 0
         while True:
@@ -135,7 +139,7 @@ class JetStreamApi(JetStreamRequests):
             offset += len(page)
             if not page or offset >= reply.get("total", 0):
                 reply["state"]["subjects"] = subjects
-                return StreamInfo.from_json(reply)
+                return _read_stream_info(reply)
 
     async def stream_subjects(self, name: str, subjects_filter: str = ">") -> dict[str, int]:
         """Return how many messages each subject has, of those with any."""
@@ -153,7 +157,7 @@ class JetStreamApi(JetStreamRequests):
             if not page or len(names) >= reply.get("total", 0):
                 return names
 
-    async def ensure_stream(self, config: StreamConfig) -> list[Drift]:
+    async def ensure_stream(self, config: "StreamConfig") -> "list[Drift]":
         """Have a stream of that name; return how it differs from `config`, never change it."""
         name = _require_name(config.name)
         try:
@@ -162,9 +166,11 @@ class JetStreamApi(JetStreamRequests):
             with suppress(AlreadyExists):  # another client was faster
                 await self.create_stream(config)
             actual = await self.stream_config(name)
+        from rebaser_core.jetstream.configs.config_diff import diff_config  # the same
+
         return diff_config(f"stream {name}", config, actual)
 
-    async def create_consumer(self, stream: str, config: ConsumerConfig) -> ConsumerInfo:
+    async def create_consumer(self, stream: str, config: "ConsumerConfig") -> "ConsumerInfo":
         """Return how the consumer is then. Creating the same again changes nothing.
 
         Raises:
@@ -175,18 +181,18 @@ class JetStreamApi(JetStreamRequests):
         if name and config.filter_subject:
             verb += f".{config.filter_subject}"  # permissions may be given by it
         body = {"stream_name": stream, "config": config.to_json(), "action": "create"}
-        return ConsumerInfo.from_json(await self.request(verb, body))
+        return _read_consumer_info(await self.request(verb, body))
 
-    async def consumer_info(self, stream: str, consumer: str) -> ConsumerInfo:
+    async def consumer_info(self, stream: str, consumer: str) -> "ConsumerInfo":
         """Return configuration and state.
 
         Raises:
             ConsumerNotFound: there is none of that name.
         """
         reply = await self.request(f"CONSUMER.INFO.{stream}.{consumer}")
-        return ConsumerInfo.from_json(reply)
+        return _read_consumer_info(reply)
 
-    async def consumer_config(self, stream: str, consumer: str) -> ConsumerConfig:
+    async def consumer_config(self, stream: str, consumer: str) -> "ConsumerConfig":
         """Return how the server has the consumer.
 
         Raises:
@@ -203,7 +209,7 @@ class JetStreamApi(JetStreamRequests):
         except (ConsumerNotFound, StreamNotFound):
             return
 
-    async def ensure_consumer(self, stream: str, config: ConsumerConfig) -> list[Drift]:
+    async def ensure_consumer(self, stream: str, config: "ConsumerConfig") -> "list[Drift]":
         """Have a consumer of that name; return how it differs from `config`, never change it.
 
         One that is paused differs.
@@ -222,3 +228,17 @@ def _require_name(name: str | None) -> str:
     if not name:
         raise Misconfigured("a stream or consumer that is to be found again needs a name")
     return name
+
+
+def _read_stream_info(said: Mapping[str, Any]) -> "StreamInfo":
+    from rebaser_core.jetstream.infos.stream_info import (
+        StreamInfo,
+    )  # slow, and not needed to publish
+
+    return StreamInfo.from_json(said)
+
+
+def _read_consumer_info(said: Mapping[str, Any]) -> "ConsumerInfo":
+    from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo  # the same
+
+    return ConsumerInfo.from_json(said)

@@ -27,7 +27,7 @@ class Door(_Base, ValueError):
     """Metres."""
     _hinge: int = 0
 
-    async def open(self, by: str, *, within: float | None = None) -> bool:
+    async def open(self, by: str, *, within: "float | None" = None) -> "bool":
         """Open the door."""
 
     @property

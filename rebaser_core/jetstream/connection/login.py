@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-import nkeys
-
 from rebaser_core.jetstream.errors import NatsUnreachable
 
 _CREDENTIALS: Final = re.compile(
@@ -75,6 +73,8 @@ def _read(file: Path, where: str) -> str:
 
 
 def _require_seed(seed: str, where: str) -> str:
+    import nkeys  # slow, and not needed without a key
+
     with suppress(Exception):  # whatever is wrong with it shows in many ways
         nkeys.from_seed(bytearray(seed.strip().encode())).wipe()
         return seed

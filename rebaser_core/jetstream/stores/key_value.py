@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Mapping
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from rebaser_core.jetstream.api import JetStreamApi
-from rebaser_core.jetstream.configs.config_diff import Drift
-from rebaser_core.jetstream.configs.stream_config import StreamConfig
 from rebaser_core.jetstream.consumers.message_reader import AsyncCloseable
-from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.jetstream.errors import KeyNotFound, Unsendable, WrongLastSequence
 from rebaser_core.jetstream.stores.key_value_entry import DELETE, OPERATION, PURGE, KeyValueEntry
+
+if TYPE_CHECKING:
+    from rebaser_core.jetstream.configs.config_diff import Drift
+    from rebaser_core.jetstream.configs.stream_config import StreamConfig
 
 _ROLLUP: Final = {"Nats-Rollup": "sub"}
 _is_key: Final = re.compile(r"[^\x00-\x20\x7f.*>]+(\.[^\x00-\x20\x7f.*>]+)*").fullmatch
@@ -30,11 +31,15 @@ class KeyValue:
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}."
 
-    async def ensure(self, config: StreamConfig | None = None, *, history: int = 1) -> list[Drift]:
+    async def ensure(
+        self, config: "StreamConfig | None" = None, *, history: int = 1
+    ) -> "list[Drift]":
         """Have the bucket; return how its stream differs from what is wanted, never change it.
 
         `config` is for what a stream has beyond its being a bucket: replicas, storage, limits.
         """
+        from rebaser_core.jetstream.configs.stream_config import StreamConfig  # slow, not for keys
+
         bucket = StreamConfig(
             name=self._stream,
             subjects=[f"{self._prefix}>"],
@@ -158,6 +163,8 @@ class KeyValueWatch(AsyncCloseable):
     def __init__(
         self, js: JetStreamApi, bucket: str, pattern: str, *, headers_only: bool = False
     ) -> None:
+        from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader  # the same
+
         self._bucket = bucket
         self._caught_up = False
         self._reader = ordered_reader(

@@ -6,14 +6,11 @@ import contextlib
 import hashlib
 import uuid
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.api import JetStreamApi
-from rebaser_core.jetstream.configs.config_diff import Drift
-from rebaser_core.jetstream.configs.stream_config import StreamConfig
 from rebaser_core.jetstream.consumers.message_reader import best_effort
-from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.jetstream.errors import (
     ApiError,
     NatsUnreachable,
@@ -22,6 +19,10 @@ from rebaser_core.jetstream.errors import (
     ObjectTooLarge,
 )
 from rebaser_core.jetstream.stores.object_info import CHUNK_SIZE, ObjectInfo, meta_subject
+
+if TYPE_CHECKING:
+    from rebaser_core.jetstream.configs.config_diff import Drift
+    from rebaser_core.jetstream.configs.stream_config import StreamConfig
 
 GET_TIMEOUT: Final = 30.0  # seconds
 _MISSING_AFTER: Final = 1.0  # seconds without a chunk, after which the leader is asked for it
@@ -41,11 +42,13 @@ class ObjectStore:
         self._bucket = bucket
         self._stream = f"OBJ_{bucket}"
 
-    async def ensure(self, config: StreamConfig | None = None) -> list[Drift]:
+    async def ensure(self, config: "StreamConfig | None" = None) -> "list[Drift]":
         """Have the bucket; return how its stream differs from what is wanted, never change it.
 
         `config` is for what a stream has beyond its being a bucket: replicas, storage, limits.
         """
+        from rebaser_core.jetstream.configs.stream_config import StreamConfig  # slow, not for puts
+
         bucket = StreamConfig(
             name=self._stream,
             subjects=[f"$O.{self._bucket}.C.>", f"$O.{self._bucket}.M.>"],
@@ -123,6 +126,8 @@ class ObjectStore:
             info = now  # another one was put while we read
 
     async def _read(self, info: ObjectInfo) -> bytes:
+        from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader  # the same
+
         chunks: list[bytes] = []
         size = 0
         async with ordered_reader(

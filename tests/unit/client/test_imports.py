@@ -10,6 +10,14 @@ import rebaser_client
 
 HEAVY = ("pandas", "pyarrow", "yaml", "numpy", "polars", "rebaser_server", "rich", "blockbuster")
 TO_CONNECT = ("nats", "ssl", "rebaser_core.jetstream")
+TO_READ = (
+    *("rebaser_client.drafts", "rebaser_client.value_reader", "rebaser_client.log_reader"),
+    *("rebaser_client.outcomes.settlement", "rebaser_client.queries"),
+    *("rebaser_core.activities", "rebaser_core.queries.provenance_query"),
+    *("rebaser_core.jetstream.configs", "rebaser_core.jetstream.infos"),
+    *("rebaser_core.jetstream.consumers.handles", "rebaser_core.jetstream.consumers.inbox"),
+)
+"""What a program that connects and enqueues does not use; nor the cryptography of keys."""
 
 
 @pytest.mark.parametrize(
@@ -18,7 +26,10 @@ TO_CONNECT = ("nats", "ssl", "rebaser_core.jetstream")
         ("import rebaser_client", (*HEAVY, *TO_CONNECT, "pydantic", "asyncio")),
         ("from rebaser_client import RebaserError", (*HEAVY, *TO_CONNECT, "pydantic")),
         ("from rebaser_client import builtin, cel, function, python", (*HEAVY, *TO_CONNECT)),
-        ("from rebaser_client import connect", (*HEAVY, "opentelemetry")),
+        (
+            "from rebaser_client import connect",
+            (*HEAVY, *TO_READ, "nkeys", "nacl", "opentelemetry"),
+        ),
         ("from rebaser_client.sync import connect", (*HEAVY, "opentelemetry")),
         ("import rebaser_client.drafts.graph_file", HEAVY),
     ],
