@@ -15,6 +15,7 @@ from rebaser_server.commit_log.commit_messages import (
 )
 from rebaser_server.errors import HistoryInconsistent
 
+_MISSING_AFTER: Final = 5.0  # seconds without a commit until the stream's leader is asked for it
 OTHER_PAST: Final = "log and store are of different pasts, as after a restore of one of them"
 
 
@@ -82,6 +83,8 @@ class CommitLogReader:
         Raises:
             HistoryInconsistent: the first of them does not follow `after`, or one is missing
                 or of another past (S-6), or the log ends before `until`.
+            MessagesMissed: the leader has a commit that for 15 s no consumer delivered, as where
+                the consumers' server has lost it.
         """
         if until <= after:
             return
@@ -89,7 +92,7 @@ class CommitLogReader:
         reader = ordered_reader(self._js, self._stream, self._subject, opt_start_seq=after + 1)
         async with reader:
             while previous < until:
-                delivery = await reader.next()
+                delivery = await reader.next(idle_timeout=_MISSING_AFTER)
                 if delivery is None:
                     raise HistoryInconsistent(
                         f"{self._subject}: ends at {previous}, not at {until}"

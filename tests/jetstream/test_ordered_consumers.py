@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from unittest import mock
 
 import pytest
@@ -17,6 +17,7 @@ from rebaser_core.jetstream import (
     StreamNotFound,
     ordered_reader,
 )
+from rebaser_core.jetstream.consumers import ordered_reader as ordered_reader_module
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import STREAM, consumers, filled, numbers, publish_many, spied
@@ -170,6 +171,25 @@ async def test_it_is_not_quiet_while_a_stored_message_is_not_delivered(js: JetSt
         delivery = await reader.next(idle_timeout=0)
 
         assert delivery is not None
+
+
+@pytest.mark.parametrize("kind", [OrderedPushConsumer, OrderedPullConsumer])
+async def test_a_message_that_a_living_consumer_does_not_deliver_is_missed(
+    js: JetStream, monkeypatch: pytest.MonkeyPatch, kind: type[OrderedReader]
+) -> None:
+    """A paused consumer sends heartbeats alone, as one whose server has lost the message."""
+    monkeypatch.setattr(ordered_reader_module, "CONFIRM_EVERY", QUICK)
+    await filled(js)
+    async with kind(js, "S") as reader:
+        asked = asyncio.ensure_future(reader.next())
+        await eventually(lambda: consumers(js))
+        [name] = await consumers(js)
+        until = datetime.now(UTC) + timedelta(hours=1)
+        await js.request(f"CONSUMER.PAUSE.S.{name}", {"pause_until": until.isoformat()})
+        await js.publish("s.a", b"1")
+
+        async with asyncio.timeout(60):
+            assert numbers([await asked]) == [1]
 
 
 async def test_impatient_callers_notice_a_deleted_consumer_too(js: JetStream) -> None:

@@ -19,6 +19,7 @@ from rebaser_core.jetstream.messages.delivery import Delivery, parse_delivery
 from rebaser_core.jetstream.messages.status_message import StatusMessage, is_delivery, parse_status
 
 UNDELIVERED_TIMEOUT: Final = 15.0  # seconds until a stored message is taken for unreadable
+CONFIRM_EVERY: Final = 60.0  # seconds of waiting between two questions whether a message is due
 
 
 class OrderedReader(OrderedSession, MessageReader):
@@ -70,6 +71,9 @@ class OrderedReader(OrderedSession, MessageReader):
         what is there now. While the server cannot be reached it is never quiet.
         None, too, at the end of what `drain` or `stop` leaves.
 
+        Without `idle_timeout` the leader is asked once a minute of waiting, too: a consumer whose
+        server lacks messages that the leader has sends heartbeats, as if there were none.
+
         May be cancelled at any time; the next call then returns what this one would have.
 
         Raises:
@@ -80,7 +84,7 @@ class OrderedReader(OrderedSession, MessageReader):
             ApiError, StatusError: the server does not allow such a consumer.
         """
         clock = asyncio.get_running_loop().time
-        entered = clock()
+        entered, patience = clock(), CONFIRM_EVERY if idle_timeout is None else idle_timeout
         while True:
             if (delivery := await self._next_buffered()) is not None:
                 return delivery
@@ -91,12 +95,16 @@ class OrderedReader(OrderedSession, MessageReader):
                 continue
             await self._request_more()
             silent = self._inbox.last_message_at + self._heartbeat_timeout - clock()
-            left = silent if idle_timeout is None else min(silent, entered + idle_timeout - clock())
+            left = min(silent, entered + patience - clock())
             if left > 0:
                 await self._inbox.wait(left)
             elif silent <= 0:
                 self._reset("heartbeats missed")
-            elif await self._confirm_idle():
+            elif not await self._confirm_idle():
+                continue
+            elif idle_timeout is None:
+                entered = clock()
+            else:
                 return None
 
     async def fetch(
