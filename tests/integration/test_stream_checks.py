@@ -1,4 +1,4 @@
-"""`rebaser doctor` names the streams that a NATS does not write to, whatever else it answers."""
+"""`rebaser doctor` names streams whose writes NATS refuses while it answers other calls."""
 
 import resource
 

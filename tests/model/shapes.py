@@ -55,7 +55,7 @@ class Rules:
     living_spared: bool = True
     """L1: and none that lives, having lost its lease."""
     release_on_stop: bool = True
-    """W14: a run that is told to stop releases the change set, so that only deaths are counted."""
+    """W14: at SIGTERM a run releases its change set, so that only deaths are counted."""
     pending_requests: bool = True
     """X1: the reconciler makes tasks for requests that have none."""
     pending_dvus: bool = True
@@ -135,7 +135,7 @@ class Head(NamedTuple):
 
     owned: bool = False
     died: bool = False
-    """Whether its owner has ended without a release; whoever asks it is refused (F6)."""
+    """Whether its owner has ended without a release: a process that asks it is refused (F6)."""
     last: int = 0
     dirty: int = 0
     clean: int = 0

@@ -19,8 +19,7 @@ from rebaser_server.values.graph.csr import gather_rows, indptr_of, transpose
 from rebaser_server.values.graph.edge_lists import link_edges
 from rebaser_server.values.graph.signatures import NO_INPUTS, Signatures
 
-_MIN_DELTA: Final = 1 << 14
-"""Delta edges up to which compaction is not worth its cost."""
+_MIN_DELTA: Final = 1 << 14  # delta edges up to which compaction is not worth its cost
 _COMPACTED: Final = np.uint8(0xFF ^ IN_DELTA)
 _CHUNK: Final = 1 << 10
 _APPENDED: Final = ("_refs", "_delta_dependents", "_next_edge")
@@ -240,10 +239,8 @@ class Adjacency:
         """The delta edges that are not void: inputs, ascending, and their dependents."""
         if self._pairs is None:
             columns, dependents = self._columns, self._delta_dependents.all
-            position = (
-                np.arange(self._compacted_refs, self._compacted_refs + len(dependents))
-                - columns.start.buffer[dependents]
-            )
+            start = columns.start.buffer[dependents]
+            position = self._compacted_refs + np.arange(len(dependents)) - start
             widths = self._signatures.widths_of(columns.signature.buffer[dependents])
             live = np.flatnonzero((position >= 0) & (position < widths))
             inputs = self._refs.buffer[self._compacted_refs + live]

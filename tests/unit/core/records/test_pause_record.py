@@ -1,4 +1,4 @@
-"""Each record in the bucket of pauses is a pause, whoever wrote it."""
+"""A record in the bucket of pauses counts as a pause, also if another program wrote it."""
 
 from datetime import UTC, datetime
 
