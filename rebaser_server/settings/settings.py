@@ -15,7 +15,7 @@ from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import UlidText
 from rebaser_server.settings.access import NatsSettings, OpsSettings
 from rebaser_server.settings.types import Duration, Options, SettingsGroup, Url
-from rebaser_server.telemetry.logs import LogFormat, LogLevel
+from rebaser_server.telemetry.log_options import LogFormat, LogLevel
 
 _PREFIX: Final = "REBASER_"
 

@@ -3,19 +3,14 @@
 import logging
 import sys
 import traceback
-from typing import Final, Literal, TextIO
+from typing import Final, TextIO
 
 import structlog
 from structlog.typing import ExcInfo
 
 from rebaser_core import trace_context
+from rebaser_server.telemetry.log_options import LogFormat, LogLevel
 from rebaser_server.terminal.lines import visible
-
-LogFormat = Literal["auto", "json", "pretty"]
-"""`auto`: pretty in a terminal, JSON elsewhere."""
-
-LogLevel = Literal["debug", "info", "warning", "error"]
-"""The least level that is logged."""
 
 _TRACEBACK: Final = "exc_info"
 """Key of an event's traceback, which is shown as lines of its own."""
