@@ -1,15 +1,17 @@
 """What people do with the branches of a workspace, and what is written down of it."""
 
 import random
+from functools import partial
 from typing import Any
 
-from rebaser_client import RebaserClient
+from rebaser_client import QueueFull, RebaserClient
 from rebaser_client.request_publisher import publish_request
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.records.registry_records import ChangeSetRequest
 from rebaser_core.subjects import Subjects
 from tests.chaos.history import History, Kind
+from tests.helpers.eventually import eventually
 from tests.schedules.example_batches import Sheet
 
 ACTIONS = {
@@ -81,7 +83,15 @@ class Leading:
         """Have what head has done by now come to every branch that is open."""
         self._js = js
         for branch in self.branches:
+            await eventually(partial(self._is_refreshed, branch), within=120)
+
+    async def _is_refreshed(self, branch: ChangeSet) -> bool:
+        """Whether the request for it found room in the queue."""
+        try:
             await self.ask_for(branch, "refresh")
+        except QueueFull:
+            return False
+        return True
 
     async def _edit(self, client: RebaserClient, change_set: ChangeSet, **more: Any) -> None:
         batch, request_id = self._sheet.batch(self._random), RequestId()

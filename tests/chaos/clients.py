@@ -57,8 +57,8 @@ class WitnessedJetStream(JetStream):
         self._history = history
         self._rng = rng
         self.calm = False
-        self.dying = False
-        """The next task is not published any more."""
+        self.dying: asyncio.Task[Any] | None = None
+        """The caller that dies before it publishes a task; others go on."""
 
     async def publish(
         self,
@@ -69,7 +69,8 @@ class WitnessedJetStream(JetStream):
         message_id: str | None = None,
         **options: Any,
     ) -> PubAck:
-        if self.dying and subject.startswith(self._subjects.join("rebaser.tasks")):
+        is_task = subject.startswith(self._subjects.join("rebaser.tasks"))
+        if is_task and asyncio.current_task() is self.dying:
             raise Died
         is_request = subject.startswith(self._subjects.join("rebaser.requests"))
         if is_request:
@@ -226,14 +227,14 @@ class ChaosClient:
 
     async def die(self, change_set: ChangeSet) -> None:
         """Die between the two publishes; who comes after may know the request, or not."""
-        self.js.dying = True
+        self.js.dying = asyncio.current_task()
         try:
             await self._enqueue(change_set)
         except Died:
             if self.rng.random() < 0.7:
                 self.recent.pop()
         finally:
-            self.js.dying = False
+            self.js.dying = None
 
     async def _give_up(self, change_set: ChangeSet) -> None:
         """Be cancelled anywhere on the way."""
@@ -291,8 +292,7 @@ class ChaosClient:
         )
 
     async def _await(self, asked: SentRequest, reply: Reply) -> None:
-        with contextlib.suppress(Died):  # its task is looked after while the answer is awaited
-            self._answered(asked.change_set, asked.request, await reply)
+        self._answered(asked.change_set, asked.request, await reply)
 
     def _unknown(self, request: str | None, change_set: ChangeSet, error: Exception) -> None:
         self.history.add(Kind.UNKNOWN, request=request, change_set=str(change_set), why=str(error))
