@@ -133,10 +133,10 @@ async def ensure_task(
 
 
 class TaskPublisher:
-    """Sees to the tasks of change sets; those who ask for the same one at a time share a publish.
+    """Publishes tasks of change sets; concurrent calls for the same one share a publish.
 
-    Each is answered by one that began after he asked (C2), so while one is under way all
-    who come wait for the next.
+    A call is answered by a publish that began after the call (C2). So the calls that come while
+    a publish is under way wait for the next one.
     """
 
     def __init__(self, publish: Callable[[ChangeSet], Awaitable[bool]]) -> None:
@@ -174,9 +174,7 @@ class TaskPublisher:
         rounds.done = end = asyncio.Event()
         try:
             rounds.confirmed = await self._publish(change_set)
-            rounds.finished = (
-                rounds.started
-            )  # else it was cancelled: another of those who wait begins
+            rounds.finished = rounds.started  # else another of the calls that wait begins
         finally:
             rounds.done = None
             end.set()
