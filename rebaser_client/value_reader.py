@@ -7,15 +7,23 @@ from rebaser_client.display.frames import Columns, arrow_table, pandas_frame
 from rebaser_client.display.html import html_table
 from rebaser_client.errors import NoSuchValue
 from rebaser_client.log_reader import LogEntry, read_log
+from rebaser_client.queries.branch_difference import BranchDifference
 from rebaser_client.queries.provenance import Provenance
 from rebaser_client.queries.query_sender import QuerySender
+from rebaser_client.queries.revert_plan import RevertPlan
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
+from rebaser_core.queries.difference_query import (
+    DifferenceQuery,
+    DifferenceQueryV1,
+    DifferenceReply,
+)
 from rebaser_core.queries.provenance_query import (
     ProvenanceQuery,
     ProvenanceQueryV1,
     ProvenanceReply,
 )
+from rebaser_core.queries.revert_query import RevertQuery, RevertQueryV1, RevertReply
 from rebaser_core.queries.value_query import ValueSnapshot, ValuesQuery, ValuesQueryV1, ValuesReply
 from rebaser_core.subjects import Subjects
 
@@ -147,3 +155,48 @@ class ChangeSetReader:
         if reply.is_missing:
             raise NoSuchValue(reply.error or f"there is no value {name!r}")
         return Provenance.of(reply)
+
+    async def difference(self, *, computed: bool = False) -> BranchDifference:
+        """What applying the branch would change in head, as of its last commit and head's.
+
+        With `computed`, the results that differ as well, as far as they are computed.
+
+        Raises:
+            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            ReadRefused: one did, and said why not: the change set is no branch, no Rebaser has
+                taken it up yet, or the difference is too large for an answer.
+        """
+        query = DifferenceQueryV1(
+            id=RequestId(),
+            workspace_id=self._change_set.workspace_id,
+            change_set_id=self._change_set.change_set_id,
+            computed=computed,
+        )
+        sender = QuerySender(
+            self._js, DifferenceQuery, DifferenceReply, self._content_type, lambda r: r.error
+        )
+        [reply] = await sender.ask(self._subjects.differences(self._change_set), query)
+        return BranchDifference.of(reply)
+
+    async def plan_revert(self, commit: int, *, force: bool = False) -> RevertPlan:
+        """The batch that undoes `commit`; enqueue its `updates` to have it done.
+
+        What a later commit changed again stays, and is in `skipped`; with `force` it is undone.
+
+        Raises:
+            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            ReadRefused: one did, and said why not: there is no such commit, it changed no
+                definition, or the past is not kept so long.
+        """
+        query = RevertQueryV1(
+            id=RequestId(),
+            workspace_id=self._change_set.workspace_id,
+            change_set_id=self._change_set.change_set_id,
+            commit=commit,
+            force=force,
+        )
+        sender = QuerySender(
+            self._js, RevertQuery, RevertReply, self._content_type, lambda r: r.error
+        )
+        [reply] = await sender.ask(self._subjects.reverts(self._change_set), query)
+        return RevertPlan(commit, reply.now, reply.updates, [*map(str, reply.skipped)])

@@ -19,6 +19,8 @@ _SUFFIXES: Final[dict[str, list[str]]] = {
     "outcomes": [],
     "values": [],
     "provenance": [],
+    "differences": [],
+    "reverts": [],
     "cancellations": [],
 }
 """Kind of subject → what follows the change set in it."""
@@ -88,6 +90,12 @@ class Subjects:
 
     def provenance(self, change_set: ChangeSet) -> str:
         return self.join("rebaser", "provenance", *change_set)
+
+    def differences(self, change_set: ChangeSet) -> str:
+        return self.join("rebaser", "differences", *change_set)
+
+    def reverts(self, change_set: ChangeSet) -> str:
+        return self.join("rebaser", "reverts", *change_set)
 
     def cancellations(self, change_set: ChangeSet) -> str:
         return self.join("rebaser", "cancellations", *change_set)

@@ -14,6 +14,7 @@ from rebaser_client.outcomes.batch_outcome import BatchOutcome
 from rebaser_client.outcomes.failures import Values
 from rebaser_client.outcomes.settlement import Progress, Settlement
 from rebaser_client.queries.provenance import Provenance
+from rebaser_client.queries.revert_plan import RevertPlan
 from rebaser_client.value_reader import ValueSet
 from rebaser_client.workspaces import Workspaces
 from rebaser_core.ids import ChangeSet
@@ -81,6 +82,10 @@ class NamedChangeSet:
     async def why(self, name: str, *, at: int | None = None) -> Provenance:
         """The edits that made a value what it is: see `ChangeSetReader.why`."""
         return await self._enqueuer.reader(*await self.ids()).why(name, at=at)
+
+    async def plan_revert(self, commit: int, *, force: bool = False) -> RevertPlan:
+        """The batch that undoes a commit: see `ChangeSetReader.plan_revert`."""
+        return await self._enqueuer.reader(*await self.ids()).plan_revert(commit, force=force)
 
     async def comment(self, text: str) -> CommentRecordV1:
         """Add a comment: see `Workspaces.comment`."""

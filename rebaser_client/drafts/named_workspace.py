@@ -7,6 +7,7 @@ from rebaser_client.drafts.differences import ValueDifferences
 from rebaser_client.drafts.named_change_set import NamedChangeSet
 from rebaser_client.errors import AlreadyRegistered, NoSuchChangeSet
 from rebaser_client.outcomes.settlement import Settlement
+from rebaser_client.queries.branch_difference import BranchDifference
 from rebaser_client.workspaces import Workspaces
 
 
@@ -48,6 +49,10 @@ class NamedBranch(NamedChangeSet):
             record = await self._workspaces.fork((await self.head.ids()).workspace_id, self.name)
             await self._workspaces.refresh(record.workspace_id, record.change_set_id)
         return self
+
+    async def difference(self, *, computed: bool = False) -> BranchDifference:
+        """The edits that `apply` would bring to head: see `ChangeSetReader.difference`."""
+        return await self._enqueuer.reader(*await self.ids()).difference(computed=computed)
 
     async def differences(self) -> ValueDifferences:
         """The values that differ from head's, sources and computed ones, as both are."""

@@ -28,6 +28,8 @@ class SyncReader(Blocking[ChangeSetReader]):
 
     values = blocking(ChangeSetReader.values)
     why = blocking(ChangeSetReader.why)
+    difference = blocking(ChangeSetReader.difference)
+    plan_revert = blocking(ChangeSetReader.plan_revert)
     log = blocking(ChangeSetReader.log)
 
 
@@ -73,6 +75,7 @@ class SyncChangeSet(Blocking[W]):
     ids = blocking(NamedChangeSet.ids)
     values = blocking(NamedChangeSet.values)
     why = blocking(NamedChangeSet.why)
+    plan_revert = blocking(NamedChangeSet.plan_revert)
     comment = blocking(NamedChangeSet.comment)
     comments = blocking(NamedChangeSet.comments)
     settled = blocking(NamedChangeSet.settled)
@@ -98,6 +101,7 @@ class SyncChangeSet(Blocking[W]):
 class SyncBranch(SyncChangeSet[NamedBranch]):
     """As `NamedBranch`."""
 
+    difference = blocking(NamedBranch.difference)
     differences = blocking(NamedBranch.differences)
     apply = blocking(NamedBranch.apply)
     abandon = blocking(NamedBranch.abandon)

@@ -18,9 +18,9 @@ from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
+    from rebaser_client.queries.branch_difference import BranchDifference
     from rebaser_core.records.registry_records import ChangeSetRecordV1
     from rebaser_server.commands.support.deployment import Deployment
-    from rebaser_server.queries.diff import Diff
 
 
 def add(commands: Any) -> None:
@@ -238,9 +238,9 @@ async def _show(
 
 async def _compare(
     deployment: "Deployment", record: "ChangeSetRecordV1", *, computed: bool = False
-) -> "Diff":
+) -> "BranchDifference":
     from rebaser_core.ids import ChangeSet
-    from rebaser_server.queries.diff import diff
+    from rebaser_server.commands.support.value_source import read_difference
 
     change_set = ChangeSet(record.workspace_id, record.change_set_id)
-    return await diff(await deployment.state_loader(change_set), computed=computed)
+    return await read_difference(deployment, change_set, computed=computed)

@@ -21,9 +21,8 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.ops.difference_text import MAX_TEXT, cut, effects_csv, plain_difference
 from rebaser_server.ops.effects_graph import effects_graph
-from rebaser_server.queries.diff import Diff, NotABranch, diff
+from rebaser_server.queries.diff import NotABranch
 from rebaser_server.queries.query_service import QueryService
-from rebaser_server.queries.state_cache import OpenLoader
 from rebaser_server.values.graph import Graph, Value
 
 MAX_ROWS: Final = 100
@@ -38,15 +37,10 @@ Reading = Callable[[ChangeSet, web.Request], Awaitable[Any]]
 class ChangeSetPage:
     """Answers the page's questions about one change set each."""
 
-    def __init__(
-        self, js: JetStream, subjects: Subjects, queries: QueryService, open_loader: OpenLoader
-    ) -> None:
+    def __init__(self, js: JetStream, subjects: Subjects, queries: QueryService) -> None:
         self._js = js
         self._subjects = subjects
         self._queries = queries
-        self._open_loader = open_loader
-        self._comparing = asyncio.Lock()
-        """Two whole change sets are loaded to compare them: one pair at a time."""
 
     def routes(self) -> list[web.RouteDef]:
         """What a browser may ask: `/change-set/values?workspace=…&changeSet=…` and so on."""
@@ -109,7 +103,7 @@ class ChangeSetPage:
 
     async def _difference(self, change_set: ChangeSet, _: web.Request) -> Any:
         try:
-            found = await self._diff(change_set)
+            found = await self._queries.comparisons.diff(change_set, computed=True)
         except NotABranch as error:
             return {"problem": str(error)}
         plain = await asyncio.to_thread(plain_difference, found)
@@ -117,14 +111,10 @@ class ChangeSetPage:
 
     async def _effects(self, change_set: ChangeSet, _: web.Request) -> web.Response:
         """The computed values that differ, whole, for a spreadsheet."""
-        found = await self._diff(change_set)
+        found = await self._queries.comparisons.diff(change_set, computed=True)
         headers = {"Content-Disposition": 'attachment; filename="effects.csv"'}
         text = await asyncio.to_thread(effects_csv, found)
         return web.Response(text=text, content_type="text/csv", headers=headers)
-
-    async def _diff(self, change_set: ChangeSet) -> Diff:
-        async with self._comparing:
-            return await diff(self._open_loader(change_set), computed=True)
 
 
 def change_set_asked(request: web.Request) -> ChangeSet | None:

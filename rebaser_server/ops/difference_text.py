@@ -6,7 +6,8 @@ import json
 import re
 from typing import Any, Final
 
-from rebaser_server.queries.diff import ChangedDefinition, ComputedDifference, Diff
+from rebaser_core.queries.difference_query import ChangedDefinition, ComputedDifference
+from rebaser_server.queries.diff import Diff
 
 MAX_TEXT: Final = 200
 """Characters of a value in a list."""

@@ -68,7 +68,7 @@ async def ops_endpoint(
             registry,
             NameCache(registry),
             Onlookers(),
-            ChangeSetPage(services.js, services.subjects, queries, services.loader),
+            ChangeSetPage(services.js, services.subjects, queries),
             OperatorPage(services.js, services.subjects, services.batches),
             ActionService(services, replies, queries.values.cache, guard),
         )

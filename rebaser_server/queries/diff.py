@@ -4,9 +4,11 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from rebaser_client.queries.branch_difference import BranchDifference
 from rebaser_core.errors import RebaserError
 from rebaser_core.plain_json import json_equal
-from rebaser_core.updates import AnyUpdate, PutFunc, PutValue
+from rebaser_core.queries.difference_query import ChangedDefinition, ComputedDifference
+from rebaser_core.updates import PutFunc, PutValue
 from rebaser_server.commit_log.content import Batch
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.commands import digest, head_changes_since
@@ -22,47 +24,11 @@ class NotABranch(RebaserError):
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedDefinition:
-    """What the branch edited of one value or function, and what head has there."""
-
-    id: str
-    name: str | None
-    what: str
-    """added, removed, value, inputs, name, definition or function."""
-    head: Any
-    branch: Any
-    base: Any
-    """Head's definition when the branch first edited it."""
-    both: bool
-    """Whether head has changed it, too, since then."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComputedDifference:
-    """A dependent value whose result differs."""
-
-    id: str
-    name: str | None
-    head: Any
-    branch: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Diff:
+class Diff(BranchDifference):
     """What applying the branch would do."""
 
-    updates: list[AnyUpdate]
-    """The difference as a batch: applied to head, it makes head equal to the branch."""
-    changes: list[ChangedDefinition]
-    computed: list[ComputedDifference] | None
-    """The results that differ, as far as they are computed; None if not requested."""
     graph: Graph
     """The branch's, after the merge: results that follow from it are not computed yet."""
-
-    @property
-    def digest(self) -> str:
-        """The digest of the difference, with which a request applies this one and no other."""
-        return digest(self.updates)
 
 
 async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
@@ -91,7 +57,9 @@ async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
     if computed:
         head = graph_of((await loader.sibling(branch.head).load()).state)
         results = _computed(before, head)
-    return Diff(difference, changes_in(graph, edits), results, graph)
+    return Diff(
+        state.commit, digest(difference), difference, changes_in(graph, edits), results, graph
+    )
 
 
 def changes_in(graph: Graph, edits: Edits) -> list[ChangedDefinition]:
@@ -103,10 +71,10 @@ def changes_in(graph: Graph, edits: Edits) -> list[ChangedDefinition]:
             name = next(f.name for f in (branch_func, head_func, func_edit.base) if f)
             both = func_edit.base != head_func
             changes.append(
-                ChangedDefinition(
-                    func_id,
-                    name,
-                    "function",
+                ChangedDefinition.model_construct(
+                    id=func_id,
+                    name=name,
+                    what="function",
                     head=_func(head_func),
                     branch=_func(branch_func),
                     base=_func(func_edit.base),
@@ -121,10 +89,10 @@ def changes_in(graph: Graph, edits: Edits) -> list[ChangedDefinition]:
         what = _what(head_value, branch_value)
         known = branch_value or head_value
         changes.append(
-            ChangedDefinition(
-                value_id,
-                known.name if known else None,
-                what,
+            ChangedDefinition.model_construct(
+                id=value_id,
+                name=known.name if known else None,
+                what=what,
                 head=_side(head_value, what),
                 branch=_side(branch_value, what),
                 base=_side(edit.base, what),
@@ -171,6 +139,8 @@ def _computed(branch: dict[str, Any], head: Graph) -> list[ComputedDifference]:
             and not json_equal(head_value.value, value)
         ):
             differences.append(
-                ComputedDifference(value_id, head_value.name, head_value.value, value)
+                ComputedDifference.model_construct(
+                    id=value_id, name=head_value.name, head=head_value.value, branch=value
+                )
             )
     return differences

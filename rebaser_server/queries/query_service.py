@@ -7,6 +7,7 @@ from typing import Final
 from nats.aio.client import Client
 
 from rebaser_core.ids import RequestId
+from rebaser_core.queries.difference_query import DifferenceQuery, DifferenceReply
 from rebaser_core.queries.outcome_query import (
     OutcomeQuery,
     OutcomeQueryV1,
@@ -14,11 +15,17 @@ from rebaser_core.queries.outcome_query import (
     OutcomeReplyV2,
 )
 from rebaser_core.queries.provenance_query import ProvenanceQuery, ProvenanceReply
+from rebaser_core.queries.revert_query import RevertQuery, RevertReply
 from rebaser_core.queries.value_query import ValuesQuery, ValuesReply
 from rebaser_core.subjects import Subjects
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.processor.ownership.held_states import HeldStates
 from rebaser_server.queries.bounds import QueryBounds
+from rebaser_server.queries.comparison_service import (
+    ComparisonService,
+    no_difference,
+    no_revert,
+)
 from rebaser_server.queries.intake import Intake, QueryKind
 from rebaser_server.queries.provenance import provenance_service
 from rebaser_server.queries.provenance.provenance_service import ProvenanceService
@@ -45,6 +52,7 @@ class QueryService:
         self._outcomes = outcomes
         self.values = ValueService(open_loader, bounds, held)
         self.provenance = ProvenanceService(open_loader, self.values.cache)
+        self.comparisons = ComparisonService(open_loader, bounds.answer_bytes)
 
     @asynccontextmanager
     async def serve(self, nc: Client) -> AsyncIterator[None]:
@@ -58,10 +66,20 @@ class QueryService:
             self.provenance.replies,
             provenance_service.refusal,
         )
+        differences = QueryKind(
+            "differences",
+            DifferenceQuery,
+            DifferenceReply,
+            self.comparisons.difference,
+            no_difference,
+        )
+        reverts = QueryKind("reverts", RevertQuery, RevertReply, self.comparisons.revert, no_revert)
         async with (
             Intake(nc, self._subjects, provenance, self._bounds).open(),
             Intake(nc, self._subjects, values, self._bounds).open(),
             Intake(nc, self._subjects, outcomes, self._bounds).open(),
+            Intake(nc, self._subjects, differences, self._bounds).open(),
+            Intake(nc, self._subjects, reverts, self._bounds).open(),
         ):
             yield
 

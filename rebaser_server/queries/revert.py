@@ -1,9 +1,9 @@
 """Revert a commit: the batch that undoes its changes, except those that a later commit changed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rebaser_client.queries.revert_plan import RevertPlan
 from rebaser_core.commits import CommitV1, RequestOutcome
 from rebaser_core.errors import RebaserError
 from rebaser_core.plain_json import json_equal
@@ -23,17 +23,6 @@ from rebaser_server.values.rebase.definitions import (
 
 class NotRevertible(RebaserError):
     """The commit changed no definition: there is nothing to revert."""
-
-
-@dataclass(frozen=True, slots=True)
-class RevertPlan:
-    """A batch that reverts a commit, if it is applied to the state as of `now`."""
-
-    commit: int
-    now: int
-    updates: list[AnyUpdate]
-    skipped: list[str] = field(default_factory=list)
-    """Ids of values and functions that a later commit changed, and that stay as they are."""
 
 
 class DefinitionSnapshot(NamedTuple):

@@ -26,7 +26,13 @@ class PoisonQuestion:
     payload: bytes
 
 
-KINDS = {"values": "ValuesQuery", "outcomes": "OutcomeQuery", "provenance": "ProvenanceQuery"}
+KINDS = {
+    "values": "ValuesQuery",
+    "outcomes": "OutcomeQuery",
+    "provenance": "ProvenanceQuery",
+    "differences": "DifferenceQuery",
+    "reverts": "RevertQuery",
+}
 _WORDS = ("", "0", "1", "-1", "9" * 30, "nan", "1e9", "é", "x" * 3000, "1/1", "a b", "\x7f")
 _NUMBERS = (0, 1, -1, 2**63 - 1, 2**63, 1.5, None, True, "1", [], {})
 
@@ -49,6 +55,10 @@ def _body(rng: random.Random, kind: str, change_set: ChangeSet) -> dict[str, Any
         body["at"] = rng.choice(_NUMBERS)
     if kind == "provenance":
         body["value"], body["at"] = rng.choice(("", "x", 7)), rng.choice(_NUMBERS)
+    if kind == "differences":
+        body["computed"] = rng.choice((True, False, 1, "true"))
+    if kind == "reverts":
+        body["commit"], body["force"] = rng.choice(_NUMBERS), rng.choice((True, False, 0))
     if rng.random() < 0.2:
         body[rng.choice([*body, "more", ""])] = rng.choice(_NUMBERS)
     return body

@@ -140,7 +140,12 @@ async def test_commands_ask_a_deployment(
     await rebaser("change-sets fork shop cheaper")
     await rebaser("values set shop/cheaper net 80 --wait")
     await rebaser("change-sets comments shop/cheaper")
-    await rebaser("change-sets apply shop/cheaper --yes --wait")
+    difference = json.loads(await rebaser("diff shop/cheaper --computed --json"))
+    reviewed = difference["digest"]
+    await rebaser(f"change-sets apply shop/cheaper --reviewed {reviewed} --wait")
+    record = json.loads(await rebaser("change-sets describe shop/cheaper --json"))
+    commit = record["application"]["commit"]
+    undo = json.loads(await rebaser(f"revert shop {commit} --dry-run --json"))
     for command in (
         "plan shop graph.json",
         "values tree shop",
@@ -160,3 +165,6 @@ async def test_commands_ask_a_deployment(
 
     [gross] = json.loads(await rebaser("values get shop gross --json"))
     assert gross["value"] == 99
+    assert [change["name"] for change in difference["changes"]] == ["net"]
+    assert [each["name"] for each in difference["computed"]] == ["gross"]
+    assert [update["setValue"]["value"] for update in undo["updates"]] == [100]

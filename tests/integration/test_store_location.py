@@ -16,6 +16,7 @@ from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.command_line import Done, run_command
 from tests.helpers.deployment import SCALED, Deployment, deployed, new_change_sets
 from tests.helpers.nats_process import NatsServer, running
+from tests.helpers.workspace import Team
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +117,27 @@ async def test_values_come_from_a_rebaser_where_its_store_is_not_seen(
 
     assert [row["value"] for row in json.loads(values.out)] == [52]
     assert (checkpoint.code, "with REBASER_STORE__ROOT set" in checkpoint.out) == (Exit.OK, True)
+
+
+async def test_a_branch_is_compared_by_a_rebaser_where_its_store_is_not_seen(
+    deployment: Deployment,
+) -> None:
+    """And so is what undoes a commit found, and what `apply` shows before it asks."""
+    await deployment.start(OPS__ENABLED="false")
+    team = await Team(deployment).begin()
+    branch = await team.fork()
+    await team.send(branch, [set_to(team.sum.net, 40)])
+    [define] = [entry.commit for entry in await deployment.client.reader(*team.head).log()][:1]
+
+    diff = await give(deployment, "diff", "prices/branch", "--computed", "--json")
+    revert = await give(deployment, "revert", "prices", define, "--dry-run")
+
+    shown = json.loads(diff.out)
+    [change] = shown["changes"]
+    assert (change["head"], change["branch"], change["name"]) == (1, 40, None)
+    assert [each["id"] for each in shown["computed"]] in ([], [team.sum.gross])
+    assert len(shown["digest"]) == 64
+    assert "removeValue" in revert.out
 
 
 async def test_the_default_directory_is_taken_if_it_has_the_deployments_id(

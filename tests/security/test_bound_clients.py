@@ -28,6 +28,7 @@ BOUND = f"""
             "rebaser.requests.{OWN.workspace_id}.*", "rebaser.tasks.{OWN.workspace_id}.*.process"
             "rebaser.outcomes.{OWN.workspace_id}.*", "rebaser.values.{OWN.workspace_id}.*"
             "rebaser.provenance.{OWN.workspace_id}.*"
+            "rebaser.differences.{OWN.workspace_id}.*", "rebaser.reverts.{OWN.workspace_id}.*"
             "js.rebaser.$O.REBASER_BATCHES.>"
           ]
         }}
@@ -52,9 +53,11 @@ def nats_server(tmp_path: Path) -> Iterator[NatsServer]:
         SUBJECTS.task,
         SUBJECTS.values,
         SUBJECTS.provenance,
+        SUBJECTS.differences,
+        SUBJECTS.reverts,
         SUBJECTS.outcomes,
     ],
-    ids=["enqueue", "poke", "read values", "ask why", "ask for outcomes"],
+    ids=["enqueue", "poke", "read values", "ask why", "compare", "plan", "ask for outcomes"],
 )
 async def test_subjects_of_another_workspace_are_refused(nats_server: NatsServer, subject) -> None:
     options = ConnectOptions(

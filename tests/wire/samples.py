@@ -44,6 +44,14 @@ from rebaser_core.messages import (
     UpdatesBatchV2,
     UpdatesBatchV3,
 )
+from rebaser_core.queries.difference_query import (
+    ChangedDefinition,
+    ComputedDifference,
+    DifferenceQuery,
+    DifferenceQueryV1,
+    DifferenceReply,
+    DifferenceReplyV1,
+)
 from rebaser_core.queries.outcome_query import (
     OutcomeQuery,
     OutcomeQueryV1,
@@ -61,6 +69,12 @@ from rebaser_core.queries.provenance_query import (
     ProvenanceQueryV1,
     ProvenanceReply,
     ProvenanceReplyV1,
+)
+from rebaser_core.queries.revert_query import (
+    RevertQuery,
+    RevertQueryV1,
+    RevertReply,
+    RevertReplyV1,
 )
 from rebaser_core.queries.value_query import (
     ValueSnapshot,
@@ -117,6 +131,10 @@ TYPES: Final = {
         ProvenanceReply,
         ValuesQuery,
         ValuesReply,
+        DifferenceQuery,
+        DifferenceReply,
+        RevertQuery,
+        RevertReply,
     )
 }
 
@@ -199,6 +217,23 @@ RECORD: Final = ChangeSetRecordV1(
     application=ApplyAttempt(request=REQUEST, at_head=CLAIM, commit=15),
     problem="none",
 )
+
+DIFFERENCE: Final = DifferenceReplyV1(
+    id=REQUEST,
+    commit=17,
+    digest=DIGEST,
+    updates=EVERY_UPDATE,
+    changes=[
+        ChangedDefinition(
+            id=ONE, name="net", what="value", head=100, branch=None, base={"a": []}, both=True
+        ),
+        ChangedDefinition(
+            id=TWO, name=None, what="added", head=None, branch=1, base=None, both=False
+        ),
+    ],
+    computed=[ComputedDifference(id=SUM, name="gross", head=119, branch=JSON_OF_EVERY_KIND)],
+)
+REVERT: Final = RevertReplyV1(id=REQUEST, now=17, updates=EVERY_UPDATE, skipped=[FUNC, ONE])
 
 PROVENANCE: Final = ProvenanceReplyV1(
     id=REQUEST,
@@ -513,6 +548,17 @@ SAMPLES: Final = (
     ),
     _sample("ValuesReply", "v2", ValuesReplyV2(**VALUES_READ, due=True)),
     _sample("ValuesReply", "v2-current", ValuesReplyV2(**VALUES_READ, due=False)),
+    _sample("DifferenceQuery", "v1", DifferenceQueryV1(id=REQUEST, **WHERE, computed=True)),
+    _sample("DifferenceQuery", "v1-edits", DifferenceQueryV1(id=REQUEST, **WHERE)),
+    _sample("DifferenceReply", "v1", DIFFERENCE),
+    _sample("DifferenceReply", "v1-none", DifferenceReplyV1(id=REQUEST, commit=17, digest=DIGEST)),
+    _sample(
+        "DifferenceReply", "v1-error", DifferenceReplyV1(id=REQUEST, commit=0, error="no branch")
+    ),
+    _sample("RevertQuery", "v1", RevertQueryV1(id=REQUEST, **WHERE, commit=9, force=True)),
+    _sample("RevertQuery", "v1-careful", RevertQueryV1(id=REQUEST, **WHERE, commit=9)),
+    _sample("RevertReply", "v1", REVERT),
+    _sample("RevertReply", "v1-error", RevertReplyV1(id=REQUEST, now=0, error="no commit")),
     _sample("ProvenanceQuery", "v1", ProvenanceQueryV1(id=REQUEST, **WHERE, value="gross", at=17)),
     _sample("ProvenanceQuery", "v1-now", ProvenanceQueryV1(id=REQUEST, **WHERE, value=SUM)),
     _sample("ProvenanceReply", "v1", PROVENANCE),

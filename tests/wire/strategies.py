@@ -39,6 +39,12 @@ from rebaser_core.messages import (
     SuccessV2,
     UpdatesBatchV3,
 )
+from rebaser_core.queries.difference_query import (
+    ChangedDefinition,
+    ComputedDifference,
+    DifferenceQueryV1,
+    DifferenceReplyV1,
+)
 from rebaser_core.queries.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
 from rebaser_core.queries.provenance_query import (
     DefinitionChange,
@@ -48,6 +54,7 @@ from rebaser_core.queries.provenance_query import (
     ProvenanceQueryV1,
     ProvenanceReplyV1,
 )
+from rebaser_core.queries.revert_query import RevertQueryV1, RevertReplyV1
 from rebaser_core.queries.value_query import ValueSnapshot, ValuesQueryV1, ValuesReplyV2
 from rebaser_core.records.comment_record import CommentRecordV1
 from rebaser_core.records.pause_record import PauseRecordV1
@@ -262,6 +269,49 @@ messages = {
         head=change_set_ids,
         created_at=_moments,
         by=_maybe(_text),
+    ),
+    "DifferenceQuery": _made(DifferenceQueryV1, **_where, computed=st.booleans()),
+    "DifferenceReply": _made(
+        DifferenceReplyV1,
+        id=request_ids,
+        commit=_counts,
+        digest=_text,
+        updates=_lists,
+        changes=st.lists(
+            _made(
+                ChangedDefinition,
+                id=ids,
+                name=_maybe(_text),
+                what=_text,
+                head=json_values,
+                branch=json_values,
+                base=json_values,
+                both=st.booleans(),
+            ),
+            max_size=2,
+        ),
+        computed=_maybe(
+            st.lists(
+                _made(
+                    ComputedDifference,
+                    id=ids,
+                    name=_maybe(_text),
+                    head=json_values,
+                    branch=json_values,
+                ),
+                max_size=2,
+            )
+        ),
+        error=_maybe(_text),
+    ),
+    "RevertQuery": _made(RevertQueryV1, **_where, commit=_counts, force=st.booleans()),
+    "RevertReply": _made(
+        RevertReplyV1,
+        id=request_ids,
+        now=_counts,
+        updates=_lists,
+        skipped=st.lists(ids, max_size=3),
+        error=_maybe(_text),
     ),
     "ProvenanceQuery": _made(ProvenanceQueryV1, **_where, value=_text, at=_maybe(_counts)),
     "ProvenanceReply": _made(

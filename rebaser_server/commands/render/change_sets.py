@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core.records.comment_record import CommentRecordV1
@@ -11,7 +10,8 @@ from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
 
 if TYPE_CHECKING:
-    from rebaser_server.queries.diff import ChangedDefinition, Diff
+    from rebaser_client.queries.branch_difference import BranchDifference
+    from rebaser_core.queries.difference_query import ChangedDefinition
 
 _MOST: Final = 40
 """Computed values that differ, as printed for people at most."""
@@ -100,7 +100,7 @@ def show_change_set(
     table.show()
 
 
-def show_comparison(comparison: "Diff", *, as_json: bool, as_batch: bool) -> None:
+def show_comparison(comparison: "BranchDifference", *, as_json: bool, as_batch: bool) -> None:
     """Print the difference as tables, as JSON, or as a batch of updates."""
     if as_batch:
         say_json([update.to_wire() for update in comparison.updates])
@@ -108,16 +108,16 @@ def show_comparison(comparison: "Diff", *, as_json: bool, as_batch: bool) -> Non
         say_json(
             {
                 "digest": comparison.digest,
-                "changes": [asdict(change) for change in comparison.changes],
+                "changes": [change.to_wire() for change in comparison.changes],
                 "updates": [update.to_wire() for update in comparison.updates],
-                "computed": comparison.computed and [asdict(one) for one in comparison.computed],
+                "computed": comparison.computed and [one.to_wire() for one in comparison.computed],
             }
         )
     else:
         _show(comparison)
 
 
-def _show(comparison: "Diff") -> None:
+def _show(comparison: "BranchDifference") -> None:
     if not comparison.updates:
         say("no difference")
     else:

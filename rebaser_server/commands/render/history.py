@@ -13,11 +13,12 @@ from rebaser_server.commands.render.failures import failures
 from rebaser_server.commands.render.progress import until_computed
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.value_source import read_revert_plan
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
 
 if TYPE_CHECKING:
-    from rebaser_server.queries.revert import RevertPlan
+    from rebaser_client.queries.revert_plan import RevertPlan
 
 
 async def show_log(
@@ -76,11 +77,9 @@ async def show_revert(
     Rebaser rejected the batch, or values failed because of it.
 
     Raises:
-        NotRetained, NotRevertible: the commit cannot be undone; nothing was enqueued.
+        NotRetained, NotRevertible, ReadRefused: the commit cannot be undone; nothing was enqueued.
     """
-    from rebaser_server.queries.revert import plan_revert
-
-    plan = await plan_revert(await deployment.state_loader(change_set), commit, force=force)
+    plan = await read_revert_plan(deployment, change_set, commit, force=force)
     response, failed = None, None
     if plan.updates and not dry_run:
         _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, plan.updates)

@@ -1,23 +1,29 @@
-"""Where a command reads values: in the log and the store, or from any Rebaser.
+"""Where a command reads a change set: in the log and the store, or from any Rebaser.
 
 The store takes packages of the extra `server`. An installation without them asks a Rebaser, and so
 does one where it is not known where the store is.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from rebaser_client.value_reader import ValueSet
+from rebaser_client.errors import Unreachable
+from rebaser_client.value_reader import ChangeSetReader, ValueSet
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.errors import StoreNotKnown
 
 if TYPE_CHECKING:
+    from rebaser_client.queries.branch_difference import BranchDifference
+    from rebaser_client.queries.revert_plan import RevertPlan
     from rebaser_core.queries.value_query import ValueSnapshot
+    from rebaser_server.commit_log.state_loader import StateLoader
+
+T = TypeVar("T")
 
 _STORE_NEEDS: Final = ("pyarrow", "deltalake")
 
@@ -70,21 +76,83 @@ async def read_values(
 
     Raises:
         NotRetained, ReadRefused: that commit is older than the history that is kept.
-        Unreachable: the packages that read the store are missing, or it is not known where that
-            is, and no Rebaser answers.
+        Unreachable: the packages that read the store are missing, and no Rebaser answers.
+        StoreNotKnown: it is not known where the store is, and no Rebaser answers.
     """
-    if reads_store():
-        with suppress(StoreNotKnown):  # then a Rebaser knows it
-            return await _from_store(deployment, change_set, commit)
-    return _answered(await deployment.client.reader(*change_set).values(at=commit))
+
+    async def from_store(loader: "StateLoader") -> ReadValues:
+        return await _load_values(loader, commit)
+
+    async def from_rebaser(reader: ChangeSetReader) -> ReadValues:
+        return _answered(await reader.values(at=commit))
+
+    return await _read(deployment, change_set, from_store, from_rebaser)
 
 
-async def _from_store(
-    deployment: Deployment, change_set: ChangeSet, commit: int | None
-) -> ReadValues:
+async def read_difference(
+    deployment: Deployment, change_set: ChangeSet, *, computed: bool
+) -> "BranchDifference":
+    """What applying the branch would change; with `computed`, the results that differ as well.
+
+    Raises:
+        NotABranch, ReadRefused: it is no branch, or no Rebaser has taken it up yet.
+        Unreachable, StoreNotKnown: as `read_values`.
+    """
+
+    async def from_store(loader: "StateLoader") -> "BranchDifference":
+        from rebaser_server.queries.diff import diff
+
+        return await diff(loader, computed=computed)
+
+    async def from_rebaser(reader: ChangeSetReader) -> "BranchDifference":
+        return await reader.difference(computed=computed)
+
+    return await _read(deployment, change_set, from_store, from_rebaser)
+
+
+async def read_revert_plan(
+    deployment: Deployment, change_set: ChangeSet, commit: int, *, force: bool
+) -> "RevertPlan":
+    """The batch that undoes the commit.
+
+    Raises:
+        NotRetained, NotRevertible, ReadRefused: the commit cannot be undone.
+        Unreachable, StoreNotKnown: as `read_values`.
+    """
+
+    async def from_store(loader: "StateLoader") -> "RevertPlan":
+        from rebaser_server.queries.revert import plan_revert
+
+        return await plan_revert(loader, commit, force=force)
+
+    async def from_rebaser(reader: ChangeSetReader) -> "RevertPlan":
+        return await reader.plan_revert(commit, force=force)
+
+    return await _read(deployment, change_set, from_store, from_rebaser)
+
+
+async def _read(
+    deployment: Deployment,
+    change_set: ChangeSet,
+    from_store: Callable[["StateLoader"], Awaitable[T]],
+    from_rebaser: Callable[[ChangeSetReader], Awaitable[T]],
+) -> T:
+    reader = deployment.client.reader(*change_set)
+    if not reads_store():
+        return await from_rebaser(reader)
+    try:
+        loader = await deployment.state_loader(change_set)
+    except StoreNotKnown:
+        with suppress(Unreachable):
+            return await from_rebaser(reader)
+        raise
+    return await from_store(loader)
+
+
+async def _load_values(loader: "StateLoader", commit: int | None) -> ReadValues:
     from rebaser_server.graph_application.content import graph_of
 
-    state = (await (await deployment.state_loader(change_set)).load(commit)).state
+    state = (await loader.load(commit)).state
     graph = graph_of(state)
 
     def function_name(func_id: str) -> str:

@@ -3,16 +3,24 @@
 import csv
 import io
 
+from rebaser_core.queries.difference_query import ChangedDefinition, ComputedDifference
 from rebaser_server.ops.difference_text import MAX_TEXT, effects_csv, plain_difference
-from rebaser_server.queries.diff import ChangedDefinition, ComputedDifference, Diff
+from rebaser_server.queries.diff import Diff
 from rebaser_server.values.graph import Graph
 
+ONE, TWO, THREE = (str(number).rjust(26, "0") for number in (1, 2, 3))
 FOUND = Diff(
+    1,
+    "",
     [],
-    [ChangedDefinition("1", "net", "value", head="x" * 300, branch=None, base=1, both=True)],
     [
-        ComputedDifference("2", "=cmd()", head=1.5, branch="a,\nb"),
-        ComputedDifference("3", None, head=-1, branch=None),
+        ChangedDefinition(
+            id=ONE, name="net", what="value", head="x" * 300, branch=None, base=1, both=True
+        )
+    ],
+    [
+        ComputedDifference(id=TWO, name="=cmd()", head=1.5, branch="a,\nb"),
+        ComputedDifference(id=THREE, name=None, head=-1, branch=None),
     ],
     Graph(),
 )
@@ -24,8 +32,8 @@ def test_a_spreadsheet_gets_whole_values_and_no_formula() -> None:
 
     assert rows == [
         ["value", "id", "head", "branch"],
-        ["", "3", "-1", "null"],
-        ["'=cmd()", "2", "1.5", '"a,\\nb"'],
+        ["", THREE, "-1", "null"],
+        ["'=cmd()", TWO, "1.5", '"a,\\nb"'],
     ]
 
 
@@ -40,7 +48,8 @@ def test_the_page_gets_the_beginning_of_a_long_value() -> None:
 def test_names_are_in_the_order_of_their_numbers() -> None:
     """As people count, whatever the case of the letters."""
     names = ["b/10", "a", "B/9", "b", "9", "b/9/x"]
-    found = Diff([], [], [ComputedDifference(name, name, 1, 2) for name in names], Graph())
+    differences = [ComputedDifference(id=ONE, name=each, head=1, branch=2) for each in names]
+    found = Diff(1, "", [], [], differences, Graph())
 
     ordered = [row["name"] for row in plain_difference(found)["computed"]]
 

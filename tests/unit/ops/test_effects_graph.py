@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from rebaser_core.queries.difference_query import ChangedDefinition, ComputedDifference
 from rebaser_core.updates import PutFunc, PutValue
 from rebaser_server.ops.effects_graph import MAX_NODES, effects_graph
-from rebaser_server.queries.diff import ChangedDefinition, ComputedDifference, Diff
+from rebaser_server.queries.diff import Diff
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
 
@@ -30,17 +31,19 @@ def graph_of(inputs: dict[str, str]) -> Graph:
 
 
 def edit(name: str, *, both: bool = False, what: str = "value") -> ChangedDefinition:
-    return ChangedDefinition(key(name), name, what, head=1, branch=2, base=1, both=both)
+    return ChangedDefinition(
+        id=key(name), name=name, what=what, head=1, branch=2, base=1, both=both
+    )
 
 
 def effect(name: str) -> ComputedDifference:
-    return ComputedDifference(key(name), name, head="x" * 100, branch=2)
+    return ComputedDifference(id=key(name), name=name, head="x" * 100, branch=2)
 
 
 def test_a_node_is_behind_its_inputs_and_near_to_them() -> None:
     """What does not differ is left out, and so are the edges to it."""
     graph = graph_of({"a": "", "b": "", "x": "", "c": "ax", "d": "bc", "e": "b", "f": "a"})
-    found = Diff([], [edit("b"), edit("a", both=True)], [*map(effect, "dcef")], graph)
+    found = Diff(1, "", [], [edit("b"), edit("a", both=True)], [*map(effect, "dcef")], graph)
 
     picture = effects_graph(found)
 
@@ -65,12 +68,14 @@ def test_a_node_is_behind_its_inputs_and_near_to_them() -> None:
 def test_a_changed_function_leads_to_what_it_computes_and_the_removed_stand_alone() -> None:
     """A value that the branch removed is in no graph any more."""
     graph = graph_of({"a": "", "b": "a"})
-    function = ChangedDefinition(F, "f", "function", head={}, branch={}, base={}, both=False)
-    found = Diff([], [function, edit("gone", what="removed")], [effect("b")], graph)
+    function = ChangedDefinition(
+        id=F, name="f", what="function", head={}, branch={}, base={}, both=False
+    )
+    found = Diff(1, "", [], [function, edit("gap", what="removed")], [effect("b")], graph)
 
     picture = effects_graph(found)
 
-    assert [node["name"] for node in picture["nodes"]] == ["f", "gone", "b"]
+    assert [node["name"] for node in picture["nodes"]] == ["f", "gap", "b"]
     assert picture["edges"] == [(0, 2)]
     assert [node["level"] for node in picture["nodes"]] == [0, 0, 1]
 
@@ -83,7 +88,7 @@ def test_of_very_many_those_nearest_to_the_edits_are_drawn() -> None:
     effects = [effect(name) for name in [*chain, *wide] if name != "0"]
     lone = [edit(f"z{n}", what="removed") for n in range(MAX_NODES)]
 
-    picture = effects_graph(Diff([], [edit("0"), *lone], effects, graph))
+    picture = effects_graph(Diff(1, "", [], [edit("0"), *lone], effects, graph))
 
     nodes = picture["nodes"]
     assert (len(nodes), picture["inAll"]) == (MAX_NODES, len(chain) + len(wide) + len(lone))

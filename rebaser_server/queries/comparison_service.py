@@ -1,0 +1,91 @@
+"""Answer what applying a branch, or undoing a commit, would change; nothing is changed."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterable
+from itertools import chain
+
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.queries.difference_query import DifferenceQueryV1, DifferenceReplyV1
+from rebaser_core.queries.revert_query import RevertQueryV1, RevertReplyV1
+from rebaser_core.wire_model import WireModel
+from rebaser_server.queries.diff import Diff, diff
+from rebaser_server.queries.revert import plan_revert
+from rebaser_server.queries.selection import TooManyValues
+from rebaser_server.queries.state_cache import OpenLoader
+
+
+class ComparisonService:
+    """Loads whole change sets to compare them: for one question at a time."""
+
+    def __init__(self, open_loader: OpenLoader, max_bytes: int) -> None:
+        """`max_bytes`: octets of an answer, more or less."""
+        self._open_loader = open_loader
+        self._max_bytes = max_bytes
+        self._comparing = asyncio.Lock()
+
+    async def diff(self, change_set: ChangeSet, *, computed: bool) -> Diff:
+        """As `diff.diff`."""
+        async with self._comparing:
+            return await diff(self._open_loader(change_set), computed=computed)
+
+    async def difference(
+        self, query: DifferenceQueryV1, _: int
+    ) -> AsyncGenerator[DifferenceReplyV1, None]:
+        """The one reply to a query.
+
+        Raises:
+            NotABranch: there is no head to compare with.
+            NotRetained, HistoryInconsistent: as `StateLoader.load`.
+            TooManyValues: the difference is too large for a reply.
+        """
+        change_set = ChangeSet(query.workspace_id, query.change_set_id)
+        found = await self.diff(change_set, computed=query.computed)
+        parts = chain(found.updates, found.changes, found.computed or ())
+        await asyncio.to_thread(self._require_few_octets, parts)
+        yield DifferenceReplyV1.model_construct(
+            id=query.id,
+            commit=found.commit,
+            digest=found.digest,
+            updates=found.updates,
+            changes=found.changes,
+            computed=found.computed,
+            error=None,
+        )
+
+    async def revert(self, query: RevertQueryV1, _: int) -> AsyncGenerator[RevertReplyV1, None]:
+        """The one reply to a query.
+
+        Raises:
+            NotRetained: the log does not go back so far.
+            NotRevertible: there is no such commit, or it changed no definition.
+            TooManyValues: the batch is too large for a reply.
+        """
+        change_set = ChangeSet(query.workspace_id, query.change_set_id)
+        async with self._comparing:
+            loader = self._open_loader(change_set)
+            plan = await plan_revert(loader, query.commit, force=query.force)
+        await asyncio.to_thread(self._require_few_octets, plan.updates)
+        yield RevertReplyV1.model_construct(
+            id=query.id, now=plan.now, updates=plan.updates, skipped=plan.skipped, error=None
+        )
+
+    def _require_few_octets(self, parts: Iterable[WireModel]) -> None:
+        octets = 0
+        for part in parts:
+            octets += len(json.dumps(part.to_wire()))
+            if octets > self._max_bytes:
+                raise TooManyValues(
+                    f"more than {self._max_bytes:,} octets, too many for one answer: read the "
+                    "change set where its store is seen"
+                )
+
+
+def no_difference(query_id: RequestId, why: str) -> DifferenceReplyV1:
+    """The reply that says why there is no answer."""
+    return DifferenceReplyV1(id=query_id, commit=0, error=why)
+
+
+def no_revert(query_id: RequestId, why: str) -> RevertReplyV1:
+    """The reply that says why there is no answer."""
+    return RevertReplyV1(id=query_id, now=0, error=why)
