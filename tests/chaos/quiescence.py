@@ -3,7 +3,7 @@
 import asyncio
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
@@ -13,6 +13,9 @@ from tests.chaos.history import History, Kind
 from tests.chaos.progress import Progress, stuck
 from tests.chaos.recorder import Recorder
 from tests.helpers.deployment import Deployment
+
+LOOKS: Final = 50
+"""Looks until what is left counts: a reconciler has idle change sets looked at now and then."""
 
 
 class Resting:
@@ -65,8 +68,12 @@ class Resting:
     async def write_down(self, **more: object) -> dict[str, int]:
         """Tell the judge of what is left; that."""
         js, subjects = self._js, self._subjects
-        left = await self._left()
-        info = await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)
+        for _ in range(LOOKS):
+            left = await self._left()
+            info = await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)
+            if self.stuck or not (any(left.values()) or info.num_ack_pending):
+                break
+            await asyncio.sleep(0.1)
         state = (await js.stream_info(subjects.requests_stream)).state
         streams = {"requests": subjects.requests_stream, "tasks": subjects.tasks_stream}
         self._history.add(
