@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from ulid import ULID
 
 from tests.helpers.deployment import SCALED, Deployment, new_change_sets
@@ -26,6 +27,7 @@ run()
 """
 
 
+@pytest.mark.long
 async def test_requests_around_a_crashing_one_are_applied(deployment: Deployment) -> None:
     """Lines are sent together, so those before it may be undone by its death: once."""
     [change_set] = new_change_sets(1)

@@ -124,6 +124,7 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("slow")
 async def test_a_dvu_that_makes_progress_may_exceed_its_deadline(deployment: Deployment) -> None:
     daemon = await deployment.start(DVU_DEADLINE="8")

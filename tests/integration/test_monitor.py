@@ -139,6 +139,7 @@ async def test_of_many_requests_only_those_that_wait_too_long_are_reported(
     assert str(young.change_set_id) not in told
 
 
+@pytest.mark.long
 async def test_a_daemon_waits_for_a_cluster_that_has_no_leader_yet(tmp_path: Path) -> None:
     """One server of three is up: a restart would change nothing, and look like a crash."""
     async with AsyncExitStack() as stack:

@@ -66,6 +66,7 @@ def left_for_newer(daemon: Daemon, what: str) -> bool:
     return any(what in said["reason"] for said in daemon.said("retry scheduled"))
 
 
+@pytest.mark.long
 async def test_daemons_are_replaced_by_newer_ones_under_load_and_nothing_is_lost(
     deployment: Deployment,
 ) -> None:

@@ -2,6 +2,8 @@
 
 import signal
 
+import pytest
+
 from rebaser_core.ids import ChangeSet
 from rebaser_core.subjects import TASKS_CONSUMER
 from tests.helpers.batches import ExampleGraph, set_to
@@ -12,6 +14,7 @@ LEASE = {"ACK_WAIT": "120", "PROGRESS_INTERVAL": "15", "QUIET_PERIOD": "100"}
 """Nothing comes back by itself while a test lasts, and nothing is quiet."""
 
 
+@pytest.mark.long
 async def test_a_task_given_back_before_nats_stopped_is_taken_up_afterwards(
     deployment: Deployment,
 ) -> None:

