@@ -309,7 +309,7 @@ MUTATIONS: Mapping[Mutation, int] = {
     deleting_before_committing: 22,
     with_results_of_any_claim: 83,
     looking_at_the_claim_too_early: 83,
-    with_results_of_whoever_was_overtaken: 186,
+    with_results_of_whoever_was_overtaken: 371,
     with_results_that_cover_all: 5,
     settling_what_is_not_its_own: 53,
     without_a_release_after_a_failure: 72,
