@@ -1,4 +1,4 @@
-"""What a reader of the log does if commits that it was told of do not come."""
+"""A reader of the log refuses a log that ends before the commit it reads to."""
 
 import asyncio
 
