@@ -57,9 +57,9 @@ async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
     if computed:
         head = graph_of((await loader.sibling(branch.head).load()).state)
         results = _computed(before, head)
-    return Diff(
-        state.commit, digest(difference), difference, changes_in(graph, edits), results, graph
-    )
+    changed = await asyncio.to_thread(changes_in, graph, edits)
+    its_digest = await asyncio.to_thread(digest, difference)
+    return Diff(state.commit, its_digest, difference, changed, results, graph)
 
 
 def changes_in(graph: Graph, edits: Edits) -> list[ChangedDefinition]:
