@@ -23,6 +23,7 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.subjects import Subjects
+from rebaser_server.commit_log.commit_messages import UNFINISHED
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import GraphStateMachine, open_checkpoints
@@ -167,15 +168,29 @@ class Deployment:
         return graph_of((await self.archive(change_set).load()).state)
 
     async def at_rest(self, within: float = 60) -> None:
-        """Return once no request, no task and no consumer of a change set is left (S6)."""
+        """Return once no request, no task, no consumer and no due work is left (S6).
+
+        A takeover deletes a task a moment before it publishes the next one (F2): if work is due
+        without a task, it goes on.
+        """
         streams = (self.subjects.requests_stream, self.subjects.tasks_stream)
 
         async def nothing_left() -> bool:
             states = [(await self.js.stream_info(stream)).state for stream in streams]
             # The other stream's one consumer is the shared one.
-            return not any(state.messages for state in states) and not states[0].consumer_count
+            if any(state.messages for state in states) or states[0].consumer_count:
+                return False
+            return not await self._work_is_due()
 
         await eventually(nothing_left, within=within)
+
+    async def _work_is_due(self) -> bool:
+        stream = self.subjects.commits_stream
+        for subject in await self.js.stream_subjects(stream):
+            last = await self.js.get_message(stream, last_by_subject=subject)
+            if last is not None and UNFINISHED in last.headers:
+                return True
+        return False
 
     async def dead_letters(self, change_set: ChangeSet) -> list[Any]:
         reader = OrderedPushConsumer(
