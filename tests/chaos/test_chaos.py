@@ -22,7 +22,12 @@ SEEDS = [
     ),
     pytest.param("1", SHORT, id="seed 1"),
     pytest.param("4", SHORT, id="seed 4", marks=pytest.mark.long),
-    pytest.param("2", sized(SHORT, "hostile", 0), id="clients that do whatever they may"),
+    pytest.param(
+        "2",
+        sized(SHORT, "hostile", 0),
+        id="clients that do whatever they may",
+        marks=pytest.mark.long,
+    ),
     pytest.param(
         "3", sized(SHORT, "open", 0), id="the same without accounts", marks=pytest.mark.long
     ),

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+import pytest
+
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ConnectOptions, connected
 from rebaser_server.commands.doctor import examine  # the command, in this process
@@ -153,6 +155,7 @@ async def test_streams_are_backed_up_while_clients_go_on_and_rebasers_stand_stil
             await everything_is_there(other, asked.change_set, expected, asked.values.gross)
 
 
+@pytest.mark.long
 async def test_a_disk_snapshot_under_load_goes_with_a_later_copy_of_the_store(
     deployment: Deployment, tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
+import pytest
+
 from rebaser_core.ids import ChangeSet
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, Recorder, new_change_sets, recording
@@ -13,6 +15,7 @@ AT_ONCE = 10
 """Requests under way at a time: so many that the change set is never idle between two."""
 
 
+@pytest.mark.long
 async def test_a_small_workspace_does_not_wait_for_a_flooding_one(deployment: Deployment) -> None:
     """100 change sets are in line for four slots before the small one's only request comes."""
     crowd, [small], values = new_change_sets(100), new_change_sets(1), ExampleGraph()

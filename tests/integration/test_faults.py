@@ -339,6 +339,7 @@ async def test_the_tasks_of_a_killed_daemon_are_taken_over_long_before_the_lease
         await eventually(all_handled, within=15)
 
 
+@pytest.mark.long
 async def test_a_dvu_that_is_due_without_request_or_task_is_found_at_the_next_start(
     deployment: Deployment,
 ) -> None:

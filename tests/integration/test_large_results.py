@@ -87,6 +87,7 @@ def _is_result(line: CommitV1) -> bool:
     return line.handled is not None and line.handled.covers is not None
 
 
+@pytest.mark.long
 async def test_results_of_a_killed_daemon_are_reused(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

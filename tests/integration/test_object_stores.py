@@ -104,6 +104,7 @@ def test_results_lie_there_until_they_are_deleted(root, options):
     assert leftovers.older_than(4e9) == []
 
 
+@pytest.mark.long
 async def test_a_daemon_works_on_it(
     deployment: Deployment, root: str, options: dict[str, str]
 ) -> None:

@@ -208,6 +208,7 @@ async def heard_by_anyone(deployment: Deployment, subject: str) -> bool:
     return first.subject == f"{inbox}.heard"
 
 
+@pytest.mark.long
 async def test_a_request_with_many_headers_is_replayed_with_all_of_them(
     deployment: Deployment, operator: Operator
 ) -> None:

@@ -97,6 +97,7 @@ async def test_requests_of_what_is_paused_queue_in_order_and_are_applied_once_it
         assert recorder.handled(paused) == sent
 
 
+@pytest.mark.long
 async def test_a_pause_survives_the_death_of_all_rebasers(
     deployment: Deployment, book: PauseStore
 ) -> None:

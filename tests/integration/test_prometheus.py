@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -124,6 +125,7 @@ async def prometheus(directory: Path, target: str) -> AsyncIterator[Prometheus]:
         await process.wait()
 
 
+@pytest.mark.long
 async def test_a_real_prometheus_reads_all_of_it(deployment: Deployment, tmp_path: Path) -> None:
     [change_set], values = new_change_sets(1), ExampleGraph()
     daemon = await started(deployment)

@@ -79,6 +79,7 @@ async def test_a_daemon_takes_no_task_for_which_it_has_no_slot(deployment: Deplo
     assert [taken["delivered"] for taken in daemon.said("taken")] == [1, 1, 1]
 
 
+@pytest.mark.long
 async def test_a_task_in_hand_is_not_redelivered_however_long_it_takes(
     deployment: Deployment,
 ) -> None:

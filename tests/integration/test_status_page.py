@@ -112,6 +112,7 @@ async def test_the_page_updates_without_a_reload(deployment: Deployment, browser
     assert not watched.complaints
 
 
+@pytest.mark.long
 async def test_an_update_is_shown_with_its_progress_and_the_graph_that_it_recomputes(
     deployment: Deployment, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +260,7 @@ async def test_everybody_can_read_it(deployment: Deployment, browser: Browser) -
     assert await page.eval_on_selector_all("table", heads) == 0
 
 
+@pytest.mark.long
 async def test_the_page_shows_outages_of_nats_and_of_the_rebaser(
     deployment: Deployment, browser: Browser
 ) -> None:

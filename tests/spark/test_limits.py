@@ -51,6 +51,7 @@ async def test_a_slow_value_fails_alone(executor: SparkExecutor) -> None:
     ]
 
 
+@pytest.mark.long
 async def test_a_crashing_value_fails_alone_in_one_more_run(executor: SparkExecutor) -> None:
     units = [
         unit(("python", "slow", 1), ("python", "crash", 1), ("cel", "v", 1)),
