@@ -172,8 +172,9 @@ def _named(functions: dict[str, Function], name: str, entry: ComputedEntry) -> F
     if entry.function in BUILTIN_PARAMETERS:
         return builtin(entry.function)
     known = ", ".join(functions) or "none"
+    near = offer(entry.function, [*functions, *BUILTIN_PARAMETERS])
     raise InvalidDraft(
-        f"{name!r}: no function is called {entry.function!r}; `functions` has {known}, "
+        f"{name!r}: no function is called {entry.function!r}{near}; `functions` has {known}, "
         "and docs/functions.md lists the builtin ones"
     )
 

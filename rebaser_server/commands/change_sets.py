@@ -4,7 +4,6 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from rebaser_server.commands.support.arguments import (
-    Parser,
     add_address,
     add_command,
     add_group,
@@ -13,6 +12,7 @@ from rebaser_server.commands.support.arguments import (
     with_deployment,
 )
 from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.parser import Parser
 from rebaser_server.commands.support.questions import confirmed, unless_confirmed
 from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain

@@ -25,13 +25,9 @@ from rebaser_server.commands import (
     why,
     workspaces,
 )
-from rebaser_server.commands.support.arguments import (
-    Parser,
-    PrintText,
-    make_group,
-    too_many_addresses,
-)
+from rebaser_server.commands.support.arguments import make_group, too_many_addresses
 from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.parser import Parser, PrintText
 from rebaser_server.terminal import lines
 
 _SUBJECTS: Final = (
@@ -64,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code. Logs go to stderr, results to stdout."""
     lines.prepare()
     try:
-        arguments = build_parser().parse_args(argv)
+        arguments, unknown = build_parser().parse_known_args(argv)
+        if unknown:
+            arguments.parser.refuse(unknown)
         if arguments.handler is None:
             arguments.parser.print_help()
             return Exit.OK

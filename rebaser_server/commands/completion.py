@@ -7,7 +7,8 @@ import argparse
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_server.commands.support.arguments import PrintText, add_command, with_deployment
+from rebaser_server.commands.support.arguments import add_command, with_deployment
+from rebaser_server.commands.support.parser import PrintText
 from rebaser_server.terminal.lines import say, say_json
 
 if TYPE_CHECKING:

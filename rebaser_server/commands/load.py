@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rebaser_server.commands.support.arguments import (
-    Parser,
     add_address,
     add_command,
     with_deployment,
 )
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.inputs import UnusableInput, with_input
+from rebaser_server.commands.support.parser import Parser
 from rebaser_server.commands.support.questions import confirmed, unless_confirmed
 from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain

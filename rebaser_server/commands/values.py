@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rebaser_server.commands.support.arguments import (
-    Parser,
     add_address,
     add_address_and_names,
     add_command,
@@ -22,6 +21,7 @@ from rebaser_server.commands.support.inputs import (
     read_text,
     with_input,
 )
+from rebaser_server.commands.support.parser import Parser
 from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain
 

@@ -116,7 +116,7 @@ async def test_each_mistake_in_a_file_is_named(commands: Commands, tmp_path: Pat
         "e.json": ('{"source": {}}', "e.json: source: no such key; there is 'sources'"),
         "f.json": (
             json.dumps({"values": {"x": {"function": "summ"}}}),
-            "f.json: 'x': no function is called 'summ'",
+            "f.json: 'x': no function is called 'summ'; there is 'sum'; ",
         ),
         "g.json": (json.dumps({"functions": {"x": {}}}), "function 'x' is one of builtin, cel"),
         "h.json": (

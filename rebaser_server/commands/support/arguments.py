@@ -1,15 +1,14 @@
-"""How a command is declared: its parser, its handler, and the arguments that several commands take.
+"""How a command is declared: its handler, and the arguments that several commands take.
 
 Nothing here imports NATS, pydantic or the settings: `rebaser --help` does without them.
 """
 
 import argparse
 import functools
-import sys
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rebaser_server.terminal.lines import say_script, visible
+from rebaser_server.commands.support.parser import Parser
 
 if TYPE_CHECKING:
     from ulid import ULID
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 _WORDS: Final = 2
 """Words of an address, at most: workspace and change set."""
-
-_HELP: Final = ("-h", "--help")
 
 ADDRESS: Final = "the change set: WORKSPACE for its head, or WORKSPACE/BRANCH; ids do, too"
 IN_USE: Final = "the one of `rebaser use`"
@@ -51,62 +48,6 @@ DeploymentHandler = Callable[["Deployment", argparse.Namespace], Coroutine[Any, 
 
 Validator = Callable[[argparse.Namespace], str | None]
 """Returns what is wrong with the arguments taken together, or None."""
-
-
-class Parser(argparse.ArgumentParser):
-    """Takes options anywhere among the arguments; a group of commands may have a default one."""
-
-    default_command: str | None = None
-    """The command of the group that runs if the first argument names none, or there is none."""
-
-    def error(self, message: str) -> Never:
-        super().error(visible(message))
-
-    def command_of(self, words: Sequence[str]) -> tuple["Parser", list[str]]:
-        """The parser of the command that a line of words names, and its arguments so far."""
-        commands: dict[str, Parser] = next((each.choices for each in self._groups()), {})
-        if words and words[0] in commands:
-            return commands[words[0]].command_of(words[1:])
-        if commands and self.default_command:
-            return commands[self.default_command].command_of(words)
-        return self, [word for word in words if not word.startswith("-")]
-
-    def positionals(self) -> set[str]:
-        """The arguments of the command that are no options."""
-        return {action.dest for action in self._actions if not action.option_strings}
-
-    def _groups(self) -> list[Any]:
-        return [action for action in self._actions if isinstance(action.choices, dict)]
-
-    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
-        groups = self._groups()
-        if groups:
-            words = list(sys.argv[1:] if args is None else args)
-            known = (*_HELP, *(groups[0].choices or ()))
-            if self.default_command and not (words and words[0] in known):
-                words.insert(0, self.default_command)
-            return super().parse_known_args(words, namespace)
-        if getattr(self, "_intermixed", False):  # parse_known_intermixed_args calls this method
-            return super().parse_known_args(args, namespace)
-        self._intermixed = True
-        try:
-            return self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._intermixed = False
-
-
-class PrintText(argparse.Action):
-    """An option or argument that prints `text` of its value and exits, as `--help` does."""
-
-    def __init__(self, *, text: Callable[[Any], str], **options: Any) -> None:
-        super().__init__(**options)
-        self._text = text
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, _: argparse.Namespace, value: Any, *__: Any
-    ) -> None:
-        say_script(self._text(value))
-        parser.exit()
 
 
 def add_group(
