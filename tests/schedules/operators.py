@@ -17,6 +17,9 @@ from tests.schedules.loop import Loop
 from tests.schedules.processes import Asker
 from tests.schedules.scenario import Pausing
 
+_REPEATED_AFTER = 1.0
+"""Seconds until a person repeats a command that failed."""
+
 
 class Operator(Asker):
     """A client that pauses and resumes as its list has it."""
@@ -43,7 +46,19 @@ class Operator(Asker):
             with suppress(JetStreamError):
                 await book.pause(scope)
                 await asyncio.sleep(pausing.seconds)
-                await book.resume(scope)
+                await _resume_until_confirmed(book, scope)
+
+
+async def _resume_until_confirmed(book: PauseStore, scope: PauseScope) -> None:
+    """As a person does whose command ends with an error: the pause may be gone, and no task made.
+
+    Otherwise the reconcilers make it (P5), which most schedules are without.
+    """
+    while True:
+        with suppress(JetStreamError):
+            await book.resume(scope)
+            return
+        await asyncio.sleep(_REPEATED_AFTER)
 
 
 async def resume(js: JetStream) -> None:
