@@ -3,14 +3,22 @@
 from collections import Counter, deque
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from rebaser_core.commits import Commit, CommitV1, RequestOutcome, SettledRequest
+from rebaser_core.commits import (
+    Commit,
+    CommitV1,
+    ControlState,
+    RequestOutcome,
+    SettledRequest,
+)
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStream, ordered_reader
 from rebaser_core.messages import Correction, Inline, UpdatesAddress
 from rebaser_core.records.registry_records import utc_text
 from rebaser_core.subjects import Subjects
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,10 @@ class LogEntry:
     corrections: tuple[Correction, ...]
     message: str | None
     """Why it is dead or refused."""
+    merged: int | None
+    """Where a branch takes head's changes over: the last commit of head's log that it has then."""
+    standing: str | None
+    """Where it closes the change set: applying, applied, abandoned or deleted."""
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data, for programs."""
@@ -51,6 +63,8 @@ class LogEntry:
             "updates": self.updates,
             "corrections": [correction.to_wire() for correction in self.corrections],
             "message": self.message,
+            "merged": self.merged,
+            "standing": self.standing,
         }
 
 
@@ -64,17 +78,23 @@ async def read_log(
     """
     entries: deque[LogEntry] = deque(maxlen=limit)
     reader = ordered_reader(
-        js, subjects.commits_stream, subjects.commits(change_set), opt_start_seq=after + 1
+        js, subjects.commits_stream, subjects.commits(change_set), opt_start_seq=max(after, 1)
     )
+    before: ControlState | None = None
     async with reader:
         while (delivery := await reader.next(idle_timeout=0)) is not None:
             commit = Commit.decode(delivery.headers, delivery.payload)
-            if commit.handled is not None:
-                entries.append(_log_entry(delivery, commit, commit.handled))
+            if commit.handled is not None and delivery.stream_sequence > after:
+                entries.append(_log_entry(delivery, commit, commit.handled, before))
+            before = commit.control
     return list(entries)
 
 
-def _log_entry(delivery: Delivery, commit: CommitV1, handled: SettledRequest) -> LogEntry:
+def _log_entry(
+    delivery: Delivery, commit: CommitV1, handled: SettledRequest, before: ControlState | None
+) -> LogEntry:
+    """`before`: the control record that it replaces; None where that is not kept."""
+    known = before or commit.control
     return LogEntry(
         commit=delivery.stream_sequence,
         time=delivery.timestamp,
@@ -87,7 +107,21 @@ def _log_entry(delivery: Delivery, commit: CommitV1, handled: SettledRequest) ->
         updates=_counts(handled.updates),
         corrections=handled.corrections,
         message=handled.message,
+        merged=_new(_cursor(commit.control), _cursor(known)),
+        standing=_new(_standing(commit.control), _standing(known)),
     )
+
+
+def _new(now: T | None, before: T | None) -> T | None:
+    return None if now == before else now
+
+
+def _cursor(control: ControlState) -> int | None:
+    return None if control.branch is None else control.branch.cursor
+
+
+def _standing(control: ControlState) -> str | None:
+    return None if control.closing is None else control.closing.standing
 
 
 def _counts(batch: UpdatesAddress | None) -> dict[str, int] | None:

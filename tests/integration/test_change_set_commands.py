@@ -49,6 +49,9 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
     await asyncio.to_thread(batch.write_text, json.dumps(edit))
     await done("enqueue", workspace, forked["changeSetId"], str(batch), "--wait")
 
+    edit_of_head = [{"setValue": {"valueId": values.tax, "value": 3}}]
+    await asyncio.to_thread(batch.write_text, json.dumps(edit_of_head))
+    await done("enqueue", workspace, head, str(batch), "--wait")
     listed = await done("change-sets", "list", workspace)
     diff = await done("diff", workspace, "what if", "--computed")
     as_batch = json.loads(await done("diff", workspace, "what if", "--batch"))
@@ -58,6 +61,7 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
     described = json.loads(
         await done("change-sets", "describe", workspace, forked["changeSetId"], "--json")
     )
+    log = await done("log", workspace, forked["changeSetId"])
     again = await run(deployment, "change-sets", "abandon", workspace, forked["changeSetId"])
     kept = await run(deployment, "workspaces", "delete", workspace, says="\n")
     deleted = json.loads(await done("workspaces", "delete", workspace, "--yes", "--json"))
@@ -75,6 +79,10 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
     assert "give --yes or --reviewed DIGEST" in unasked.stderr
     assert "head's commit" in applied
     assert described["standing"] == "applied"
+    assert "head's changes up to" in log
+    assert "the change set is being applied" in log.splitlines()[-1]
+    assert "1 setValue" in log
+    assert "results of an update" in log
     assert again.returncode == 1
     assert again.stderr.startswith("rebaser: change set is applied\n")
     assert (kept.returncode, "Delete 'prices' and its 2 change sets?" in kept.stderr) == (1, True)

@@ -1,7 +1,7 @@
 """The output of `rebaser log` and `rebaser revert`, and the revert itself."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_client.log_reader import LogEntry, read_log
 from rebaser_client.outcomes.failures import changed_by
@@ -19,6 +19,8 @@ from rebaser_server.terminal.tables import Table
 
 if TYPE_CHECKING:
     from rebaser_client.queries.revert_plan import RevertPlan
+
+_STANDINGS: Final = {"applying": "being applied"}
 
 
 async def show_log(
@@ -52,13 +54,20 @@ def _table(entries: list[LogEntry]) -> Table:
 def _what(entry: LogEntry) -> str:
     if entry.message is not None:
         return entry.message
-    if entry.updates is None:
-        parts = ["a large batch"]
+    parts = []
+    if entry.merged is not None:
+        parts.append(f"head's changes up to {entry.merged}")
+    if entry.standing is not None:
+        parts.append(f"the change set is {_STANDINGS.get(entry.standing, entry.standing)}")
+    if entry.computed:
+        parts.append("results of an update")
+    elif entry.updates is None:
+        parts.append("a large batch")
     else:
-        parts = [f"{count} {kind}" for kind, count in entry.updates.items()]
+        parts += [f"{count} {kind}" for kind, count in entry.updates.items()]
     if entry.corrections:
         parts.append(f"{total_count(entry.corrections)} corrected")
-    return ", ".join(parts)
+    return ", ".join(parts) or "no update"
 
 
 async def show_revert(

@@ -5,7 +5,7 @@ import { act, doing, includes, may } from "./actions.js";
 import { element, table } from "./cells.js";
 import { drawEffects } from "./effects.js";
 import { searched } from "./reading.js";
-import { $, count, text } from "./texts.js";
+import { $, many, text } from "./texts.js";
 
 const sorted = { edits: { key: "name", down: false }, effects: { key: "name", down: false } };
 let difference = null; // the parts of it that are shown
@@ -60,6 +60,8 @@ function conflicts({ rows, of }) {
   }), "Nothing.", { inAll: of });
 }
 
+const differing = ({ effects }) => `${many(effects.inAll, "computed value")} ${effects.inAll === 1 ? "differs" : "differ"}`;
+
 async function show(address) {
   const found = await parts(address);
   $("branch").hidden = false;
@@ -67,7 +69,7 @@ async function show(address) {
   $("mayapply").hidden = !isOpen || includes("approver");
   if (found.problem) return text("digest", found.problem);
   difference = found;
-  text("digest", `${count(found.edits.inAll)} edits, ${count(found.effects.inAll)} computed values differ; digest ${found.digest}`);
+  text("digest", `${many(found.edits.inAll, "edit")}, ${differing(found)}; digest ${found.digest}`);
   if (found.graph) drawEffects(found.graph, page);
   conflicts(found.conflicts);
   list("edits", found.edits, (row) => [named(row), row.what, row.head, row.branch, row.note], "The branch changes nothing.");
@@ -82,7 +84,7 @@ export async function showBranch(its, open) {
 }
 
 $("apply").onclick = () => act("apply", { ...page.ids, digest: difference.digest }, {
-  question: `Apply ${count(difference.edits.inAll)} edits to head? ${count(difference.effects.inAll)} computed values differ. If anything changes the difference meanwhile, nothing is applied. Digest ${difference.digest}` });
+  question: `Apply ${many(difference.edits.inAll, "edit")} to head? ${differing(difference)}. If anything changes the difference meanwhile, nothing is applied. Digest ${difference.digest}` });
 
 for (const id of ["edits", "effects"])
   for (const head of $(id).parentElement.tHead.querySelectorAll("button"))

@@ -60,12 +60,22 @@ async function show(id, goThere) {
   if (goThere) $("chosen").focus();
 }
 
+// What a commit did.
+function done(commit) {
+  const parts = [];
+  if (commit.merged != null) parts.push(`head's changes up to ${commit.merged}`);
+  if (commit.standing != null) parts.push(`the change set is ${commit.standing === "applying" ? "being applied" : commit.standing}`);
+  if (commit.computed) parts.push("results of an update");
+  else if (commit.updates == null) parts.push("a large batch");
+  else parts.push(...Object.entries(commit.updates).map(([kind, many]) => `${many} ${kind}`));
+  return parts.join(", ") || "no update";
+}
+
 async function log() {
   const { commits } = await data("log");
   table("log", commits.map((each) => ({ key: String(each.commit), cells: [String(each.commit), clock(each.time), each.author ?? "",
-    each.computed ? "results of an update" : each.updates ? Object.entries(each.updates).map(([kind, many]) => `${many} ${kind}`).join(", ") : "a large batch",
-    each.message ? `${each.outcome}: ${each.message}` : each.outcome,
-    canRevert && each.outcome === "applied" && !each.computed
+    done(each), each.message ? `${each.outcome}: ${each.message}` : each.outcome,
+    canRevert && each.outcome === "applied" && !each.computed && (!each.updates || Object.keys(each.updates).length)
       ? doing("revert", "Revert", `commit ${each.commit}`, { ...ids, commit: each.commit }, { question: `Undo what commit ${each.commit} changed, by a new commit?` }) : ""] })), "No commit is kept.");
 }
 

@@ -2,7 +2,7 @@
 
 import { bar, named, table } from "./cells.js";
 import { graph, perSecond, plot } from "./drawing.js";
-import { $, call, called, clock, count, instance, pageOf, since, span, text } from "./texts.js";
+import { $, call, called, clock, count, instance, many, pageOf, since, span, text } from "./texts.js";
 
 const LISTED = 12; // rows of a table; of the rest it says how many
 const RUNNING = 6; // of the updates, so that the picture is not far
@@ -15,8 +15,6 @@ function choose(row) {
   if (latest) show(latest);
   $("chosen").scrollIntoView({ block: "nearest" });
 }
-
-const many = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 
 const same = (a, b) => a && b && a.workspace === b.workspace && a.changeSet === b.changeSet;
 
@@ -109,8 +107,8 @@ async function draw(row, at) {
     return $("drawing").replaceChildren();
   }
   const left = sketch.levels - sketch.sizes.length + (sketch.sources ? 1 : 0);
-  chosen.drawn.note = `${count(sketch.affected)} values in ${many(sketch.levels, "level")}`
-    + `${sketch.sources ? ` depend on ${count(sketch.sources)} changed` : ""}; ${sketch.values.length} are drawn`
+  chosen.drawn.note = `${many(sketch.affected, "value")} in ${many(sketch.levels, "level")}`
+    + `${sketch.sources ? ` ${sketch.affected === 1 ? "depends" : "depend"} on ${count(sketch.sources)} changed` : ""}; ${sketch.values.length} are drawn`
     + `${left > 0 ? `, ${many(left, "level")} left out` : ""}. Dashed: computed only if an input comes out changed.`;
   $("drawing").replaceChildren(graph(sketch));
 }

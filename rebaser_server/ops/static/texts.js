@@ -2,6 +2,7 @@
 
 export const $ = (id) => document.getElementById(id);
 export const count = (number) => number.toLocaleString("en");
+export const many = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 
 // What controls, cannot be seen, turns the order around or breaks a line is written out.
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
