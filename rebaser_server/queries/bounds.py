@@ -15,3 +15,5 @@ class QueryBounds:
     """Octets of values in one reply; a reply with more is an error."""
     kept_bytes: int = 512 * 1024 * 1024
     """Memory of the change sets that are cached for the next query."""
+    loaded_rows: int = 500_000
+    """Rows of a table from which on a few values are read from it, not the change set loaded."""

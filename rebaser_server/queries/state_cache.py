@@ -43,6 +43,9 @@ class StateCache:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, change_set: ChangeSet) -> bool:
+        return change_set in self._entries
+
     @property
     def total(self) -> int:
         """Bytes that they take, more or less."""

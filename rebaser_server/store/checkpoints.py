@@ -9,12 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from deltalake import (
-    CommitProperties,
-    DeltaTable,
-    Transaction,
-    write_deltalake,
-)
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from rebaser_core.ids import ChangeSet
@@ -28,6 +23,7 @@ from rebaser_server.store.graph_checkpoint import (
     read_metadata,
 )
 from rebaser_server.store.recovery import is_damage, repair, sound_versions
+from rebaser_server.store.row_groups import ROW_GROUPS
 from rebaser_server.store.store_errors import translate_store_errors
 from rebaser_server.store.table_columns import add_missing_columns, add_unknown_columns
 from rebaser_server.store.table_files import TableFiles
@@ -176,6 +172,7 @@ class Checkpoints:
                     delta,
                     add_unknown_columns(delta, rows),
                     mode="overwrite" if changes.whole else "append",
+                    writer_properties=ROW_GROUPS,
                     commit_properties=CommitProperties(app_transactions=[transaction]),
                     post_commithook_properties=KEEP_ENTRIES,
                 )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.store.checkpoints import APP_ID, Checkpoints
+from rebaser_server.store.row_groups import ROW_GROUPS
 from rebaser_server.store.store_errors import translate_store_errors
 from rebaser_server.store.vacuum import KEEP_ENTRIES, vacuum
 from rebaser_server.values.graph.hash_index import HashIndex, hashes_of
@@ -76,7 +77,11 @@ def _compact(delta: DeltaTable, start: int) -> str | None:
         drop_superseded(delta, start)
         return "superseded rows dropped"
     if len(files) > MAX_FILES:
-        delta.optimize.compact(target_size=_MERGED_BYTES, post_commithook_properties=KEEP_ENTRIES)
+        delta.optimize.compact(
+            target_size=_MERGED_BYTES,
+            writer_properties=ROW_GROUPS,
+            post_commithook_properties=KEEP_ENTRIES,
+        )
         return "small files merged"
     return None
 
@@ -96,6 +101,7 @@ def drop_superseded(delta: DeltaTable, start: int) -> None:
         mode="overwrite",
         predicate=f"commit <= {start}",
         target_file_size=_ONE_FILE,
+        writer_properties=ROW_GROUPS,
         # The one there is: no checkpoint is claimed, but one that comes in between is noticed.
         commit_properties=CommitProperties(
             app_transactions=[Transaction(app_id=APP_ID, version=version or 0)]

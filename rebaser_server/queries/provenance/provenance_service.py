@@ -17,7 +17,7 @@ from rebaser_server.queries.provenance.lineage import Lineage
 from rebaser_server.queries.provenance.pending_update import due_update, failed_inputs
 from rebaser_server.queries.provenance.removed_value import find_removal
 from rebaser_server.queries.state_cache import OpenLoader, StateCache
-from rebaser_server.queries.value_service import ValueRow
+from rebaser_server.queries.value_rows import row_of
 
 
 class _Known(NamedTuple):
@@ -102,5 +102,5 @@ def _look_up(state: State, name: str) -> _Known | _Unknown:
     value_id = name if name in graph.values else graph.names.get(name)
     if value_id is None:
         return _Unknown(state.commit, offer(name, graph.names))
-    value = ValueRow.of(graph, value_id).read()
+    value = row_of(graph, value_id).read()
     return _Known(state.commit, state.control, value, Lineage(graph, value_id))

@@ -6,7 +6,7 @@ from rebaser_client import Draft, InvalidDraft, LoadPlan, builtin, cel
 from rebaser_client.drafts.plan import build_plan, new_value_id
 from rebaser_core.queries.value_query import ValueSnapshot
 from rebaser_core.table_updates import TableUpdates
-from rebaser_server.queries.value_service import ValueRow
+from rebaser_server.queries.value_rows import row_of
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
 
@@ -30,7 +30,7 @@ class Shop:
 
     def values(self) -> dict[str, ValueSnapshot]:
         graph = self.graph
-        values = [ValueRow.of(graph, value_id).read() for value_id in graph.values]
+        values = [row_of(graph, value_id).read() for value_id in graph.values]
         return {value.name: value for value in values if value.name is not None}
 
     def load(self, draft: Draft, *, prune: bool = False) -> LoadPlan:

@@ -1,0 +1,87 @@
+"""Values read out of a table are those of the graph that is loaded from it."""
+
+import random
+from pathlib import Path
+
+import pytest
+from pyarrow.parquet import ParquetFile
+
+from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveValue, SetValue
+from rebaser_server.queries.value_rows import row_of, row_of_stored
+from rebaser_server.store.checkpoint_changes import take_changes
+from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.store.compaction import drop_superseded
+from rebaser_server.store.stored_values import find_values
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase.rebase import rebase
+from tests.helpers.checkpoint_writer import CHANGE_SET, ulid
+
+SUM = ulid(1000)
+NUMBERS = range(12)
+NAMES = [f"value-{number}" for number in range(6)]
+
+
+def an_update(rng: random.Random) -> AnyUpdate:
+    value_id = ulid(rng.choice(NUMBERS))
+    name = rng.choice([None, *NAMES])
+    match rng.randrange(4):
+        case 0:
+            return PutValue(value_id=value_id, name=name, value=rng.randrange(100))
+        case 1:
+            inputs = {"values": [ulid(rng.choice(NUMBERS)) for _ in range(2)]}
+            return PutValue(value_id=value_id, name=name, func_id=SUM, inputs=inputs)
+        case 2:
+            return SetValue(value_id=value_id, value={"n": rng.randrange(100)})
+        case _:
+            return RemoveValue(value_id=value_id)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_values_are_found_as_the_graph_has_them(tmp_path: Path, seed: int) -> None:
+    """Renamed, removed, defined anew, computed or not; asked for by id, by name, or by either."""
+    rng, graph, checkpoints = random.Random(seed), Graph(), Checkpoints(str(tmp_path))
+    rebase(graph, 1, [PutFunc(func_id=SUM, name="sum", runtime="builtin", code="sum")])
+    for commit in range(2, 9):
+        rebase(graph, commit, [an_update(rng) for _ in range(6)])
+        metadata = {"n": commit, "commitId": ulid(commit)}
+        checkpoints.save(CHANGE_SET, take_changes(graph, commit, metadata, whole=False))
+    if seed % 2:
+        drop_superseded(checkpoints.table(CHANGE_SET), 5)
+    asked = [*map(ulid, NUMBERS), *NAMES, "nothing"]
+    rng.shuffle(asked)
+    asked = asked[: rng.randrange(1, len(asked))]
+
+    found = find_values(checkpoints, CHANGE_SET, asked, min_rows=0)
+
+    assert found is not None
+    assert (found.commit, found.commit_id) == (8, ulid(8))
+    ids = {name: name if name in graph.values else graph.names.get(name) for name in asked}
+    assert {name: row_of_stored(value) for name, value in found.values.items()} == {
+        name: row_of(graph, value_id) for name, value_id in ids.items() if value_id
+    }
+
+
+def test_only_a_large_table_is_looked_into(tmp_path: Path) -> None:
+    """For a small one, and for none, there is no answer: it is loaded as soon."""
+    graph, checkpoints = Graph(), Checkpoints(str(tmp_path))
+    before = find_values(checkpoints, CHANGE_SET, ["a"], min_rows=0)
+    rebase(graph, 1, [PutValue(value_id=ulid(1), name="a", value=1)])
+    checkpoints.save(CHANGE_SET, take_changes(graph, 1, {"n": 1}, whole=False))
+
+    assert before is None
+    assert find_values(checkpoints, CHANGE_SET, ["a"], min_rows=3) is None
+    assert find_values(checkpoints, CHANGE_SET, ["a"], min_rows=2) is not None
+
+
+def test_a_large_table_has_many_row_groups(tmp_path: Path) -> None:
+    """Of them only those are read that may have what is looked for."""
+    graph, checkpoints = Graph(), Checkpoints(str(tmp_path))
+    rebase(graph, 1, [PutValue(value_id=ulid(number), value=number) for number in range(140_000)])
+    checkpoints.save(CHANGE_SET, take_changes(graph, 1, {"n": 1}, whole=False))
+
+    found = find_values(checkpoints, CHANGE_SET, [ulid(139_000)], min_rows=0)
+
+    [file] = checkpoints.table(CHANGE_SET).file_uris()
+    assert ParquetFile(file.removeprefix("file://")).num_row_groups == 2
+    assert found is not None
+    assert found.values[ulid(139_000)].value == "139000"
