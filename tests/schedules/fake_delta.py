@@ -75,7 +75,9 @@ class Table:
     def version(self) -> int:
         return len(self.versions) - 1
 
-    def compact(self, *, target_size: int, post_commithook_properties: Any) -> None:
+    def compact(
+        self, *, target_size: int, writer_properties: Any, post_commithook_properties: Any
+    ) -> None:
         last = self.versions[-1]
         self.versions.append(_Version([pa.concat_tables(last.files)], last.transactions))
 
@@ -85,6 +87,10 @@ class Table:
 
     def cleanup_metadata(self) -> None:
         """Nor here."""
+
+
+_FIRST: Final = 2
+"""Versions of a table that has one checkpoint: the empty one, and that."""
 
 
 class Lake:
@@ -133,6 +139,7 @@ class Lake:
         commit_properties: Any,
         predicate: str = "commit <= 9999999999",
         target_file_size: int = 0,
+        writer_properties: Any = None,
         post_commithook_properties: Any = None,
     ) -> None:
         self._answer()
@@ -148,8 +155,16 @@ class Lake:
         self._unsynced[table.uri] = Process.current().name
 
     def lose(self, writer: str) -> int:
-        """Lose what `writer` wrote last, as a power cut may for want of an fsync; how much."""
-        lost = [uri for uri, name in self._unsynced.items() if name == writer]
+        """Lose what `writer` wrote last, as where a disk did not keep it; how much.
+
+        Not a table's first checkpoint: it was synced before anything relied on it (S-7), and a
+        branch may have nothing else.
+        """
+        lost = [
+            uri
+            for uri, name in self._unsynced.items()
+            if name == writer and len(self.tables[uri]) > _FIRST
+        ]
         for uri in lost:
             self.tables[uri].pop()
             del self._unsynced[uri]
