@@ -173,16 +173,18 @@ class Deployment:
         A takeover deletes a task a moment before it publishes the next one (F2): if work is due
         without a task, it goes on.
         """
+
+        async def at_rest() -> bool:
+            return await self.nothing_left() and not await self._work_is_due()
+
+        await eventually(at_rest, within=within)
+
+    async def nothing_left(self) -> bool:
+        """Whether no request, no task and no consumer of a change set is left at this moment."""
         streams = (self.subjects.requests_stream, self.subjects.tasks_stream)
-
-        async def nothing_left() -> bool:
-            states = [(await self.js.stream_info(stream)).state for stream in streams]
-            # The other stream's one consumer is the shared one.
-            if any(state.messages for state in states) or states[0].consumer_count:
-                return False
-            return not await self._work_is_due()
-
-        await eventually(nothing_left, within=within)
+        states = [(await self.js.stream_info(stream)).state for stream in streams]
+        # The other stream's one consumer is the shared one.
+        return not any(state.messages for state in states) and not states[0].consumer_count
 
     async def _work_is_due(self) -> bool:
         stream = self.subjects.commits_stream

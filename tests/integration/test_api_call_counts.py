@@ -10,6 +10,7 @@ from nats.aio.msg import Msg
 from rebaser_core.ids import ChangeSet
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
 
 MOST = 14
 """API calls, from the task to its removal; commits, deliveries and acks come on top."""
@@ -39,8 +40,8 @@ async def life(deployment: Deployment, change_set: ChangeSet, values: ExampleGra
             *change_set, [set_to(values.net, 1)]
         )
         await reply
-        await deployment.at_rest()
-    calls.pop("STREAM.INFO", None)  # these are `at_rest`
+        await eventually(deployment.nothing_left, within=60)
+    calls.pop("STREAM.INFO", None)  # these are `nothing_left`
     return calls
 
 
