@@ -92,11 +92,13 @@ class RequestQueue:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        async with best_effort(_CLOSE_TIMEOUT):  # a request that stays is answered once more
-            await self.await_deletes()
-        for _, reply in self._deletes:
-            reply.cancel()
-        await self._consumer.close()
+        try:
+            async with best_effort(_CLOSE_TIMEOUT):  # a request that stays is answered once more
+                await self.await_deletes()
+        finally:  # also if the run is cancelled while it ends
+            for _, reply in self._deletes:
+                reply.cancel()
+            await self._consumer.close()
 
     @property
     def backlog(self) -> int:

@@ -219,3 +219,34 @@ async def test_requests_are_read_without_the_cursor_passing_them_unseen(js: JetS
     assert first is not None
     assert [delivery.payload for delivery in (first, *some)] == [b"0", b"1", b"2", b"3", b"4"]
     assert [delivery.payload for delivery in rest] == [b"5", b"6", b"7", b"8", b"9"]
+
+
+async def test_a_queue_that_is_cancelled_while_it_closes_leaves_no_consumer(
+    js: JetStream, nats_server: NatsServer
+) -> None:
+    """Such as that of a run that lost its lease, and whose last deletes are not answered."""
+    [change_set] = new_change_sets(1)
+    await js.publish(SUBJECTS.requests(change_set), b"x")
+    is_closing = asyncio.Event()
+
+    async def run() -> None:
+        async with RequestQueue(js, SUBJECTS, change_set) as queue:
+            request = await queue.next(5)
+            assert request is not None
+            nats_server.freeze()
+            await queue.delete(request.stream_sequence)
+            is_closing.set()  # and then it waits for the answer
+
+    running = asyncio.create_task(run())
+    try:
+        await is_closing.wait()
+        running.cancel()
+    finally:
+        nats_server.thaw()
+    await asyncio.wait([running])
+
+    async def no_consumer_is_left() -> bool:
+        return not (await js.stream_info(SUBJECTS.requests_stream)).state.consumer_count
+
+    assert running.cancelled()
+    await eventually(no_consumer_is_left, within=15)

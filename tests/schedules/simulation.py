@@ -288,12 +288,11 @@ class World:
             ObjectStore(js, self._subjects.batches_bucket), BatchFiles(SharedFiles(root))
         )
         log = CommitLog(js, self._subjects, change_set)
-        until, last = await log.last()
+        _, last = await log.last()
         machine = self._kin.machine()
         if last is None:
             return State(machine.empty())
-        archive = StateLoader(change_set, log, batches, machine)
-        return (await archive.replay_to(until)).state
+        return (await StateLoader(change_set, log, batches, machine).load()).state
 
     async def _stop(self) -> None:
         """Stop everybody: they end in time, hold nothing, and nobody dropped an error."""
