@@ -28,7 +28,7 @@ class TableLookup:
     ) -> ValuesFound | None:
         """The values of these ids or names; None: the table does not say.
 
-        Whatever else is wrong with log and table, loading them says.
+        None, too, if log or table cannot be read: the caller loads them, which raises the error.
 
         Raises:
             TooManyValues: the rows have more than `max_bytes` octets.

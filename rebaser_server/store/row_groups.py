@@ -8,4 +8,4 @@ from typing import Final
 from deltalake import WriterProperties
 
 ROW_GROUPS: Final = WriterProperties(compression="SNAPPY", max_row_group_size=1 << 17)
-"""Whatever writes a table passes it on."""
+"""Checkpoints and compaction write with it."""
