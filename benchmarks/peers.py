@@ -8,14 +8,13 @@ durable before the client is told so. The clock runs from the first to the last 
 import asyncio
 import json
 import random
-import subprocess
-import sys
+import socket
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 import nats
 
@@ -24,14 +23,22 @@ from benchmarks.broker import DURABILITY, Broker, broker
 from benchmarks.deployment import Deployment, deployed
 from benchmarks.lanes import AT_ONCE, flood
 from benchmarks.locked_worker import application
+from benchmarks.peer_worker import PeerWorker, ours, working
 from benchmarks.postgres import SYNCED, installed, postgres
 from benchmarks.pull_worker import DURABLE
+from benchmarks.restate import SYNCED as FSYNC
+from benchmarks.restate import WORKER, Restate, restate
+from benchmarks.restate import installed as restate_installed
 from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Cell, Table, median
 
 KEYS = 50
 EACH = 40
 _PAYLOAD = 200  # bytes; Rebaser's requests have about as many
+
+
+Send = Callable[[int, int], Awaitable[object]]
+"""Sends a message, given its key and its number."""
 
 
 class Peer(Protocol):
@@ -53,62 +60,19 @@ class Rebaser:
         return await flood(self._lanes, EACH)
 
 
-class PullWorker:
-    """nats-py alone, without order per key."""
+class Queue:
+    """Another system, and the process that handles what is sent."""
 
-    def __init__(self, nc: nats.NATS, worker: "Worker", server: Broker) -> None:
-        self._js = nc.jetstream()
+    def __init__(self, send: Send, worker: PeerWorker, *servers: int) -> None:
+        self._send = send
         self._worker = worker
-        self.pids = [worker.pid, server.pid]
+        self.pids = [worker.pid, *servers]
 
     async def run(self) -> float:
-        async def send(key: int, _: int) -> None:
-            await self._js.publish(f"bench.{key}", bytes(_PAYLOAD))
-
-        return await _timed(send, self._worker)
+        return await _timed(self._send, self._worker)
 
 
-class Locked:
-    """procrastinate: a lock for each key."""
-
-    def __init__(self, defer: Callable[[int, int], Awaitable[object]], worker: "Worker") -> None:
-        self._defer = defer
-        self._worker = worker
-        self.pids = [worker.pid]
-
-    async def run(self) -> float:
-        async def send(key: int, number: int) -> None:
-            await self._defer(key, number)
-
-        return await _timed(send, self._worker)
-
-
-class Worker:
-    """A worker process that says so when it has handled all messages of a run."""
-
-    def __init__(self, process: subprocess.Popen[bytes], out: IO[bytes]) -> None:
-        self._out = out
-        self.pid = process.pid
-
-    async def said(self, word: bytes) -> None:
-        line = await asyncio.to_thread(self._out.readline)
-        if line != word + b"\n":
-            raise RuntimeError(f"the worker said {line!r}, not {word!r}")
-
-
-@contextmanager
-def _worker(module: str, *arguments: object) -> Iterator[Worker]:
-    command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
-    root = Path(__file__).parent.parent
-    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE) as process:
-        try:
-            if process.stdout is not None:
-                yield Worker(process, process.stdout)
-        finally:
-            process.kill()
-
-
-async def _timed(send: Callable[[int, int], Awaitable[None]], worker: Worker) -> float:
+async def _timed(send: Send, worker: PeerWorker) -> float:
     todo = iter([(key, number) for number in range(EACH) for key in range(KEYS)])
 
     async def some() -> None:
@@ -123,7 +87,8 @@ async def _timed(send: Callable[[int, int], Awaitable[None]], worker: Worker) ->
 
 
 @asynccontextmanager
-async def _pull_worker(server: Broker) -> AsyncIterator[PullWorker]:
+async def _pull_worker(server: Broker) -> AsyncIterator[Queue]:
+    """nats-py alone, without order per key."""
     nc = await nats.connect(server.url)
     try:
         js = nc.jetstream()
@@ -131,15 +96,20 @@ async def _pull_worker(server: Broker) -> AsyncIterator[PullWorker]:
         config = {"durable_name": DURABLE, "ack_policy": "explicit", "max_ack_pending": -1}
         body = json.dumps({"stream_name": "BENCH", "config": config}).encode()
         await nc.request(f"$JS.API.CONSUMER.DURABLE.CREATE.BENCH.{DURABLE}", body)
-        with _worker("pull_worker", server.url, "BENCH", KEYS * EACH) as worker:
+
+        async def send(key: int, _: int) -> None:
+            await js.publish(f"bench.{key}", bytes(_PAYLOAD))
+
+        with working(*ours("pull_worker"), server.url, "BENCH", KEYS * EACH) as worker:
             await worker.said(b"ready")
-            yield PullWorker(nc, worker, server)
+            yield Queue(send, worker, server.pid)
     finally:
         await nc.close()
 
 
 @asynccontextmanager
-async def _locked(directory: Path, durability: str) -> AsyncIterator[Locked | None]:
+async def _locked(directory: Path, durability: str) -> AsyncIterator[Queue | None]:
+    """procrastinate: a lock for each key."""
     programs = installed()
     if programs is None:
         yield None
@@ -148,21 +118,48 @@ async def _locked(directory: Path, durability: str) -> AsyncIterator[Locked | No
         app = application(where, 20)
         async with app.open_async():
             await app.schema_manager.apply_schema_async()
-            with _worker("locked_worker", where, KEYS, KEYS * EACH) as worker:
+            with working(*ours("locked_worker"), where, KEYS, KEYS * EACH) as worker:
                 await worker.said(b"ready")
 
                 async def defer(key: int, number: int) -> None:
                     job = app.configure_task("nothing", lock=f"key {key}")
                     await job.defer_async(number=number)
 
-                peer = Locked(defer, worker)
-                peer.pids.append(pid)
-                yield peer
+                yield Queue(defer, worker, pid)
+
+
+@asynccontextmanager
+async def _restate(
+    found: Restate | None, directory: Path, durability: str
+) -> AsyncIterator[Queue | None]:
+    """A virtual object for each key."""
+    if found is None:
+        yield None
+        return
+    with (
+        restate(found, directory, durability) as server,
+        socket.create_server(("127.0.0.1", 0)) as served,
+        working(
+            *(found.python, "-P", WORKER, served.fileno(), KEYS * EACH), fds=[served.fileno()]
+        ) as worker,
+    ):
+        await server.register(served.getsockname()[1])
+        async with server.ingress(AT_ONCE) as session:
+
+            async def send(key: int, _: int) -> None:
+                where = f"http://restate/Keyed/{key}/nothing/send"
+                async with session.post(where, data=bytes(_PAYLOAD)) as answer:
+                    answer.raise_for_status()
+                    await answer.read()
+
+            yield Queue(send, worker, server.pid)
 
 
 async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Table]:
     """Both durability modes, each on servers of its own."""
     rows: list[list[Cell]] = []
+    say("peers: install Restate")
+    found = await asyncio.to_thread(restate_installed)
     for durability in DURABILITY:
         files = directory / durability.replace(" ", "-")
         async with AsyncExitStack() as stack:
@@ -171,11 +168,19 @@ async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
             deployment = await stack.enter_async_context(deployed(files, server, KEYS, server.url))
             peers: dict[str, Peer] = {"Rebaser": Rebaser(deployment)}
             peers["pull worker"] = await stack.enter_async_context(_pull_worker(server))
-            locked = await stack.enter_async_context(_locked(files / "postgres", durability))
-            if locked is not None:
-                peers["procrastinate"] = locked
-            found = await _measured(peers, sizes.peer_rounds)
-            rows += _rows(server.durability, SYNCED[durability], found)
+            others = {
+                "procrastinate": _locked(files / "postgres", durability),
+                "Restate": _restate(found, files / "restate", durability),
+            }
+            for name, other in others.items():
+                peer = await stack.enter_async_context(other)
+                if peer is not None:
+                    peers[name] = peer
+            synced = dict.fromkeys(peers, server.durability) | {
+                "procrastinate": f"synchronous_commit {SYNCED[durability]}",
+                "Restate": f"WAL fsync {FSYNC[durability]}",
+            }
+            rows += _rows(await _measured(peers, sizes.peer_rounds), synced)
     return [Table(_TITLE, _COLUMNS, list(rows), [_NOTE])]
 
 
@@ -199,11 +204,10 @@ def _seconds(pids: list[int]) -> float:
     return sum(cpu.seconds(pid, children=True) or 0.0 for pid in pids)
 
 
-def _rows(synced: str, commit: str, found: dict[str, tuple[float, float]]) -> list[list[Cell]]:
+def _rows(found: dict[str, tuple[float, float]], synced: Mapping[str, str]) -> list[list[Cell]]:
     rate, used = found["Rebaser"]
-    modes = defaultdict(lambda: synced, procrastinate=f"synchronous_commit {commit}")
     return [
-        [modes[name], name, its_rate, rate / its_rate, its_used * MILLI, used / its_used]
+        [synced[name], name, its_rate, rate / its_rate, its_used * MILLI, used / its_used]
         for name, (its_rate, its_used) in found.items()
     ]
 
@@ -216,4 +220,8 @@ _COLUMNS = [
 _NOTE = """\
 Processor time is that of client, worker and server together. The pull worker is nats-py's and
 keeps no order per key; procrastinate keeps it with a lock for each key, on PostgreSQL, which
-without `synchronous_commit` writes what it acknowledged within a second."""
+without `synchronous_commit` writes what it acknowledged within a second. Restate keeps it with a
+virtual object for each key, on one node with its defaults, asked over HTTP by aiohttp; its worker
+is its Python SDK on hypercorn. With WAL fsync on, its default, it answers once its log is on the
+disk; with `log-server.rocksdb-disable-wal-fsync` the system writes the log when it likes. What
+could not be installed is left out."""
