@@ -54,6 +54,27 @@ def blocks(count: int, in_all: int = 0) -> Graph:
     return Graph(stored)
 
 
+def chain(count: int) -> Graph:
+    """A source, and values that each take the one before it: as many levels as values."""
+    index = np.arange(count)
+    shapes = Signatures()
+    is_source = index == 0
+    columns = Columns(
+        count,
+        ids=_ids(count).copy(),
+        flags=np.zeros(count, np.uint8),
+        func=np.where(is_source, -1, 0).astype(np.int32),
+        text=index.astype(np.int32),
+        signature=np.where(is_source, 0, shapes.index_for({"values": [""]})).astype(np.int32),
+    )
+    stored = StoredGraph(
+        columns, shapes, index[:-1].astype(np.int32),
+        func_ids=[FUNC], funcs=[Func(FUNC, "sum", "builtin", "sum")],
+        texts=pa.array(index).cast(pa.large_string()),
+    )  # fmt: skip
+    return Graph(stored)
+
+
 @lru_cache(2)
 def _ids(count: int) -> np.ndarray[Any, Any]:
     """ULIDs of one moment, in random order."""
