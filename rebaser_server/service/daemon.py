@@ -30,11 +30,16 @@ among them: at the default of 700, looking for one takes half of a large batch's
 
 
 async def run(
-    settings: Settings, shutdown: Shutdown, ready: Callable[[str | None], None] = lambda _: None
+    settings: Settings,
+    shutdown: Shutdown,
+    ready: Callable[[str | None], None] = lambda _: None,
+    *,
+    warm_after: float = WARM_AFTER,
 ) -> None:
     """Serve until `shutdown`; Spark starts beside it or with the first update, and ends with this.
 
-    `ready` is called with the URL of the status page, or None.
+    `ready` is called with the URL of the status page, or None. `warm_after`: seconds from when
+    tasks are taken until Spark starts, which keeps them waiting.
 
     Raises:
         NatsUnreachable, GraceExceeded: as `composition.serve`.
@@ -55,7 +60,7 @@ async def run(
 
     try:
         async with background(
-            _warm_up(executor, begins) if settings.spark.warm else _wait_forever()
+            _warm_up(executor, begins, warm_after) if settings.spark.warm else _wait_forever()
         ):
             value_graph = ValueGraph(settings, executor, spark.slots, costs)
             await composition.serve(settings, value_graph, shutdown, ready=is_ready)
@@ -76,13 +81,13 @@ def spark_options(settings: Settings) -> SparkOptions:
     )
 
 
-async def _warm_up(executor: Executor, begins: asyncio.Event) -> Never:
+async def _warm_up(executor: Executor, begins: asyncio.Event, after: float) -> Never:
     """Start what updates run on; if that fails, the first update will, and say so.
 
     Not before tasks are taken: what it imports would keep that waiting for as long.
     """
     await begins.wait()
-    await asyncio.sleep(WARM_AFTER)
+    await asyncio.sleep(after)
     try:
         await executor.start()
     except (DvuError, OSError) as error:

@@ -41,16 +41,9 @@ async def demo(settings: Settings, package: str, *, as_json: bool) -> None:
         on_signals(shutdown),
         tempfile.TemporaryDirectory(prefix="rebaser-demo-", ignore_cleanup_errors=True) as data,
     ):
-        with steps.step("read the packages"):
-            packages = _packages(package)
         async with nats_server(Path(data) / "nats", ANY_PORT) as nats:
-            report = await _beside_daemon(
-                settings_in_directory(settings, Path(data), nats),
-                packages,
-                package,
-                steps,
-                shutdown,
-            )
+            here = settings_in_directory(settings, Path(data), nats)
+            report = await _beside_daemon(here, package, steps, shutdown)
     if as_json:
         lines.say_json(report.as_json())
     else:
@@ -67,18 +60,23 @@ def _packages(package: str) -> Packages:
 
 
 async def _beside_daemon(
-    settings: Settings, packages: Packages, package: str, steps: "Steps", shutdown: Shutdown
+    settings: Settings, package: str, steps: "Steps", shutdown: Shutdown
 ) -> Report:
-    async with asyncio.TaskGroup() as group:
-        group.create_task(daemon.run(settings, shutdown))
-        try:
-            async with shutdown.interrupts(), demo_client(settings) as client:
-                return await _report(client, packages, package, steps)
-        finally:
-            shutdown.set()
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(daemon.run(settings, shutdown, warm_after=0))
+            try:
+                async with shutdown.interrupts(), demo_client(settings) as client:
+                    return await _report(client, package, steps)
+            finally:
+                shutdown.set()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
 
 
-async def _report(client: DemoClient, packages: Packages, package: str, steps: "Steps") -> Report:
+async def _report(client: DemoClient, package: str, steps: "Steps") -> Report:
+    with steps.step("read the packages"):
+        packages = await asyncio.to_thread(_packages, package)
     with steps.step("send them as one batch"):
         answer = await client.enqueue(await asyncio.to_thread(packages.batch))
     with steps.step("apply the batch"):
