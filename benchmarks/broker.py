@@ -1,12 +1,14 @@
-"""A nats-server for one round of benchmarks, and what it tells of itself."""
+"""A nats-server for one round of benchmarks, or a cluster of three, and what it tells of itself."""
 
 import http.client
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.chaos.processes import three_servers
 from tests.helpers.nats_process import MONITORING, SYNC_ALWAYS, NatsServer, running
 
 DURABILITY = {
@@ -23,13 +25,31 @@ class Traffic(NamedTuple):
     from_server: int
 
 
-class Broker:
-    """A running server."""
+_AGREED_WITHIN = 60.0  # seconds
 
-    def __init__(self, url: str, pid: int, monitoring: str) -> None:
-        self.url = url
-        self.pid = pid
-        self._address = monitoring.removeprefix("http://")
+
+class Broker:
+    """A running server; or three, the first of which everything connects to."""
+
+    def __init__(self, servers: Sequence[NatsServer]) -> None:
+        self.url = servers[0].url
+        self.pids = [server.process.pid for server in servers if server.process]
+        self._addresses = [server.monitoring.removeprefix("http://") for server in servers]
+
+    @property
+    def pid(self) -> int:
+        """The first one's."""
+        return self.pids[0]
+
+    @property
+    def servers(self) -> int:
+        """How many; streams have as many replicas."""
+        return len(self._addresses)
+
+    @property
+    def name(self) -> str:
+        """The first one's."""
+        return str(self._ask("/varz")["server_name"])
 
     @property
     def durability(self) -> str:
@@ -43,8 +63,16 @@ class Broker:
         [found] = [c for c in self._ask("/connz")["connections"] if c.get("name") == name]
         return Traffic(found["in_msgs"], found["out_msgs"])
 
-    def _ask(self, path: str) -> Any:
-        connection = http.client.HTTPConnection(self._address, timeout=10)
+    def wait(self) -> None:
+        """Return once the servers of a cluster agree on who leads it."""
+        end = time.monotonic() + _AGREED_WITHIN
+        while any(self._ask("/healthz", one)["status"] != "ok" for one in self._addresses):
+            if time.monotonic() > end:
+                raise RuntimeError("the servers do not form a cluster")
+            time.sleep(0.05)
+
+    def _ask(self, path: str, address: str = "") -> Any:
+        connection = http.client.HTTPConnection(address or self._addresses[0], timeout=10)
         try:
             connection.request("GET", path)
             return json.load(connection.getresponse())
@@ -53,8 +81,14 @@ class Broker:
 
 
 @contextmanager
-def broker(directory: Path, durability: str = "default") -> Iterator[Broker]:
-    """Run a server whose store is in `directory`."""
-    with running(NatsServer(directory, MONITORING + DURABILITY[durability])) as server:
-        pid = server.process.pid if server.process else 0
-        yield Broker(server.url, pid, server.monitoring)
+def broker(
+    directory: Path, durability: str = "default", *, cluster: bool = False
+) -> Iterator[Broker]:
+    """Run a server whose store is in `directory`, or a cluster of three."""
+    config = MONITORING + DURABILITY[durability]
+    several = three_servers(directory, [config] * 3) if cluster else []
+    with ExitStack() as stack:
+        servers = several or [NatsServer(directory, config)]
+        found = Broker([stack.enter_context(running(server)) for server in servers])
+        found.wait()
+        yield found

@@ -87,7 +87,7 @@ class Comparison:
         self._figures[f"{who} p99"].append(percentile(seconds, 99) * MILLI)
 
     async def _rate(self) -> None:
-        pids = {"daemon": self._daemon, "nats-server": self._broker.pid}
+        pids = {"daemon": [self._daemon], "nats-server": self._broker.pids}
         await self._flood("rebaser", self._lanes, pids)
 
     async def _drain_rate(self) -> None:
@@ -103,15 +103,21 @@ class Comparison:
         self._figures["publish rate"].append(await publish_each(self._publishers, self._flood_each))
 
     async def _worker_rate(self) -> None:
-        await self._flood("worker", self._workers, {"worker": self._worker})
+        await self._flood("worker", self._workers, {"worker": [self._worker]})
 
-    async def _flood(self, who: str, lanes: Sequence[Lane], pids: dict[str, int]) -> None:
-        before = {name: cpu.seconds(pid) for name, pid in pids.items()}
+    async def _flood(self, who: str, lanes: Sequence[Lane], pids: dict[str, list[int]]) -> None:
+        before = {name: _seconds(of) for name, of in pids.items()}
         own = time.process_time()
         self._figures[f"{who} rate"].append(await flood(lanes, self._flood_each))
         requests = len(lanes) * self._flood_each
         self._figures[f"{who} client cpu"].append((time.process_time() - own) / requests * MILLI)
         for name, used in before.items():
             if used is not None:
-                more = (cpu.seconds(pids[name]) or used) - used
+                more = (_seconds(pids[name]) or used) - used
                 self._figures[f"{name} cpu"].append(more / requests * MILLI)
+
+
+def _seconds(pids: Sequence[int]) -> float | None:
+    """Processor time of all of them; None if that of one is not to be seen."""
+    each = [cpu.seconds(pid) for pid in pids]
+    return None if None in each else sum(filter(None, each))

@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.broker import Broker
 from benchmarks.commits import following
 from benchmarks.lanes import RebaserLane
+from benchmarks.replicas import provide
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
@@ -43,21 +44,22 @@ async def deployed(
 ) -> AsyncIterator[Deployment]:
     """A daemon and a client that reach `server` at `url`, warm; files are in `directory`."""
     subjects = Subjects()
-    with running(url, directory) as daemon:
-        await daemon.ready()
-        async with (
-            connected(ConnectOptions(servers=(server.url,), name="watcher")) as watching,
-            connected(ConnectOptions(servers=(url,), name=CLIENT)) as asking,
-            RebaserClient.on(asking, JetStream(asking)) as client,
-            following(JetStream(watching), subjects.commits_stream) as commits,
-        ):
-            lanes = [
-                RebaserLane(client, commits, subjects, change_set)
-                for change_set in new_change_sets(change_sets)
-            ]
-            for lane in lanes:
-                await lane.open()
-            yield Deployment(server, daemon.process.pid, JetStream(watching), lanes)
+    async with connected(ConnectOptions(servers=(server.url,), name="watcher")) as watching:
+        await provide(JetStream(watching), server, subjects)
+        with running(url, directory, server.servers) as daemon:
+            await daemon.ready()
+            async with (
+                connected(ConnectOptions(servers=(url,), name=CLIENT)) as asking,
+                RebaserClient.on(asking, JetStream(asking)) as client,
+                following(JetStream(watching), subjects.commits_stream) as commits,
+            ):
+                lanes = [
+                    RebaserLane(client, commits, subjects, change_set)
+                    for change_set in new_change_sets(change_sets)
+                ]
+                for lane in lanes:
+                    await lane.open()
+                yield Deployment(server, daemon.process.pid, JetStream(watching), lanes)
 
 
 @asynccontextmanager
@@ -70,10 +72,11 @@ async def client_of(server: Broker) -> AsyncIterator[tuple[RebaserClient, JetStr
 
 
 @contextmanager
-def running(url: str, directory: Path) -> Iterator[MeasuredDaemon]:
+def running(url: str, directory: Path, replicas: int = 1) -> Iterator[MeasuredDaemon]:
     """A daemon at `url` that is starting, with store and all in `directory`."""
     variables = {
         "NATS__URL": url,
+        "NATS__REPLICAS": str(replicas),
         "STORE__ROOT": str(directory / "store"),
         "SPARK__STATE_DIRECTORY": str(directory / "spark"),
         "INSTANCE_ID": INSTANCE,

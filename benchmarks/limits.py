@@ -9,6 +9,7 @@ import nats
 from benchmarks.bare import Chain, Publisher, Request, WorkerLane, worker
 from benchmarks.commits import following
 from benchmarks.deployment import Deployment
+from benchmarks.replicas import provide
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStream
 from rebaser_core.messages import (
@@ -19,8 +20,6 @@ from rebaser_core.messages import (
 )
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import SetValue
-from rebaser_server.service.composition import prepare
-from rebaser_server.settings.settings import Settings
 from tests.helpers.deployment import new_change_sets
 
 BARE, WORKER = Subjects("BARE"), Subjects("WORKER")
@@ -50,7 +49,7 @@ async def limits(deployment: Deployment) -> AsyncIterator[Limits]:
     """Everything that is compared with the lanes of `deployment`, connected and warm."""
     js, count = deployment.watching, len(deployment.lanes)
     for subjects in (BARE, WORKER):
-        await prepare(js, Settings.model_validate({"nats": {"prefix": subjects.prefix}}))
+        await provide(js, deployment.broker, subjects)
     lane = deployment.lanes[0]
     request, size = _request(lane.update()), _bytes_of(lane.commits.last[lane.subject])
     async with AsyncExitStack() as stack:

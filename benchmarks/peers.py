@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +27,7 @@ from benchmarks.locked_worker import application
 from benchmarks.peer_worker import PeerWorker, ours, working
 from benchmarks.postgres import SYNCED, installed, postgres
 from benchmarks.pull_worker import DURABLE
+from benchmarks.replicas import lead
 from benchmarks.restate import SYNCED as FSYNC
 from benchmarks.restate import WORKER, Restate, restate
 from benchmarks.restate import installed as restate_installed
@@ -54,7 +56,7 @@ class Peer(Protocol):
 class Rebaser:
     def __init__(self, deployment: Deployment) -> None:
         self._lanes = deployment.lanes
-        self.pids = [deployment.daemon_pid, deployment.broker.pid]
+        self.pids = [deployment.daemon_pid, *deployment.broker.pids]
 
     async def run(self) -> float:
         return await flood(self._lanes, EACH)
@@ -92,7 +94,12 @@ async def _pull_worker(server: Broker) -> AsyncIterator[Queue]:
     nc = await nats.connect(server.url)
     try:
         js = nc.jetstream()
-        await js.add_stream(name="BENCH", subjects=["bench.*"], retention="workqueue")
+        await js.add_stream(
+            name="BENCH",
+            subjects=["bench.*"],
+            retention="workqueue",
+            num_replicas=server.servers,
+        )
         config = {"durable_name": DURABLE, "ack_policy": "explicit", "max_ack_pending": -1}
         body = json.dumps({"stream_name": "BENCH", "config": config}).encode()
         await nc.request(f"$JS.API.CONSUMER.DURABLE.CREATE.BENCH.{DURABLE}", body)
@@ -102,7 +109,7 @@ async def _pull_worker(server: Broker) -> AsyncIterator[Queue]:
 
         with working(*ours("pull_worker"), server.url, "BENCH", KEYS * EACH) as worker:
             await worker.said(b"ready")
-            yield Queue(send, worker, server.pid)
+            yield Queue(send, worker, *server.pids)
     finally:
         await nc.close()
 
@@ -156,22 +163,27 @@ async def _restate(
 
 
 async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Table]:
-    """Both durability modes, each on servers of its own."""
+    """Both durability modes, each on servers of its own; on three NATS servers without others."""
     rows: list[list[Cell]] = []
     say("peers: install Restate")
     found = await asyncio.to_thread(restate_installed)
-    for durability in DURABILITY:
-        files = directory / durability.replace(" ", "-")
+    for durability, cluster in product(DURABILITY, (False, True)):
+        files = directory / f"{durability} {'cluster' if cluster else 'alone'}".replace(" ", "-")
         async with AsyncExitStack() as stack:
-            server = stack.enter_context(broker(files / "nats", durability))
-            say(f"peers: synced {server.durability}")
+            server = stack.enter_context(broker(files / "nats", durability, cluster=cluster))
+            say(f"peers: synced {server.durability}, servers: {server.servers}")
             deployment = await stack.enter_async_context(deployed(files, server, KEYS, server.url))
             peers: dict[str, Peer] = {"Rebaser": Rebaser(deployment)}
             peers["pull worker"] = await stack.enter_async_context(_pull_worker(server))
-            others = {
-                "procrastinate": _locked(files / "postgres", durability),
-                "Restate": _restate(found, files / "restate", durability),
-            }
+            await lead(deployment.watching, server)
+            others = (
+                {}
+                if cluster
+                else {
+                    "procrastinate": _locked(files / "postgres", durability),
+                    "Restate": _restate(found, files / "restate", durability),
+                }
+            )
             for name, other in others.items():
                 peer = await stack.enter_async_context(other)
                 if peer is not None:
@@ -180,7 +192,8 @@ async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
                 "procrastinate": f"synchronous_commit {SYNCED[durability]}",
                 "Restate": f"WAL fsync {FSYNC[durability]}",
             }
-            rows += _rows(await _measured(peers, sizes.peer_rounds), synced)
+            measured = await _measured(peers, sizes.peer_rounds)
+            rows += _rows(measured, synced, server.servers)
     return [Table(_TITLE, _COLUMNS, list(rows), [_NOTE])]
 
 
@@ -204,17 +217,19 @@ def _seconds(pids: list[int]) -> float:
     return sum(cpu.seconds(pid, children=True) or 0.0 for pid in pids)
 
 
-def _rows(found: dict[str, tuple[float, float]], synced: Mapping[str, str]) -> list[list[Cell]]:
+def _rows(
+    found: dict[str, tuple[float, float]], synced: Mapping[str, str], servers: int
+) -> list[list[Cell]]:
     rate, used = found["Rebaser"]
     return [
-        [synced[name], name, its_rate, rate / its_rate, its_used * MILLI, used / its_used]
+        [synced[name], servers, name, its_rate, rate / its_rate, its_used * MILLI, used / its_used]
         for name, (its_rate, its_used) in found.items()
     ]
 
 
 _TITLE = f"The same work on other systems: {KEYS} keys, {EACH} messages each"
 _COLUMNS = [
-    *("synced", "system", "messages/s", "Rebaser's to it"),
+    *("synced", "servers", "system", "messages/s", "Rebaser's to it"),
     *("CPU ms a message", "Rebaser's to it "),
 ]
 _NOTE = """\
@@ -224,4 +239,4 @@ without `synchronous_commit` writes what it acknowledged within a second. Restat
 virtual object for each key, on one node with its defaults, asked over HTTP by aiohttp; its worker
 is its Python SDK on hypercorn. With WAL fsync on, its default, it answers once its log is on the
 disk; with `log-server.rocksdb-disable-wal-fsync` the system writes the log when it likes. What
-could not be installed is left out."""
+could not be installed is left out. With three NATS servers all streams have three replicas."""

@@ -1,6 +1,7 @@
 """Part `requests`: from enqueueing to the commit, for one change set and for many."""
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 from benchmarks.bare import STEPS
@@ -13,23 +14,23 @@ from benchmarks.tables import Cell, Table
 
 
 async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Table]:
-    """Both durability modes, each with a server and a daemon of its own."""
+    """Both durability modes, on one server and on three, each with a daemon of its own."""
     tables: list[Table] = []
-    for durability in DURABILITY:
-        files = directory / durability
-        with broker(files / "nats", durability) as server:
-            say(f"requests: synced {server.durability}")
+    for durability, cluster in product(DURABILITY, (False, True)):
+        files = directory / f"{durability} {'cluster' if cluster else 'alone'}"
+        with broker(files / "nats", durability, cluster=cluster) as server:
+            say(f"requests: synced {server.durability}, servers: {server.servers}")
             async with (
                 deployed(files, server, sizes.change_sets, server.url) as deployment,
                 limits(deployment) as bounds,
             ):
-                tables = tables or _tables(*bounds.bytes)
+                tables = tables or _tables(sizes, *bounds.bytes)
                 for lanes in (1, sizes.change_sets):
                     say(f"requests: {lanes} change sets")
                     compared = Comparison(deployment, bounds, lanes, sizes)
-                    await compared.run(sizes.rounds)
+                    await compared.run(sizes.cluster_rounds if cluster else sizes.rounds)
                     for table, row in zip(tables, _rows(compared), strict=True):
-                        table.rows.append([server.durability, lanes, *row])
+                        table.rows.append([server.durability, server.servers, lanes, *row])
                 for lane in deployment.lanes:
                     lane.check()
     return tables
@@ -66,20 +67,26 @@ ordered consumer, in the client's process) gets it. Limits: request, task that i
 delivery and commit, one after another, with nats-py in one process; and a process that commits
 whatever comes, asked with nats-py and seen by the same follower.
 A request has {request} bytes, a commit {commit}, with headers."""
+_SERVERS = """\
+Three servers share the machine, and all streams have three replicas, those of the limits, too.
+All connect to the first server, which leads all streams. Medians of {alone} rounds with one server,
+of {cluster} with three."""
 _RATE = """\
 From the first call to the last line of the log. Limits: as many publishes of the same request,
 those of a change set one by one; and the process as above. From a backlog: the daemon was frozen
 until all requests were stored; the clock runs from then to the last line of the log."""
 _PROCESSORS = """\
-The client's includes what follows the log. Another process's comes in steps of 10 ms in all."""
+The client's includes what follows the log, nats-server's is that of all servers. Another process's
+comes in steps of 10 ms in all."""
 _STEPS = """\
 Several change sets at once wait for each other, since one process makes all of these."""
 _TRAFFIC = """\
 While the requests of the first table were made; that is, with progress reports and all."""
 
 
-def _tables(request_bytes: int, commit_bytes: int) -> list[Table]:
-    which = ("synced", "change sets")
+def _tables(sizes: Sizes, request_bytes: int, commit_bytes: int) -> list[Table]:
+    which = ("synced", "servers", "change sets")
+    servers = _SERVERS.format(alone=sizes.rounds, cluster=sizes.cluster_rounds)
     return [
         Table(
             "Enqueue to commit, each request after the commit of the one before it (ms)",
@@ -89,7 +96,7 @@ def _tables(request_bytes: int, commit_bytes: int) -> list[Table]:
                 *("round trips p50", "their p99", "ratio"),
                 *("bare worker p50", "its p99", "ratio to it"),
             ],
-            notes=[_LATENCY.format(request=request_bytes, commit=commit_bytes)],
+            notes=[_LATENCY.format(request=request_bytes, commit=commit_bytes), servers],
         ),
         Table(
             "The round trips of the limit (median ms)",

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 class Sizes:
     rounds: int
     """Of each measurement; what is compared alternates."""
+    cluster_rounds: int
+    """The same, with three servers."""
     change_sets: int
     """At once, where there are many."""
     one_by_one: int
@@ -41,6 +43,7 @@ class Sizes:
 
 FULL = Sizes(
     rounds=7,
+    cluster_rounds=3,
     change_sets=50,
     one_by_one=500,
     flood=1_000,
@@ -60,6 +63,7 @@ FULL = Sizes(
 )
 QUICK = Sizes(
     rounds=1,
+    cluster_rounds=1,
     change_sets=10,
     one_by_one=50,
     flood=100,
