@@ -98,8 +98,9 @@ class _Load:
         sent = deque[asyncio.Task[Any]]()
         with pq.ParquetFile(file) as parquet:
             for batch in parquet.iter_batches(_ROWS):
+                functions = [] if count else [PUT_FUNC]  # once: each time all is computed anew
                 count += batch.num_rows
-                sent.append(asyncio.create_task(self._send(change_set, batch)))
+                sent.append(asyncio.create_task(self._send(change_set, batch, functions)))
                 if len(sent) > _AHEAD:
                     await sent.popleft()
         last = [await task for task in sent][-1]
@@ -112,9 +113,11 @@ class _Load:
         pids = os.getpid(), self._daemon, self._server
         return [committed, planned, *each, *(peak(pid) / 2**20 for pid in pids)]
 
-    async def _send(self, change_set: ChangeSet, batch: pa.RecordBatch) -> Any:
+    async def _send(
+        self, change_set: ChangeSet, batch: pa.RecordBatch, functions: list[dict[str, Any]]
+    ) -> Any:
         table = pa.Table.from_batches([batch])
-        return await self._client.enqueue_table(*change_set, table, functions=[PUT_FUNC])
+        return await self._client.enqueue_table(*change_set, table, functions=functions)
 
     def _used(self) -> list[float]:
         """Seconds of client, daemon and server so far."""

@@ -116,7 +116,8 @@ class RebaserClient(BatchEnqueuer):
             table: of pyarrow, Polars, pandas or DuckDB, or the path or URI of a Parquet file, with
                 the columns in docs/clients.md: `id` and any of `name`, `value` or `json`,
                 `function`, `inputs` and `set`.
-            functions: updates before those of the rows.
+            functions: updates before those of the rows. Of a table in parts, send them with the
+                first: a function that is defined again has all its values computed anew.
 
         Raises:
             MissingPackage: pyarrow is not installed.

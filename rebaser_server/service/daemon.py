@@ -16,6 +16,7 @@ from rebaser_server.compute.runs.routing_executor import RoutingExecutor
 from rebaser_server.compute.spark.cds_archive import default_directory
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.runtime.allocator import limit_kept_memory
 from rebaser_server.runtime.concurrency import Shutdown, background
 from rebaser_server.service import composition
 from rebaser_server.service.value_graph import ValueGraph
@@ -45,6 +46,7 @@ async def run(
         NatsUnreachable, GraceExceeded: as `composition.serve`.
     """
     gc.set_threshold(*GC_THRESHOLDS)
+    limit_kept_memory()
     costs = CostModel()
     spark = SparkExecutor(spark_options(settings))
     executor = RoutingExecutor(

@@ -1,0 +1,60 @@
+"""Memory that large arrays had is the system's again."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MIB = 1 << 20
+ARRAYS = 40
+EACH = 8  # MiB
+
+PROGRAM = f"""
+import sys
+import numpy as np
+from rebaser_server.runtime.allocator import limit_kept_memory
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+in_force = sys.argv[1] == "limited" and limit_kept_memory()
+for _ in range(4):
+    np.ones(30 << 20, np.uint8)  # glibc takes from the heap what is smaller than this from now on
+arrays, between = [], []
+for _ in range({ARRAYS}):
+    arrays.append(np.ones({EACH} << 20, np.uint8))
+    between.append(np.ones(100_000, np.uint8))
+before = resident()
+del arrays
+print(int(in_force), before - resident())
+"""
+
+
+def run(mode: str, **variables: str) -> tuple[bool, int]:
+    """Whether the settings were in force, and the octets that the system has back."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, mode],
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    in_force, freed = done.stdout.split()
+    return in_force == "1", int(freed)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is not to be seen")
+def test_what_large_arrays_had_is_given_back() -> None:
+    """Though small pieces that are still in use lie between them."""
+    in_force, freed = run("limited")
+
+    assert in_force
+    assert freed > ARRAYS * EACH * MIB * 0.9
+    assert run("as it is")[1] < freed / 2
+
+
+def test_settings_of_the_environment_stay() -> None:
+    assert run("limited", MALLOC_ARENA_MAX="3")[0] is False
