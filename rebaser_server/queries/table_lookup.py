@@ -10,6 +10,7 @@ from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.queries.value_rows import ValuesFound, row_of_stored, within
+from rebaser_server.store.open_tables import OpenTables
 from rebaser_server.store.stored_values import StoredValues, find_values
 
 
@@ -20,6 +21,7 @@ class TableLookup:
         """`min_rows`: of tables that are worth it."""
         self._open_loader = open_loader
         self._min_rows = min_rows
+        self._tables = OpenTables()
         self._turn = asyncio.Lock()
         """A row group takes tens of megabytes: one question at a time."""
 
@@ -34,11 +36,11 @@ class TableLookup:
             TooManyValues: the rows have more than `max_bytes` octets.
         """
         loader = self._open_loader(change_set)
-        tables = checkpoints_of(loader)
+        checkpoints = checkpoints_of(loader)
         try:
             async with self._turn:
                 stored = await asyncio.to_thread(
-                    find_values, tables, change_set, which, self._min_rows
+                    find_values, self._tables, checkpoints, change_set, which, self._min_rows
                 )
             if stored is None:
                 return None

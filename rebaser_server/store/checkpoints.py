@@ -222,14 +222,17 @@ class Checkpoints:
         self._table_files(change_set).require_entries(delta.version())
         return delta
 
+    def last_log_entry(self, change_set: ChangeSet, version: int) -> bytes | None:
+        """The entry with which the table's log ends; None unless it is this version's."""
+        return self._table_files(change_set).last_entry(version)
+
     def _table_files(self, change_set: ChangeSet) -> TableFiles:
         return TableFiles(self._files, change_set_directory(change_set))
 
     def table(self, change_set: ChangeSet, version: int | None = None) -> DeltaTable:
-        """The table, which exists, in one of Delta's versions or in the latest.
+        """The table, in one of Delta's versions or in the latest.
 
-        Raises:
-            DeltaError: there is none, or not of that version.
+        Raises `DeltaError` if there is none.
         """
         return DeltaTable(self.uri(change_set), version, storage_options=self._options)
 

@@ -66,6 +66,14 @@ class TableFiles:
             if sizes.get(name) == 0:
                 raise StoreDamaged(f"{self._directory}/{_LOG}/{name} is empty")
 
+    def last_entry(self, version: int) -> bytes | None:
+        """The entry of this version; None if the log does not end with it (any more)."""
+        if self._files.sizes(f"{self._directory}/{_LOG}", [_entry(version + 1)]):
+            return None
+        with suppress(FileNotFoundError):
+            return bytes(self._files.get(f"{self._directory}/{_LOG}/{_entry(version)}"))
+        return None
+
     def secure(self, delta: DeltaTable, since: int | None) -> None:
         """Return once all that this version of the table is made of outlasts a power cut.
 

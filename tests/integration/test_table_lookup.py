@@ -1,11 +1,14 @@
 """A few values of a large change set without an owner are read from its table alone."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries.value_query import ValuesQueryV1, ValuesReplyV2
+from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.queries.selection import TooManyValues
@@ -105,6 +108,40 @@ async def test_commits_behind_the_table_are_seen(deployment: Deployment) -> None
     assert [before.values[0].value, after.values[0].value] == [19, 8]
     assert after.commit > before.commit
     assert len(served.values.cache) == 1
+
+
+def empty_the_log(table: Path) -> None:
+    max(table.glob("_delta_log/*.json")).write_bytes(b"")
+
+
+def empty_the_files(table: Path) -> None:
+    for file in table.glob("*.parquet"):
+        file.write_bytes(b"")
+
+
+def delete_the_files(table: Path) -> None:
+    for file in table.glob("*.parquet"):
+        file.unlink()
+
+
+@pytest.mark.parametrize("damage", [empty_the_log, empty_the_files, delete_the_files])
+async def test_of_a_damaged_table_the_change_set_is_loaded(
+    deployment: Deployment, damage: Callable[[Path], None]
+) -> None:
+    """Whether the process has looked into the table before or not."""
+    [change_set], shop = new_change_sets(1), Shop()
+    await deployment.start()
+    await deployment.client.enqueue_updates(*change_set, shop.define())
+    await deployment.at_rest()
+    warm, cold = deployment.answering(ALL), deployment.answering(ALL)
+    before = await ask(warm, change_set, shop.tax, "gross")
+    assert len(warm.values.cache) == 0
+
+    damage(Path(checkpoints_of(deployment.archive(change_set)).uri(change_set)))
+
+    for served in (warm, cold):
+        assert await ask(served, change_set, shop.tax, "gross") == before
+        assert len(served.values.cache) == 1
 
 
 async def test_more_octets_than_a_reply_takes_are_refused(deployment: Deployment) -> None:

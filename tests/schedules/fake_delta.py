@@ -68,6 +68,9 @@ class Table:
             {"num_records": pa.array(map(len, files), pa.int64()), "max.commit": pa.array(last)}
         )
 
+    def count(self) -> int:
+        return sum(map(len, self.versions[-1].files))
+
     @property
     def optimize(self) -> "Table":
         return self
