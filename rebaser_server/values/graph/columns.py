@@ -1,6 +1,5 @@
 """The columns: each value's data of fixed size by its index; and arrays that grow."""
 
-from copy import deepcopy
 from functools import cache
 from typing import Any, Final
 
@@ -81,13 +80,22 @@ class GrowableArray:
         self.buffer, self.at = buffer, buffer.data
 
 
+class _Size:
+    """What columns have in common; were it their owner, a cycle would keep dropped arrays."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
 class Column:
     """One item for each value. A value's item has its default until it is set."""
 
-    __slots__ = ("_columns", "at", "buffer", "default")
+    __slots__ = ("_size", "at", "buffer", "default")
 
-    def __init__(self, columns: "Columns", array: NDArray[Any], default: Any) -> None:
-        self._columns = columns
+    def __init__(self, size: _Size, array: NDArray[Any], default: Any) -> None:
+        self._size = size
         self.default = default
         self.attach(array)
 
@@ -99,12 +107,7 @@ class Column:
     @property
     def all(self) -> NDArray[Any]:
         """The items of the values that exist. The next value that is added may move them."""
-        return self.buffer[: self._columns.count]
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Column":
-        deepcopy(self._columns, memo)
-        copied: Column = memo[id(self)]
-        return copied
+        return self.buffer[: self._size.count]
 
 
 _LAYOUT: Final[dict[str, tuple[DTypeLike, Any]]] = {
@@ -151,15 +154,19 @@ class Columns:
 
     def __init__(self, count: int = 0, **arrays: NDArray[Any]) -> None:
         """Columns of `count` values: `arrays`, which now belong to them, else the defaults."""
-        self.count = count
+        self._size = _Size(count)
         for name, (dtype, default) in _LAYOUT.items():
             array = arrays.get(name)
             if array is None:
                 array = np.full(count, default, dtype) if count else _empty(np.dtype(dtype))
-            setattr(self, name, Column(self, array, default))
+            setattr(self, name, Column(self._size, array, default))
 
     def __len__(self) -> int:
-        return self.count
+        return self._size.count
+
+    @property
+    def count(self) -> int:
+        return self._size.count
 
     def append(self, raw_id: bytes, text: int, rank: int) -> int:
         """A new source; its index."""
@@ -169,7 +176,7 @@ class Columns:
         self.ids.buffer[index] = raw_id
         self.text.at[index] = text
         self.rank.at[index] = rank
-        self.count = index + 1
+        self._size.count = index + 1
         return index
 
     def extend(self, raw_ids: NDArray[Any], text: int, ranks: NDArray[np.int64]) -> int:
@@ -180,7 +187,7 @@ class Columns:
         self.ids.buffer[first:count] = raw_ids
         self.text.buffer[first:count] = text
         self.rank.buffer[first:count] = ranks
-        self.count = count
+        self._size.count = count
         return first
 
     def _grow(self, size: int) -> None:
@@ -200,8 +207,6 @@ class Columns:
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Columns":
-        columns = {name: getattr(self, name) for name in _LAYOUT}
-        copied = Columns(self.count, **{name: c.all.copy() for name, c in columns.items()})
+        copied = Columns(self.count, **{name: getattr(self, name).all.copy() for name in _LAYOUT})
         memo[id(self)] = copied
-        memo.update((id(c), getattr(copied, name)) for name, c in columns.items())
         return copied
