@@ -1,4 +1,4 @@
-"""Helpers for asyncio: background work, interruptible waits, periodic jobs, containment of errors; and memory.
+"""Helpers: background work, interruptible waits, periodic jobs, containment of errors, memory.
 
 Every package above `settings` may import it. Begin with `concurrency.py`.
 """

@@ -25,8 +25,8 @@ class CheckpointChanges:
     """What a checkpoint writes: taken from a graph at one moment, written later."""
 
     commit: int
-    make_rows: Callable[[], pa.Table]
-    """Takes long if they are many; the graph may change meanwhile."""
+    make_rows: Callable[[], pa.RecordBatchReader]
+    """Reading takes long if they are many; the graph may change meanwhile."""
     count: int
     whole: bool
     """The rows are complete: they replace the table's rows and the past."""
@@ -48,8 +48,8 @@ def take_changes(
     if len(selection.indices) > max(_FEW, len(graph.columns) // _PART):
         make_rows = partial(rows_for, GraphSnapshot(graph), selection, encoded, commit)
     else:
-        rows = rows_for(graph, selection, encoded, commit)
-        make_rows = partial(_same, rows)
+        rows = rows_for(graph, selection, encoded, commit).read_all()
+        make_rows = rows.to_reader
     count = len(selection.indices) + len(selection.funcs) + 1
     touched, funcs = graph.touched.indices(), frozenset(graph.touched_funcs)
     graph.touched.clear()
@@ -62,7 +62,3 @@ def restore_touched(graph: Graph, changes: CheckpointChanges) -> None:
     """Mark these changes as touched again: they may not have been written."""
     graph.touched.mark_all(changes.values)
     graph.touched_funcs |= changes.funcs
-
-
-def _same(rows: pa.Table) -> pa.Table:
-    return rows

@@ -157,7 +157,6 @@ class Checkpoints:
     def _save(self, change_set: ChangeSet, changes: CheckpointChanges) -> DeltaTable:
         """Append under the table's version: Delta refuses a write to any but the latest."""
         transaction = Transaction(app_id=APP_ID, version=changes.commit)
-        rows = changes.make_rows()
         tries = 0
         while True:
             tries += 1
@@ -170,7 +169,7 @@ class Checkpoints:
             try:
                 write_deltalake(
                     delta,
-                    add_unknown_columns(delta, rows),
+                    add_unknown_columns(delta, changes.make_rows()),
                     mode="overwrite" if changes.whole else "append",
                     writer_properties=ROW_GROUPS,
                     commit_properties=CommitProperties(app_transactions=[transaction]),

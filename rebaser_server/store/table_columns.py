@@ -18,9 +18,16 @@ def add_missing_columns(delta: DeltaTable) -> None:
         )
 
 
-def add_unknown_columns(delta: DeltaTable, rows: pa.Table) -> pa.Table:
+def add_unknown_columns(delta: DeltaTable, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """The rows with null in the columns that a newer release has added to the table."""
-    for field in pa.schema(delta.schema()):
-        if field.name not in rows.schema.names:
-            rows = rows.append_column(field, pa.nulls(len(rows), field.type))
-    return rows
+    known = rows.schema
+    unknown = [field for field in pa.schema(delta.schema()) if field.name not in known.names]
+    if not unknown:
+        return rows
+    schema = pa.schema([*known, *unknown])
+
+    def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
+        nulls = [pa.nulls(len(batch), field.type) for field in unknown]
+        return pa.record_batch([*batch.columns, *nulls], schema)
+
+    return pa.RecordBatchReader.from_batches(schema, map(widened, rows))

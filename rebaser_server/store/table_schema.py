@@ -8,7 +8,7 @@ The last two columns say once more what `inputs` does, for Rebaser itself to loa
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -50,8 +50,8 @@ cannot read says a higher one."""
 LOADED: Final = [name for name in SCHEMA.names if name != "inputs"]
 """The columns that are enough to load a graph, except in rare cases."""
 
-_CHUNK: Final = 1 << 19
-"""Most rows of a chunk."""
+_CHUNK: Final = 1 << 17
+"""Most rows of a chunk, which is in memory while a table is written."""
 _MAX_COLUMN_BYTES: Final = 1 << 30
 """Approximate bytes of one column of a chunk; an Arrow string array has at most 2 GiB."""
 _REF_BYTES: Final = 64
@@ -74,28 +74,28 @@ def select_rows(graph: Graph, *, whole: bool) -> RowSelection:
 
 def rows_of(graph: Graph, metadata: dict[str, Any], commit: int, *, whole: bool) -> pa.Table:
     """Rows of all touched values and functions, or of all, and one row of metadata."""
-    return rows_for(graph, select_rows(graph, whole=whole), to_json(metadata), commit)
+    return rows_for(graph, select_rows(graph, whole=whole), to_json(metadata), commit).read_all()
 
 
 def rows_for(
     graph: ReadableGraph, selection: RowSelection, metadata: bytes, commit: int
-) -> pa.Table:
-    """Rows of these, and one row of metadata, which is JSON."""
+) -> pa.RecordBatchReader:
+    """Rows of these, and one row of metadata, which is JSON. A chunk is made when it is read."""
+    return pa.RecordBatchReader.from_batches(SCHEMA, _chunks(graph, selection, metadata, commit))
+
+
+def _chunks(
+    graph: ReadableGraph, selection: RowSelection, metadata: bytes, commit: int
+) -> Iterator[pa.RecordBatch]:
     indices, funcs = selection
     graph.adjacency.prune()
+    for start in range(0, len(indices), _CHUNK):
+        yield from _value_rows(graph, indices[start : start + _CHUNK], commit)
     defined = [graph.funcs[func_id] for func_id in funcs if func_id in graph.funcs]
     removed = [func_id for func_id in funcs if func_id not in graph.funcs]
-    chunks = [
-        chunk
-        for start in range(0, len(indices), _CHUNK)
-        for chunk in _value_rows(graph, indices[start : start + _CHUNK], commit)
-    ]
-    chunks += [
-        _func_rows(defined, commit),
-        _removed_rows("func", _array(removed), commit),
-        _rows("head", pa.array([""]), commit, value=_array([metadata])),
-    ]
-    return pa.Table.from_batches(chunks, SCHEMA)
+    yield _func_rows(defined, commit)
+    yield _removed_rows("func", _array(removed), commit)
+    yield _rows("head", pa.array([""]), commit, value=_array([metadata]))
 
 
 def _value_rows(graph: ReadableGraph, indices: NDArray[Any], commit: int) -> list[pa.RecordBatch]:

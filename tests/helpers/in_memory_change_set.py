@@ -74,9 +74,8 @@ class ChangeSet:
     def checkpoint(self) -> None:
         """Store what changed since the last one."""
         whole = self._table is None
-        rows = take_changes(
-            self.graph, self.state.commit, self.state.metadata(), whole=whole
-        ).make_rows()
+        changes = take_changes(self.graph, self.state.commit, self.state.metadata(), whole=whole)
+        rows = changes.make_rows().read_all()
         self._table = rows if whole else pa.concat_tables([rows, self._table])
         self._lines.clear()
 

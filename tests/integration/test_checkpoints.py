@@ -144,7 +144,7 @@ def test_a_table_from_before_is_loaded_and_written_on(checkpoints, whole):
     graph = Graph()
     puts = [PutValue(value_id=A, value=1), PutValue(value_id=B, func_id=C, inputs={"a": [A, A]})]
     rebase(graph, 1, puts)
-    rows = take_changes(graph, 1, {"n": 1}, whole=True).make_rows()
+    rows = take_changes(graph, 1, {"n": 1}, whole=True).make_rows().read_all()
     old = rows.drop_columns(["arguments", "input_hashes"])
     DeltaTable.create(checkpoints.uri(CHANGE_SET), old.schema)
     write_deltalake(table_of(checkpoints), old, mode="append")

@@ -43,6 +43,6 @@ def test_a_snapshot_is_what_the_graph_was(history, batch, tidy):
 
     assert seen(ValuesById(snapshot)) == before
     assert planned(snapshot) == wanted[0]
-    assert rows_for(snapshot, everything, b"{}", 1) == wanted[1]
+    assert rows_for(snapshot, everything, b"{}", 1).read_all() == wanted[1]
     assert contents(graph) == contents(other)
     assert planned(graph) == planned(other)
