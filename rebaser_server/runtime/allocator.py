@@ -6,7 +6,7 @@ from typing import Final
 
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
-"""As `malloc.h` of glibc has them, see mallopt(3)."""
+"""As glibc has them, see mallopt(3)."""
 
 LARGE: Final = 4 << 20
 """Octets from which on a piece of memory is the system's again once it is freed. Left to itself,
