@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 
-
 MIB = 1 << 20
 ARRAYS = 40
 EACH = 8  # MiB
