@@ -44,7 +44,7 @@ def installed() -> Restate | None:
             subprocess.run([sys.executable, "-m", "venv", str(WHERE)], check=True)
         _install(str(python), "-m", "pip", "install", "--quiet", *_SDK)
         node = WHERE / "node"
-        # Scripts of packages would report the installation to somebody.
+        # Without scripts: they would report the installation to its makers.
         _install(npm, "install", "--prefix", str(node), "--ignore-scripts", "--no-audit", _SERVER)
     except (OSError, subprocess.SubprocessError):
         return None

@@ -23,7 +23,7 @@ class TableLookup:
         self._min_rows = min_rows
         self._tables = OpenTables()
         self._turn = asyncio.Lock()
-        """A row group takes tens of megabytes: one question at a time."""
+        """One question at a time: each takes memory, and open tables are not shared by threads."""
 
     async def find(
         self, change_set: ChangeSet, which: Sequence[str], max_bytes: int
