@@ -27,6 +27,7 @@ _TO_PYTHON: Final = str.maketrans(_DIGITS, "0123456789ABCDEFGHIJKLMNOPQRSTUV")
 """From the digits of Crockford to those that `int` reads."""
 
 _PAIRS: Final = [one + other for one in _DIGITS for other in _DIGITS]
+_TIME_OCTETS: Final = 6
 _SHIFTS: Final = range(120, -1, -10)
 """Bits below each pair of digits, the first pair's first."""
 
@@ -48,6 +49,11 @@ class _Ulid(ULID):
         made.bytes = int(string.translate(_TO_PYTHON), 32).to_bytes(16, "big")
         made._text = string  # noqa: SLF001 - of this class
         return made
+
+    @property
+    def milliseconds(self) -> int:
+        """Since 1970. The library's own is remembered under a lock, which takes longer."""
+        return int.from_bytes(self.bytes[:_TIME_OCTETS], "big")
 
     def __str__(self) -> str:
         if self._text is None:

@@ -26,12 +26,12 @@ Kind = Literal["INTERNAL", "PRODUCER", "CONSUMER"]
 
 _API: Final = "opentelemetry.trace"
 """What a process imports before it has a provider, unless a variable names the provider."""
-_PROVIDER_VARIABLE: Final = "OTEL_PYTHON_TRACER_PROVIDER"
+_NAMES_PROVIDER: Final = "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
 
 
 def is_on() -> bool:
     """Whether this process has a provider of traces."""
-    if _API not in sys.modules and _PROVIDER_VARIABLE not in os.environ:
+    if _API not in sys.modules and not _NAMES_PROVIDER:
         return False
     from opentelemetry import trace
 

@@ -76,12 +76,13 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
         `stored`: when NATS stored the request, in milliseconds since 1970.
         """
         self._append(request_id, recent, stored)
-        while len(self) > MIN_REMEMBERED and self._stored[self._first] < stored - REMEMBERED_FOR:
+        surplus_ends, too_old = len(self._commits) - MIN_REMEMBERED, stored - REMEMBERED_FOR
+        while self._first < surplus_ends and self._stored[self._first] < too_old:
             forgotten = self._id(self._first)
             if self._rows[forgotten] == self._first:
                 del self._rows[forgotten]
             self._first += 1
-        if self._first > len(self):
+        if 2 * self._first > len(self._commits):
             self._compact()
 
     def _append(self, request_id: RequestId, recent: RecentRequest, stored: int) -> None:

@@ -1,5 +1,7 @@
 """Replies find their futures by token, and those that the caller gave up do not pile up."""
 
+import asyncio
+
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -50,3 +52,40 @@ async def test_too_many_unread_replies_refuse_the_next_one(monkeypatch: pytest.M
 
     token, _ = replies.expect()
     assert token in replies
+
+
+async def test_each_question_ends_at_its_own_deadline_whatever_others_have() -> None:
+    """A later question may have an earlier deadline; what was answered before is left as it is."""
+    replies, now = PendingReplies(), asyncio.get_running_loop().time()
+    answered_token, answered = replies.expect(now + 0.01)
+    _, last = replies.expect(now + 60)
+    _, first = replies.expect(now + 0.02)
+    _, endless = replies.expect()
+    replies.deliver(answered_token, reply := Msg(Client(), "inbox"))
+
+    assert await asyncio.wait_for(first, 10) is None
+
+    assert answered.result() is reply
+    assert not last.done()
+    assert not endless.done()
+    assert len(replies) == 2
+
+
+async def test_deadlines_follow_each_other() -> None:
+    """One timer serves them all, and a question that the caller gave up stops none."""
+    replies, now = PendingReplies(), asyncio.get_running_loop().time()
+    futures = [replies.expect(now + 0.01 * each)[1] for each in (3, 1, 2)]
+    futures[1].cancel()
+
+    await asyncio.wait_for(asyncio.gather(futures[0], futures[2]), 10)
+
+    assert not replies
+
+
+async def test_no_two_questions_have_the_same_token() -> None:
+    """Tokens are made many at a time."""
+    replies = PendingReplies()
+    tokens = [replies.expect()[0] for _ in range(1_000)]
+
+    assert len(set(tokens)) == len(tokens)
+    assert {len(token) for token in tokens} == {16}

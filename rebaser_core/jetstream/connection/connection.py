@@ -20,7 +20,7 @@ from rebaser_core.jetstream.connection.nats_errors import (
     translate_error,
     translate_errors,
 )
-from rebaser_core.jetstream.connection.pending_replies import PendingReplies, expire
+from rebaser_core.jetstream.connection.pending_replies import PendingReplies
 from rebaser_core.jetstream.connection.pending_reply import check_reply
 from rebaser_core.jetstream.errors import NatsUnreachable
 
@@ -150,30 +150,32 @@ class Connection:
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
         if self.is_connected and self._inbox is not None:  # sent without waiting for anything
-            answer = await self.send_request(subject, payload, headers=headers)
+            answer = await self.send_request(subject, payload, headers=headers, end=end)
         else:
             try:
                 async with deadlines.until(end):
-                    answer = await self.send_request(subject, payload, headers=headers)
+                    answer = await self.send_request(subject, payload, headers=headers, end=end)
             except TimeoutError:
                 raise self._timeout_error(subject, timeout) from None
         if isinstance(self.nc, FastClient):
             self.nc.flush_now()
-        timer = loop.call_at(end, expire, answer)  # a timeout's context costs as much again
-        try:
-            message = await answer
-        finally:
-            timer.cancel()
+        message = await answer
         if message is None and loop.time() >= end:
             raise self._timeout_error(subject, timeout)
         return check_reply(subject, message)
 
     async def send_request(
-        self, subject: str, payload: bytes = b"", *, headers: Mapping[str, str] | None = None
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        end: float | None = None,
     ) -> "asyncio.Future[Msg | None]":
         """Send a question once the connection is up; the future answer, None if it goes down.
 
-        Cancel the future to stop waiting. What was sent first arrives first.
+        None, too, at `end`, by the loop's clock, if no answer came. Cancel the future to stop
+        waiting. What was sent first arrives first.
 
         Raises:
             NatsUnreachable: the connection was closed for good, or as many answers are awaited
@@ -183,7 +185,7 @@ class Connection:
         if not self.is_connected:
             await self.wait_connected()
         inbox = self._inbox or await self._open_inbox()
-        token, answer = self.pending_replies.expect()
+        token, answer = self.pending_replies.expect(end)
         try:
             await self.publish(subject, payload, reply=inbox + token, headers=headers)
         except BaseException:

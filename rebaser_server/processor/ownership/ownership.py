@@ -146,7 +146,8 @@ class Ownership:
             self.entries_since_checkpoint += 1
             self.requests_since_checkpoint += entry.handled is not None
             self._unmeasured += 1 if _is_small(entry) else _MEASURED_EVERY
-            committed = CommittedEntry(sequence, entry, actions.get(entry.id) if actions else None)
+            action = actions.get(entry.id) if actions else None
+            committed = CommittedEntry.of(entry, sequence, action)
             for observe in self.observers:
                 observe(committed)
 
