@@ -300,16 +300,16 @@ async def _yes(*_: Any, **__: Any) -> bool:
 
 
 MUTATIONS: Mapping[Mutation, int] = {
-    without_looking_again: 53,
-    without_compare_and_swap: 5,
+    without_looking_again: 6,
+    without_compare_and_swap: 80,
     without_remembering_the_need: 7,
-    beginning_with_states_that_the_log_left_behind: 50,
+    beginning_with_states_that_the_log_left_behind: 188,
     without_knowing_what_was_handled: 7,
     without_minding_gaps: 9,
     deleting_before_committing: 22,
     with_results_of_any_claim: 83,
     looking_at_the_claim_too_early: 83,
-    with_results_of_whoever_was_overtaken: 371,
+    with_results_of_whoever_was_overtaken: 372,
     with_results_that_cover_all: 5,
     settling_what_is_not_its_own: 53,
     without_a_release_after_a_failure: 72,
@@ -321,7 +321,7 @@ MUTATIONS: Mapping[Mutation, int] = {
     going_to_head_under_a_new_id: 16,
     without_an_end_of_branches: 12,
     passing_over_a_stream_made_anew: 6,
-    without_confirmed_deletes: 78,
+    without_confirmed_deletes: 109,
     without_looking_whether_it_was_overtaken: 372,
     sharing_a_publish_that_began_before: 101351,
 }
