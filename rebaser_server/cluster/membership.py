@@ -160,6 +160,10 @@ class Membership:
         """Whether the member was heard lately and has not left."""
         return member in self._last_heard
 
+    def is_alive(self, member: str) -> bool:
+        """Whether the member is known and not presumed dead."""
+        return self.is_known(member) and member not in self.suspected()
+
     def alive(self) -> int:
         """Return the number of living members, this one included."""
         return len((self._last_heard.keys() | {self.instance}) - self.suspected())

@@ -48,8 +48,8 @@ class Takeover:
         self._subjects = subjects
         self._members = members
         self._holds = holds
-        self._last_task_when_suspected: dict[str, int] = {}
-        """For each silent member: the last stored task at the time its silence was noticed."""
+        self._delivered_when_suspected: dict[str, int] = {}
+        """For each silent member: the last delivered task at the time its silence was noticed."""
         self._done: set[str] = set()
         """The silent members whose tasks were republished."""
 
@@ -68,23 +68,27 @@ class Takeover:
     async def _check(self) -> None:
         suspected = self._members.suspected()
         self._done &= suspected
-        self._last_task_when_suspected = {
-            m: sequence for m, sequence in self._last_task_when_suspected.items() if m in suspected
+        self._delivered_when_suspected = {
+            m: sequence for m, sequence in self._delivered_when_suspected.items() if m in suspected
         }
         for member in sorted(suspected - self._done):  # the same order for the same seed
             with contained("presumption", passing=(JetStreamError,), member=member):
                 await self._take_over(member)
 
     async def _take_over(self, member: str) -> None:
-        if member not in self._last_task_when_suspected:
-            self._last_task_when_suspected[member] = await self._last_task()
+        if member not in self._delivered_when_suspected:
+            self._delivered_when_suspected[member] = await self._last_delivered()
         # The members whose turn is before this one's have probably done it by then.
         await asyncio.sleep(self._members.turn(member) * HEARTBEAT_EVERY)
 
-        async def is_member(owner: str) -> bool:
-            return owner == member
+        async def is_dead(owner: str) -> bool:
+            # Without a living owner, it may be the member's that has not begun with it (F7).
+            unclaimed = self._members.is_eldest() and not self._members.is_alive(owner)
+            return owner == member or unclaimed
 
-        renewed = await self.republish_tasks(self._last_task_when_suspected[member], is_member)
+        renewed = await self.republish_tasks(
+            self._delivered_when_suspected[member], is_dead, except_for=self._holds
+        )
         self._done.add(member)
         log.warning("member presumed dead", member=printable(member), tasks=renewed)
 
@@ -127,10 +131,6 @@ class Takeover:
             if republished:
                 log.warning("orphaned tasks reclaimed", tasks=republished)
 
-    async def _last_task(self) -> int:
-        info = await self._js.stream_info(self._subjects.tasks_stream)
-        return info.state.last_seq
-
     async def _last_delivered(self) -> int:
         """Return the last delivered task; the consumer delivers the later ones in any case."""
         info = await self._js.consumer_info(self._subjects.tasks_stream, TASKS_CONSUMER)
@@ -144,8 +144,8 @@ class Takeover:
     ) -> int:
         """Replace each task whose change set's owner is `dead`; return their number.
 
-        Only tasks up to sequence `up_to`, which existed when the owner fell silent: a later
-        one is a healthy successor's. None for which `except_for` is true. May be repeated.
+        Only tasks up to sequence `up_to`, the last one delivered when the owner fell silent: a
+        later one is a healthy successor's. None for which `except_for` is true. May be repeated.
         """
         stream, republished = self._subjects.tasks_stream, 0
 

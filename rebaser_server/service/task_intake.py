@@ -16,6 +16,11 @@ from rebaser_server.runtime.concurrency import Shutdown, background
 
 log: Final = structlog.get_logger()
 
+PULL_EXPIRES: Final = 2.5
+"""Seconds in which the server may deliver tasks to a process that is frozen or cut off. Less than
+the silence after which it is presumed dead: these are among the tasks made anew then (F1)."""
+PULL_HEARTBEAT: Final = 1.0  # seconds
+
 
 async def take_tasks(runner: TaskRunner, provisioner: Provisioner, grace: float) -> None:
     """Work on a change set in each slot; return once all are given back after a stop.
@@ -25,7 +30,13 @@ async def take_tasks(runner: TaskRunner, provisioner: Provisioner, grace: float)
     """
     services, slots, shutdown = runner.services, runner.slots, runner.shutdown
     async with (
-        PullConsumer(services.js, services.subjects.tasks_stream, TASKS_CONSUMER) as tasks,
+        PullConsumer(
+            services.js,
+            services.subjects.tasks_stream,
+            TASKS_CONSUMER,
+            expires=PULL_EXPIRES,
+            idle_heartbeat=PULL_HEARTBEAT,
+        ) as tasks,
         background(_enforce_grace(shutdown, grace)),
         background(slots.preempt()),
         asyncio.TaskGroup() as group,

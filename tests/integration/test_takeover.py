@@ -1,6 +1,7 @@
 """The tasks of a Rebaser that died are made anew: at once if its connection is gone."""
 
 import asyncio
+import signal
 
 import pytest
 
@@ -8,12 +9,13 @@ from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import PullConsumer
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.cluster import takeover
+from rebaser_server.cluster import membership, takeover
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.presence import present
 from rebaser_server.cluster.takeover import Takeover
 from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from rebaser_server.runtime.concurrency import background
+from rebaser_server.service.task_intake import PULL_EXPIRES
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -75,6 +77,79 @@ async def test_an_owner_that_is_not_heard_loses_its_tasks_after_a_while(
                 return (await _tasks(deployment)).get(subject, 0) > before[subject]
 
             await eventually(is_replaced)
+
+
+async def test_tasks_that_a_dead_rebaser_had_not_begun_with_are_republished_by_the_eldest(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F7: the log does not name it yet, so it might be any delivered task without an owner."""
+    monkeypatch.setattr(takeover, "PRESUMED_DEAD", 1e6)  # nothing is left from before its start
+    monkeypatch.setattr(membership, "PRESUMED_DEAD", 2.0)
+    js, nc, subjects = deployment.js, deployment.nc, deployment.subjects
+    unclaimed, of_earlier_dead, undelivered = new_change_sets(3)
+    eldest = Membership(nc, subjects, "eldest/1")
+    younger = Membership(nc, subjects, "younger/2")
+    held = set[ChangeSet]()
+    async with (
+        background(eldest.heartbeat()),
+        background(younger.heartbeat()),
+        PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks,
+    ):
+        await eventually(lambda: eldest.alive() == younger.alive() == 2)
+        async with (
+            background(Takeover(js, subjects, younger).run()),
+            background(Takeover(js, subjects, eldest, held.__contains__).run()),
+        ):
+            await nc.publish(subjects.join("rebaser.members.dead/3"), b"0")
+            mine = await _held_by(deployment, "")
+            held.add(mine)
+            await ensure_task(js, subjects, unclaimed)
+            await ensure_task(js, subjects, of_earlier_dead)
+            await acquire_ownership(deployment.archive(of_earlier_dead), "earlier/0")
+            for _ in range(3):
+                await tasks.take()
+            await tasks.close()
+            await ensure_task(js, subjects, undelivered)
+            before = await _tasks(deployment)
+
+            async def replaced() -> set[str]:
+                after = await _tasks(deployment)
+                return {subject for subject in before if after.get(subject, 0) > before[subject]}
+
+            expected = {subjects.task(unclaimed), subjects.task(of_earlier_dead)}
+
+            async def is_replaced() -> bool:
+                return await replaced() == expected
+
+            await eventually(is_replaced)
+
+
+async def test_what_comes_while_a_rebaser_is_frozen_waits_for_no_lease(
+    deployment: Deployment,
+) -> None:
+    """The server delivers to its pull until that expires; the log never names it as the owner."""
+    js, subjects = deployment.js, deployment.subjects
+    await js.delete_consumer(subjects.tasks_stream, TASKS_CONSUMER)  # made anew with a long lease
+    lease = {"ACK_WAIT": "600", "PROGRESS_INTERVAL": "100"}
+    await deployment.start("living", **lease)
+    frozen = await deployment.start("frozen", **lease)
+
+    async def both_pull() -> bool:
+        info = await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)
+        return info.num_waiting == 2
+
+    await eventually(both_pull)
+    frozen.send(signal.SIGSTOP)
+    for change_set in new_change_sets(8):
+        await deployment.client.enqueue_updates(*change_set, ExampleGraph().define(1, 2))
+
+    await deployment.at_rest(within=30)
+
+
+def test_pulls_end_before_a_frozen_rebaser_is_presumed_dead() -> None:
+    """F7: so nothing that is made anew is delivered to it."""
+    shortest_freeze = membership.PRESUMED_DEAD - membership.HEARTBEAT_EVERY
+    assert shortest_freeze > PULL_EXPIRES
 
 
 async def test_of_the_dead_alone_are_tasks_republished(deployment: Deployment) -> None:

@@ -62,6 +62,24 @@ async def test_never_more_is_asked_for_than_can_be_started(js: JetStream) -> Non
         assert (info.num_ack_pending, info.num_pending, info.num_waiting) == (3, 7, 0)
 
 
+async def test_pulls_made_one_after_the_other_end_together_and_one_takes_their_place(
+    js: JetStream,
+) -> None:
+    """So a service whose slots become free one by one has few pulls waiting."""
+    await filled(js)
+    await durable(js)
+
+    async with PullConsumer(js, "S", "d", expires=1.5, idle_heartbeat=0.5) as pull:
+        for free in range(1, 21):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(pull.take(free), 0.01)
+        assert (await state(js)).num_waiting > 5
+
+        taking = asyncio.create_task(pull.take(20))
+        await eventually(lambda: waiting_pulls(js))
+        taking.cancel()
+
+
 async def test_closing_gives_back_what_was_not_taken(js: JetStream) -> None:
     await filled(js, "s.a", "s.a", "s.a")
     await durable(js)

@@ -19,7 +19,8 @@ class PullConsumer(AsyncCloseable):
         stream: its name.
         consumer: its name.
         idle_heartbeat: seconds between signs of life; after two missed ones it is asked anew.
-        expires: seconds until an unanswered pull is made again.
+        expires: seconds until an unanswered pull is made again, at most. For so long the server
+            may deliver to a process that is frozen or cut off.
         acks: whether the consumer wants them; by default the server is asked, once. If not,
             settling does nothing (ADR-15).
     """

@@ -42,6 +42,8 @@ log: Final = logging.getLogger(__name__)
 
 MISSED_HEARTBEATS: Final = 2  # heartbeats missed until a pull is believed lost (ADR-37)
 CLOSE_TIMEOUT: Final = 2.0  # seconds
+_ENDS_EVERY: Final = 0.5
+"""Seconds between two ends of pulls: those that end together make room for a single one."""
 _BACKOFF: Final = Backoff(0.1, 2.0)
 
 Refill = Callable[[PullBudget], Mapping[str, int] | None]
@@ -53,7 +55,8 @@ class PullOptions:
     """How a consumer is pulled; durations in seconds."""
 
     expires: float
-    """Until an unanswered pull is made again."""
+    """Until an unanswered pull is made again, at most; up to half a second less, so that pulls made
+    at different times end together and a single one takes their place."""
     idle_heartbeat: float
     """Between signs of life."""
     acks: bool | None
@@ -97,13 +100,13 @@ class PullEngine:
         """
         clock = asyncio.get_running_loop().time
         while True:
+            if self._inbox.queue and not is_delivery(self._inbox.queue[0]):
+                await self._on_status(parse_status(self._inbox.queue.popleft()))
+                continue  # first all ends, then one pull in place of what ended
             if not self.stopped:
                 await self._fill(refill)
             if self._inbox.queue:
-                message = self._inbox.queue.popleft()
-                if not is_delivery(message):
-                    await self._on_status(parse_status(message))
-                elif (delivery := self._accept(message)) is not None:
+                if (delivery := self._accept(self._inbox.queue.popleft())) is not None:
                     return delivery
             elif self.stopped:
                 return None
@@ -140,12 +143,18 @@ class PullEngine:
 
     async def _request(self, pull: Mapping[str, int]) -> None:
         self._requested_at = asyncio.get_running_loop().time()
-        times = {"expires": self._options.expires, "heartbeat": self._options.idle_heartbeat}
+        times = {"expires": self._expires(), "heartbeat": self._options.idle_heartbeat}
         for request in build_pull_requests(self._js, pull, **times):
             self.budget.on_request(request)  # before: if cancelled, it may have been sent
             await self._js.connection.publish(
                 self._subject, json.dumps(request).encode(), reply=self._inbox.subject
             )
+
+    def _expires(self) -> float:
+        """Return the seconds until a pull that is made now ends, with others."""
+        longest, now = self._options.expires, self._requested_at
+        step = min(_ENDS_EVERY, longest - 2 * self._options.idle_heartbeat)  # as the server wants
+        return (now + longest) // step * step - now if step > 0 else longest
 
     async def _on_status(self, status: StatusMessage | None) -> None:
         if status is None or status.code == CONTROL:
