@@ -5,7 +5,8 @@ import base64
 import contextlib
 import hashlib
 import uuid
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rebaser_core.jetstream import deadlines
@@ -23,11 +24,15 @@ from rebaser_core.jetstream.stores.object_info import CHUNK_SIZE, ObjectInfo, me
 if TYPE_CHECKING:
     from rebaser_core.jetstream.configs.config_diff import Drift
     from rebaser_core.jetstream.configs.stream_config import StreamConfig
+    from rebaser_core.jetstream.connection.pending_reply import PendingReply
+    from rebaser_core.jetstream.messages.stored_message import PubAck
 
 GET_TIMEOUT: Final = 30.0  # seconds
 _MISSING_AFTER: Final = 1.0  # seconds without a chunk, after which the leader is asked for it
 _DROP_TIMEOUT: Final = 2.0  # seconds
 _HASH_IN_THREAD: Final = 1_000_000  # octets that take too long to hash in the event loop
+_AHEAD: Final = 16
+"""Chunks on their way behind one that is awaited."""
 _ROLLUP: Final = {"Nats-Rollup": "sub"}
 
 
@@ -68,10 +73,7 @@ class ObjectStore:
         info, chunks = await self._chunk(name, payload)
         before = await self._previous(name)
         try:
-            for chunk in chunks:
-                await self._js.publish(
-                    self._js.prefixed_subject(self._chunks_subject(info.nuid)), chunk
-                )
+            await self._put_chunks(info.nuid, chunks)
         except BaseException:
             await self._drop_chunks(info.nuid)
             raise
@@ -88,10 +90,7 @@ class ObjectStore:
         bucket may be one that refuses rollups, in which no client wipes what others put.
         """
         info, chunks = await self._chunk(name, payload)
-        for chunk in chunks:
-            await self._js.publish(
-                self._js.prefixed_subject(self._chunks_subject(info.nuid)), chunk
-            )
+        await self._put_chunks(info.nuid, chunks)
         await self._put_meta(info, {})
         return info
 
@@ -177,6 +176,21 @@ class ObjectStore:
         chunks = [payload[at : at + CHUNK_SIZE] for at in range(0, len(payload), CHUNK_SIZE)]
         nuid, digest = uuid.uuid4().hex, await _digest(payload)
         return ObjectInfo(self._bucket, name, nuid, len(payload), len(chunks), digest), chunks
+
+    async def _put_chunks(self, nuid: str, chunks: Sequence[bytes]) -> None:
+        """Store all of them in order; some are on their way while the first ones are awaited."""
+        subject = self._js.prefixed_subject(self._chunks_subject(nuid))
+        receipts: deque[PendingReply[PubAck]] = deque()
+        try:
+            for chunk in chunks:
+                receipts.append(await self._js.publish_async(subject, chunk))
+                if len(receipts) > _AHEAD:
+                    await receipts.popleft().result(self._js.timeout)
+            while receipts:
+                await receipts.popleft().result(self._js.timeout)
+        finally:
+            for receipt in receipts:
+                receipt.cancel()
 
     def _chunks_subject(self, nuid: str) -> str:
         return f"$O.{self._bucket}.C.{nuid}"
