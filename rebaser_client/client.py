@@ -120,7 +120,7 @@ class RebaserClient(BatchEnqueuer):
                 first: a function that is defined again has all its values computed anew.
 
         Raises:
-            MissingPackage: pyarrow is not installed.
+            MissingPackage: a package of the extra `arrow` is not installed.
             MalformedMessage: the rows are no updates; the message names the column.
             OSError: the file cannot be read.
             ClientError: as `enqueue`.

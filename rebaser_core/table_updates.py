@@ -4,13 +4,13 @@
 is a table.
 """
 
-from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from pybase64 import b64decode, b64encode_as_string
 
 from rebaser_core.arrow_stream import read_stream, write_stream
 from rebaser_core.errors import MalformedMessage
@@ -94,7 +94,7 @@ class TableUpdates(LazyUpdates):
             columns["inputs"] = pa.StructArray.from_arrays(arguments, names=list(self.inputs))
         if self.is_set.true_count:
             columns["set"] = self.is_set
-        return b64encode(write_stream(pa.RecordBatch.from_pydict(columns))).decode("ascii")
+        return b64encode_as_string(write_stream(pa.RecordBatch.from_pydict(columns)))
 
     def to_wire(self) -> list[Any]:
         """The updates as if each had been sent by itself."""
