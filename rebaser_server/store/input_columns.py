@@ -60,24 +60,46 @@ def inputs_texts(
     signatures: Signatures, indices: NDArray[np.int32], ids: NDArray[Any], widths: NDArray[np.int64]
 ) -> pa.StringArray:
     """Inputs with these signatures, which take `ids` in order, as JSON; null for none."""
-    if not len(indices):
-        return pa.array([], pa.string())
+    used = sorted_unique(indices)
+    is_used = np.array([bool(signatures.all[place]) for place in used.tolist()], np.bool_)
+    if not is_used.any():
+        return pa.nulls(len(indices), pa.string())
+    has_inputs = is_used[np.searchsorted(used, indices)]
+    texts = _texts_in_order(signatures, used[is_used], indices[has_inputs], ids, widths[has_inputs])
+    return _spread(texts, has_inputs)
+
+
+def _texts_in_order(
+    signatures: Signatures,
+    used: NDArray[np.int32],
+    indices: NDArray[np.int32],
+    ids: NDArray[Any],
+    widths: NDArray[np.int64],
+) -> pa.StringArray:
+    """As `inputs_texts`, where each signature has inputs; `used` are all of them, sorted."""
+    all_padded = ids.view(np.uint8)[ID_BYTES - 1 :: ID_BYTES].all()
+    texts = _fill_template if all_padded else _write_each
+    if len(used) == 1:
+        return texts(signatures, int(used[0]), ids.reshape(len(indices), -1))
     starts = np.cumsum(widths) - widths
     order = np.argsort(indices, kind="stable")
-    used = sorted_unique(indices)
     firsts = np.searchsorted(indices[order], used)
-    all_padded = not len(ids) or ids.view(np.uint8)[ID_BYTES - 1 :: ID_BYTES].all()
-    texts = _fill_template if all_padded else _write_each
     parts = []
     for place, rows in zip(used.tolist(), np.split(order, firsts[1:]), strict=True):
-        if signatures.all[place]:
-            id_positions = starts[rows][:, None] + np.arange(signatures.widths[place])
-            parts.append(texts(signatures, place, ids[id_positions]))
-        else:
-            parts.append(pa.nulls(len(rows), pa.string()))
+        id_positions = starts[rows][:, None] + np.arange(signatures.widths[place])
+        parts.append(texts(signatures, place, ids[id_positions]))
     order_back = np.empty(len(order), np.int64)
     order_back[order] = np.arange(len(order))
     return pa.concat_arrays(parts).take(pa.array(order_back))
+
+
+def _spread(texts: pa.StringArray, is_there: NDArray[np.bool_]) -> pa.StringArray:
+    """These texts, one in each row that is there, and null in the others; copies no text."""
+    _, ends, data = texts.buffers()
+    bounds = np.frombuffer(ends, np.int32, len(texts) + 1, 4 * texts.offset)
+    spread = bounds[np.append(0, np.cumsum(is_there))]
+    validity = pa.py_buffer(np.packbits(is_there, bitorder="little"))
+    return pa.StringArray.from_buffers(len(is_there), pa.py_buffer(spread), data, validity)
 
 
 def _write_each(signatures: Signatures, index: int, ids: NDArray[Any]) -> pa.StringArray:

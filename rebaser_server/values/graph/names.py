@@ -155,6 +155,14 @@ class NameIndex(Mapping[str, str]):
         return iter(self.texts.take(self._columns.name.buffer[named]).to_pylist())
 
 
+def are_distinct(names: pa.Array) -> bool:
+    """Whether no two of these names, which are `large_string`, are equal."""
+    hashes = np.sort(_hashes_of(names))
+    if (hashes[1:] != hashes[:-1]).all():
+        return True
+    return bool(pc.count_distinct(names).as_py() == len(names))
+
+
 def _hash_of(raw: bytes) -> int:
     count = -(-len(raw) // _WORD)
     words = unpack(f"<{count}Q", raw.ljust(count * _WORD, b"\0"))

@@ -18,6 +18,7 @@ from rebaser_server.values.graph import Func, Graph
 from rebaser_server.values.graph.columns import REMOVED
 from rebaser_server.values.graph.csr import transpose
 from rebaser_server.values.graph.hash_index import HashIndex, hashes_of
+from rebaser_server.values.graph.names import are_distinct
 from rebaser_server.values.graph.toposort import topological_levels
 from rebaser_server.values.rebase.batch_arrays import BatchArrays, Mask
 from rebaser_server.values.rebase.result import RebaseResult
@@ -91,7 +92,7 @@ class _RegularBatch:
         if not _are_regular(graph, arrays, indices, has_func):
             return None
         names = _new_names(arrays, indices)
-        if pc.count_distinct(names).as_py() < len(names) or not graph.names.are_free(names):
+        if not are_distinct(names) or not graph.names.are_free(names):
             return None
         wiring = _wiring_of(graph, arrays, rows_by_id)
         ranks = None if wiring is None else wiring.ranks(len(indices))

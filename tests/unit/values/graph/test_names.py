@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rebaser_core.updates import MAX_NAME
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.graph.names import NameIndex
+from rebaser_server.values.graph.names import NameIndex, are_distinct
 from tests.wire.strategies import unhurried
 
 CHARACTERS = st.characters(codec="utf-8")
@@ -27,6 +27,16 @@ def test_a_name_is_found_among_those_that_were_assigned_at_once(names):
     assert not index.are_free(pa.array([names[-1]], pa.large_string()))
     others = [f"{name[:-1]}\0" for name in names]
     assert index.are_free(pa.array(others, pa.large_string())) == {*others}.isdisjoint(names)
+
+
+@unhurried
+@given(NAMES, st.booleans())
+def test_names_are_distinct_if_none_comes_twice(names, again):
+    """Also where only a NUL at the end tells them apart, which the hash does not see."""
+    short = names[0][:20]
+    names = [*{*names, short, f"{short}\0"}, *names[: int(again)]]
+
+    assert are_distinct(pa.array(names, pa.large_string())) != again
 
 
 def index_of(names: list[str]) -> NameIndex:
