@@ -18,7 +18,7 @@ log: Final = structlog.get_logger()
 
 PULL_EXPIRES: Final = 2.5
 """Seconds in which the server may deliver tasks to a process that is frozen or cut off. Less than
-the silence after which it is presumed dead: these are among the tasks made anew then (F1)."""
+the silence after which it is presumed dead: these are among the tasks made anew then (F7)."""
 PULL_HEARTBEAT: Final = 1.0  # seconds
 
 

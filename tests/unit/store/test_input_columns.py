@@ -12,7 +12,13 @@ from rebaser_server.values.graph.columns import ID_BYTES
 from rebaser_server.values.graph.signatures import Signatures
 from tests.wire.strategies import unhurried
 
-SIGNATURES = ((), (("left", None), ("right", None)), (("values", 3),), (("of", 1), ("at", None)))
+SIGNATURES = (
+    (),
+    (("left", None), ("right", None)),
+    (("values", 3),),
+    (("values", 0),),
+    (("of", 1), ("at", None)),
+)
 ROWS = st.lists(st.integers(0, len(SIGNATURES) - 1), max_size=30)
 
 
