@@ -45,20 +45,21 @@ FORBIDDEN: Final = [
 ]
 """Contract, a module, and what it must not import."""
 
+CONTRACTS: Final = {"forbidden": ForbiddenContract, "layers": LayersContract}
+"""The classes of contracts that are in use, by the names of their types."""
+
 
 @pytest.fixture(scope="module")
 def options() -> UserOptions:
     configure()
-    options = use_cases.read_user_options(str(ROOT / ".importlinter"))
-    use_cases._register_contract_types(options)
-    return options
+    return use_cases.read_user_options(str(ROOT / ".importlinter"))
 
 
 @pytest.fixture(scope="module")
 def contracts(options: UserOptions) -> dict[str, Contract]:
     """The contracts by their ids."""
     return {
-        contract["id"]: use_cases.registry.get_contract_class(contract["type"])(
+        contract["id"]: CONTRACTS[contract["type"]](
             name=contract["name"],
             session_options=options.session_options,
             contract_options=contract,
