@@ -1,5 +1,6 @@
 """A real `nats-server` with a lifetime."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -12,6 +13,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from rebaser_core.jetstream.connection.connection import Connection
+from tests.helpers.eventually import eventually
 
 START_TIMEOUT: Final = 20.0  # seconds
 POLL_INTERVAL: Final = 0.005  # seconds
@@ -141,3 +145,15 @@ def running(server: NatsServer) -> Iterator[NatsServer]:
         yield server
     finally:
         server.kill()
+
+
+async def restart(server: NatsServer, connection: Connection, how: str = "kill") -> None:
+    """End the server, by `kill` or `stop`, and start it; return once the connection is new.
+
+    A connection whose end was not noticed yet seems to be there, and loses what is sent.
+    """
+    before = connection.reconnects
+    await asyncio.to_thread(getattr(server, how))
+    await asyncio.to_thread(server.start)
+    await eventually(lambda: connection.reconnects > before)
+    await connection.wait_connected()

@@ -8,6 +8,7 @@ import pytest
 from rebaser_server.processor.request_queue import RequestQueue
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import restart
 
 LONG = 60.0
 
@@ -95,9 +96,7 @@ async def test_it_is_heard_of_after_the_server_was_away(
 ) -> None:
     waiting = asyncio.create_task(queue.next(LONG))
     await at_rest(deployment)
-    await asyncio.to_thread(deployment.nats.kill)
-    await asyncio.to_thread(deployment.nats.start)
-    await deployment.js.connection.wait_connected()
+    await restart(deployment.nats, deployment.js.connection)
     stored = await store(deployment, queue)
 
     found = await asyncio.wait_for(waiting, 20)

@@ -18,7 +18,7 @@ from rebaser_core.jetstream.consumers.handles import Consumer
 from rebaser_core.jetstream.consumers.pull_request import UNLIMITED, PullBudget, message_size
 from rebaser_core.jetstream.consumers.read_buffer import ReadBuffer
 from tests.helpers.eventually import eventually
-from tests.helpers.nats_process import NatsServer
+from tests.helpers.nats_process import NatsServer, restart
 from tests.jetstream.steps import (
     consumers,
     durable,
@@ -271,9 +271,7 @@ async def test_a_restart_is_not_noticed_while_the_consumer_is_there(
     async with consumer.messages(resilient=resilient, idle_heartbeat=5, expires=30) as messages:
         waiting = asyncio.ensure_future(anext(messages))
         await eventually(lambda: messages._engine.budget.messages > 0)
-        server.kill()
-        await asyncio.to_thread(server.start)
-        await js.connection.wait_connected()
+        await restart(server, js.connection)
         await js.publish("s.a", b"1")
 
         async with asyncio.timeout(2):

@@ -8,7 +8,7 @@ import pytest
 from rebaser_core.jetstream import ConsumerGone, HeartbeatsMissed, JetStream, StatusError
 from rebaser_core.jetstream.consumers.handles import Consumer
 from tests.helpers.eventually import eventually
-from tests.helpers.nats_process import NatsServer
+from tests.helpers.nats_process import NatsServer, restart
 from tests.jetstream.steps import (
     durable,
     filled,
@@ -188,9 +188,7 @@ async def test_a_restart_while_waiting_is_not_noticed(js: JetStream, server: Nat
     consumer = await looked_up(js)
     fetching = asyncio.create_task(consumer.fetch(1, expires=30))
     await eventually(lambda: waiting_pulls(js))
-    server.kill()
-    await asyncio.to_thread(server.start)
-    await js.connection.wait_connected()
+    await restart(server, js.connection)
     await js.publish("s.a", b"1")
 
     async with asyncio.timeout(2):

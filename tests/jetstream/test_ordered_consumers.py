@@ -19,7 +19,7 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.jetstream.consumers import ordered_reader as ordered_reader_module
 from tests.helpers.eventually import eventually
-from tests.helpers.nats_process import NatsServer
+from tests.helpers.nats_process import NatsServer, restart
 from tests.jetstream.steps import STREAM, consumers, filled, numbers, publish_many, spied
 
 QUICK = 0.1  # seconds: a heartbeat for tests that wait for missed ones
@@ -217,9 +217,7 @@ async def test_a_restarted_server_is_read_on_from_the_same_place(
     await filled(js, "s.a", "s.b")
     async with OrderedPushConsumer(js, "S", idle_heartbeat=QUICK) as reader:
         await reader.next()
-        getattr(server, how)()
-        await asyncio.to_thread(server.start)
-        await js.connection.wait_connected()
+        await restart(server, js.connection, how)
         await js.publish("s.c", b"3")
 
         assert await read_all(reader) == [2, 3]

@@ -8,7 +8,7 @@ import pytest
 
 from rebaser_core.jetstream import ConsumerGone, Delivery, JetStream, PullConsumer
 from tests.helpers.eventually import eventually
-from tests.helpers.nats_process import NatsServer
+from tests.helpers.nats_process import NatsServer, restart
 from tests.jetstream.steps import (
     durable,
     filled,
@@ -105,9 +105,7 @@ async def test_a_restart_of_the_server_is_not_noticed(
     async with PullConsumer(js, "S", "d", idle_heartbeat=QUICK) as pull:
         taking = asyncio.create_task(pull.take())
         await eventually(lambda: pull._engine.budget.messages == 1)
-        getattr(server, how)()
-        await asyncio.to_thread(server.start)
-        await js.connection.wait_connected()
+        await restart(server, js.connection, how)
         await js.publish("s.a", b"1")
 
         async with asyncio.timeout(1):
