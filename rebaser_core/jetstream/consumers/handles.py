@@ -10,10 +10,15 @@ from rebaser_core.jetstream.consumers.consume import Messages
 from rebaser_core.jetstream.consumers.fetch import Fetcher
 from rebaser_core.jetstream.consumers.fetch_batch import FetchBatch
 from rebaser_core.jetstream.consumers.message_reader import AsyncCloseable
-from rebaser_core.jetstream.consumers.options import FETCH_EXPIRES, ConsumeOptions, ReaderOptions
+from rebaser_core.jetstream.consumers.options import (
+    FETCH_EXPIRES,
+    ConsumeOptions,
+    PullOptions,
+    ReaderOptions,
+)
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
-from rebaser_core.jetstream.consumers.pull_engine import PullEngine, PullOptions
+from rebaser_core.jetstream.consumers.pull_engine import PullEngine
 from rebaser_core.jetstream.consumers.read_buffer import ReadBuffer
 from rebaser_core.jetstream.errors import Misconfigured
 from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo

@@ -1,5 +1,6 @@
 """What a reader may be told, by the names of ADR-37; durations in seconds."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypedDict
 
@@ -57,3 +58,20 @@ class ReaderOptions(BufferOptions, total=False):
     """For `by_start_time`, which needs it; with a time zone."""
     headers_only: bool
     """Leave the payloads out; `Nats-Msg-Size` tells their size (default: false)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PullOptions:
+    """How a consumer is pulled; durations in seconds."""
+
+    expires: float
+    """Until an unanswered pull is made again, at most; up to half a second less, so that pulls made
+    at different times end together and a single one takes their place."""
+    idle_heartbeat: float
+    """Between signs of life."""
+    acks: bool | None
+    """Whether the consumer wants acks; if not known, the server is asked."""
+    resilient: bool = True
+    """As the newest ADR-37 has it, ask again after missed heartbeats and reconnects, and end only
+    when asking cannot help. Otherwise as its first edition: missed heartbeats, a consumer that
+    is not there after a reconnect and unknown statuses are the end."""

@@ -2,7 +2,8 @@
 
 from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.message_reader import AsyncCloseable
-from rebaser_core.jetstream.consumers.pull_engine import PullEngine, PullOptions
+from rebaser_core.jetstream.consumers.options import PullOptions
+from rebaser_core.jetstream.consumers.pull_engine import PullEngine
 from rebaser_core.jetstream.consumers.pull_request import PullBudget
 from rebaser_core.jetstream.errors import NatsUnreachable
 from rebaser_core.jetstream.messages.delivery import Delivery

@@ -4,13 +4,13 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.backoff import Backoff
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import best_effort
+from rebaser_core.jetstream.consumers.options import PullOptions
 from rebaser_core.jetstream.consumers.pull_request import (
     PullBudget,
     build_pull_requests,
@@ -48,23 +48,6 @@ _BACKOFF: Final = Backoff(0.1, 2.0)
 
 Refill = Callable[[PullBudget], Mapping[str, int] | None]
 """Which pull to make now, as `batch` and `max_bytes`, given what is pending; or None."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PullOptions:
-    """How a consumer is pulled; durations in seconds."""
-
-    expires: float
-    """Until an unanswered pull is made again, at most; up to half a second less, so that pulls made
-    at different times end together and a single one takes their place."""
-    idle_heartbeat: float
-    """Between signs of life."""
-    acks: bool | None
-    """Whether the consumer wants acks; if not known, the server is asked."""
-    resilient: bool = True
-    """As the newest ADR-37 has it, ask again after missed heartbeats and reconnects, and end only
-    when asking cannot help. Otherwise as its first edition: missed heartbeats, a consumer that
-    is not there after a reconnect and unknown statuses are the end."""
 
 
 class PullEngine:
