@@ -1,4 +1,4 @@
-"""A JetStream client layer that follows ADR-13, ADR-15, ADR-19 and ADR-37.
+"""A JetStream client layer that follows ADR-13, ADR-15, ADR-19, ADR-37 and ADR-42.
 
 It stands on nats-py's connection and uses nothing of its JetStream code.
 `docs/jetstream.md` says, statement by statement, what is followed and which test shows it.
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ordered_reader,
     )
     from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
+    from rebaser_core.jetstream.consumers.priority_group import PriorityGroup
     from rebaser_core.jetstream.consumers.pull_consumer import PullConsumer
     from rebaser_core.jetstream.consumers.push_subscription import PushSubscription
     from rebaser_core.jetstream.consumers.subscribe import pull_subscribe, subscribe
@@ -105,6 +106,7 @@ _NAMES_OF = {
     "consumers.options": ("ConsumeOptions", "ReaderOptions"),
     "consumers.ordered_consumers": ("OrderedPullConsumer", "OrderedPushConsumer", "ordered_reader"),
     "consumers.ordered_reader": ("OrderedReader",),
+    "consumers.priority_group": ("PriorityGroup",),
     "consumers.pull_consumer": ("PullConsumer",),
     "consumers.push_subscription": ("PushSubscription",),
     "consumers.subscribe": ("pull_subscribe", "subscribe"),
@@ -184,6 +186,7 @@ __all__ = [
     "PeerInfo",
     "PendingReply",
     "Placement",
+    "PriorityGroup",
     "PriorityGroupState",
     "PubAck",
     "PullConsumer",

@@ -209,6 +209,10 @@ class JetStreamApi(JetStreamRequests):
         except (ConsumerNotFound, StreamNotFound):
             return
 
+    async def unpin_consumer(self, stream: str, consumer: str, group: str) -> None:
+        """Have another client of the priority group pinned; that none is pinned is success."""
+        await self.request(f"CONSUMER.UNPIN.{stream}.{consumer}", {"group": group})
+
     async def ensure_consumer(self, stream: str, config: "ConsumerConfig") -> "list[Drift]":
         """Have a consumer of that name; return how it differs from `config`, never change it.
 
@@ -231,9 +235,8 @@ def _require_name(name: str | None) -> str:
 
 
 def _read_stream_info(said: Mapping[str, Any]) -> "StreamInfo":
-    from rebaser_core.jetstream.infos.stream_info import (
-        StreamInfo,
-    )  # slow, and not needed to publish
+    # slow, and not needed to publish
+    from rebaser_core.jetstream.infos.stream_info import StreamInfo
 
     return StreamInfo.from_json(said)
 

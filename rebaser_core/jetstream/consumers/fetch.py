@@ -20,6 +20,7 @@ from rebaser_core.jetstream.messages.delivery import Delivery, parse_delivery
 from rebaser_core.jetstream.messages.status_message import (
     CONTROL,
     NO_RESPONDERS,
+    WRONG_PIN,
     StatusMessage,
     is_delivery,
     parse_status,
@@ -160,6 +161,7 @@ class _Pull:
         self._requests = asked
         self._missing: int = sum(request["batch"] for request in asked)
         self._open = len(asked)
+        self._had_wrong_pin = False
         self._deadline = deadline
         self._heartbeat_timeout = MISSED_HEARTBEATS * heartbeat if heartbeat else None
 
@@ -177,7 +179,7 @@ class _Pull:
         finally:
             if self._open and self._missing > 0:
                 await self._give_up()
-        return self._missing <= 0
+        return self._missing <= 0 or self._had_wrong_pin
 
     def _take_leftovers(self) -> bool:
         before = self._missing
@@ -231,6 +233,10 @@ class _Pull:
             return
         self._open -= 1
         if is_benign(status):
+            return
+        if status.code == WRONG_PIN and self._batch.member:
+            self._batch.member.on_wrong_pin()
+            self._had_wrong_pin = True
             return
         if not self._batch.deliveries:
             await self._fetcher.raise_for(status)

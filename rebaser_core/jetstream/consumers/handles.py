@@ -18,6 +18,11 @@ from rebaser_core.jetstream.consumers.options import (
 )
 from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
+from rebaser_core.jetstream.consumers.priority_group import (
+    Pin,
+    PriorityGroup,
+    join_group,
+)
 from rebaser_core.jetstream.consumers.pull_engine import PullEngine
 from rebaser_core.jetstream.consumers.read_buffer import ReadBuffer
 from rebaser_core.jetstream.errors import Misconfigured
@@ -99,6 +104,7 @@ class Consumer(AsyncCloseable):
             raise Misconfigured(f"{self.stream}/{self.name} is a push consumer, not for pulling")
         self._js = js
         self._acks = self.config.is_acked
+        self._pin = Pin()
         self._fetcher = Fetcher(js, self.stream, self.name, acks=self._acks)
 
     async def __aenter__(self) -> Self:
@@ -120,6 +126,7 @@ class Consumer(AsyncCloseable):
         expires: float = FETCH_EXPIRES,
         no_wait: bool = False,
         idle_heartbeat: float | None = None,
+        group: PriorityGroup | None = None,
     ) -> list[Delivery]:
         """Return a batch once it is full, or what came of it within `expires` seconds.
 
@@ -133,45 +140,60 @@ class Consumer(AsyncCloseable):
             expires: seconds.
             no_wait: return what is there at once.
             idle_heartbeat: seconds between signs of life, at most half of `expires`.
+            group: the priority group that the batch is for, if the consumer has groups. A pin is
+                kept from one batch to the next if no `priority_timeout` passes between their pulls.
 
         Raises:
             ConsumerGone: there is no such consumer.
             StatusError: the server refuses such a pull.
             HeartbeatsMissed: the server was silent for two heartbeats.
+            Misconfigured: the group is not what the consumer has; nothing was asked for.
             NatsUnreachable: there was no connection, or no answer, to the end.
             ValueError: no limit, or one that is not positive.
 
         Once a message came, an error ends the batch and is not raised.
         """
         return await self._fetcher.fetch(
-            FetchBatch(max_messages, max_bytes),
+            FetchBatch(max_messages, max_bytes, join_group(group, self.config, self._pin)),
             expires=expires,
             no_wait=no_wait,
             idle_heartbeat=idle_heartbeat,
         )
 
-    async def next(self, *, expires: float = FETCH_EXPIRES) -> Delivery | None:
+    async def next(
+        self, *, expires: float = FETCH_EXPIRES, group: PriorityGroup | None = None
+    ) -> Delivery | None:
         """Return the next message, or None if none came within `expires` seconds."""
-        found = await self.fetch(1, expires=expires)
+        found = await self.fetch(1, expires=expires, group=group)
         return found[0] if found else None
 
-    def messages(self, **options: Unpack[ConsumeOptions]) -> Messages:
+    def messages(
+        self, *, group: PriorityGroup | None = None, **options: Unpack[ConsumeOptions]
+    ) -> Messages:
         """Return the messages as they come, for `async with` and `async for` or `for_each`.
 
         Raises:
+            Misconfigured: the `group` is not what the consumer has.
             ValueError: the options exclude each other.
         """
         buffer = ReadBuffer(**options)
+        join_group(group, self.config, self._pin)  # a contradiction is an error now, not later
         pulls = PullOptions(
             expires=buffer.expires,
             idle_heartbeat=buffer.idle_heartbeat,
             acks=self._acks,
             resilient=buffer.resilient,
+            group=group,
+            pin=self._pin,
         )
         return Messages(PullEngine(self._js, self.stream, self.name, pulls), buffer)
 
     async def consume(
-        self, handler: Callable[[Delivery], Awaitable[None]], **options: Unpack[ConsumeOptions]
+        self,
+        handler: Callable[[Delivery], Awaitable[None]],
+        *,
+        group: PriorityGroup | None = None,
+        **options: Unpack[ConsumeOptions],
     ) -> None:
         """Call the handler with one message after the other until cancelled.
 
@@ -182,9 +204,10 @@ class Consumer(AsyncCloseable):
             ConsumerGone: the consumer was deleted.
             StatusError: the server refuses such pulls.
             HeartbeatsMissed: the server is silent. Not if resilient.
+            Misconfigured: the `group` is not what the consumer has.
             ValueError: the options exclude each other.
         """
-        async with self.messages(**options) as messages:
+        async with self.messages(group=group, **options) as messages:
             await messages.for_each(handler)
 
     async def close(self) -> None:

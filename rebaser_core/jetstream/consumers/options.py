@@ -1,10 +1,11 @@
 """What a reader may be told, by the names of ADR-37; durations in seconds."""
 
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Final, TypedDict
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final, Self, TypedDict
 
 from rebaser_core.jetstream.configs.consumer_config import DeliverPolicy
+from rebaser_core.jetstream.consumers.priority_group import Pin, PriorityGroup
 
 FETCH_EXPIRES: Final = 5.0  # seconds that a batch is waited for
 
@@ -75,3 +76,14 @@ class PullOptions:
     """As the newest ADR-37 has it, ask again after missed heartbeats and reconnects, and end only
     when asking cannot help. Otherwise as its first edition: missed heartbeats, a consumer that
     is not there after a reconnect and unknown statuses are the end."""
+    group: PriorityGroup | None = None
+    """The consumer's priority group that is pulled for."""
+    pin: Pin = field(default_factory=Pin)
+    """That of the client, if its consumer pins one."""
+
+    def fitted(self, priority_timeout: timedelta | None) -> Self:
+        """Return them with pulls that end in time for the next one: only pulls keep a pin."""
+        if priority_timeout is None:
+            return self
+        expires = min(self.expires, priority_timeout.total_seconds() / 2)
+        return replace(self, expires=expires, idle_heartbeat=min(self.idle_heartbeat, expires / 2))

@@ -3,6 +3,7 @@
 from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.consumers.message_reader import AsyncCloseable
 from rebaser_core.jetstream.consumers.options import PullOptions
+from rebaser_core.jetstream.consumers.priority_group import PriorityGroup
 from rebaser_core.jetstream.consumers.pull_engine import PullEngine
 from rebaser_core.jetstream.consumers.pull_request import PullBudget
 from rebaser_core.jetstream.errors import NatsUnreachable
@@ -24,6 +25,7 @@ class PullConsumer(AsyncCloseable):
             may deliver to a process that is frozen or cut off.
         acks: whether the consumer wants them; by default the server is asked, once. If not,
             settling does nothing (ADR-15).
+        group: the priority group that it is pulled for. The server is asked what it has, once.
     """
 
     def __init__(
@@ -35,9 +37,15 @@ class PullConsumer(AsyncCloseable):
         idle_heartbeat: float = 2.0,
         expires: float = 30.0,
         acks: bool | None = None,
+        group: PriorityGroup | None = None,
     ) -> None:
         self._name = f"{stream}/{consumer}"
-        options = PullOptions(expires=expires, idle_heartbeat=idle_heartbeat, acks=acks)
+        options = PullOptions(
+            expires=expires,
+            idle_heartbeat=idle_heartbeat,
+            acks=acks,
+            group=group,
+        )
         self._engine = PullEngine(js, stream, consumer, options)
 
     async def take(self, free: int = 1) -> Delivery:
@@ -51,6 +59,7 @@ class PullConsumer(AsyncCloseable):
 
         Raises:
             ConsumerGone: the consumer, or its stream, was deleted.
+            Misconfigured: it is pulled in other groups, or in none, or has another policy.
             StatusError: the consumer refuses such pulls.
             NatsUnreachable: the connection, or this, is closed.
         """

@@ -11,10 +11,12 @@ from rebaser_core.jetstream.backoff import Backoff
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import best_effort
 from rebaser_core.jetstream.consumers.options import PullOptions
+from rebaser_core.jetstream.consumers.priority_group import GroupMember, join_group
 from rebaser_core.jetstream.consumers.pull_request import (
     PullBudget,
     build_pull_requests,
     is_benign,
+    is_group_refused,
     is_terminal,
     is_too_large,
 )
@@ -29,6 +31,7 @@ from rebaser_core.jetstream.messages.delivery import Delivery, parse_delivery
 from rebaser_core.jetstream.messages.status_message import (
     CONTROL,
     NO_RESPONDERS,
+    WRONG_PIN,
     StatusMessage,
     is_delivery,
     parse_status,
@@ -59,10 +62,11 @@ class PullEngine:
         self._consumer = consumer
         self._subject = f"{js.prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._options = options
-        self._heartbeat_timeout = MISSED_HEARTBEATS * options.idle_heartbeat
+        self._member = GroupMember(options.group, options.pin) if options.group else None
+        self._unchecked = self._member is not None
         self._inbox = Inbox(js.connection)
         self._acks = options.acks
-        self._stale = False
+        self._stale = True
         self._failures = 0
         self._requested_at = 0.0
         self._request_after = 0.0
@@ -101,6 +105,10 @@ class PullEngine:
                 self._on_missed_heartbeats()
 
     @property
+    def _heartbeat_timeout(self) -> float:
+        return MISSED_HEARTBEATS * self._options.idle_heartbeat
+
+    @property
     def _last_sign_of_life(self) -> float:
         """When the server last spoke, or was last asked to: without pulls it has no reason to."""
         return max(self._inbox.last_message_at, self._requested_at, self._request_after)
@@ -118,6 +126,8 @@ class PullEngine:
             self.budget.on_message(message)
             self._failures = 0
             self._progressed = True
+            if self._member and self._member.on_message(message):
+                self._stale = True
         return delivery
 
     def _parse(self, message: "Msg") -> Delivery | None:
@@ -127,7 +137,8 @@ class PullEngine:
     async def _request(self, pull: Mapping[str, int]) -> None:
         self._requested_at = asyncio.get_running_loop().time()
         times = {"expires": self._expires(), "heartbeat": self._options.idle_heartbeat}
-        for request in build_pull_requests(self._js, pull, **times):
+        said = {**pull, **self._member.to_pull()} if self._member else pull
+        for request in build_pull_requests(self._js, said, **times):
             self.budget.on_request(request)  # before: if cancelled, it may have been sent
             await self._js.connection.publish(
                 self._subject, json.dumps(request).encode(), reply=self._inbox.subject
@@ -142,8 +153,14 @@ class PullEngine:
     async def _on_status(self, status: StatusMessage | None) -> None:
         if status is None or status.code == CONTROL:
             return
+        if status.code == WRONG_PIN and self._member:
+            self._member.on_wrong_pin()
+            self._stale = True  # all that were made with that pin
+            return
         if is_terminal(status):
             self._stale = True
+            if is_group_refused(status):
+                await self._confirm_consumer()
             raise status.to_error()
         if (ended := status.pending) is not None:
             self.budget.on_end(*ended)
@@ -181,14 +198,17 @@ class PullEngine:
         return min(until, self._request_after) if self._request_after > now else until
 
     async def _confirm_consumer(self) -> None:
-        """Look the consumer up, raise if it is gone, and learn whether it wants acks."""
+        """Look the consumer up, raise if it is gone or not pulled so, and learn what it wants."""
         try:
             config = await self._js.consumer_config(self._stream, self._consumer)
         except NotFound as error:
             raise ConsumerGone(error.description) from error
         except (ApiError, NatsUnreachable):
             return
+        self._member = join_group(self._options.group, config, self._options.pin)
+        self._unchecked = False
         self._acks = config.is_acked
+        self._options = self._options.fitted(config.priority_timeout)
 
     async def _reopen(self) -> None:
         """Leave all pulls behind, with what came of them kept, and start counting anew.
@@ -203,9 +223,9 @@ class PullEngine:
         await self._inbox.open(keep=True)
         self.budget.clear()
         self.budget.messages = len(self._inbox.queue)
-        self._stale = False
-        if self._acks is None or (again and not self._options.resilient):
+        if self._acks is None or (again and not self._options.resilient) or self._unchecked:
             await self._confirm_consumer()
+        self._stale = False
 
     async def stop(self) -> None:
         """Make no more pulls and end those made. `next` still returns what has come by then."""

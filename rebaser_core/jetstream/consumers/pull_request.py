@@ -29,14 +29,17 @@ def build_pull_requests(
     """Return the requests that make the pull: one, or one for each message.
 
     Where a request gets one answer, a heartbeat would be that. There the pull
-    expires after what was to be the heartbeat, and that is the sign of life.
+    expires after what was to be the heartbeat, and that is the sign of life. A
+    group is asked for one message at a time until the client is pinned: other
+    requests without the pin would bring nothing.
     """
     if not js.single_reply:
         return [{**pull, **_nanoseconds(expires=expires, idle_heartbeat=heartbeat)}]
     if "max_bytes" in pull:
         raise Misconfigured("octets cannot limit pulls of which each gets one answer")
     single = {**pull, "batch": 1, **_nanoseconds(expires=heartbeat or expires)}
-    return [single] * min(pull["batch"], MAX_SINGLE_PULLS)
+    most = 1 if "group" in pull and "id" not in pull else MAX_SINGLE_PULLS
+    return [single] * min(pull["batch"], most)
 
 
 def _nanoseconds(**seconds: float | None) -> dict[str, int]:
@@ -103,3 +106,8 @@ def is_terminal(status: StatusMessage) -> bool:
 def is_too_large(status: StatusMessage) -> bool:
     """Whether the next message has more octets than the pull may bring."""
     return status.description.lower().startswith("message size exceeds maxbytes")
+
+
+def is_group_refused(status: StatusMessage) -> bool:
+    """Whether the consumer has other priority groups than the pull names, or none."""
+    return "priority group" in status.description.lower()

@@ -22,9 +22,13 @@ class SequencePair(Info):
 
 @dataclass(frozen=True, kw_only=True)
 class PriorityGroupState(Info):
+    """A group of a consumer, and which client of it gets everything with `pinned_client`."""
+
     group: str
     pinned_client_id: str | None = None
+    """The pin of that client, if there is one."""
     pinned_ts: datetime | None = None
+    """Since when; in the year 1 if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ BAD_REQUEST: Final = 400
 NO_MESSAGES: Final = 404
 REQUEST_ENDED: Final = 408
 CONFLICT: Final = 409
+WRONG_PIN: Final = 423
 NO_RESPONDERS: Final = 503
 
 _PENDING_MESSAGES: Final = "Nats-Pending-Messages"
