@@ -1,6 +1,7 @@
 """When several commits are appended as one atomic batch (W7, ADR-50)."""
 
 import asyncio
+import math
 from typing import Final
 
 from rebaser_core.jetstream import JetStream, JetStreamError
@@ -36,6 +37,11 @@ class GroupCommit:
         """From how many commits on a batch is worth it; `NEVER` is more than are ever appended."""
         return self._min_size
 
+    @property
+    def is_known(self) -> bool:
+        """Whether `refresh` would change nothing until a batch is refused."""
+        return self._known_until == math.inf
+
     async def refresh(self) -> None:
         """Learn it from the stream's configuration, unless it is known."""
         if asyncio.get_running_loop().time() < self._known_until:
@@ -47,7 +53,7 @@ class GroupCommit:
         self.replicated = (config.num_replicas or 1) > 1
         batches = ON_REPLICAS if self.replicated else ON_ONE_SERVER
         self._min_size = batches if config.allow_atomic else NEVER
-        self._known_until = float("inf")
+        self._known_until = math.inf
 
     def on_refused(self) -> None:
         """Note that the server takes no batch now."""

@@ -88,7 +88,8 @@ class CommitLog(CommitLogReader):
                 the others are not in the log.
             AppendRefused: the server refused one of them.
         """
-        await self._group_commit.refresh()
+        if not self._group_commit.is_known:
+            await self._group_commit.refresh()
         last = entries[0].previous + len(entries)  # if no other run writes
         if self._is_worth_a_batch(len(entries)):
             sequences = await self._append_batch(entries, extra_headers)

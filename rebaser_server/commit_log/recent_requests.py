@@ -70,12 +70,14 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
         row = self._rows[request_id.bytes]
         return RecentRequest(self._commits[row], _OUTCOMES[self._outcomes[row]])
 
-    def remember(self, request_id: RequestId, recent: RecentRequest, stored: int) -> None:
+    def remember(
+        self, request_id: RequestId, commit: int, outcome: RequestOutcome, stored: int
+    ) -> None:
         """Add the last settled request, and forget what is too old.
 
         `stored`: when NATS stored the request, in milliseconds since 1970.
         """
-        self._append(request_id, recent, stored)
+        self._append(request_id, commit, outcome, stored)
         surplus_ends, too_old = len(self._commits) - MIN_REMEMBERED, stored - REMEMBERED_FOR
         while self._first < surplus_ends and self._stored[self._first] < too_old:
             forgotten = self._id(self._first)
@@ -85,11 +87,13 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
         if 2 * self._first > len(self._commits):
             self._compact()
 
-    def _append(self, request_id: RequestId, recent: RecentRequest, stored: int) -> None:
+    def _append(
+        self, request_id: RequestId, commit: int, outcome: RequestOutcome, stored: int
+    ) -> None:
         self._rows[request_id.bytes] = len(self._commits)
         self._ids += request_id.bytes
-        self._outcomes.append(_OUTCOMES.index(recent.outcome))
-        self._commits.append(recent.commit)
+        self._outcomes.append(_OUTCOMES.index(outcome))
+        self._commits.append(commit)
         self._stored.append(stored)
 
     def _id(self, row: int) -> bytes:
@@ -125,8 +129,7 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
             requests._read(zlib.decompress(base64.b64decode(metadata["remembered"])))
         else:
             for text, commit, outcome in metadata["recent"]:
-                recent = RecentRequest(commit, RequestOutcome(outcome))
-                requests._append(RequestId.from_str(text), recent, 0)
+                requests._append(RequestId.from_str(text), commit, RequestOutcome(outcome), 0)
         return requests
 
     def _read(self, columns: bytes) -> None:

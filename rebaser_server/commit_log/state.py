@@ -9,7 +9,7 @@ from rebaser_core.commits import NO_REQUEST, CommitV1, ControlState, RequestOutc
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, UpdatesAddress
 from rebaser_server.commit_log.content import Checkpoint, Content
-from rebaser_server.commit_log.recent_requests import RecentRequest, RecentRequests
+from rebaser_server.commit_log.recent_requests import RecentRequests
 
 _EXTERNAL_BATCHES: Final = TypeAdapter(list[tuple[int, UpdatesAddress]])
 
@@ -43,7 +43,7 @@ class State:
 
     def _remember(self, handled: SettledRequest, sequence: int, stored: int) -> None:
         if handled.outcome is not RequestOutcome.DUPLICATE and handled.sequence != NO_REQUEST:
-            self.recent.remember(handled.id, RecentRequest(sequence, handled.outcome), stored)
+            self.recent.remember(handled.id, sequence, handled.outcome, stored)
         if handled.updates is not None and not isinstance(handled.updates, Inline):
             self.external_batches.append((sequence, handled.updates))
 

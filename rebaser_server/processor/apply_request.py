@@ -93,7 +93,7 @@ async def apply_request(
             return None
     handled, changes = await _apply_batch(run, message, request)
     stage_request(ownership, request, handled, **changes)
-    return message.updates_address if handled.updates != message.updates_address else None
+    return None if handled.updates is message.updates_address else message.updates_address
 
 
 def _stage_unapplied(

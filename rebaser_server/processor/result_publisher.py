@@ -1,6 +1,5 @@
 """What follows a request's commit: its activity, its reply, and its place in the statistics."""
 
-import time
 from typing import Final
 
 from rebaser_core.activities import ActivityKind
@@ -22,19 +21,16 @@ async def publish_result(run: RunContext, request: Delivery, result: CommittedRe
     spans, sequence = run.ownership.spans, request.stream_sequence
     with spans.use(sequence):
         outcome = result.handled.outcome
-        waited = time.time() - request.stored
+        said = outcome.value
         corrected = total_count(result.handled.corrections)
-        is_result = outcome is RequestOutcome.STALE  # of an older Rebaser
         change_set, notifier = run.change_set, run.services.notifier
-        notifier.stats.request(
-            change_set, outcome.value, max(0.0, waited), corrected, is_result=is_result
-        )
+        notifier.stats.request(change_set, outcome, request.stored, corrected)
         await notifier.activity(
             change_set,
             _ACTIVITIES.get(outcome, ActivityKind.REQUEST_APPLIED),
             result.handled.id,
             commit=result.commit,
-            outcome=outcome.value,
+            outcome=said,
             corrections=corrected,
         )
         inbox = request.headers.get(REPLY_INBOX)
@@ -42,4 +38,4 @@ async def publish_result(run: RunContext, request: Delivery, result: CommittedRe
             content_type = request.headers.get(CONTENT_TYPE)
             with spans.reply_span(sequence):
                 await notifier.reply(inbox, build_response(change_set, result), content_type)
-        spans.end(sequence, outcome=outcome.value, commit=result.commit)
+        spans.end(sequence, outcome=said, commit=result.commit)

@@ -19,7 +19,7 @@ MAX_FAILURES: Final = 50
 """How many of the latest are kept."""
 MAX_SKETCHES: Final = 200
 """How many of the latest are kept, one of a change set."""
-_SETTLED: Final = {outcome.value: metrics.REQUESTS.labels(outcome) for outcome in RequestOutcome}
+_SETTLED: Final = {outcome: metrics.REQUESTS.labels(outcome) for outcome in RequestOutcome}
 _MAX_WAITS: Final = 500
 """Latencies kept of each second: enough for the percentiles."""
 
@@ -81,17 +81,18 @@ class WorkStats:
                 del self.held[change_set]
 
     def request(
-        self, change_set: ChangeSet, outcome: str, waited: float, corrected: int, *, is_result: bool
+        self, change_set: ChangeSet, outcome: RequestOutcome, stored: float, corrected: int
     ) -> None:
-        """A request, or an update's result, was settled `waited` seconds after it was stored."""
+        """A request that NATS stored at `stored`, in seconds since 1970, is settled."""
+        now = time.time()
+        waited = max(0.0, now - stored)
         _SETTLED[outcome].inc()
-        if not is_result:
+        if outcome is not RequestOutcome.STALE:  # which is a result of an older Rebaser
             metrics.REQUEST_SECONDS.observe(waited)
         if corrected:
             metrics.CORRECTIONS.inc(corrected)
-        now = int(time.time())
-        if not self.seconds or self.seconds[-1].at != now:
-            self.seconds.append(SecondBucket(now))
+        if not self.seconds or self.seconds[-1].at != int(now):
+            self.seconds.append(SecondBucket(int(now)))
         second = self.seconds[-1]
         second.requests += 1
         if len(second.waits) < _MAX_WAITS:

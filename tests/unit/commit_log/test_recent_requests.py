@@ -23,7 +23,7 @@ IDS = [RequestId.from_int(number << 64) for number in range(1, MIN_REMEMBERED + 
 def remembering(ids, stored=BEGINNING, requests=None):
     requests = RecentRequests() if requests is None else requests
     for commit, request_id in enumerate(ids, 1):
-        requests.remember(request_id, RecentRequest(commit, RequestOutcome.APPLIED), stored)
+        requests.remember(request_id, commit, RequestOutcome.APPLIED, stored)
     return requests
 
 
