@@ -145,7 +145,8 @@ class Ownership:
             self.state.advance(entry, sequence)
             self.entries_since_checkpoint += 1
             self.requests_since_checkpoint += entry.handled is not None
-            self._unmeasured += 1 if _is_small(entry) else _MEASURED_EVERY
+            if entry.handled is not None:  # no other commit changes the content
+                self._unmeasured += 1 if _is_small(entry.handled) else _MEASURED_EVERY
             action = actions.get(entry.id) if actions else None
             committed = CommittedEntry.of(entry, sequence, action)
             for observe in self.observers:
@@ -226,6 +227,6 @@ class Ownership:
         await require_epoch(self.loader, self.state.control.epoch)
 
 
-def _is_small(entry: CommitV1) -> bool:
+def _is_small(handled: SettledRequest) -> bool:
     """Whether its batch cannot add much to the state."""
-    return entry.handled is None or isinstance(entry.handled.updates, Inline | None)
+    return isinstance(handled.updates, Inline | None)
