@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_core.jetstream.api_base import JetStreamRequests
 from rebaser_core.jetstream.errors import (
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rebaser_core.jetstream.configs.stream_config import StreamConfig
     from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo
     from rebaser_core.jetstream.infos.stream_info import StreamInfo
+
+_GONE: Final = "no message found"  # what the server says of a message that is not stored
 
 
 class JetStreamApi(JetStreamRequests):
@@ -62,9 +64,10 @@ class JetStreamApi(JetStreamRequests):
         body = {"seq": sequence, "no_erase": not erase}
         try:
             await self.request(f"STREAM.MSG.DELETE.{stream}", body)
-        except ApiError:
+        except ApiError as error:
             # "gone already" comes in three shapes, one of them of other errors, too
-            if await self.get_message(stream, sequence=sequence) is not None:
+            is_gone = error.description == _GONE
+            if not is_gone and await self.get_message(stream, sequence=sequence) is not None:
                 raise
 
     async def purge(

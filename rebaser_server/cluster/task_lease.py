@@ -9,7 +9,14 @@ from typing import Final, Never
 import structlog
 
 from rebaser_client.retry import retry
-from rebaser_core.jetstream import Delivery, Drift, JetStream, JetStreamError, deadlines
+from rebaser_core.jetstream import (
+    Delivery,
+    Drift,
+    JetStream,
+    JetStreamError,
+    PendingReply,
+    deadlines,
+)
 from rebaser_server.errors import Fenced, HistoryInconsistent, Interrupted, LeaseLost, RetryLater
 from rebaser_server.runtime.concurrency import background
 from rebaser_server.runtime.transient_errors import backoff
@@ -153,10 +160,19 @@ async def _nak(task: Delivery, delay: float | None, within: float) -> None:
 
 
 async def ack_and_delete(js: JetStream, task: Delivery) -> None:
-    """Ack and delete the task (W11). Neither call proves anything, so the caller rechecks."""
+    """Ack and delete the task (W11). Neither call proves anything, so the caller rechecks.
+
+    The two are sent together: each names the task by its own sequence, so their order at the
+    server decides nothing.
+    """
+    acked: PendingReply[None] | None = None
     try:
         async with deadlines.within(SETTLE_TIMEOUT):
-            await task.ack(confirm=True)
+            acked = await task.ack_async()
             await js.delete_message(task.stream, task.stream_sequence)
+            await acked.result(SETTLE_TIMEOUT)
     except (JetStreamError, TimeoutError) as error:
         log.warning("task ack failed", task=task.subject, error=str(error))
+    finally:
+        if acked is not None:
+            acked.cancel()

@@ -7,7 +7,7 @@ from rebaser_core.commits import Commit, CommitV1, decode_commit_at
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import Delivery, StoredMessage
-from rebaser_core.versioning import MESSAGE_ID
+from rebaser_core.versioning import MESSAGE_ID, announced_id
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
 
 UNFINISHED: Final = "X-DVU-DUE"
@@ -20,6 +20,9 @@ TRACE_HEADERS: Final = frozenset(("traceparent", "tracestate"))
 UNSAVED: Final = "X-UNSAVED"
 """Header of a commit that releases a change set although requests were settled since its last
 checkpoint: the run made room for another. Its table is written by a later run."""
+
+NumberedEntry = tuple[int, CommitV1]
+"""A commit with its sequence before it."""
 
 ExtraHeaders = Mapping[RequestId, Mapping[str, str]]
 """Additional headers of commits, by the commits' ids."""
@@ -35,6 +38,22 @@ class LogEnd(NamedTuple):
     """Those of its headers that name the trace of the due update."""
     unsaved: bool = False
     """See `UNSAVED`."""
+
+
+def log_end(message: StoredMessage, known: NumberedEntry | None) -> LogEnd:
+    """Return what the last message of a log says; it is not decoded if it is the commit `known`.
+
+    Ids are new (`CommitV1`), so one of that sequence and id is that commit.
+    """
+    if (
+        known is not None
+        and known[0] == message.sequence
+        and announced_id(message.headers) == str(known[1].id)
+    ):
+        entry = known[1]
+    else:
+        entry = decode_commit(message)
+    return LogEnd(message.sequence, entry, trace_headers_of(message), UNSAVED in message.headers)
 
 
 def decode_commit(message: StoredMessage | Delivery) -> CommitV1:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from rebaser_core.commits import CommitV1
 from rebaser_server.commit_log.retention import CheckpointRef
 from rebaser_server.commit_log.state import State
 
@@ -23,5 +24,7 @@ class LoadedState:
     """Bytes of memory as last measured, more or less; 0: not measured."""
     unmeasured: int = 0
     """Requests settled since then."""
+    released_by: CommitV1 | None = None
+    """The commit that the state ends with, where a run of this process released it."""
     damage: str = ""
     """Why a later checkpoint could not be read; empty if there is none. The log made up for it."""

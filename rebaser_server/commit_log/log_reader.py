@@ -1,16 +1,23 @@
 """The commit log of one change set, read (protocol 4.1)."""
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, ordered_reader
+from rebaser_core.jetstream import (
+    JetStream,
+    MessageNotFound,
+    PendingReply,
+    StoredMessage,
+    ordered_reader,
+)
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.commit_messages import (
-    UNSAVED,
     LogEnd,
+    NumberedEntry,
     decode_commit,
+    log_end,
     trace_headers_of,
 )
 from rebaser_server.errors import HistoryInconsistent
@@ -37,13 +44,29 @@ class CommitLogReader:
         end = await self.end()
         return end.sequence, end.entry
 
-    async def end(self) -> LogEnd:
-        """Return the last commit with what its headers say, as the leader has it (S-4)."""
+    async def end(self, known: NumberedEntry | None = None) -> LogEnd:
+        """Return the last commit with what its headers say, as the leader has it (S-4).
+
+        `known`: a commit that the log may end with, which then need not be decoded.
+        """
         message = await self._js.get_message(self._stream, last_by_subject=self._subject)
-        if message is None:
+        return LogEnd() if message is None else log_end(message, known)
+
+    async def ask_end(self) -> PendingReply[dict[str, Any]]:
+        """Ask for the last commit, as `end` does, and return before the answer."""
+        return await self._js.request_async(
+            f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": self._subject}
+        )
+
+    async def answered_end(
+        self, asked: PendingReply[dict[str, Any]], known: NumberedEntry | None = None
+    ) -> LogEnd:
+        """Return what `end` would have, had it been called with `ask_end`."""
+        try:
+            reply = await asked.result(self._js.timeout)
+        except MessageNotFound:
             return LogEnd()
-        unsaved = UNSAVED in message.headers
-        return LogEnd(message.sequence, decode_commit(message), trace_headers_of(message), unsaved)
+        return log_end(StoredMessage.of(reply["message"]), known)
 
     async def trace_headers(self, sequence: int) -> Mapping[str, str]:
         """Return the headers of a commit that name a trace; none if it was purged."""

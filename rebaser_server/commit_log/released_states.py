@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.commit_log.commit_messages import LogEnd
+from rebaser_server.commit_log.commit_messages import LogEnd, NumberedEntry
 from rebaser_server.commit_log.loaded_state import LoadedState
 from rebaser_server.commit_log.state import State
 
@@ -71,6 +71,13 @@ class ReleasedStates:
         """Remove the state of the change set; return it if the log ends where it does."""
         loaded = self.drop(change_set)
         return loaded if loaded is not None and _ends_with(loaded.state, end) else None
+
+    def last_commit(self, change_set: ChangeSet) -> NumberedEntry | None:
+        """The commit that released the change set, with which its log may end."""
+        released = self._released.get(change_set)
+        if released is None or released.loaded.released_by is None:
+            return None
+        return released.loaded.state.commit, released.loaded.released_by
 
     def peek(self, change_set: ChangeSet, end: LogEnd) -> State | None:
         """The state of the change set if the log ends where it does; true until the next await."""

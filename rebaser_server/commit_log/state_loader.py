@@ -11,7 +11,7 @@ from rebaser_core.commits import CommitV1
 from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.commit_log.commit_messages import LogEnd
+from rebaser_server.commit_log.commit_messages import LogEnd, NumberedEntry
 from rebaser_server.commit_log.loaded_state import LoadedState
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.log_reader import OTHER_PAST
@@ -21,9 +21,6 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_machine import StateMachine
 from rebaser_server.errors import HistoryInconsistent, MissingBatch, NeedsNewerVersion, NotRetained
 from rebaser_server.runtime.failures import StoreDamaged
-
-NumberedEntry = tuple[int, CommitV1]
-"""With its sequence."""
 
 _LOAD_ATTEMPTS: Final = 3
 """At a change set whose log was purged while it was read."""

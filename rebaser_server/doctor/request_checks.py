@@ -11,7 +11,8 @@ from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.processor.dead_letters import store_dead_letter
-from rebaser_server.processor.request_queue import RequestQueue, announced_request
+from rebaser_server.processor.request_queue import announced_request
+from rebaser_server.processor.stored_requests import StoredRequests
 
 
 async def check_requests(
@@ -54,7 +55,7 @@ async def check_requests(
 async def _require_settled(
     js: JetStream, subjects: Subjects, loader: StateLoader, control: ControlState
 ) -> None:
-    first = await RequestQueue(js, subjects, loader.change_set).lowest()
+    first = await StoredRequests(js, subjects, loader.change_set).lowest()
     if first is None or first.sequence > control.last_sequence:
         return
     try:

@@ -14,11 +14,12 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStreamError, StoredMessage, StreamNotFound
 from rebaser_core.records.registry_records import ChangeSetRecordV1, ChangeSetStatus
 from rebaser_server.commit_log.commit_messages import LogEnd
-from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.commit_log.log_reader import CommitLogReader
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion, NotRetained, RunEnded
 from rebaser_server.processor.context import Services
-from rebaser_server.processor.request_queue import RequestQueue, announced_request
+from rebaser_server.processor.request_queue import announced_request
+from rebaser_server.processor.stored_requests import StoredRequests
 
 log: Final = structlog.get_logger()
 
@@ -34,8 +35,10 @@ class PendingWork(NamedTuple):
 async def find_work(services: Services, change_set: ChangeSet) -> PendingWork | None:
     """Return what a run has to do; None: nothing, its task is removed without a commit (W2b).
 
-    It reads the requests first, then the control record, as `recheck_after_ack` does. An
-    owner that the control record names did not end well, so a run has to look for more.
+    It reads the requests first, then the control record, as `recheck_after_ack` does. Both are
+    asked for together: if there is a request, an older control record will do, since the takeover
+    succeeds only if it is still the last one. An owner that the control record names did not end
+    well, so a run has to look for more.
 
     Raises:
         HistoryInconsistent: the requests' stream ends before the last settled request, or the
@@ -43,9 +46,15 @@ async def find_work(services: Services, change_set: ChangeSet) -> PendingWork | 
             change set's record.
         NeedsNewerVersion: this build cannot read it.
     """
-    queue = RequestQueue(services.js, services.subjects, change_set)
-    first = await queue.lowest()
-    end = await CommitLog(services.js, services.subjects, change_set).end()
+    requests = StoredRequests(services.js, services.subjects, change_set)
+    log_of = CommitLogReader(services.js, services.subjects, change_set)
+    known = services.released.last_commit(change_set)
+    asked = await log_of.ask_end()
+    try:
+        first = await requests.lowest()
+        end = await (log_of.end(known) if first is None else log_of.answered_end(asked, known))
+    finally:
+        asked.cancel()
     if end.entry is not None:
         await _require_own_requests(services, change_set, first, end.entry.control.last_sequence)
     has_work = first is not None or await _has_other_work(services, change_set, end)
@@ -58,7 +67,7 @@ async def _require_own_requests(
     """Require that the requests' stream is the one that request `settled` came from (S-5)."""
     if first is not None and first.sequence > settled:
         return
-    await RequestQueue(services.js, services.subjects, change_set).require_sequence(settled)
+    await StoredRequests(services.js, services.subjects, change_set).require_sequence(settled)
     if first is not None:
         await require_settled(services.loader(change_set), first)
 
@@ -152,11 +161,12 @@ async def recheck_after_ack(services: Services, change_set: ChangeSet) -> None:
     then the control record: a request is deleted only after the control record is dirty.
     """
     try:
-        queue = RequestQueue(services.js, services.subjects, change_set)
-        needed = await queue.lowest_sequence() is not None
+        requests = StoredRequests(services.js, services.subjects, change_set)
+        needed = await requests.lowest_sequence() is not None
         if not needed:
-            _, last = await CommitLog(services.js, services.subjects, change_set).last()
-            needed = last is not None and last.control.unfinished
+            log_of = CommitLogReader(services.js, services.subjects, change_set)
+            end = await log_of.end(services.released.last_commit(change_set))
+            needed = end.entry is not None and end.entry.control.unfinished
     except (JetStreamError, RunEnded) as error:
         log.warning("post-ack check failed", change_set=str(change_set), error=str(error))
         needed = True  # a needless task costs one empty run

@@ -24,9 +24,10 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.jetstream.consumers.inbox import Inbox
 from rebaser_core.jetstream.consumers.message_reader import best_effort
+from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import announced_id
-from rebaser_server.errors import HistoryInconsistent
+from rebaser_server.processor.stored_requests import StoredRequests
 
 _MAX_PENDING_DELETES: Final = 64
 """Most deletes that are unanswered at any time."""
@@ -47,7 +48,7 @@ _RECONNECT_SPREAD: Final = 5.0
 """Seconds over which checks are spread after a reconnect: ten thousand may be due then."""
 
 
-class RequestQueue:
+class RequestQueue(StoredRequests):
     """Reads through an ordered consumer of its own, whose consumer sequence has no gap (W3).
 
     So each request it returns is the lowest one after the request before (I4), and it
@@ -70,13 +71,12 @@ class RequestQueue:
 
         Then it needs no consumer until another request comes.
         """
-        self._js = js
+        super().__init__(js, subjects, change_set)
         self._idle = float("inf") if js.is_remote else idle  # no subscription across accounts
-        self._stream = subjects.requests_stream
-        self._subject = subjects.requests(change_set)
         self._first = None if first is None else _as_delivery(js, self._stream, first)
-        start = 1 if first is None else first.sequence + 1
-        self._consumer = ordered_reader(js, self._stream, self._subject, opt_start_seq=start)
+        self._start = 1 if first is None else first.sequence + 1
+        self._reader: OrderedReader | None = None
+        """Made when it is needed: a run may have no other request than the first."""
         self._is_suspended = first is not None and not js.is_remote
         self._deletes: deque[tuple[int, PendingReply[Any]]] = deque()
         """Oldest first."""
@@ -86,6 +86,19 @@ class RequestQueue:
             await self._consumer.__aenter__()
         return self
 
+    @property
+    def _consumer(self) -> OrderedReader:
+        if self._reader is None:
+            self._reader = ordered_reader(
+                self._js, self._stream, self._subject, opt_start_seq=self._start
+            )
+        return self._reader
+
+    @property
+    def _cursor(self) -> int:
+        """Sequence of the last request that was returned; of none before the first."""
+        return self._start - 1 if self._reader is None else self._reader.cursor
+
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
@@ -93,17 +106,19 @@ class RequestQueue:
         trace: TracebackType | None,
     ) -> None:
         try:
-            async with best_effort(_CLOSE_TIMEOUT):  # a request that stays is answered once more
-                await self.await_deletes()
+            if self._deletes:
+                async with best_effort(_CLOSE_TIMEOUT):  # what stays is answered once more
+                    await self.await_deletes()
         finally:  # also if the run is cancelled while it ends
             for _, reply in self._deletes:
                 reply.cancel()
-            await self._consumer.close()
+            if self._reader is not None:
+                await self._reader.close()
 
     @property
     def backlog(self) -> int:
         """How many requests followed the last delivered one when the server delivered it."""
-        return self._consumer.pending
+        return 0 if self._reader is None else self._reader.pending
 
     async def next(self, quiet: float) -> Delivery | None:
         """Return the next request; None if none came for `quiet` seconds and the server has none.
@@ -133,7 +148,8 @@ class RequestQueue:
         wakeup, delays = Inbox(link), chain(_FIRST_CHECKS, repeat(_CHECK_EVERY))
         try:
             await wakeup.open(self._subject)  # first, so that no request is missed
-            await self._consumer.suspend()
+            if self._reader is not None:
+                await self._reader.suspend()
             self._is_suspended = True
             while not wakeup.queue:
                 epoch, has_request = link.reconnects, await self._has_request()
@@ -155,7 +171,7 @@ class RequestQueue:
     async def _has_request(self) -> bool | None:
         """Whether a request follows the last returned one; None if the server gives no answer."""
         try:
-            return await self.lowest_sequence(after=self._consumer.cursor) is not None
+            return await self.lowest_sequence(after=self._cursor) is not None
         except (NatsUnreachable, Unavailable):
             if self._js.nc.is_closed:
                 raise
@@ -166,7 +182,7 @@ class RequestQueue:
         if self._first is not None:
             first, self._first = self._first, None
             return [first]
-        return await self._consumer.take_buffered(limit)
+        return [] if self._reader is None else await self._reader.take_buffered(limit)
 
     async def delete(self, sequence: int) -> None:
         """Send the delete of a handled request (W9); `await_deletes` waits for the answer.
@@ -199,29 +215,6 @@ class RequestQueue:
             await reply.result(self._js.timeout)
         except JetStreamError:  # also if it is gone already, which `delete_message` handles
             await retry(lambda: self._js.delete_message(self._stream, sequence), _DELETE_TIMEOUT)
-
-    async def lowest_sequence(self, after: int = 0) -> int | None:
-        """Return the lowest request's sequence after `after`, as the leader has it (S-4, W12)."""
-        message = await self.lowest(after)
-        return None if message is None else message.sequence
-
-    async def lowest(self, after: int = 0) -> StoredMessage | None:
-        """Return the lowest request after sequence `after`, as the leader has it."""
-        return await self._js.get_message(
-            self._stream, sequence=after + 1, next_by_subject=self._subject
-        )
-
-    async def require_sequence(self, handled: int) -> None:
-        """Raise `HistoryInconsistent` if the stream ends before the last settled request (S-5).
-
-        New requests would otherwise count as settled, and be deleted.
-        """
-        last = (await self._js.stream_info(self._stream)).state.last_seq
-        if last < handled:
-            raise HistoryInconsistent(
-                f"{self._subject}: {handled} was handled, but {self._stream} ends at {last}; "
-                "was the stream made anew? Recreate it with a first_seq above the former last one"
-            )
 
 
 def request_id_of(request: Delivery) -> RequestId:

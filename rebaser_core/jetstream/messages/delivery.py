@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from rebaser_core.jetstream.connection.pending_reply import PendingReply
 from rebaser_core.jetstream.errors import NotJetStream
 from rebaser_core.jetstream.messages.ack_subject import AckSubject
 
@@ -60,6 +61,16 @@ class Delivery:
             NatsUnreachable: not handed over, or not confirmed; may be said again.
         """
         await self._settle(ACK, confirm=confirm, timeout=timeout)
+
+    async def ack_async(self) -> PendingReply[None]:
+        """As a confirmed `ack`, but return before the confirmation, which is awaited later.
+
+        Raises:
+            NatsUnreachable: not handed over; may be said again.
+        """
+        future = await self._connection.send_request(self.reply, ACK)
+        self._settled = True
+        return PendingReply(self.reply, future, _confirmed)
 
     async def nak(
         self,
@@ -154,6 +165,10 @@ class Delivery:
     def timestamp(self) -> datetime:
         """The same."""
         return datetime.fromtimestamp(self.stored, UTC)
+
+
+def _confirmed(_: "Msg") -> None:
+    """A confirmation says nothing."""
 
 
 def parse_delivery(

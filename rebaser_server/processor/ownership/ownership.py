@@ -52,6 +52,8 @@ class Ownership:
         self.pending_dvu = PendingDvu()
         self.observers: Sequence[CommitObserver] = ()
         """Called in this order with each commit of the run, in the order of the log."""
+        self._last_entry: CommitV1 | None = None
+        """The last commit of this run."""
         self._staged: list[CommitV1] = []
         self._staged_actions: dict[RequestId, str] = {}
         """The actions that staged commits carry out, by the commits' ids."""
@@ -143,6 +145,7 @@ class Ownership:
         for entry, sequence in zip(entries, sequences, strict=False):  # those that were written
             self.pending_dvu.record(entry, self.spans.context)
             self.state.advance(entry, sequence)
+            self._last_entry = entry
             self.entries_since_checkpoint += 1
             self.requests_since_checkpoint += entry.handled is not None
             if entry.handled is not None:  # no other commit changes the content
@@ -192,6 +195,7 @@ class Ownership:
             self.checkpoints,
             size=self._size,
             unmeasured=self._unmeasured,
+            released_by=self._last_entry,
         )
         if not loaded.size or loaded.unmeasured >= _MEASURED_EVERY:
             loaded.size, loaded.unmeasured = self.loader.machine.footprint(self.state), 0
