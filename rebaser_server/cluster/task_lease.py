@@ -18,7 +18,7 @@ from rebaser_core.jetstream import (
     deadlines,
 )
 from rebaser_server.errors import Fenced, HistoryInconsistent, Interrupted, LeaseLost, RetryLater
-from rebaser_server.runtime.concurrency import background
+from rebaser_server.runtime.background import BackgroundTasks
 from rebaser_server.runtime.transient_errors import backoff
 from rebaser_server.telemetry import metrics
 
@@ -27,6 +27,7 @@ log: Final = structlog.get_logger()
 SETTLE_TIMEOUT: Final = 5.0  # seconds to settle a task, also during a cancellation
 _REPORTS: Final = 4
 """Reports of progress that fit into a lease, at least, so that one or two may be lost."""
+_FIRST_REPORT_AFTER: Final = 1.0  # seconds, at most
 _NANOSECONDS: Final = 1e9
 INCONSISTENT_DELAY: Final = 30.0  # seconds until a run checks whether an operator repaired it
 
@@ -81,7 +82,8 @@ async def lease(js: JetStream, task: Delivery, terms: LeaseTerms) -> AsyncIterat
     """
     task_lease = TaskLease(task, terms)
     try:
-        async with background(task_lease.renew()):
+        async with BackgroundTasks() as tasks:
+            tasks.start_after(task_lease.first_report_after, task_lease.renew)
             yield
     except (LeaseLost, Fenced):
         raise
@@ -120,6 +122,11 @@ class TaskLease:
     @property
     def is_held(self) -> bool:
         return self.remaining > 0
+
+    @property
+    def first_report_after(self) -> float:
+        """Seconds; most runs that make room for another are over by then."""
+        return min(_FIRST_REPORT_AFTER, self._terms.settings.renew_every / 2)
 
     async def renew(self) -> Never:
         """Report progress until cancelled, each report confirmed by the server (W1).

@@ -20,6 +20,7 @@ from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.ownership.committed_entry import CommittedEntry
 from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.rejection import reject
+from rebaser_server.runtime.background import Wakeup
 
 Changes = dict[str, Any]
 """New values of fields of the control record."""
@@ -35,6 +36,8 @@ class Companion:
     """Does nothing but measure idleness; an application's may do more, for branches for one."""
 
     def __init__(self) -> None:
+        self.needed = Wakeup()
+        """`run` begins once it is set, which is at the latest when there is something to do."""
         self._clock = asyncio.get_running_loop().time
         self._last_request = self._clock()
 

@@ -12,6 +12,7 @@ from rebaser_server.commit_log.state_machine import Snapshot
 from rebaser_server.errors import RetryLater
 from rebaser_server.processor.ownership.committed_entry import CommittedEntry
 from rebaser_server.processor.ownership.ownership import Ownership
+from rebaser_server.runtime.background import Wakeup
 from rebaser_server.runtime.failures import StoreDamaged
 from rebaser_server.telemetry import metrics
 
@@ -31,7 +32,8 @@ class Checkpointer:
         self._ownership = ownership
         self._every = every
         self._retention = retention
-        self._requested = asyncio.Event()
+        self.requested = Wakeup()
+        """Set while a checkpoint is asked for, which `run` writes."""
         self._lock = asyncio.Lock()
 
     async def run(self) -> Never:
@@ -40,8 +42,8 @@ class Checkpointer:
         Requests wait only while a snapshot of the changes since the last one is taken.
         """
         while True:
-            await self._requested.wait()
-            self._requested.clear()
+            await self.requested.wait()
+            self.requested.clear()
             await self.write()
 
     def on_commit(self, committed: CommittedEntry) -> None:
@@ -56,7 +58,7 @@ class Checkpointer:
             or ownership.entries_since_checkpoint >= self._every
             or ownership.loader.machine.is_checkpoint_due(ownership.state)
         ):
-            self._requested.set()
+            self.requested.set()
 
     async def on_end(self, *, is_preempted: bool) -> None:
         """Write a checkpoint if a request was settled since the last one.
@@ -66,7 +68,7 @@ class Checkpointer:
         """
         async with self._lock:
             if (
-                self._requested.is_set()
+                self.requested.is_set()
                 if is_preempted
                 else self._ownership.requests_since_checkpoint
             ):

@@ -12,7 +12,7 @@ from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.dvu.scheduler import DvuScheduler
 from rebaser_server.processor.request_handler import RequestHandler
 from rebaser_server.processor.request_queue import RequestQueue
-from rebaser_server.runtime.concurrency import background
+from rebaser_server.runtime.background import BackgroundTasks
 
 
 class ChangeSetRun:
@@ -48,14 +48,12 @@ class ChangeSetRun:
         another change set needs the slot.
         """
         await self._start()
-        async with (
-            self._queue,
-            background(self._dvu.run()),
-            background(self._companion.run()),
-            background(self._checkpointer.run()),
-            background(self._watch_ownership()),
-        ):
+        async with self._queue, BackgroundTasks() as tasks:
             self._dvu.notify()
+            tasks.start_on(self._dvu.wakeup, self._dvu.run)
+            tasks.start_on(self._companion.needed, self._companion.run)
+            tasks.start_on(self._checkpointer.requested, self._checkpointer.run)
+            tasks.start_after(self._pause_of_watch(), self._watch_ownership)
             is_idle = await self._loop()
             await self._queue.await_deletes()
             if not self._ownership.state.control.deleted:
@@ -143,6 +141,10 @@ class ChangeSetRun:
     async def _watch_ownership(self) -> Never:
         """A run that was overtaken while idle must not keep the task from redelivery (W10b)."""
         while True:
-            await sleep(self._settings.confirm_every * random.uniform(0.75, 1.0))
             with suppress(JetStreamError):  # an unanswered question shows nothing
                 await self._ownership.confirm()
+            await sleep(self._pause_of_watch())
+
+    def _pause_of_watch(self) -> float:
+        """Seconds until the next look."""
+        return self._settings.confirm_every * random.uniform(0.75, 1.0)

@@ -19,7 +19,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID, MessageType, Versioned, accepted_version
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.replies import ReplySender
-from rebaser_server.runtime.concurrency import background
+from rebaser_server.runtime.background import background
 from rebaser_server.runtime.containment import contained
 from rebaser_server.telemetry import metrics
 

@@ -1,60 +1,20 @@
-"""Background tasks, interruptible waits, and the shutdown of the process."""
+"""Interruptible waits, and the shutdown of the process."""
 
 import asyncio
 import signal
 from collections.abc import (
-    AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Iterable,
     Iterator,
 )
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Never, TypeVar
+from typing import TypeVar
 
-from rebaser_server.errors import BackgroundEnded, Fenced, Interrupted, LeaseLost, RunEnded
+from rebaser_server.errors import Interrupted, RunEnded
 
 T = TypeVar("T")
-
-
-@asynccontextmanager
-async def background(work: Coroutine[Any, Any, Never]) -> AsyncIterator[None]:
-    """Run `work`, which never returns, for exactly as long as the body.
-
-    If `work` ends before the body does, the body is cancelled and the error raised in its
-    place. What leaves is one bare error: where several came at once, the one that forbids most.
-
-    Raises:
-        BackgroundEnded: `work` returned or was cancelled by others while the body ran.
-        Whatever `work` raises, bare.
-    """
-    is_over = False
-
-    async def endless() -> None:
-        try:
-            await work
-        except asyncio.CancelledError:
-            if is_over:
-                raise
-            raise BackgroundEnded(f"{work} was cancelled while it was needed") from None
-        if not is_over:
-            raise BackgroundEnded(f"{work} returned while it was needed")
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(endless())
-            try:
-                yield
-            finally:
-                is_over = True
-                task.cancel()
-    except BaseExceptionGroup as errors:
-        # `LeaseLost` and `Fenced` forbid to settle anything: no other may hide them (W15).
-        raise max(errors.exceptions, key=_is_fencing) from None
-    finally:
-        work.close()  # cancelled before its first step, it was never awaited
 
 
 async def for_each_concurrently(
@@ -77,10 +37,6 @@ async def for_each_concurrently(
                 group.create_task(work())
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
-
-
-def _is_fencing(error: BaseException) -> bool:
-    return isinstance(error, LeaseLost | Fenced)
 
 
 class WatchedLock(asyncio.Lock):

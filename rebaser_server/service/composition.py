@@ -40,7 +40,8 @@ from rebaser_server.cluster.unsaved import UnsavedChangeSets
 from rebaser_server.commit_log.stores import open_shared_files
 from rebaser_server.errors import Interrupted
 from rebaser_server.ops.serve import ops_endpoint
-from rebaser_server.runtime.concurrency import Shutdown, background
+from rebaser_server.runtime.background import background
+from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.runtime.periodic import survived
 from rebaser_server.service.shared_services import MakeApplication, build_services, query_service
 from rebaser_server.service.task_intake import take_tasks

@@ -17,7 +17,8 @@ from rebaser_server.compute.spark.cds_archive import default_directory
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.runtime.allocator import limit_kept_memory
-from rebaser_server.runtime.concurrency import Shutdown, background
+from rebaser_server.runtime.background import background
+from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.service import composition
 from rebaser_server.service.value_graph import ValueGraph
 from rebaser_server.settings.settings import Settings

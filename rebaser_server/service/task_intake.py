@@ -12,7 +12,8 @@ from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.errors import GraceExceeded, Interrupted
-from rebaser_server.runtime.concurrency import Shutdown, background
+from rebaser_server.runtime.background import background
+from rebaser_server.runtime.concurrency import Shutdown
 
 log: Final = structlog.get_logger()
 

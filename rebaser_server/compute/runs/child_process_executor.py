@@ -14,7 +14,7 @@ from rebaser_server.compute.runs.worker_process import WorkerProcess
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.compute.units.work_unit import WorkUnit
-from rebaser_server.runtime.concurrency import background
+from rebaser_server.runtime.background import background
 
 
 class ChildProcessExecutor:

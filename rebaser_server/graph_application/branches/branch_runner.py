@@ -16,7 +16,7 @@ from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.processor.ownership.committed_entry import CommittedEntry
 from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.rejection import REASON_LENGTH
-from rebaser_server.runtime.concurrency import background
+from rebaser_server.runtime.background import background
 
 
 class BranchRunner(Companion):
@@ -48,6 +48,8 @@ class BranchRunner(Companion):
         """
         ownership, content = self._ownership, content_of(self._ownership.state)
         origin = content.origin
+        if ownership.state.control.branch is not None or self.busy:
+            self.needed.set()
         if origin is None or not content.is_unstarted_branch(ownership.state.control):
             return
         if origin.lost is None:
@@ -80,6 +82,8 @@ class BranchRunner(Companion):
             super().on_commit(committed)
         self._follower.notify()
         self._closer.notify()
+        if self.busy:
+            self.needed.set()
 
     def idle_timeout(self, period: float, *, unfinished: bool) -> float:
         """Return the seconds until it is idle, or until the run checks whether head applies it."""

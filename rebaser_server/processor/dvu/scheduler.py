@@ -26,7 +26,7 @@ from rebaser_server.processor.dvu.failures import (
     retry_delay,
 )
 from rebaser_server.processor.ownership.committed_entry import CommittedEntry
-from rebaser_server.runtime.concurrency import background
+from rebaser_server.runtime.background import Wakeup, background
 from rebaser_server.runtime.failures import JobFailed
 from rebaser_server.runtime.transient_errors import is_transient
 
@@ -59,7 +59,8 @@ class DvuScheduler:
         self._cancels = run.slot.cancel_dvu
         self._may_crash = ownership.state.control.dvu_failures > 0
         """Whether an evaluator ended in the last attempt, or it is not known why that failed."""
-        self._wakeup = asyncio.Event()
+        self.wakeup = Wakeup()
+        """Set when an update may be due, which `run` sees to."""
         self._backoff_skipped = asyncio.Event()
         self._is_draining = False
         self._idle = asyncio.Event()
@@ -79,7 +80,7 @@ class DvuScheduler:
     def notify(self) -> None:
         """Check the control record soon."""
         if self._ownership.state.control.dvu_due:  # else its task would wake up for each request
-            self._wakeup.set()
+            self.wakeup.set()
 
     async def count_death(self) -> None:
         """Count a failure if the previous owner died during an update: it may be the cause."""
@@ -102,8 +103,8 @@ class DvuScheduler:
     async def run(self) -> Never:
         """Run each update that is due, until cancelled; a cancellation stops the current one."""
         while True:
-            await self._wakeup.wait()
-            self._wakeup.clear()
+            await self.wakeup.wait()
+            self.wakeup.clear()
             while self._ownership.state.control.dvu_due and not self._is_draining:
                 self._idle.clear()
                 try:

@@ -1,107 +1,11 @@
-"""What leaves when several things end at once."""
+"""What is interrupted, and what leaves when several things end at once."""
 
 import asyncio
-import gc
-from contextlib import suppress
 
 import pytest
 
-from rebaser_server.errors import BackgroundEnded, Fenced, Interrupted, LeaseLost, RetryLater
-from rebaser_server.runtime.concurrency import Shutdown, background, for_each_concurrently
-
-FORBIDDING = [LeaseLost("lease"), Fenced("overtaken")]
-OTHERS = [RetryLater("later", 1.0), Interrupted("stop"), ValueError("unforeseen")]
-
-
-async def raising(error):
-    """Raises it when it is cancelled, which is when the body has ended."""
-    try:
-        await asyncio.Event().wait()
-    finally:
-        raise error
-
-
-@pytest.mark.parametrize("other", OTHERS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("forbidding", FORBIDDING, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("in_body", [True, False], ids=["in the body", "beside it"])
-async def test_no_error_hides_that_nothing_may_be_settled(forbidding, other, in_body):
-    """W15: a run that lost its task would else nak it under whoever works on it now."""
-    body, beside = (forbidding, other) if in_body else (other, forbidding)
-
-    async def both():
-        async with background(raising(beside)):
-            await asyncio.sleep(0)
-            raise body
-
-    with pytest.raises(type(forbidding)) as raised:
-        await both()
-
-    assert raised.value is forbidding
-
-
-async def test_an_error_beside_the_body_ends_it_and_leaves_bare():
-    async def fails():
-        raise ValueError("beside")
-
-    with pytest.raises(ValueError, match="beside"):
-        async with background(fails()):
-            await asyncio.Event().wait()
-
-
-async def test_work_that_returns_before_the_body_ends_it():
-    async def returns():
-        await asyncio.sleep(0)
-
-    with pytest.raises(BackgroundEnded, match="returns"):
-        async with background(returns()):
-            await asyncio.Event().wait()
-
-
-async def test_work_that_is_cancelled_before_the_body_ends_it():
-    """By itself, or by something that it awaits."""
-
-    async def gives_up():
-        asyncio.current_task().cancel()
-        await asyncio.sleep(0)
-
-    with pytest.raises(BackgroundEnded, match="gives_up"):
-        async with background(gives_up()):
-            await asyncio.Event().wait()
-
-
-@pytest.mark.parametrize("steps", range(3))
-async def test_work_ends_with_the_body_in_silence(steps):
-    async def swallows():
-        with suppress(asyncio.CancelledError):
-            await asyncio.Event().wait()
-
-    for work in (asyncio.Event().wait, swallows):
-        async with background(work()):
-            for _ in range(steps):
-                await asyncio.sleep(0)
-    gc.collect()  # what was never awaited would warn
-
-
-async def test_work_ends_with_a_body_that_is_cancelled():
-    ended = asyncio.Event()
-
-    async def works():
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
-    async def body():
-        async with background(works()):
-            await asyncio.Event().wait()
-
-    task = asyncio.create_task(body())
-    await asyncio.sleep(0.01)
-    task.cancel()
-    await asyncio.wait([task])
-
-    assert task.cancelled()
-    assert ended.is_set()
+from rebaser_server.errors import Interrupted
+from rebaser_server.runtime.concurrency import Shutdown, for_each_concurrently
 
 
 async def test_a_wait_is_over_at_once_when_a_stop_was_asked_for_before():
