@@ -50,6 +50,7 @@ CLIENT = [
     "_send_unsubscribe",
     "_server_info",
     "_setup_nkeys_connect",
+    "_sid",
     "_status",
     "_subs",
     "_transport",
@@ -57,7 +58,7 @@ CLIENT = [
 ]
 PARTS = {
     Client: CLIENT,
-    Subscription: ["_cb", "_id"],
+    Subscription: ["_cb", "_closed", "_id"],
     TcpTransport: ["_io_reader", "_io_writer"],
     asyncio.StreamReader: ["_buffer"],
     Parser: ["buf", "nc", "parse", "reset"],

@@ -4,12 +4,21 @@ import asyncio
 from collections import deque
 from typing import Final
 
+import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from rebaser_core.jetstream.connection.connection import POLL_INTERVAL, Connection
-from rebaser_core.jetstream.connection.fast_client import inline_callback
-from rebaser_core.jetstream.connection.nats_errors import propagate_cancellation, translate_errors
+from rebaser_core.jetstream.connection.fast_client import FastClient, inline_callback
+from rebaser_core.jetstream.connection.inline_subscription import (
+    subscribe_inline,
+    unsubscribe_inline,
+)
+from rebaser_core.jetstream.connection.nats_errors import (
+    propagate_cancellation,
+    translate_error,
+    translate_errors,
+)
 from rebaser_core.jetstream.consumers.message_reader import best_effort
 from rebaser_core.jetstream.messages.status_message import is_delivery
 
@@ -57,24 +66,29 @@ class Inbox:
         self.subject = subject or self._connection.new_inbox()
         self.last_message_at = asyncio.get_running_loop().time()
         self._connection.add_listener(self._changed.set)
-        with propagate_cancellation(), translate_errors():
-            self._subscription = await self._subscribe(self.queue, group)
+        self._subscription = await self._subscribe(self.queue, group)
 
     async def _subscribe(self, messages: deque[Msg], group: str) -> Subscription:
-        loop = asyncio.get_running_loop()
+        loop, nc = asyncio.get_running_loop(), self._connection.nc
 
         def receive(message: Msg) -> None:
             messages.append(message)
             self.last_message_at = loop.time()
             self._changed.set()
 
-        return await self._connection.nc.subscribe(
-            self.subject,
-            queue=group,
-            cb=inline_callback(receive),
-            pending_msgs_limit=0,
-            pending_bytes_limit=0,
-        )
+        if isinstance(nc, FastClient):
+            try:
+                return subscribe_inline(nc, self.subject, group, receive)
+            except nats.errors.Error as error:
+                raise translate_error(error) from error
+        with propagate_cancellation(), translate_errors():
+            return await nc.subscribe(
+                self.subject,
+                queue=group,
+                cb=inline_callback(receive),
+                pending_msgs_limit=0,
+                pending_bytes_limit=0,
+            )
 
     async def wait(self, seconds: float | None) -> None:
         """Return when something is queued, the connection changed, or `seconds` have passed.
@@ -112,7 +126,11 @@ class Inbox:
         """Unsubscribe. What is queued stays queued."""
         self._connection.remove_listener(self._changed.set)
         subscription, self._subscription = self._subscription, None
-        if subscription is None or self._connection.nc.is_closed:
+        nc = self._connection.nc
+        if subscription is None or nc.is_closed:
+            return
+        if isinstance(nc, FastClient):
+            unsubscribe_inline(nc, subscription)
             return
         async with best_effort(DRAIN_TIMEOUT):
             with translate_errors():
