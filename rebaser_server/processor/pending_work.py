@@ -49,12 +49,16 @@ async def find_work(services: Services, change_set: ChangeSet) -> PendingWork | 
     requests = StoredRequests(services.js, services.subjects, change_set)
     log_of = CommitLogReader(services.js, services.subjects, change_set)
     known = services.released.last_commit(change_set)
-    asked = await log_of.ask_end()
+    asked = await log_of.ask_end() if services.js.connection.is_connected else None
     try:
         first = await requests.lowest()
-        end = await (log_of.end(known) if first is None else log_of.answered_end(asked, known))
+        if first is None or asked is None:
+            end = await log_of.end(known)
+        else:
+            end = await log_of.answered_end(asked, known)
     finally:
-        asked.cancel()
+        if asked is not None:
+            asked.cancel()
     if end.entry is not None:
         await _require_own_requests(services, change_set, first, end.entry.control.last_sequence)
     has_work = first is not None or await _has_other_work(services, change_set, end)

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import Final, Never
 
 import structlog
@@ -212,16 +213,16 @@ class SlotPool:
         return min(latest) if len(latest) == checks else 0
 
     def _request_slots(self, slots: Iterable[SlotLease], count: int) -> None:
-        idle, expired = [], []
+        idle, expired = list[tuple[float, SlotLease]](), []
         for slot in slots:
             if slot.is_set:
                 count -= 1  # it is about to leave, or has a request
-            elif slot.idle >= MIN_IDLE:
-                idle.append(slot)
+            elif (seconds := slot.idle) >= MIN_IDLE:
+                idle.append((seconds, slot))
             elif slot.age >= self._fairness.max_hold:
                 expired.append(slot)
-        idle.sort(key=lambda slot: slot.idle, reverse=True)
-        for slot in idle[: max(0, count)]:
+        idle.sort(key=itemgetter(0), reverse=True)
+        for _, slot in idle[: max(0, count)]:
             slot.set()
         expired.sort(key=lambda slot: (len(self._of(slot.workspace)), slot.age), reverse=True)
         for slot in expired[: max(0, count - len(idle))]:
