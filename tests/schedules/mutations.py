@@ -313,7 +313,7 @@ MUTATIONS: Mapping[Mutation, int] = {
     with_results_that_cover_all: 5,
     settling_what_is_not_its_own: 42,
     without_a_release_after_a_failure: 72,
-    counting_lost_leases_as_deaths: 2557,
+    counting_lost_leases_as_deaths: 869,
     without_reconcilers: 55,
     believing_that_it_is_still_paused: 1,
     without_tasks_from_clients: 1,

@@ -1,7 +1,11 @@
 """The lease is what the server takes it to be."""
 
-from rebaser_core.jetstream import Drift
-from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
+from typing import cast
+
+import pytest
+
+from rebaser_core.jetstream import Delivery, Drift
+from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms, TaskLease
 
 OURS = LeaseSettings(120.0, 30.0)
 
@@ -26,3 +30,14 @@ def test_our_shorter_lease_stays_in_force() -> None:
     terms.heed(of_consumer(600))
 
     assert terms.settings == OURS
+
+
+@pytest.mark.parametrize(("ack_wait", "seconds"), [(120.0, 1.0), (4.0, 0.5), (1.0, 0.125)])
+async def test_the_first_report_comes_within_an_eighth_of_the_lease(
+    ack_wait: float, seconds: float
+) -> None:
+    """W1: and within a second, since nobody knows how long the task was under way."""
+    terms = LeaseTerms(LeaseSettings(ack_wait, 30.0))
+    terms.heed([])
+
+    assert TaskLease(cast("Delivery", None), terms).first_report_after == seconds

@@ -49,6 +49,19 @@ def test_a_commit_of_another_past_in_the_same_place_is_another_one() -> None:
     assert released.take(CHANGE_SET, LogEnd()) is None
 
 
+def test_the_commit_that_the_log_may_end_with_is_known_while_the_state_is_kept() -> None:
+    released, entry = ReleasedStates(10**6), commit()
+    assert released.last_commit(CHANGE_SET) is None
+
+    loaded = state_of(entry)
+    loaded.released_by = entry
+    released.keep(CHANGE_SET, loaded)
+    assert released.last_commit(CHANGE_SET) == (7, entry)
+
+    released.take(CHANGE_SET, LogEnd(7, entry))
+    assert released.last_commit(CHANGE_SET) is None
+
+
 def test_the_states_that_were_released_first_go_if_they_do_not_all_fit() -> None:
     released, entry = ReleasedStates(2 * (MIN_SIZE + 100)), commit()
     for change_set in (CHANGE_SET, OTHER, THIRD):
