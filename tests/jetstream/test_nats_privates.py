@@ -9,6 +9,7 @@ import inspect
 import re
 from typing import Any
 
+import nats.aio.client
 import pytest
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
@@ -56,14 +57,15 @@ CLIENT = [
     "_transport",
     "_user_credentials",
 ]
-PARTS = {
+PARTS: dict[Any, list[str]] = {
     Client: CLIENT,
     Subscription: ["_cb", "_closed", "_id"],
     TcpTransport: ["_io_reader", "_io_writer"],
     asyncio.StreamReader: ["_buffer"],
     Parser: ["buf", "nc", "parse", "reset"],
+    nats.aio.client: ["_validate_subject"],
 }
-"""By the class that has it."""
+"""By the class or module that has it."""
 
 DERIVING = ("fast_client.py", "fast_parser.py", "secure_client.py")
 """Modules whose classes are derived from those of nats-py: what is on `self` may be theirs, too."""
@@ -78,7 +80,9 @@ OVERRIDDEN = [
 """Methods of nats-py in whose place one of ours is called."""
 
 
-def instance_of(kind: type) -> Any:
+def instance_of(kind: Any) -> Any:
+    if inspect.ismodule(kind):
+        return kind
     if kind is Subscription:
         return Subscription(Client(), 1)
     return Parser(Client()) if kind is Parser else kind()
@@ -91,9 +95,9 @@ def users_of(name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("kind", "name"), [(kind, name) for kind, names in PARTS.items() for name in names]
 )
-async def test_a_private_part_is_there(kind: type, name: str) -> None:
+async def test_a_private_part_is_there(kind: Any, name: str) -> None:
     """Without it the modules that use it fail somewhere, perhaps only after a reconnect."""
-    missing = f"{kind.__module__}.{kind.__name__} has no {name}; {users_of(name)} need it"
+    missing = f"{kind!r} has no {name}; {users_of(name)} need it"
 
     assert hasattr(instance_of(kind), name), missing
 
