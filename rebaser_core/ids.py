@@ -8,6 +8,8 @@ from pydantic import GetCoreSchemaHandler, StringConstraints
 from pydantic_core import CoreSchema, core_schema
 from ulid import ULID
 
+from rebaser_core import new_ids
+
 CANONICAL: Final = r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
 _is_canonical: Final = re.compile(CANONICAL).fullmatch
 ID_LENGTH: Final = 26
@@ -39,6 +41,17 @@ class _Ulid(ULID):
     """
 
     _text: str | None = None
+
+    def __init__(self, value: bytes | None = None) -> None:
+        if value is None:  # not by the library, which takes several times as long
+            self.bytes = new_ids.octets()
+        else:
+            super().__init__(value)
+
+    @classmethod
+    def from_timestamp(cls, value: float) -> Self:
+        """A new id of that time: an integer in milliseconds of the epoch, or a float in seconds."""
+        return cls(new_ids.octets(value if isinstance(value, int) else int(value * 1000)))
 
     @classmethod
     def from_str(cls, string: str) -> Self:

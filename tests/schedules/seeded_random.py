@@ -19,6 +19,7 @@ from unittest import mock
 import structlog
 import ulid
 
+from rebaser_core import new_ids
 from rebaser_server.runtime import containment
 from tests.schedules.loop import Loop
 
@@ -34,7 +35,7 @@ def settled(seed: object, loop: Loop) -> Iterator[None]:
     names = random.Random(f"names {seed}")
     before, generator = random.getstate(), ulid.default_generator
     random.seed(f"jitter {seed}")
-    ulid.default_generator = ulid.ULIDGenerator(
+    ulid.default_generator = ids = ulid.ULIDGenerator(
         clock=lambda: _EPOCH + round(loop.time() * 1000),
         randomness=lambda _: rng.randbytes(10),
         policy=ulid.PureRandomPolicy(),
@@ -49,6 +50,7 @@ def settled(seed: object, loop: Loop) -> Iterator[None]:
     try:
         with ExitStack() as stack:
             for module, name, replacement in (
+                (new_ids, "octets", lambda millis=None: ids.generate(millis).bytes),
                 (secrets, "token_hex", lambda octets: names.randbytes(octets).hex()),
                 (uuid, "uuid4", lambda: uuid.UUID(bytes=names.randbytes(16), version=4)),
                 (time, "monotonic", clock),
