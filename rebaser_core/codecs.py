@@ -7,7 +7,7 @@ Plain data is what JSON can say: objects with text keys, arrays, text, integers 
 import io
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
 import cbor2
@@ -52,27 +52,26 @@ def loads(content_type: str, payload: bytes) -> Any:
 
 def validate_json(data: Any, max_depth: int = MAX_DEPTH) -> None:
     """Raise `MalformedMessage` if `data` holds what JSON cannot say, or is nested too deep."""
-    # Depth first, with one iterator for each level: what is looked at is not copied.
-    stack: list[Iterator[Any]] = [iter((data,))]
-    while stack:
-        for item in stack[-1]:
-            kind = type(item)
-            if kind is str:
-                if not item.isascii():  # most is, and there is much of it
-                    _require_text(item)
-            elif kind is dict or kind is list:
-                if len(stack) > max_depth:
-                    raise MalformedMessage(f"nested deeper than {max_depth}")
-                if kind is dict:
-                    for key in item:
-                        if type(key) is not str or not key.isascii():
-                            _require_key(key)
-                stack.append(iter(item.values() if kind is dict else item))
-                break
-            else:
-                _REQUIRE.get(kind, _refuse)(item)
+    _validate_items((data,), 0, max_depth)
+
+
+def _validate_items(items: Iterable[Any], depth: int, max_depth: int) -> None:
+    """As `validate_json`, of each item of what is nested so deep."""
+    for item in items:
+        kind = type(item)
+        if kind is str:
+            if not item.isascii():  # most is, and there is much of it
+                _require_text(item)
+        elif kind is dict or kind is list:
+            if depth >= max_depth:
+                raise MalformedMessage(f"nested deeper than {max_depth}")
+            if kind is dict:
+                for key in item:
+                    if type(key) is not str or not key.isascii():
+                        _require_key(key)
+            _validate_items(item.values() if kind is dict else item, depth + 1, max_depth)
         else:
-            stack.pop()
+            _REQUIRE.get(kind, _refuse)(item)
 
 
 def _require_key(key: Any) -> None:
