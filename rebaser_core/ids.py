@@ -58,6 +58,10 @@ class _Ulid(ULID):
         """Raises `ValueError` for any other text, also for lower case."""
         if not _is_canonical(string):
             raise ValueError(f"{string[:80]!r} is not a canonical ULID")
+        return cls._from_canonical(string)
+
+    @classmethod
+    def _from_canonical(cls, string: str) -> Self:
         made = cls.__new__(cls)  # the pattern has counted the digits
         made.bytes = int(string.translate(_TO_PYTHON), 32).to_bytes(16, "big")
         made._text = string  # noqa: SLF001 - of this class
@@ -81,7 +85,7 @@ class _Ulid(ULID):
         return core_schema.union_schema(
             [
                 core_schema.is_instance_schema(ULID),
-                core_schema.no_info_after_validator_function(cls.from_str, text),
+                core_schema.no_info_after_validator_function(cls._from_canonical, text),
             ],
             custom_error_type="ulid",
             custom_error_message="Input should be a ULID in its canonical text, in upper case",
