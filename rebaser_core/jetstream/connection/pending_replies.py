@@ -92,7 +92,11 @@ class PendingReplies:
         self._timer = asyncio.get_running_loop().call_at(at, self._on_deadline)
 
     def _on_deadline(self) -> None:
-        deadlines, now, self._timer = self._deadlines, asyncio.get_running_loop().time(), None
+        now, self._timer = asyncio.get_running_loop().time(), None
+        if len(self._deadlines) > 2 * len(self._futures):  # most have come: all at once
+            self._deadlines = [each for each in self._deadlines if each[1] in self._futures]
+            heapq.heapify(self._deadlines)
+        deadlines = self._deadlines
         while deadlines and (deadlines[0][0] <= now or deadlines[0][1] not in self._futures):
             _, token = heapq.heappop(deadlines)
             if (future := self._futures.pop(token, None)) is not None:
