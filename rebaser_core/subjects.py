@@ -42,6 +42,10 @@ class Subjects:
     def join(self, *tokens: object) -> str:
         return ".".join(map(str, ((self.prefix,) if self.prefix else ()) + tokens))
 
+    def _of(self, change_set: ChangeSet, kind: str) -> str:
+        begin = f"{self.prefix}.rebaser" if self.prefix else "rebaser"
+        return f"{begin}.{kind}.{change_set.workspace_id}.{change_set.change_set_id}"
+
     @property
     def requests_stream(self) -> str:
         return self.prefixed("REBASER_REQUESTS")
@@ -71,37 +75,37 @@ class Subjects:
         return self.prefixed("REBASER_PAUSES")
 
     def requests(self, change_set: ChangeSet) -> str:
-        return self.join("rebaser", "requests", *change_set)
+        return self._of(change_set, "requests")
 
     def task(self, change_set: ChangeSet) -> str:
-        return self.join("rebaser", "tasks", *change_set, "process")
+        return self._of(change_set, "tasks") + ".process"
 
     def commits(self, change_set: ChangeSet) -> str:
-        return self.join("rebaser", "commits", *change_set)
+        return self._of(change_set, "commits")
 
     def dead_letters(self, change_set: ChangeSet) -> str:
-        return self.join("rebaser", "dead-letters", *change_set)
+        return self._of(change_set, "dead-letters")
 
     def outcomes(self, change_set: ChangeSet) -> str:
-        return self.join("rebaser", "outcomes", *change_set)
+        return self._of(change_set, "outcomes")
 
     def values(self, change_set: ChangeSet) -> str:
-        return self.join("rebaser", "values", *change_set)
+        return self._of(change_set, "values")
 
     def provenance(self, change_set: ChangeSet) -> str:
-        return self.join("rebaser", "provenance", *change_set)
+        return self._of(change_set, "provenance")
 
     def differences(self, change_set: ChangeSet) -> str:
-        return self.join("rebaser", "differences", *change_set)
+        return self._of(change_set, "differences")
 
     def reverts(self, change_set: ChangeSet) -> str:
-        return self.join("rebaser", "reverts", *change_set)
+        return self._of(change_set, "reverts")
 
     def cancellations(self, change_set: ChangeSet) -> str:
-        return self.join("rebaser", "cancellations", *change_set)
+        return self._of(change_set, "cancellations")
 
     def activities(self, change_set: ChangeSet) -> str:
-        return self.join("rebaser", "activities", *change_set)
+        return self._of(change_set, "activities")
 
     def parse_change_set(self, subject: str) -> ChangeSet:
         """The change set that a subject of any of our kinds names.
