@@ -37,12 +37,19 @@ class Delivery:
     does not look at whether the message has meanwhile gone to another client.
     """
 
-    __slots__ = ("_connection", "_settled", "_subject", "headers", "payload", "reply", "subject")
+    __slots__ = (
+        *("_connection", "_settled", "_subject", "consumer", "consumer_sequence", "headers"),
+        *("payload", "reply", "stream", "stream_sequence", "subject"),
+    )
 
     def __init__(self, link: "Connection", message: "Msg", *, acks: bool = True) -> None:
         self._connection = link
         self._settled = not acks
-        self._subject = AckSubject.parse(message.reply)
+        self._subject = subject = AckSubject.parse(message.reply)
+        self.stream = subject.stream
+        self.consumer = subject.consumer
+        self.stream_sequence = subject.stream_sequence
+        self.consumer_sequence = subject.consumer_sequence
         self.subject: str = message.subject
         self.reply: str = message.reply
         self.headers: Mapping[str, str] = message.headers or _NO_HEADERS
@@ -126,25 +133,9 @@ class Delivery:
             await self._connection.publish(self.reply, word)
 
     @property
-    def stream(self) -> str:
-        return self._subject.stream
-
-    @property
-    def consumer(self) -> str:
-        return self._subject.consumer
-
-    @property
     def domain(self) -> str:
         """Empty if there is none, or an old server did not tell."""
         return self._subject.domain
-
-    @property
-    def stream_sequence(self) -> int:
-        return self._subject.stream_sequence
-
-    @property
-    def consumer_sequence(self) -> int:
-        return self._subject.consumer_sequence
 
     @property
     def delivered(self) -> int:
