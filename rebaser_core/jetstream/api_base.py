@@ -225,8 +225,11 @@ def _encode(body: Mapping[str, Any]) -> bytes:
 def _merge_headers(
     headers: Mapping[str, str] | None, given: Mapping[str, object]
 ) -> dict[str, str]:
-    said = {name: str(value) for name, value in given.items() if value is not None}
-    return {**(headers or {}), **said}
+    merged = dict(headers) if headers else {}
+    for name, value in given.items():
+        if value is not None:
+            merged[name] = str(value)
+    return merged
 
 
 def _parse_ack(message: Msg) -> PubAck:
