@@ -59,7 +59,8 @@ class WireModel(BaseModel):
         Raises:
             ValidationError: it is not of this shape.
         """
-        return cls.model_validate(data, by_alias=True, by_name=False)
+        read: Self = cls.__pydantic_validator__.validate_python(data, by_alias=True, by_name=False)
+        return read  # as `model_validate`, which takes half as long again
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain data, without fields that are None by default.
@@ -72,7 +73,8 @@ class WireModel(BaseModel):
         for name, alias, required in _fields(type(self)):
             value = values[name]
             if required or value is not None:
-                said[alias] = value if type(value) in _AS_IT_IS else _value_to_wire(value)
+                kind = type(value)
+                said[alias] = value if kind in _AS_IT_IS else _writer_of(kind)(value)
         return said
 
 
@@ -80,11 +82,6 @@ class WireModel(BaseModel):
 def _fields(shape: type[WireModel]) -> list[tuple[str, str, bool]]:
     fields = shape.model_fields.items()
     return [(name, info.alias or name, info.is_required()) for name, info in fields]
-
-
-def _value_to_wire(value: Any) -> Any:
-    kind = type(value)
-    return value if kind in _AS_IT_IS else _writer_of(kind)(value)
 
 
 def _find_writer(kind: type) -> Callable[[Any], Any]:
@@ -100,7 +97,7 @@ _writer_of: Final[Callable[[type], Callable[[Any], Any]]] = cache(_find_writer)
 
 
 def _items_to_wire(items: Sequence[Any]) -> list[Any]:
-    return [_value_to_wire(item) for item in items]
+    return [item if type(item) in _AS_IT_IS else _writer_of(type(item))(item) for item in items]
 
 
 _AS_IT_IS: Final = frozenset({str, int, float, bool, type(None), dict})
