@@ -31,9 +31,11 @@ _NAMES_PROVIDER: Final = "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
 
 def is_on() -> bool:
     """Whether this process has a provider of traces."""
-    if _API not in sys.modules and not _NAMES_PROVIDER:
-        return False
-    from opentelemetry import trace
+    trace: Any = sys.modules.get(_API)  # a third of the time that an import statement takes
+    if trace is None:
+        if not _NAMES_PROVIDER:
+            return False
+        from opentelemetry import trace
 
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
