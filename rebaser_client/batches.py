@@ -12,6 +12,7 @@ from rebaser_client.request_publisher import queue_full_error
 from rebaser_core.batch_limits import BatchLimits, size_violation
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
+from rebaser_core.inline_requests import encode_inline_request
 from rebaser_core.jetstream import Full, JetStreamError, ObjectStore
 from rebaser_core.lazy_updates import LazyUpdates
 from rebaser_core.messages import (
@@ -63,15 +64,8 @@ async def encode_request(
     complaint = limits.violation(batch, len(batch))
     if complaint is not None:
         raise TooLarge(f"request {request_id}: {complaint}")
-    request = EnqueueUpdatesRequestV1(
-        id=request_id,
-        workspace_id=change_set.workspace_id,
-        change_set_id=change_set.change_set_id,
-        updates_address=Inline(inline=Shipped(updates=batch)),
-        from_change_set_id=origin,
-    )
     if len(batch) <= INLINE_UPDATES:
-        encoded = EnqueueUpdatesRequest.encode(request, content_type)
+        encoded = encode_inline_request(request_id, change_set, origin, batch, content_type)
         if len(encoded[1]) <= INLINE_BYTES:  # so is the batch in it: most need no second look
             return encoded
     try:
@@ -80,7 +74,13 @@ async def encode_request(
         raise queue_full_error(f"the batch of request {request_id}", error) from error
     except JetStreamError as error:
         raise NotConfirmed(f"the batch of request {request_id}: {error}") from error
-    request = request.model_copy(update={"updates_address": address})
+    request = EnqueueUpdatesRequestV1(
+        id=request_id,
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+        updates_address=address,
+        from_change_set_id=origin,
+    )
     return EnqueueUpdatesRequest.encode(request, content_type)
 
 

@@ -181,8 +181,8 @@ def _read_list(data: Any, read_one_by_one: Callable[[Any], list[AnyUpdate]]) -> 
     return data if isinstance(data, LazyUpdates) else read_one_by_one(data)
 
 
-def _list_to_wire(updates: Sequence[AnyUpdate]) -> list[Any]:
-    if isinstance(updates, LazyUpdates):
+def list_to_wire(updates: Sequence[AnyUpdate]) -> list[Any]:
+    if not isinstance(updates, list) and isinstance(updates, LazyUpdates):
         return updates.to_wire()
     return [update.to_wire() for update in updates]
 
@@ -193,7 +193,7 @@ UpdateSequence = Annotated[
         lambda _source, handler: core_schema.no_info_wrap_validator_function(
             _read_list,
             handler(UpdateList),
-            serialization=core_schema.plain_serializer_function_ser_schema(_list_to_wire),
+            serialization=core_schema.plain_serializer_function_ser_schema(list_to_wire),
         )
     ),
 ]
