@@ -5,8 +5,8 @@ Rules C1 and C2 of the protocol; clients and Rebasers enqueue through this modul
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Self
 
 from blake3 import blake3
@@ -84,13 +84,11 @@ async def _store(
     retry_for: float,
 ) -> int:
     subject = subjects.requests(change_set)
-
-    async def publish() -> int:
-        ack = await js.publish(subject, payload, headers=headers, message_id=headers[MESSAGE_ID])
-        return ack.sequence
-
     try:
-        return await retry(publish, retry_for)
+        ack = await retry(
+            lambda: js.publish(subject, payload, headers=headers, message_id=headers[MESSAGE_ID]),
+            retry_for,
+        )
     except Full as error:  # the server looks for the id first
         raise queue_full_error(f"request {announced_id(headers)} of {change_set}", error) from error
     except Unsendable as error:
@@ -99,6 +97,7 @@ async def _store(
         # Stored or not, a task harms nothing and the request may need it (C2).
         await ensure_task(js, subjects, change_set, retry_for=BACKOFF.longest)
         raise NotConfirmed(f"request {announced_id(headers)}: {error}") from error
+    return ack.sequence
 
 
 def queue_full_error(what: str, error: Full) -> QueueFull:
@@ -120,16 +119,13 @@ async def ensure_task(
     Never with a message id: one that the server remembers would suppress a task that
     is needed (S-2).
     """
-
-    async def poke() -> bool:
-        with suppress(SubjectFull):  # there is one: what we wanted
-            await js.publish(subjects.task(change_set))
-        return True
-
     try:
-        return await retry(poke, retry_for)
+        await retry(lambda: js.publish(subjects.task(change_set)), retry_for)
+    except SubjectFull:  # there is one: what we wanted
+        return True
     except JetStreamError:
         return False
+    return True
 
 
 class TaskPublisher:
@@ -146,11 +142,7 @@ class TaskPublisher:
     @classmethod
     def using(cls, js: JetStream, subjects: Subjects, retry_for: float) -> Self:
         """By `ensure_task`."""
-
-        async def publish(change_set: ChangeSet) -> bool:
-            return await ensure_task(js, subjects, change_set, retry_for=retry_for)
-
-        return cls(publish)
+        return cls(partial(ensure_task, js, subjects, retry_for=retry_for))
 
     async def ensure(self, change_set: ChangeSet) -> bool:
         """Publish the task; return whether it is certain. A cancellation affects this call only."""
