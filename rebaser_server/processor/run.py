@@ -70,9 +70,10 @@ class ChangeSetRun:
         await self._companion.start()
         in_vain = ownership.entries_since_checkpoint - ownership.requests_since_checkpoint
         has_other_work = self._context.first is not None or ownership.state.control.unfinished
-        only_unsaved = not has_other_work and ownership.requests_since_checkpoint > 0
+        was_released = not (has_other_work or ownership.unreleased_owner)
+        only_unsaved = was_released and ownership.requests_since_checkpoint > 0
         if only_unsaved or in_vain >= self._settings.checkpoint_every:
-            await self._checkpointer.write()  # runs that made room, or came to nothing, wrote them
+            self._checkpointer.requested.set()  # runs that made room, or came to nothing, wrote them
 
     async def _loop(self) -> bool:
         while True:

@@ -90,3 +90,24 @@ async def test_what_a_killed_daemon_left_without_a_checkpoint_another_one_finds(
         return all(await commits_in_checkpoints(deployment, change_sets))
 
     await eventually(all_saved, within=60)
+
+
+async def test_what_a_dead_daemon_had_in_hand_goes_on_without_a_checkpoint_first(
+    deployment: Deployment,
+) -> None:
+    """Its next owner writes one when the change set is quiet, as its owner would have."""
+    [change_set], values = new_change_sets(1), ExampleGraph()
+    daemon = await deployment.start("first", QUIET_PERIOD="600")
+    await send(deployment, [change_set], values.define())
+
+    async def is_settled_by(owner: str) -> bool:
+        _, last = await deployment.archive(change_set).log.last()
+        assert last is not None
+        return last.control.owner.startswith(f"{owner}/") and not last.control.unfinished
+
+    await eventually(lambda: is_settled_by("first"))
+    daemon.kill()
+    await deployment.start("second", QUIET_PERIOD="600")
+    await eventually(lambda: is_settled_by("second"))
+    await send(deployment, [change_set], [set_to(values.net, 1)])
+    assert not open_checkpoints(deployment.settings.store).last_commit(change_set)
