@@ -1,7 +1,6 @@
 """A Rebaser in this process, so that its Spark session can be shared, and who asks it."""
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,15 +16,13 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.runtime.garbage import collect_rarely
 from rebaser_server.service import composition
 from rebaser_server.service.dev_server import settings_in_directory
 from rebaser_server.settings.settings import Settings
 from rebaser_server.telemetry import logs
 from rebaser_server.values.graph import Graph
 from tests.helpers.deployment import new_change_sets
-
-_COLLECT_EVERY = (100_000, 20, 20)
-"""As `daemon.run` has it."""
 
 
 class Rebaser:
@@ -67,7 +64,7 @@ class Rebaser:
 async def running(directory: Path, url: str) -> AsyncIterator[Rebaser]:
     """What `daemon.run` runs, with a clock around its executor. Spark is cold at first."""
     logs.configure("benchmark", level="warning")
-    gc.set_threshold(*_COLLECT_EVERY)
+    collect_rarely()
     settings = settings_in_directory(Settings(), directory, url)
     options = SparkOptions(state_directory=settings.spark.state_directory)
     executor, trace = SparkExecutor(options), Trace()

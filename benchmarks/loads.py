@@ -35,7 +35,7 @@ from rebaser_core.table_updates import decode_batch
 from rebaser_core.updates import AnyUpdate, read_update
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.compute.plan.plan import plan
-from rebaser_server.service.daemon import GC_THRESHOLDS
+from rebaser_server.runtime.garbage import collect_rarely
 from rebaser_server.store.checkpoint_changes import take_changes
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.graph import Graph
@@ -121,7 +121,7 @@ def _one_load(batches: Batches, checkpoints: Checkpoints) -> dict[str, float]:
         clock.end("client: check")
         payload = encode_batch(RequestId(), valid, CBOR)
         clock.end("client: encode")
-        gc.set_threshold(*GC_THRESHOLDS)
+        collect_rarely()
         received = decode_batch(payload, from_client=True).updates
         clock.end("daemon: decode")
         limits.violation(received, len(received))

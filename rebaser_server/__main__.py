@@ -3,12 +3,15 @@
 import sys
 from typing import Final
 
+from rebaser_server.runtime.garbage import collect_rarely
+
 _OF_CLI: Final = frozenset({"prometheus_client", "pydantic_settings", "rich", "shtab", "structlog"})
 """Modules of the extra `cli`, which every command needs."""
 
 
 def run() -> None:
     """Run the command line and exit with its code."""
+    collect_rarely()
     try:
         from rebaser_server.commands.cli import main
 

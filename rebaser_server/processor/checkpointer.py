@@ -33,7 +33,7 @@ class Checkpointer:
         self._every = every
         self._retention = retention
         self.requested = Wakeup()
-        """Set while a checkpoint is asked for: `run` writes it, or `on_end` if the run ends before."""
+        """Set while a checkpoint is asked for: `run` writes it, or `on_end` if that comes first."""
         self._lock = asyncio.Lock()
 
     async def run(self) -> Never:

@@ -73,7 +73,7 @@ class ChangeSetRun:
         was_released = not (has_other_work or ownership.unreleased_owner)
         only_unsaved = was_released and ownership.requests_since_checkpoint > 0
         if only_unsaved or in_vain >= self._settings.checkpoint_every:
-            self._checkpointer.requested.set()  # runs that made room, or came to nothing, wrote them
+            self._checkpointer.requested.set()  # of what runs wrote that made room or had no work
 
     async def _loop(self) -> bool:
         while True:

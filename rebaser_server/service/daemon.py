@@ -1,7 +1,6 @@
 """A Rebaser with its Spark, from settings: what `serve` and `up` run."""
 
 import asyncio
-import gc
 from collections.abc import Callable
 from typing import Final, Never
 
@@ -19,6 +18,7 @@ from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.runtime.allocator import limit_kept_memory
 from rebaser_server.runtime.background import background
 from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.runtime.garbage import collect_rarely
 from rebaser_server.service import composition
 from rebaser_server.service.value_graph import ValueGraph
 from rebaser_server.settings.settings import Settings
@@ -26,9 +26,6 @@ from rebaser_server.settings.settings import Settings
 log: Final = structlog.get_logger()
 
 WARM_AFTER: Final = 1.0  # seconds from when tasks are taken
-GC_THRESHOLDS: Final = 100_000, 20, 20
-"""When garbage is collected, see `gc.set_threshold`. A graph is a million objects without a cycle
-among them: at the default of 700, looking for one takes half of a large batch's time."""
 
 
 async def run(
@@ -46,7 +43,7 @@ async def run(
     Raises:
         NatsUnreachable, GraceExceeded: as `composition.serve`.
     """
-    gc.set_threshold(*GC_THRESHOLDS)
+    collect_rarely()
     limit_kept_memory()
     costs = CostModel()
     spark = SparkExecutor(spark_options(settings))
