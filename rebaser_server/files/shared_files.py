@@ -129,6 +129,11 @@ class SharedFiles:
         self._files.move(str(self._root / path), str(self._root / new_path))
         self.sync([new_path])
 
+    def has(self, path: str) -> bool:
+        """Whether there is a file or a directory; an object store has no empty ones."""
+        info = self._files.get_file_info(str(self._root / path))
+        return info.type is not FileType.NotFound
+
     def list_names(self, directory: str) -> list[str]:
         """The names in a directory, sorted; empty for a missing directory."""
         selector = FileSelector(str(self._root / directory), allow_not_found=True)
@@ -141,15 +146,13 @@ class SharedFiles:
 
     def delete(self, path: str) -> None:
         """Delete the file; a missing one is no error."""
-        target = str(self._root / path)
-        if self._files.get_file_info(target).type is not FileType.NotFound:
-            self._files.delete_file(target)
+        if self.has(path):
+            self._files.delete_file(str(self._root / path))
 
     def delete_directory(self, directory: str) -> None:
         """Delete the directory with all that is in it; a missing one is no error."""
-        target = str(self._root / directory)
-        if self._files.get_file_info(target).type is not FileType.NotFound:
-            self._files.delete_dir(target)
+        if self.has(directory):
+            self._files.delete_dir(str(self._root / directory))
             forget_directories()
 
     def _write(self, target: PurePosixPath, payload: bytes | Callable[[NativeFile], None]) -> None:

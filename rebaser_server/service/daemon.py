@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Never
 
 import structlog
 
+from rebaser_server.commit_log.stores import open_shared_files
 from rebaser_server.compute.errors import DvuError
 from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
@@ -15,13 +17,15 @@ from rebaser_server.compute.runs.routing_executor import RoutingExecutor
 from rebaser_server.compute.spark.cds_archive import default_directory
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.files.paths import CHANGE_SETS
 from rebaser_server.runtime.allocator import limit_kept_memory
 from rebaser_server.runtime.background import background
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.runtime.garbage import collect_rarely
 from rebaser_server.service import composition
 from rebaser_server.service.value_graph import ValueGraph
-from rebaser_server.settings.settings import Settings
+from rebaser_server.settings.settings import Settings, StoreSettings
+from rebaser_server.store.graph_checkpoint import import_reader
 
 log: Final = structlog.get_logger()
 
@@ -59,8 +63,11 @@ async def run(
         begins.set()
 
     try:
-        async with background(
-            _warm_up(executor, begins, warm_after) if settings.spark.warm else _wait_forever()
+        async with (
+            background(_import_table_reader(settings.store, begins)),
+            background(
+                _warm_up(executor, begins, warm_after) if settings.spark.warm else _wait_forever()
+            ),
         ):
             value_graph = ValueGraph(settings, executor, spark.slots, costs)
             await composition.serve(settings, value_graph, shutdown, ready=is_ready)
@@ -93,6 +100,22 @@ async def _warm_up(executor: Executor, begins: asyncio.Event, after: float) -> N
     except (DvuError, OSError) as error:
         log.warning("spark warm-up failed", reason=str(error))
     await _wait_forever()
+
+
+async def _import_table_reader(store: StoreSettings, begins: asyncio.Event) -> Never:
+    """Import what reads tables, if there are any, before the first change set is taken up.
+
+    Meanwhile this process waits to know whether those that had change sets are there (F6).
+    """
+    await begins.wait()
+    with suppress(OSError):  # the first load says what is wrong with the store
+        await asyncio.to_thread(_import_if_needed, store)
+    await _wait_forever()
+
+
+def _import_if_needed(store: StoreSettings) -> None:
+    if open_shared_files(store).has(CHANGE_SETS):
+        import_reader()
 
 
 async def _wait_forever() -> Never:

@@ -1,6 +1,7 @@
 """A checkpoint as it is read from a table."""
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,6 +31,11 @@ class GraphCheckpoint:
     graph: Graph
     damage: str = ""
     """Why a later checkpoint could not be read; empty if this is the last one."""
+
+
+def import_reader() -> None:
+    """Import what `scan` does, which takes half as long as a start, before it is needed."""
+    import_module("pyarrow.dataset")  # and with it pandas
 
 
 def read_checkpoint(
@@ -65,8 +71,7 @@ def scan(
     delta: DeltaTable, columns: list[str], at: int | None = None
 ) -> tuple[list[pa.RecordBatch], pa.Table]:
     """The rows of these columns up to commit `at`, or all, as `split_rows` gives them."""
-    # It imports pandas, which takes as long as half of a start.
-    from pyarrow.dataset import ParquetReadOptions
+    from pyarrow.dataset import ParquetReadOptions  # see `import_reader`
 
     options = ParquetReadOptions(dictionary_columns=_DICTIONARY_COLUMNS)
     dataset = delta.to_pyarrow_dataset(parquet_read_options=options)
