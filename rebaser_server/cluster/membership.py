@@ -18,9 +18,10 @@ from rebaser_core.jetstream.connection.fast_client import inline_callback
 from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.presence import CHECK_EVERY, PresenceChecks, can_answer
+from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.periodic import repeat_every
 
-HEARTBEAT_EVERY: Final = 0.5  # seconds
+HEARTBEAT_EVERY: Final = 0.3  # seconds
 HANDOVER_HEARTBEAT_EVERY: Final = 0.1
 """Seconds between heartbeats after a Rebaser left: the others must know who takes its tasks."""
 HANDOVER_TIME: Final = 3.0  # seconds that a handover may take
@@ -32,6 +33,7 @@ OVERDUE: Final = HEARTBEAT_EVERY + 0.1
 FORGET_AFTER: Final = 60.0
 """Seconds of silence after which a member is dropped from the list."""
 
+_TICK: Final = 0.01  # seconds by which a sleep may end early
 _LEFT: Final = b"left"
 _DIGITS: Final = 9
 """The largest count of another member that is believed."""
@@ -57,6 +59,7 @@ class Membership:
         self._left = asyncio.Event()
         self._last_left = -HANDOVER_TIME
         self._checks = PresenceChecks(nc, subjects)
+        self._found_absent = asyncio.Event()
 
     async def heartbeat(self) -> Never:
         """Publish heartbeats until cancelled."""
@@ -108,17 +111,36 @@ class Membership:
 
         Each member is the neighbour of one other, so the checks of all are as many as the members.
         """
-        await repeat_every(CHECK_EVERY, self._check_presence, "presence", jitter=0, max_backoff=2)
+        async with asyncio.TaskGroup() as group:
 
-    async def _check_presence(self) -> None:
+            async def check_presence() -> None:
+                for member in self._to_be_checked():  # a check that hangs delays no other
+                    group.create_task(self._check_presence(member))
+
+            await repeat_every(CHECK_EVERY, check_presence, "presence", jitter=0, max_backoff=2)
+
+    def _to_be_checked(self) -> list[str]:
         suspected, now = self.suspected(), self._clock()
         others = {m for m in self._last_heard if m != self.instance and can_answer(m)} - suspected
         in_doubt = {
             m for m in others if now - self._last_heard[m] > OVERDUE or self._checks.is_doubted(m)
         }
         neighbour = self._ring_from(self.instance, others)[:1]
-        # in the same order for the same seed
-        await asyncio.gather(*map(self._checks.check, sorted(in_doubt.union(neighbour))))
+        return sorted(in_doubt.union(neighbour))  # in the same order for the same seed
+
+    async def _check_presence(self, member: str) -> None:
+        with contained("presumption", member=member):
+            if await self._checks.confirm_absence(member) and member in self._last_heard:
+                overdue_at = self._last_heard[member] + OVERDUE
+                await asyncio.sleep(overdue_at + _TICK - self._clock())
+                self._found_absent.set()
+
+    async def await_absence(self, seconds: float) -> None:
+        """Return after so many seconds, or as soon as an absent member is presumed dead."""
+        with suppress(TimeoutError):
+            async with deadlines.within(seconds):
+                await self._found_absent.wait()
+        self._found_absent.clear()
 
     async def is_gone(self, instance: str) -> bool:
         """Whether the process of that instance has ended, by one check (L1).
@@ -169,7 +191,7 @@ class Membership:
         return len((self._last_heard.keys() | {self.instance}) - self.suspected())
 
     def busy_elsewhere(self) -> int | None:
-        """Return the others' tasks as of half a second ago; None if one of them does not say."""
+        """Return the others' tasks by their last heartbeats; None if one of them does not say."""
         counts = [
             self._busy[m] for m in self._last_heard.keys() - self.suspected() - {self.instance}
         ]

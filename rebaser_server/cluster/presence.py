@@ -30,7 +30,9 @@ CHECK_TIMEOUT: Final = 0.3  # seconds
 SETTLING_TIME: Final = 3.5
 """Seconds after an own reconnect in which no refusal counts: others may be reconnecting, too."""
 
-_APART: Final = 0.75 * CHECK_EVERY
+SECOND_CHECK_AFTER: Final = 0.15
+"""Seconds between a refusal and the check that confirms it."""
+_APART: Final = 0.9 * SECOND_CHECK_AFTER
 """Seconds between two refusals that count as two."""
 _FIRST_CHECKS: Final = 3
 """Checks of a Rebaser of itself, of which one must be answered."""
@@ -108,7 +110,7 @@ class PresenceChecks:
         """Ask the member twice; whether both checks were refused without a sign of life."""
         await self.check(member)
         if self.is_doubted(member):
-            await asyncio.sleep(CHECK_EVERY)
+            await asyncio.sleep(SECOND_CHECK_AFTER)
             await self.check(member)
         return self.is_absent(member)
 

@@ -11,7 +11,7 @@ from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server.cluster.membership import HEARTBEAT_EVERY, PRESUMED_DEAD, Membership
+from rebaser_server.cluster.membership import PRESUMED_DEAD, Membership
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
 from rebaser_server.runtime.concurrency import for_each_concurrently
@@ -21,8 +21,12 @@ from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
 
-CHECK_EVERY: Final = 0.1  # seconds
+CHECK_EVERY: Final = 0.25
+"""Seconds between two looks for members that are silent for long; absent ones are heard of."""
 MAX_CHECK_EVERY: Final = 2.0  # seconds between two checks, at most, while NATS does not answer
+
+TURN: Final = 0.5
+"""Seconds that a member has for the tasks of a dead one before the next member acts, too."""
 
 CONCURRENCY: Final = 16
 """Tasks that are checked and republished at a time."""
@@ -62,7 +66,12 @@ class Takeover:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._reclaim_orphans())
             await repeat_every(
-                CHECK_EVERY, self._check, "takeover", jitter=0, max_backoff=MAX_CHECK_EVERY
+                CHECK_EVERY,
+                self._check,
+                "takeover",
+                jitter=0,
+                max_backoff=MAX_CHECK_EVERY,
+                pause=self._members.await_absence,
             )
 
     async def _check(self) -> None:
@@ -79,7 +88,7 @@ class Takeover:
         if member not in self._delivered_when_suspected:
             self._delivered_when_suspected[member] = await self._last_delivered()
         # The members whose turn is before this one's have probably done it by then.
-        await asyncio.sleep(self._members.turn(member) * HEARTBEAT_EVERY)
+        await asyncio.sleep(self._members.turn(member) * TURN)
 
         async def is_dead(owner: str) -> bool:
             # Without a living owner, it may be the member's that has not begun with it (F7).

@@ -6,11 +6,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import ConnectOptions, connected
 from rebaser_core.jetstream.connection.connection import Connection
+from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.subjects import Subjects
-from rebaser_server.cluster import membership
+from rebaser_server.cluster import membership, presence
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.presence import present
 from rebaser_server.runtime.background import background
@@ -73,6 +75,31 @@ async def test_a_member_that_falls_silent_and_is_connected_is_not(
         await eventually(lambda: asyncio.get_running_loop().time() - heard > 2 * membership.OVERDUE)
 
         assert one.suspected() == set()
+
+
+async def test_a_check_that_a_member_died_at_delays_no_other(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is neither answered nor refused, and the next one is sent all the same."""
+    monkeypatch.setattr(membership, "PRESUMED_DEAD", 1e6)
+    monkeypatch.setattr(presence, "CHECK_TIMEOUT", 1e6)
+    asked = asyncio.Event()
+
+    async def hear(_: Msg) -> None:
+        asked.set()
+
+    options = ConnectOptions(servers=(nats_server.url,))
+    async with (
+        member(nats_server, "a/1") as (one, _),
+        connected(options) as nc,
+        subscribed(nc, SUBJECTS.join("rebaser", "presence", "b/2-p"), hear),
+    ):
+        await Connection.of(nc).publish("rebaser.members.b/2-p", b"0")
+        await asked.wait()
+
+        _cut(nc)
+
+        await eventually(lambda: one.suspected() == {"b/2-p"})
 
 
 async def test_a_member_that_left_is_not_presumed_dead(

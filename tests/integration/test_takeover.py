@@ -79,6 +79,34 @@ async def test_an_owner_that_is_not_heard_loses_its_tasks_after_a_while(
             await eventually(is_replaced)
 
 
+async def test_tasks_of_an_absent_rebaser_are_replaced_at_once(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F6: not when it is looked next whether a member is silent for long."""
+    monkeypatch.setattr(takeover, "PRESUMED_DEAD", 1e6)  # nothing is left from before its start
+    monkeypatch.setattr(takeover, "CHECK_EVERY", 1e6)
+    js, nc, subjects = deployment.js, deployment.nc, deployment.subjects
+    survivor = Membership(nc, subjects, "survivor/1-p")
+    async with (
+        PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks,
+        background(survivor.heartbeat()),
+        background(survivor.check_presence()),
+        background(Takeover(js, subjects, survivor).run()),
+    ):
+        change_set = await _held_by(deployment, "dead/2-p")
+        assert await tasks.take(1) is not None
+        before = await _tasks(deployment)
+        await eventually(survivor.hears_itself)
+
+        await nc.publish(subjects.join("rebaser.members.dead/2-p"), b"0")
+
+        async def is_replaced() -> bool:
+            subject = subjects.task(change_set)
+            return (await _tasks(deployment)).get(subject, 0) > before[subject]
+
+        await eventually(is_replaced)
+
+
 async def test_tasks_that_a_dead_rebaser_had_not_begun_with_are_republished_by_the_eldest(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

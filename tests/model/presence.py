@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tests.model.explorer import Step
 
-HEARTBEAT = 3
+HEARTBEAT = 2
 """Ticks between two heartbeats, at most."""
 SILENCE = 8
 """Ticks of silence after which a member is presumed dead whatever it answers."""
