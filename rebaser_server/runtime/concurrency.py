@@ -5,12 +5,13 @@ import signal
 from collections.abc import (
     Awaitable,
     Callable,
+    Coroutine,
     Iterable,
     Iterator,
 )
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rebaser_server.errors import Interrupted, RunEnded
 
@@ -37,6 +38,27 @@ async def for_each_concurrently(
                 group.create_task(work())
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
+
+
+async def finish(work: Coroutine[Any, Any, T], grace: float) -> T:
+    """Return what `work` returns; a cancellation lets it go on for up to `grace` seconds first.
+
+    An error that it ends with then is dropped.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=grace)
+        task.add_done_callback(drop_error)
+        task.cancel()
+        raise
+
+
+def drop_error(task: asyncio.Future[Any]) -> None:
+    """Keep asyncio from reporting the error of a task whose caller was cancelled."""
+    if not task.cancelled():
+        task.exception()
 
 
 class WatchedLock(asyncio.Lock):

@@ -12,6 +12,7 @@ from rebaser_core.messages import Correction, UpdatesAddress
 from rebaser_server.errors import AppendRefused, RetryLater, RunEnded
 from rebaser_server.processor.application import JobResult
 from rebaser_server.processor.ownership.ownership import Ownership
+from rebaser_server.runtime.concurrency import finish
 from rebaser_server.runtime.transient_errors import is_transient
 from rebaser_server.telemetry import metrics
 
@@ -118,13 +119,7 @@ class DvuCommitter:
 
     async def _append(self, handled: SettledRequest | None, **changes: Any) -> None:
         """Write the commit; a cancellation waits for it a moment."""
-        append = asyncio.ensure_future(self._ownership.write(handled, **changes))
-        try:
-            await asyncio.shield(append)
-        except asyncio.CancelledError:
-            await asyncio.wait([append], timeout=APPEND_GRACE)
-            append.cancel()
-            raise
+        await finish(self._ownership.write(handled, **changes), APPEND_GRACE)
 
     async def _count_failure(self, error: Exception, covered: dict[str, Any]) -> ResultNotCommitted:
         """Count the failure; drop the update if even giving it up failed. Return why the run ends.

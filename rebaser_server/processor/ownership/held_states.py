@@ -10,6 +10,7 @@ from rebaser_server.commit_log.commit_messages import LogEnd
 from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.state import State
 from rebaser_server.processor.ownership.ownership import Ownership
+from rebaser_server.runtime.concurrency import drop_error
 
 T = TypeVar("T")
 
@@ -64,6 +65,7 @@ class HeldStates:
                 return look(ownership.state)
             looking = asyncio.ensure_future(asyncio.to_thread(look, ownership.state))
             looking.add_done_callback(lambda _: lock.release())  # also if cancelled
+            looking.add_done_callback(drop_error)
             return await asyncio.shield(looking)
         finally:
             if looking is None:

@@ -1,11 +1,13 @@
 """What is interrupted, and what leaves when several things end at once."""
 
 import asyncio
+import gc
+from contextlib import suppress
 
 import pytest
 
 from rebaser_server.errors import Interrupted
-from rebaser_server.runtime.concurrency import Shutdown, for_each_concurrently
+from rebaser_server.runtime.concurrency import Shutdown, finish, for_each_concurrently
 
 
 async def test_a_wait_is_over_at_once_when_a_stop_was_asked_for_before():
@@ -80,3 +82,41 @@ async def test_the_first_error_ends_the_others_and_is_raised_as_it_is():
         await for_each_concurrently(range(10), do, 3)
 
     assert begun == [0, 1, 2]
+
+
+async def test_what_is_to_be_finished_goes_on_for_a_while_after_a_cancellation():
+    done = asyncio.Event()
+
+    async def work():
+        await asyncio.sleep(0.01)
+        done.set()
+
+    finishing = asyncio.create_task(finish(work(), 10))
+    await asyncio.sleep(0)
+    finishing.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await finishing
+    assert done.is_set()
+
+
+async def test_an_error_after_a_cancellation_is_reported_by_nothing():
+    complaints = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
+
+    async def work():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise LookupError
+
+    finishing = asyncio.create_task(finish(work(), 0))
+    await asyncio.sleep(0)
+    finishing.cancel()
+    with suppress(asyncio.CancelledError):
+        await finishing
+    del finishing
+    await asyncio.sleep(0)
+    gc.collect()
+
+    assert complaints == []
