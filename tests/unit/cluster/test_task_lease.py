@@ -36,7 +36,7 @@ def test_our_shorter_lease_stays_in_force() -> None:
 async def test_the_first_report_comes_within_an_eighth_of_the_lease(
     ack_wait: float, seconds: float
 ) -> None:
-    """W1: and within a second, since nobody knows how long the task was under way."""
+    """W1: and within a second, since it is not known how long the task was under way."""
     terms = LeaseTerms(LeaseSettings(ack_wait, 30.0))
     terms.heed([])
 
