@@ -66,6 +66,20 @@ async def test_a_request_that_comes_while_it_goes_to_rest_is_found(
         assert found.stream_sequence == stored
 
 
+async def test_a_request_that_comes_before_it_listens_for_news_is_found(
+    deployment: Deployment, queue: RequestQueue
+) -> None:
+    """The leader is asked, since no news comes of it."""
+    stored = await store(deployment, queue)
+
+    end = asyncio.get_running_loop().time() + LONG
+    assert await asyncio.wait_for(queue._wait_for_message(end), 10)
+
+    found = await queue.next(LONG)
+    assert found is not None
+    assert found.stream_sequence == stored
+
+
 async def test_it_is_quiet_after_the_whole_time_and_then_there_is_no_consumer(
     deployment: Deployment, queue: RequestQueue
 ) -> None:
