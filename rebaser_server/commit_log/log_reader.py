@@ -47,7 +47,7 @@ class CommitLogReader:
     async def end(self, known: NumberedEntry | None = None) -> LogEnd:
         """Return the last commit with what its headers say, as the leader has it (S-4).
 
-        `known`: a commit that the log may end with, which then need not be decoded.
+        `known`: a commit that the log may end with. If it does, nothing is decoded.
         """
         message = await self._js.get_message(self._stream, last_by_subject=self._subject)
         return LogEnd() if message is None else log_end(message, known)

@@ -42,7 +42,7 @@ class BackgroundTasks:
 
     Raises:
         BackgroundEnded: a task returned or was cancelled by others while the body ran.
-        Whatever a task raises, bare.
+        Exception: what a task raised, without an exception group around it.
     """
 
     def __init__(self) -> None:

@@ -108,7 +108,7 @@ async def _import_table_reader(store: StoreSettings, begins: asyncio.Event) -> N
     Meanwhile this process waits to know whether those that had change sets are there (F6).
     """
     await begins.wait()
-    with suppress(OSError):  # the first load says what is wrong with the store
+    with suppress(Exception):  # the first load says what is wrong with the store
         await asyncio.to_thread(_import_if_needed, store)
     await _wait_forever()
 

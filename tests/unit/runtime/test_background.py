@@ -26,7 +26,7 @@ async def raising(error):
 @pytest.mark.parametrize("forbidding", FORBIDDING, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("in_body", [True, False], ids=["in the body", "beside it"])
 async def test_no_error_hides_that_nothing_may_be_settled(forbidding, other, in_body):
-    """W15: a run that lost its task would else nak it under whoever works on it now."""
+    """W15: else a run that lost its task would nak the task of the next run."""
     body, beside = (forbidding, other) if in_body else (other, forbidding)
 
     async def both():

@@ -1,10 +1,15 @@
 """What a daemon imports once it is ready."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from rebaser_server.runtime.background import background
+from rebaser_server.service import daemon
+from rebaser_server.settings.settings import StoreSettings
 
 
 @pytest.mark.parametrize(("directory", "is_imported"), [("change_sets", True), ("results", False)])
@@ -23,3 +28,14 @@ def test_what_reads_tables_is_imported_early_where_there_are_some(
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert run.stdout == f"{is_imported}\n"
+
+
+async def test_a_store_that_cannot_be_opened_does_not_end_a_daemon_that_imports_ahead():
+    """The first load says what is wrong with it."""
+    begins = asyncio.Event()
+    begins.set()
+
+    async with background(
+        daemon._import_table_reader(StoreSettings(root="nosuch://bucket"), begins)
+    ):
+        await asyncio.sleep(0.2)
