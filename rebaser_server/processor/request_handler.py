@@ -83,11 +83,11 @@ class RequestHandler:
                 failed = await self._on_append_refused(done, error)
         settled = [request for request in done if self._is_committed(request)]
         results = [await self._result(request) for request in settled]
-        for request in settled:
-            await self.queue.delete(request.stream_sequence)
         for request, result in zip(settled, results, strict=True):
             if result is not None:
                 await publish_result(self.run, request, result)
+        for request in settled:
+            await self.queue.handled.add(request.stream_sequence)
         if failed is not None:
             raise failed
 

@@ -2,22 +2,18 @@
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Mapping
 from itertools import chain, repeat
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from nats.aio.msg import Msg
 
-from rebaser_client.retry import retry
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import (
     Delivery,
     JetStream,
-    JetStreamError,
     NatsUnreachable,
-    PendingReply,
     StoredMessage,
     Unavailable,
     ordered_reader,
@@ -27,14 +23,10 @@ from rebaser_core.jetstream.consumers.message_reader import best_effort
 from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import announced_id
+from rebaser_server.processor.handled_requests import HandledRequests
 from rebaser_server.processor.stored_requests import StoredRequests
 
-_MAX_PENDING_DELETES: Final = 64
-"""Most deletes that are unanswered at any time."""
-
 _CLOSE_TIMEOUT: Final = 1.0  # seconds for them when a run ends early
-
-_DELETE_TIMEOUT: Final = 20.0  # seconds in which an unanswered delete is tried again
 
 CONSUMER_IDLE: Final = 5.0
 """Seconds without a request after which the queue deletes its consumer on the server."""
@@ -78,8 +70,7 @@ class RequestQueue(StoredRequests):
         self._reader: OrderedReader | None = None
         """Made when it is needed: a run may have no other request than the first."""
         self._is_suspended = first is not None and not js.is_remote
-        self._deletes: deque[tuple[int, PendingReply[Any]]] = deque()
-        """Oldest first."""
+        self.handled = HandledRequests(js, self._stream, self._subject)
 
     async def __aenter__(self) -> Self:
         if not self._is_suspended:
@@ -106,12 +97,11 @@ class RequestQueue(StoredRequests):
         trace: TracebackType | None,
     ) -> None:
         try:
-            if self._deletes:
+            if self.handled:
                 async with best_effort(_CLOSE_TIMEOUT):  # what stays is answered once more
-                    await self.await_deletes()
+                    await self.handled.wait()
         finally:  # also if the run is cancelled while it ends
-            for _, reply in self._deletes:
-                reply.cancel()
+            self.handled.cancel()
             if self._reader is not None:
                 await self._reader.close()
 
@@ -130,6 +120,7 @@ class RequestQueue(StoredRequests):
         if self._first is not None:
             first, self._first = self._first, None
             return first
+        await self.handled.send()
         while True:
             if not self._is_suspended:
                 request = await self._consumer.next(idle_timeout=min(left, self._idle))
@@ -183,38 +174,6 @@ class RequestQueue(StoredRequests):
             first, self._first = self._first, None
             return [first]
         return [] if self._reader is None else await self._reader.take_buffered(limit)
-
-    async def delete(self, sequence: int) -> None:
-        """Send the delete of a handled request (W9); `await_deletes` waits for the answer.
-
-        It waits only while too many deletes are unanswered.
-
-        Raises:
-            NatsUnreachable: an earlier delete failed, see `await_deletes`.
-        """
-        body = {"seq": sequence, "no_erase": True}
-        verb = f"STREAM.MSG.DELETE.{self._stream}"
-        self._deletes.append((sequence, await self._js.request_async(verb, body)))
-        while self._deletes and (
-            self._deletes[0][1].done or len(self._deletes) > _MAX_PENDING_DELETES
-        ):
-            await self._await_oldest_delete()
-
-    async def await_deletes(self) -> None:
-        """Return once every request passed to `delete` is gone.
-
-        Raises:
-            NatsUnreachable: some may be left. They will be delivered again, and skipped.
-        """
-        while self._deletes:
-            await self._await_oldest_delete()
-
-    async def _await_oldest_delete(self) -> None:
-        sequence, reply = self._deletes.popleft()
-        try:
-            await reply.result(self._js.timeout)
-        except JetStreamError:  # also if it is gone already, which `delete_message` handles
-            await retry(lambda: self._js.delete_message(self._stream, sequence), _DELETE_TIMEOUT)
 
 
 def request_id_of(request: Delivery) -> RequestId:

@@ -55,7 +55,7 @@ class ChangeSetRun:
             tasks.start_on(self._checkpointer.requested, self._checkpointer.run)
             tasks.start_after(self._pause_of_watch(), self._watch_ownership)
             is_idle = await self._loop()
-            await self._queue.await_deletes()
+            await self._queue.handled.wait()
             if not self._ownership.state.control.deleted:
                 await self._checkpointer.on_end(is_preempted=self._slot.is_wanted)
         return is_idle

@@ -23,6 +23,7 @@ class Kind(StrEnum):
     TASK = "task"  # daemon, delivery, word: it settled that one, or got another of its numbers
     RUN = "run"  # daemon, change_set, delivery, told: what a daemon says of its work on it
     DELETE = "delete"  # stream, sequence: somebody asked for it
+    PURGE = "purge"  # stream, asked: the body of the question
     DAEMON = "daemon"  # name, what (started, killed, frozen, exited, …), older
     POKED = "poked"  # change_set, tasks, lines: what tasks with nothing to do added to its log
     MEMORY = "memory"  # name, rss: octets that a daemon holds at the end

@@ -57,6 +57,7 @@ class Recorder:
         subjects = self._subjects
         await self._nc.subscribe(subjects.join("rebaser.activities.>"), cb=self._activity)
         await self._nc.subscribe("$JS.API.STREAM.MSG.DELETE.*", cb=self._delete)
+        await self._nc.subscribe("$JS.API.STREAM.PURGE.*", cb=self._purge)
         await self._nc.flush()
 
     async def read_commits(self) -> None:
@@ -100,6 +101,11 @@ class Recorder:
         with contextlib.suppress(ValueError, KeyError):
             sequence = json.loads(message.data)["seq"]
             self._history.add(Kind.DELETE, stream=stream, sequence=sequence)
+
+    async def _purge(self, message: Msg) -> None:
+        stream = message.subject.rpartition(".")[2]
+        with contextlib.suppress(ValueError):
+            self._history.add(Kind.PURGE, stream=stream, asked=json.loads(message.data))
 
 
 async def _all_of(reader: OrderedPushConsumer) -> AsyncIterator[Delivery]:

@@ -69,7 +69,7 @@ class Mortal:
         async with queue:
             while (request := await queue.next(0)) is not None:
                 await handler.handle([request])
-            await queue.await_deletes()
+            await queue.handled.wait()
 
     async def send(self) -> None:
         """Have the difference in head's queue."""

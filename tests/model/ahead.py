@@ -23,7 +23,7 @@ def steps(world: Instance, state: State) -> Iterator[Step]:
         sequence, run = one
         left = state._replace(deletes=tuple(other for other in state.deletes if other != one))
         words = "the delete of a handled request"
-        yield Step(f"{words} comes through", deleted(left, sequence))
+        yield Step(f"{words} comes through", _gone(world, left, sequence))
         if run < 0:
             yield Step(f"{words} is lost with its run", left, fault=True)
 
@@ -205,6 +205,16 @@ def _all_there(one: "OneRun") -> State:
 def asked_to_delete(state: State, request: Request, number: int) -> State:
     one = (request.sequence, number)
     return state._replace(deletes=(*(other for other in state.deletes if other != one), one))
+
+
+def _gone(world: Instance, state: State, sequence: int) -> State:
+    """What the stream is after a delete of that request has come through."""
+    if not world.purging:
+        return deleted(state, sequence)
+    for request in state.requests:
+        if request.sequence <= sequence or not world.rules.purge_bounded:
+            state = deleted(state, request.sequence)
+    return state
 
 
 def orphaned(state: State, number: int, *, deletes: bool = True) -> State:

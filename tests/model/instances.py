@@ -68,6 +68,11 @@ SMALL: Final[Mapping[str, World]] = {
     "together-killer": Instance(("pk",), at_once=2, together=True),
     "pipelined-crash": Instance(("d",), pipelined=True, crashes=1),
     "pipelined-prompt": Instance(("p",), pipelined=True, crashes=1, rules=PROMPT),
+    "purging": Instance(("pd",), at_once=2, pipelined=True, purging=True),
+    "purging-prompt": Instance(("pd",), at_once=2, pipelined=True, purging=True, rules=PROMPT),
+    "purging-crash": Instance(("pp",), at_once=2, pipelined=True, purging=True, crashes=1),
+    "purging-poison": Instance(("px",), pipelined=True, purging=True, crashes=1),
+    "purging-zombie": Instance(("pp",), pipelined=True, purging=True, zombies=1),
     "turns": Instance(("dp",), turns=True),
     "turns-crash": Instance(("pd",), turns=True, crashes=1),
     "looks-prompt": Instance(("dd",), looks=True, rules=PROMPT),
@@ -115,6 +120,10 @@ BIG: Final[Mapping[str, World]] = {
     "ahead-three-crash": Instance(("ppp",), at_once=3, pipelined=True, crashes=1, strangers=1),
     "ahead-zombie-losses": Instance(("pp",), at_once=2, pipelined=True, zombies=1, losses=1),
     "ahead-zombie-crash": Instance(("pp",), at_once=2, pipelined=True, zombies=1, crashes=1),
+    "purging-zombie-crash": Instance(
+        ("pp",), at_once=2, pipelined=True, purging=True, zombies=1, crashes=1
+    ),
+    "purging-dvus-crash": Instance(("dd",), at_once=2, pipelined=True, purging=True, crashes=1),
     "pipelined-zombie": Instance(("d",), pipelined=True, zombies=1),
     "many-pauses-prompt": Pausing(requests=4, rebasers=3, pauses=4),
     "many-pauses": Pausing(3, 3, pauses=3, dies=True, rules=pausing.Rules(reconciler=True)),
@@ -161,6 +170,7 @@ FLAWED: Final[Mapping[str, Flawed]] = {
     "W9-confirmed": Flawed(
         "deletes_confirmed", Instance(("p",), pipelined=True, crashes=1, rules=PROMPT), "S1"
     ),
+    "W9-bounded": Flawed("purge_bounded", Instance(("pp",), pipelined=True, purging=True), "S1"),
     "W10c": Flawed("turn_request", Instance(("d",), turns=True, crashes=1, rules=NO_DVUS), "S5"),
     "W11": Flawed("remove_by_sequence", Instance(("pp",), rules=PROMPT), "S1"),
     "W12": Flawed("look_again", Instance(("pp",), rules=PROMPT), "S1"),

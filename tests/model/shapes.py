@@ -72,6 +72,8 @@ class Rules:
     """L1: a run whose predecessor did not release sends no lines ahead."""
     line_first: bool = True
     """W9: a request is deleted when its line is there, and not before."""
+    purge_bounded: bool = True
+    """W9: a purge ends with the last request whose line is there."""
     deletes_confirmed: bool = True
     """W9: a run is not quiet before all that it handled is known to be gone."""
     turn_request: bool = True
@@ -112,6 +114,8 @@ class Instance:
     """Lines of other change sets, which take a sequence of the same stream."""
     pipelined: bool = False
     """Deletes are asked for, and waited for only in the end."""
+    purging: bool = False
+    """Each of these deletes is a purge: it takes the change set's earlier requests along."""
     looks: bool = False
     """A run looks whether there is work before it takes over."""
     turns: bool = False

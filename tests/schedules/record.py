@@ -124,6 +124,7 @@ class Record:
         subjects = self._subjects
         moment = {
             f"STREAM.MSG.DELETE.{subjects.requests_stream}": "deleted",
+            f"STREAM.PURGE.{subjects.requests_stream}": "deleted",
             f"STREAM.MSG.DELETE.{subjects.tasks_stream}": "removed",
             "settled": "settled",
         }.get(verb)
