@@ -14,7 +14,7 @@ from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.membership import PRESUMED_DEAD, Membership
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
-from rebaser_server.runtime.concurrency import for_each_concurrently
+from rebaser_server.runtime.concurrency import finish, for_each_concurrently
 from rebaser_server.runtime.containment import contained, printable
 from rebaser_server.runtime.periodic import repeat_every, survived
 from rebaser_server.telemetry import metrics
@@ -30,6 +30,9 @@ TURN: Final = 0.5
 
 CONCURRENCY: Final = 16
 """Tasks that are checked and republished at a time."""
+
+FINISHED_WITHIN: Final = 10.0
+"""Seconds that a deleted task's successor may take, although others failed or the process stops."""
 
 
 class Takeover:
@@ -175,15 +178,18 @@ class Takeover:
             # That took a while: since then this process, or another, may have taken the task.
             if except_for(change_set) or await self._owner(change_set) != owner:
                 return
-            try:
-                await self._js.delete_message(stream, task.sequence)
-            finally:  # even if the delete failed: a needless task costs an empty run
-                await ensure_task(self._js, self._subjects, change_set)
+            await finish(self._replace(change_set, task.sequence), FINISHED_WITHIN)
             republished += 1
             metrics.TAKEN_OVER.inc()
 
         await for_each_concurrently(await self._js.stream_subjects(stream), republish, CONCURRENCY)
         return republished
+
+    async def _replace(self, change_set: ChangeSet, sequence: int) -> None:
+        try:
+            await self._js.delete_message(self._subjects.tasks_stream, sequence)
+        finally:  # even if the delete failed: a needless task costs an empty run
+            await ensure_task(self._js, self._subjects, change_set)
 
     async def _owner(self, change_set: ChangeSet) -> str:
         """Return the owner of the change set; empty if it has none, or an unreadable one."""

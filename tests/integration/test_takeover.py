@@ -2,12 +2,13 @@
 
 import asyncio
 import signal
+from typing import Any
 
 import pytest
 
 from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import PullConsumer
+from rebaser_core.jetstream import JetStream, NatsUnreachable, PubAck, PullConsumer
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster import membership, takeover
 from rebaser_server.cluster.membership import Membership
@@ -222,6 +223,38 @@ async def test_a_task_that_is_taken_while_its_owner_is_checked_is_not_republishe
 
     assert republished == 0
     assert await _tasks(deployment) == before
+
+
+class LatePublishes(JetStream):
+    """Publishes only once it has waited a while."""
+
+    async def publish(self, *args: Any, **options: Any) -> PubAck:
+        await asyncio.sleep(0.1)
+        return await super().publish(*args, **options)
+
+
+async def test_a_deleted_task_is_followed_by_the_next_though_another_one_cannot_be_republished(
+    deployment: Deployment,
+) -> None:
+    """Else the change set would stand until the reconciler comes."""
+    task = deployment.subjects.task(await _held_by(deployment, "dead"))
+    await _held_by(deployment, "another")
+
+    async def is_deleted() -> bool:
+        return task not in await _tasks(deployment)
+
+    async def is_dead(owner: str) -> bool:
+        if owner == "dead":
+            return True
+        await eventually(is_deleted)
+        raise NatsUnreachable("no answer")
+
+    members = Membership(deployment.nc, deployment.subjects, "a")
+    js = LatePublishes(deployment.nc)
+    with pytest.raises(NatsUnreachable):
+        await Takeover(js, deployment.subjects, members).republish_tasks(1_000, is_dead)
+
+    assert task in await _tasks(deployment)
 
 
 async def _held_by(deployment: Deployment, owner: str) -> ChangeSet:
