@@ -94,6 +94,8 @@ class EditFootprint(NamedTuple):
     values: set[str]
     funcs: set[str]
     names: set[str]
+    their_inputs: set[str]
+    """Inputs that `theirs` has, and would lose if head removed them."""
     has_inputs: bool
     """Whether the edits set inputs, with which others could close a cycle."""
     is_satisfied: bool
@@ -105,6 +107,7 @@ class EditFootprint(NamedTuple):
             {*edits.values, *edits.theirs},
             {*edits.funcs},
             set(),
+            {i for put in edits.theirs.values() if put for i in ids_in(put.inputs or {})},
             *_compare_with_graph(graph, edits),
         )
         for edit in edits.values.values():
@@ -122,6 +125,8 @@ class EditFootprint(NamedTuple):
             return update.func_id in self.funcs
         if update.value_id in self.values:
             return True
+        if isinstance(update, RemoveValue):
+            return update.value_id in self.their_inputs
         if isinstance(update, PutValue) and update.name in self.names:
             return True
         if isinstance(update, PutValue | SetInputs) and update.inputs:

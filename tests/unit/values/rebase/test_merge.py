@@ -165,6 +165,28 @@ def test_a_value_that_head_removes_and_makes_again_comes_to_the_same():
     )
 
 
+def test_head_removes_an_input_that_the_branch_no_longer_has():
+    """What the branch knows of head's value loses that input, too."""
+    kept, removed = VALUES[0], VALUES[1]
+    head = Head()
+    head.request(
+        [
+            PutValue(value_id=removed, value=0),
+            PutValue(value_id=kept, name="c", func_id=FUNCS[0], inputs={"values": [removed]}),
+        ]
+    )
+    branch = Branch(head)
+    branch.request([PutValue(value_id=kept, value=0)])
+    head.request([RemoveValue(value_id=removed)])
+
+    branch.catch_up()
+
+    assert branch.edits.theirs[kept] == value_definition(head.graph, kept)
+    branch.request([PutValue(value_id=removed, name="c", value=0)])
+    assert not rebase(head.graph, 99, branch.difference()).corrections
+    assert definitions(head.graph) == definitions(branch.graph)
+
+
 @given(sensible, steps, batches)
 @examples(80)
 def test_edits_come_back_from_a_checkpoint_as_they_were(start, story, more):
