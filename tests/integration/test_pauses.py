@@ -41,9 +41,10 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
     return gate
 
 
-async def waiting(deployment: Deployment) -> int:
-    info = await deployment.js.stream_info(deployment.subjects.requests_stream)
-    return int(info.state.messages)
+async def waiting(deployment: Deployment, change_set: ChangeSet) -> int:
+    subject = deployment.subjects.requests(change_set)
+    found = await deployment.js.stream_subjects(deployment.subjects.requests_stream, subject)
+    return found.get(subject, 0)
 
 
 async def seen(daemon: Daemon, *scopes: PauseScope) -> None:
@@ -88,7 +89,7 @@ async def test_requests_of_what_is_paused_queue_in_order_and_are_applied_once_it
             return deployment.subjects.task(paused) not in tasks
 
         await eventually(set_aside)
-        assert await waiting(deployment) == 3
+        assert await waiting(deployment, paused) == 3
         assert paused not in recorder.lines
 
         assert await book.resume(scope_of(paused)) == 1
@@ -112,7 +113,7 @@ async def test_a_pause_survives_the_death_of_all_rebasers(
     await seen(second, PauseScope())
     await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 5)])
     second.kill()
-    assert await waiting(deployment) == 2
+    assert await waiting(deployment, change_set) == 2
     await book.resume(PauseScope())  # nobody is there to hear of it
     await deployment.start()
     await deployment.at_rest()
@@ -212,7 +213,7 @@ async def test_the_update_in_hand_is_finished_and_no_other_is_begun(
     await deployment.client.enqueue_updates(*change_set, [set_to(gate.source, 2)])
     await daemon_is_idle(deployment)
     assert not gate.seen()
-    assert await waiting(deployment) == 1
+    assert await waiting(deployment, change_set) == 1
     await book.resume(PauseScope(*change_set))
     await deployment.at_rest()
     assert await value_of(deployment, change_set, gate.value) == 2
@@ -246,7 +247,7 @@ async def test_requests_that_arrive_during_a_pause_drain_are_not_applied(
 
     assert await value_of(deployment, change_set, gate.source) == 1
     assert await value_of(deployment, change_set, gate.value) == 1
-    assert await waiting(deployment) == 1
+    assert await waiting(deployment, change_set) == 1
     await book.resume(PauseScope(*change_set))
     await deployment.at_rest()
     assert await value_of(deployment, change_set, gate.value) == 2
