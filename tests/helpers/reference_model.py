@@ -228,9 +228,9 @@ def same(one: Any, other: Any) -> bool:
 
 
 def plain(data: Any) -> bytes:
-    """1, 1.0 and true are different; the order of keys makes no difference."""
+    """1, 1.0 and true are different, and {} and []; the order of keys makes no difference."""
     if isinstance(data, dict):
-        data = sorted((key, plain(item)) for key, item in data.items())
+        data = {key: plain(data[key]) for key in sorted(data)}
     if isinstance(data, list):
-        data = [plain(item) if type(item) is not tuple else list(item) for item in data]
+        data = [plain(item) for item in data]
     return dumps(CBOR, data)
