@@ -4,8 +4,9 @@ Each step is one Delta commit, refused if another one of ours came in between, a
 changes no state that can still be read. All calls block; run them in a thread.
 """
 
+from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +17,10 @@ from numpy.typing import NDArray
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.store.checkpoints import APP_ID, Checkpoints
+from rebaser_server.store.live_rows import KEY_COLUMNS, find_live_rows
 from rebaser_server.store.row_groups import ROW_GROUPS
 from rebaser_server.store.store_errors import translate_store_errors
 from rebaser_server.store.vacuum import KEEP_ENTRIES, vacuum
-from rebaser_server.values.graph.hash_index import HashIndex, hashes_of
-from rebaser_server.values.graph.ids import padded_ids
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset  # which imports pandas, and that takes long
@@ -35,8 +35,6 @@ _MIN_SUPERSEDED_ROWS: Final = 1_000
 """More rows than the largest file has, and this many, are looked through for superseded ones."""
 
 _ONE_FILE: Final = 2**40  # octets, more than there will be
-
-_KEYS: Final = ["kind", "id", "commit", "removed"]
 
 _CHUNK: Final = 1 << 16
 """Rows in memory, uncompressed, while a table is rewritten."""
@@ -93,7 +91,7 @@ def drop_superseded(delta: DeltaTable, start: int) -> None:
         CommitFailedError: another process wrote at the same time.
     """
     dataset = delta.to_pyarrow_dataset()
-    is_live = _live_rows(pa.Table.from_batches(_batches(dataset, start, _KEYS)))
+    is_live = find_live_rows(_batches(dataset, start, KEY_COLUMNS), dataset.count_rows())
     version = delta.transaction_version(APP_ID)
     write_deltalake(
         delta,
@@ -113,41 +111,38 @@ def drop_superseded(delta: DeltaTable, start: int) -> None:
 def _batches(
     dataset: "Dataset", start: int, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows up to commit `start`, always in the same order."""
-    wanted = pc.field("commit") <= start
+    """The rows up to commit `start`, always in the same order; few of them in memory."""
+    from pyarrow.dataset import ParquetFragmentScanOptions  # see `import_reader`
+
+    wanted, options = pc.field("commit") <= start, ParquetFragmentScanOptions(pre_buffer=False)
     for fragment in dataset.get_fragments(wanted):
-        yield from fragment.to_batches(dataset.schema, columns, wanted, batch_size=_CHUNK)
-
-
-def _live_rows(rows: pa.Table) -> NDArray[np.bool_]:
-    """Whether each row is the one of the greatest commit of its kind and id, and not a removal."""
-    is_live: NDArray[np.bool_] = ~rows["removed"].to_numpy()
-    commits, kinds = rows["commit"].to_numpy(), rows["kind"]
-    for kind in kinds.unique().to_pylist():
-        of_kind = np.flatnonzero(pc.equal(kinds, kind).to_numpy())
-        ids = padded_ids(rows["id"].take(of_kind))
-        is_live[of_kind[_superseded(ids, commits[of_kind])]] = False
-    return is_live
-
-
-def _superseded(ids: NDArray[Any], commits: NDArray[np.int64]) -> NDArray[np.int64]:
-    order = np.argsort(commits, kind="stable")
-    hash_index = HashIndex(len(ids))
-    dropped, _ = hash_index.insert_unique(
-        hashes_of(ids)[order],
-        order.astype(np.int32),
-        lambda rows, met: ids[order[rows]] == ids[met],
-    )
-    return order[dropped]
+        yield from fragment.to_batches(
+            dataset.schema,
+            columns,
+            wanted,
+            batch_size=_CHUNK,
+            batch_readahead=1,
+            fragment_scan_options=options,
+        )
 
 
 def _compress_live_rows(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], is_live: NDArray[np.bool_]
 ) -> pa.RecordBatchReader:
-    """The live rows, compressed: Delta's writer must not read Delta's files while it writes."""
-    sink, end = pa.BufferOutputStream(), 0
-    with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as writer:
-        for batch in batches:
-            start, end = end, end + len(batch)
+    """The live rows, compressed: Delta's writer must not read Delta's files while it writes.
+
+    What has been read takes no memory any more.
+    """
+    compressed, end = deque[pa.Buffer](), 0
+    for batch in batches:
+        start, end = end, end + len(batch)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as writer:
             writer.write_batch(batch.filter(pa.array(is_live[start:end])))
-    return pa.ipc.open_stream(sink.getvalue())
+        compressed.append(sink.getvalue())
+    return pa.RecordBatchReader.from_batches(schema, _decompress(compressed))
+
+
+def _decompress(compressed: deque[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+    while compressed:
+        yield from pa.ipc.open_stream(compressed.popleft())
