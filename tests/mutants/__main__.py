@@ -31,6 +31,8 @@ def main() -> int:
         for mutant in read_mutants()
         if arguments.only in f"{mutant} {mutant.file}"
     }
+    if not chosen:
+        parser.error(f"no mutant has {arguments.only!r} in its table, statement, name or file")
     with _laboratories(arguments.processes) as (first, *others):
         if failing := first.failing(tuple({test for each in chosen.values() for test in each})):
             print(f"there are tests that fail without a mutant:\n{failing}")
