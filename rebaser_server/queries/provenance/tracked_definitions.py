@@ -77,6 +77,8 @@ class TrackedDefinitions(Generic[E]):
         self._funcs: dict[str, FuncState] = dict.fromkeys(funcs, NO_FUNC)
         self._takers: dict[str, set[str]] = {}
         """Input → values that take it, or once did."""
+        self._restored: set[str] = set()
+        """Inputs that were put, and are not removed since."""
         self.names: dict[str, str] = {}
         """Of inputs that may be removed since, as far as they are known."""
         self._older_funcs: set[str] = set()
@@ -120,6 +122,7 @@ class TrackedDefinitions(Generic[E]):
                     removed.discard(update.value_id)
                     self._change(update, values)
         self._unwire(removed)
+        self._note_existence(updates, removed)
         for value_id, before in values.items():
             self._attribute(value_id, before, removed, edit)
         self._note_names(updates)
@@ -133,6 +136,18 @@ class TrackedDefinitions(Generic[E]):
             for taker in self._takers.get(value_id, ()):
                 tracked = self._values[taker]
                 tracked.unwired = without(tracked.unwired, {value_id})
+
+    def _note_existence(self, updates: Sequence[AnyUpdate], removed: Collection[str]) -> None:
+        """Note which inputs exist; one that is removed for the second time is owed to neither.
+
+        Without either removal, the other one would have taken it out.
+        """
+        for value_id in self._restored.intersection(removed):
+            self._restored.remove(value_id)
+            for taker in self._takers.get(value_id, ()):
+                self._values[taker].lost.pop(value_id, None)
+        puts = {update.value_id for update in updates if isinstance(update, PutValue)}
+        self._restored |= puts.intersection(self._takers).difference(removed)
 
     def _note_names(self, updates: Sequence[AnyUpdate]) -> None:
         for update in updates:

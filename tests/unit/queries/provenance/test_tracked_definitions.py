@@ -7,7 +7,7 @@ the others did as it was performed; the other is the real graph, which corrects 
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rebaser_core.updates import (
@@ -158,6 +158,18 @@ def definition(graph: Graph, value_id: str) -> dict[str, Any]:
 
 
 @given(computable, st.lists(batches, max_size=5))
+@example(
+    [
+        PutFunc(func_id=FUNCS[0], name="f", runtime="builtin", code="sum"),
+        PutValue(value_id=VALUES[0], value=1),
+        PutValue(value_id=VALUES[1], func_id=FUNCS[0], inputs={"values": [VALUES[0]]}),
+    ],
+    [
+        [RemoveValue(value_id=VALUES[0])],
+        [PutValue(value_id=VALUES[0], value=1)],
+        [RemoveValue(value_id=VALUES[0])],
+    ],
+)
 @examples(60)
 def test_the_named_edits_and_no_others_made_the_value(base, later):
     history = History([[update] for update in base] + later)
@@ -266,6 +278,26 @@ def test_inputs_that_two_edits_took_out_are_owed_to_neither():
     twice = SetInputs(value_id=V, inputs={"values": [B]}), RemoveValue(value_id=A)
 
     assert named(*sent, *twice) == [(0, "function"), (2, "definition"), (3, "definition")]
+
+
+def test_an_input_that_was_removed_twice_is_owed_to_neither_removal():
+    sent = func("sum"), put(A, 1), computed(V, A), RemoveValue(value_id=A)
+    whole = [(0, "function"), (2, "definition")]
+
+    assert named(*sent) == [*whole, (3, "input")]
+    assert named(*sent, put(A, 1)) == [*whole, (3, "input")]
+    assert named(*sent, put(A, 1), RemoveValue(value_id=A)) == whole
+
+
+def test_an_input_that_a_batch_puts_and_removes_is_owed_to_the_removal_before_it():
+    """Without that removal, what is there already would only be put and removed again."""
+    history = History([
+        [func("sum"), put(A, 1), computed(V, A)],
+        [RemoveValue(value_id=A)],
+        [put(A, 2), RemoveValue(value_id=A)],
+    ])  # fmt: skip
+
+    assert [*history.edits_of(V)] == [0, 1]
 
 
 def test_an_input_that_is_removed_and_put_again_stays_out():
