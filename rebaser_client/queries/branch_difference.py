@@ -6,7 +6,7 @@ from rebaser_client.display.html import html_table
 from rebaser_core.queries.difference_query import (
     ChangedDefinition,
     ComputedDifference,
-    DifferenceReplyV1,
+    DifferenceReplyV2,
 )
 from rebaser_core.updates import AnyUpdate
 
@@ -24,17 +24,57 @@ class BranchDifference:
     changes: list[ChangedDefinition]
     """What the branch edited, and what head has there."""
     computed: list[ComputedDifference] | None
-    """The results that differ, as far as they are computed; None if not requested."""
+    """The results that applying the branch now would change, as far as they are known; None if not
+    requested. What head alone has changed is not among them."""
+    behind: int | None
+    """Batches of head that the branch has not followed yet; None: more than head's log holds."""
+    uncomputed: int | None
+    """Values that applying the branch reaches, and whose result is not known yet because the
+    branch or head has it to compute. None: not requested, or an older Rebaser did not say."""
 
     @classmethod
-    def of(cls, reply: DifferenceReplyV1) -> "BranchDifference":
+    def of(cls, reply: DifferenceReplyV2) -> "BranchDifference":
         """What a reply says."""
-        return cls(reply.commit, reply.digest, reply.updates, reply.changes, reply.computed)
+        return cls(
+            reply.commit,
+            reply.digest,
+            reply.updates,
+            reply.changes,
+            reply.computed,
+            reply.behind,
+            reply.uncomputed,
+        )
+
+    def unknown(self) -> str:
+        """Say how much of the computed difference is not known yet, and why; "" if all is."""
+        if not self.uncomputed:
+            return ""
+        count = f"{self.uncomputed:,} computed value{'' if self.uncomputed == 1 else 's'}"
+        verb = "is" if self.uncomputed == 1 else "are"
+        if self.behind == 0:
+            return f"{count} {verb} not known yet: an update of the branch or of head is due"
+        known = self.behind is not None
+        batches = f"{self.behind:,} batch{'' if self.behind == 1 else 'es'}" if known else "batches"
+        return (
+            f"{count} {verb} not known yet: head has {batches} that the branch has not followed; "
+            "it does at its next request, or at a refresh"
+        )
 
     def _repr_html_(self) -> str:
         edits = [(each.name or each.id, each.what, each.head, each.branch) for each in self.changes]
         results = [
-            (each.name or each.id, "computed", each.head, each.branch)
+            (
+                each.name or each.id,
+                "computed",
+                _result(each.head, each.head_status),
+                _result(each.branch, each.branch_status),
+            )
             for each in self.computed or ()
         ]
-        return html_table(("value or function", "what", "head", "branch"), edits + results, "")
+        headings = "value or function", "what", "head", "branch"
+        return html_table(headings, edits + results, self.unknown())
+
+
+def _result(value: object, status: str | None) -> object:
+    """Return a side of a computed difference for people: its status where it has no value."""
+    return status if status in ("failed", "blocked") else value

@@ -1,7 +1,7 @@
 """`rebaser change-sets` and `diff`: fork the head of a workspace, compare, apply or abandon."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_server.commands.support.arguments import (
     add_address,
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from rebaser_client.queries.branch_difference import BranchDifference
     from rebaser_core.records.registry_records import ChangeSetRecordV1
     from rebaser_server.commands.support.deployment import Deployment
+
+_BRING_UP_WITHIN: Final = 30.0
+"""Seconds that a comparison waits for a branch to follow head, and for both to be computed."""
 
 
 def add(commands: Any) -> None:
@@ -177,7 +180,36 @@ async def _diff(deployment: "Deployment", arguments: argparse.Namespace) -> None
 
     record = await _find(deployment, arguments, closed=True)
     comparison = await _compare(deployment, record, computed=arguments.computed)
+    if comparison.uncomputed and await _is_brought_up(deployment, record, comparison):
+        comparison = await _compare(deployment, record, computed=True)
     show_comparison(comparison, as_json=arguments.json, as_batch=arguments.batch)
+
+
+async def _is_brought_up(
+    deployment: "Deployment", record: "ChangeSetRecordV1", comparison: "BranchDifference"
+) -> bool:
+    """Have an open branch follow head, and both compute what they have to, if that is soon done."""
+    from contextlib import suppress
+
+    from rebaser_client.errors import ClientError
+    from rebaser_core.ids import ChangeSet
+    from rebaser_core.jetstream import deadlines
+    from rebaser_core.records.registry_records import ChangeSetStatus
+    from rebaser_server.commands.render.progress import until_computed
+    from rebaser_server.commands.support.pauses import warn_if_paused
+
+    if record.standing is not ChangeSetStatus.OPEN:
+        return False
+    branch = ChangeSet(record.workspace_id, record.change_set_id)
+    await warn_if_paused(deployment, branch)
+    with suppress(TimeoutError, ClientError):
+        async with deadlines.within(_BRING_UP_WITHIN):
+            if comparison.behind != 0:
+                await deployment.client.workspaces.refresh(*branch)
+            await until_computed(deployment, branch, None)
+            await until_computed(deployment, ChangeSet(record.workspace_id, record.head), None)
+        return True
+    return False
 
 
 @with_deployment

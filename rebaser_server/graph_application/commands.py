@@ -1,7 +1,7 @@
 """Actions of the value graph: refresh a branch, apply it to head, recompute values."""
 
 import asyncio
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from blake3 import blake3
 from pydantic_core import to_json
@@ -10,7 +10,7 @@ from rebaser_core.commits import BranchState, ClosedState, SettledRequest
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import UpdatesAddress
 from rebaser_core.records.registry_records import ChangeSetRequestV2, ChangeSetStatus
-from rebaser_core.updates import AnyUpdate
+from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc
 from rebaser_server.commit_log.content import Batch
 from rebaser_server.commit_log.loaded_state import LoadedState
 from rebaser_server.commit_log.state import State
@@ -22,6 +22,8 @@ from rebaser_server.processor.application import Changes
 from rebaser_server.processor.change_set_commands import close
 from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.rejection import reject
+from rebaser_server.values.canonical_json import dumps
+from rebaser_server.values.rebase.definitions import DefinitionView
 from rebaser_server.values.rebase.merge import MergeResult, changes_between, merge
 
 
@@ -30,32 +32,40 @@ class HeadChanges(NamedTuple):
 
     changes: list[AnyUpdate]
     cursor: int
+    batches: int | None
+    """How many batches that were; None: more than head's log holds."""
 
 
-async def head_changes_since(loader: StateLoader, state: State, branch: BranchState) -> HeadChanges:
+async def head_changes_since(
+    loader: StateLoader, state: State, branch: BranchState, head: LoadedState | None = None
+) -> HeadChanges:
     """Head's batches behind the branch's cursor, as performed; its dependents' results apart.
 
-    Where head's log does not go back so far any more, what head is tells the same.
+    Up to `head`, a state of it (default: up to its last commit). Where head's log does not go back
+    so far any more, what head is tells the same.
     """
     head_loader, cursor = loader.sibling(branch.head), branch.cursor or 0
     until, last = await head_loader.log.last()
+    if head is not None:
+        until = head.state.commit
     if (
         until <= cursor or last is None or last.control.deleted
     ):  # the head of a deleted workspace is deleted before the branch
-        return HeadChanges([], max(until, cursor))
+        return HeadChanges([], max(until, cursor), 0)
     changes: list[AnyUpdate] = []
+    batches = 0
     try:
         async for _, entry in head_loader.log.entries(cursor, until):
             handled = entry.handled
             if handled is None or handled.updates is None or handled.covers is not None:
                 continue
             changes += (await head_loader.batches.fetch(handled.updates, handled.id)).updates
+            batches += 1
     except (HistoryInconsistent, MissingBatch):
-        loaded = await head_loader.load()
-        return HeadChanges(
-            await asyncio.to_thread(_diff_states, state, loaded), loaded.state.commit
-        )
-    return HeadChanges(changes, until)
+        loaded = head or await head_loader.load()
+        found = await asyncio.to_thread(_diff_states, state, loaded)
+        return HeadChanges(found, loaded.state.commit, None)
+    return HeadChanges(changes, until, batches)
 
 
 def _diff_states(state: State, head: LoadedState) -> list[AnyUpdate]:
@@ -74,7 +84,7 @@ async def merge_head(
     content = content_of(state)
     if branch is None or content.edits is None:
         return None, {}
-    changes, cursor = await head_changes_since(ownership.loader, state, branch)
+    changes, cursor, _ = await head_changes_since(ownership.loader, state, branch)
     control_changes: Changes = {"branch": branch.model_copy(update={"cursor": cursor})}
     merge_result: MergeResult = await asyncio.to_thread(
         merge, content.graph, content.edits, changes
@@ -113,7 +123,9 @@ async def _apply(
     state, content = ownership.state, content_of(ownership.state)
     edits = require(content.edits, "edits")
     difference = await asyncio.to_thread(edits.difference, content.graph)
-    if message.reviewed is not None and message.reviewed != digest(difference):
+    if message.reviewed is not None and message.reviewed != digest(
+        difference, edits.head_view(content.graph)
+    ):
         reason = "the difference is not the one that was reviewed; look at it again"
         return reject(handled, reason), changes
     if not difference:
@@ -139,6 +151,23 @@ def head_request_id(request: RequestId) -> RequestId:
     return RequestId.from_bytes(request.bytes[:6] + blake3(request.bytes).digest(length=10))
 
 
-def digest(difference: list[AnyUpdate]) -> str:
-    """Return the digest of a difference: the same for the same updates."""
-    return blake3(to_json([update.to_wire() for update in difference])).hexdigest()
+def digest(difference: list[AnyUpdate], head: DefinitionView) -> str:
+    """Return the digest of a difference: the same for the same updates in place of the same.
+
+    So a difference that was reviewed is another one as soon as head changes what it replaces.
+    """
+    replaced = [
+        head.func(update.func_id)
+        if isinstance(update, PutFunc | RemoveFunc)
+        else head.value(update.value_id)
+        for update in difference
+    ]
+    return blake3(to_json([_plain(update) for update in [*difference, *replaced]])).hexdigest()
+
+
+def _plain(update: AnyUpdate | None) -> Any:
+    """What an update says, in one form: inputs may be none or empty, a number says which it is."""
+    if isinstance(update, PutValue):
+        value = None if update.func_id else dumps(update.value)
+        return update.value_id, update.name, update.func_id, [*(update.inputs or {}).items()], value
+    return update and update.to_wire()

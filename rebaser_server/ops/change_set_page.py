@@ -1,21 +1,29 @@
 """What the page of a change set shows: values, why one is what it is, commits, a branch's effect.
 
-Everything is read when a browser asks for it; nothing is changed.
+Everything is read when a browser asks for it. Nothing is changed, except that a branch whose
+effects are not known because it is behind head is made to follow it.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from aiohttp import web
 
-from rebaser_client.errors import NoSuchChangeSet
+from rebaser_client.errors import ClientError, NoSuchChangeSet
 from rebaser_client.log_reader import read_log
 from rebaser_client.registry import Registry
+from rebaser_client.request_publisher import publish_request
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.queries.provenance_query import ProvenanceQueryV1
+from rebaser_core.records.registry_records import (
+    ChangeSetRequest,
+    ChangeSetRequestV2,
+    ChangeSetStatus,
+)
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of
@@ -41,6 +49,8 @@ class ChangeSetPage:
         self._js = js
         self._subjects = subjects
         self._queries = queries
+        self._refreshed: dict[ChangeSet, int] = {}
+        """Branches that were made to follow head, and their last commit then."""
 
     def routes(self) -> list[web.RouteDef]:
         """What a browser may ask: `/change-set/values?workspace=…&changeSet=…` and so on."""
@@ -106,8 +116,28 @@ class ChangeSetPage:
             found = await self._queries.comparisons.diff(change_set, computed=True)
         except NotABranch as error:
             return {"problem": str(error)}
+        if found.uncomputed and found.behind != 0:
+            await self._refresh(change_set, found.commit)
         plain = await asyncio.to_thread(plain_difference, found)
         return plain | {"graph": await asyncio.to_thread(effects_graph, found)}
+
+    async def _refresh(self, branch: ChangeSet, commit: int) -> None:
+        """Have an open branch follow head, once for each of its commits that is behind."""
+        if self._refreshed.get(branch, -1) >= commit:
+            return
+        with suppress(ClientError):
+            record = await Registry(self._js, self._subjects).change_set(branch)
+            if record.standing is not ChangeSetStatus.OPEN:
+                return
+            request = ChangeSetRequestV2(
+                id=RequestId(),
+                workspace_id=branch.workspace_id,
+                change_set_id=branch.change_set_id,
+                action="refresh",
+            )
+            encoded = ChangeSetRequest.encode(request)
+            await publish_request(self._js, self._subjects, branch, *encoded)
+            self._refreshed[branch] = commit
 
     async def _effects(self, change_set: ChangeSet, _: web.Request) -> web.Response:
         """The computed values that differ, whole, for a spreadsheet."""

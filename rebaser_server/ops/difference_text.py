@@ -21,6 +21,7 @@ def plain_difference(found: Diff) -> Any:
     """Edits and effects by name, as plain data; each value is JSON text, cut to `MAX_TEXT`."""
     return {
         "digest": found.digest,
+        "unknown": found.unknown(),
         "changes": [
             {
                 "id": change.id,
@@ -37,8 +38,8 @@ def plain_difference(found: Diff) -> Any:
             {
                 "id": each.id,
                 "name": each.name,
-                "head": _text(each.head),
-                "branch": _text(each.branch),
+                "head": cut(result_text(each.head, each.head_status), MAX_TEXT),
+                "branch": cut(result_text(each.branch, each.branch_status), MAX_TEXT),
             }
             for each in sorted(found.computed or (), key=by_name)
         ],
@@ -59,7 +60,8 @@ def effects_csv(found: Diff) -> str:
     for each in sorted(found.computed or (), key=by_name):
         name = each.name or ""
         safe = f"'{name}" if name.startswith(_FORMULA) else name
-        head, branch = (json.dumps(side, ensure_ascii=False) for side in (each.head, each.branch))
+        head = result_text(each.head, each.head_status) or "null"
+        branch = result_text(each.branch, each.branch_status) or "null"
         writer.writerow((safe, each.id, head, branch))
     return text.getvalue()
 
@@ -67,6 +69,13 @@ def effects_csv(found: Diff) -> str:
 def side_text(data: Any) -> str:
     """A side of a difference as JSON; nothing for what is not there."""
     return "" if data is None else json.dumps(data, ensure_ascii=False)
+
+
+def result_text(data: Any, status: str | None) -> str:
+    """A side of a computed difference: the status of what has no value, else as `side_text`."""
+    if status in ("failed", "blocked"):
+        return status
+    return "null" if data is None and status else side_text(data)
 
 
 def _text(data: Any) -> str:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from rebaser_server.ops.difference_text import by_name, cut, side_text
+from rebaser_server.ops.difference_text import by_name, cut, result_text
 from rebaser_server.queries.diff import Diff
 
 MAX_NODES: Final = 200
@@ -67,7 +67,11 @@ def _effects(found: Diff) -> _Nodes:
 
 
 def _sides(one: Any) -> dict[str, str]:
-    return {side: cut(side_text(getattr(one, side)), MAX_TEXT) for side in ("head", "branch")}
+    sides = (
+        (side, getattr(one, side), getattr(one, f"{side}_status", None))
+        for side in ("head", "branch")
+    )
+    return {side: cut(result_text(data, status), MAX_TEXT) for side, data, status in sides}
 
 
 def _users(found: Diff, nodes: _Nodes) -> Mapping[str, list[str]]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Iterable
 from itertools import chain
 
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries.difference_query import DifferenceQueryV1, DifferenceReplyV1
+from rebaser_core.queries.difference_query import DifferenceQueryV1, DifferenceReplyV2
 from rebaser_core.queries.revert_query import RevertQueryV1, RevertReplyV1
 from rebaser_core.wire_model import WireModel
 from rebaser_server.queries.diff import Diff, diff
@@ -30,9 +30,9 @@ class ComparisonService:
             return await diff(self._open_loader(change_set), computed=computed)
 
     async def difference(
-        self, query: DifferenceQueryV1, _: int
-    ) -> AsyncGenerator[DifferenceReplyV1, None]:
-        """The one reply to a query.
+        self, query: DifferenceQueryV1, version: int
+    ) -> AsyncGenerator[DifferenceReplyV2, None]:
+        """The one reply to a query; an asker of version 1 learns only what is known.
 
         Raises:
             NotABranch: there is no head to compare with.
@@ -43,14 +43,20 @@ class ComparisonService:
         found = await self.diff(change_set, computed=query.computed)
         parts = chain(found.updates, found.changes, found.computed or ())
         await asyncio.to_thread(self._require_few_octets, parts)
-        yield DifferenceReplyV1.model_construct(
+        computed, is_old = found.computed, version < DifferenceReplyV2.VERSION
+        if computed is not None and is_old:
+            no_status = {"head_status": None, "branch_status": None}
+            computed = [each.model_copy(update=no_status) for each in computed]
+        yield DifferenceReplyV2.model_construct(
             id=query.id,
             commit=found.commit,
             digest=found.digest,
             updates=found.updates,
             changes=found.changes,
-            computed=found.computed,
+            computed=computed,
             error=None,
+            behind=None if is_old else found.behind,
+            uncomputed=None if is_old else found.uncomputed,
         )
 
     async def revert(self, query: RevertQueryV1, _: int) -> AsyncGenerator[RevertReplyV1, None]:
@@ -81,9 +87,9 @@ class ComparisonService:
                 )
 
 
-def no_difference(query_id: RequestId, why: str) -> DifferenceReplyV1:
+def no_difference(query_id: RequestId, why: str) -> DifferenceReplyV2:
     """The reply that says why there is no answer."""
-    return DifferenceReplyV1(id=query_id, commit=0, error=why)
+    return DifferenceReplyV2(id=query_id, commit=0, error=why)
 
 
 def no_revert(query_id: RequestId, why: str) -> RevertReplyV1:

@@ -1,19 +1,24 @@
 """The difference of a branch to head: what applying the branch would change."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rebaser_client.queries.branch_difference import BranchDifference
 from rebaser_core.errors import RebaserError
 from rebaser_core.plain_json import json_equal
 from rebaser_core.queries.difference_query import ChangedDefinition, ComputedDifference
-from rebaser_core.updates import PutFunc, PutValue
+from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
 from rebaser_server.commit_log.content import Batch
 from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.compute.plan.affected import closure
 from rebaser_server.graph_application.commands import digest, head_changes_since
 from rebaser_server.graph_application.content import content_of, graph_of
-from rebaser_server.values.graph import Graph
+from rebaser_server.values.graph import Graph, Value
 from rebaser_server.values.rebase.definitions import func_definition, same_value, value_definition
 from rebaser_server.values.rebase.edits import Edits
 from rebaser_server.values.rebase.merge import merge
@@ -31,10 +36,19 @@ class Diff(BranchDifference):
     """The branch's, after the merge: results that follow from it are not computed yet."""
 
 
+class Effects(NamedTuple):
+    """What applying a branch does to computed values."""
+
+    differing: list[ComputedDifference]
+    """Those that come out otherwise than they are in head."""
+    unknown: list[str]
+    """Ids of those of which that is not known yet."""
+
+
 async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
     """Compare the branch, after a merge of all of head's changes, with head. Changes neither.
 
-    With `computed`, also compare the results that the two have so far: that reads both whole.
+    With `computed`, also compare what comes out, as of one commit of each: that reads both whole.
 
     Raises:
         NotABranch: it is no branch, or no Rebaser has taken it up yet.
@@ -46,20 +60,28 @@ async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
     graph, edits = content.graph, content.edits
     if branch is None or edits is None:
         raise NotABranch(f"{loader.change_set} is no branch, or not taken up yet")
-    before = {v.id: v.value for v in graph.values.values() if v.func_id} if computed else {}
+    head = await loader.sibling(branch.head).load() if computed else None
     placed_branch = branch.model_copy(update={"cursor": content.cursor(state.control)})
-    changes = (await head_changes_since(loader, state, placed_branch)).changes
+    changes, _, behind = await head_changes_since(loader, state, placed_branch, head)
     merge_result = await asyncio.to_thread(merge, graph, edits, changes)
     merged = Batch(merge_result.updates, head_side=merge_result.theirs)
-    await asyncio.to_thread(content.apply_now, 0, merged)
+    await asyncio.to_thread(content.apply_now, state.control.last_sequence + 1, merged)
     difference = await asyncio.to_thread(edits.difference, graph)
-    results = None
-    if computed:
-        head = graph_of((await loader.sibling(branch.head).load()).state)
-        results = _computed(before, head)
     changed = await asyncio.to_thread(changes_in, graph, edits)
-    its_digest = await asyncio.to_thread(digest, difference)
-    return Diff(state.commit, its_digest, difference, changed, results, graph)
+    its_digest = await asyncio.to_thread(digest, difference, edits.head_view(graph))
+    found = None
+    if head is not None:
+        found = await asyncio.to_thread(effects, graph, graph_of(head.state), difference)
+    return Diff(
+        commit=state.commit,
+        digest=its_digest,
+        updates=difference,
+        changes=changed,
+        computed=found and found.differing,
+        behind=behind,
+        uncomputed=None if found is None else len(found.unknown),
+        graph=graph,
+    )
 
 
 def changes_in(graph: Graph, edits: Edits) -> list[ChangedDefinition]:
@@ -129,18 +151,71 @@ def _func(put: PutFunc | None) -> Any:
     return None if put is None else {"runtime": put.runtime, "code": put.code}
 
 
-def _computed(branch: dict[str, Any], head: Graph) -> list[ComputedDifference]:
-    differences = []
-    for value_id, value in branch.items():
-        head_value = head.values.get(value_id)
-        if (
-            head_value is not None
-            and head_value.func_id is not None
-            and not json_equal(head_value.value, value)
-        ):
-            differences.append(
+def effects(branch: Graph, head: Graph, difference: Iterable[AnyUpdate]) -> Effects:
+    """Compare the results of a branch, which has merged all of head, with those of head.
+
+    Only values that the difference reaches can differ once both are computed; what head alone
+    has changed comes out the same in both. Of a value that either has still to compute, nothing is
+    known. The roots of the branch's graph are others afterwards.
+    """
+    branch_waits, head_waits = _to_compute(branch), _to_compute(head)
+    found = Effects([], [])
+    for value_id in _reached(branch, head, difference):
+        before, after = head.values.get(value_id), branch.values.get(value_id)
+        waiting, known = False, []
+        for value, waits in ((before, head_waits), (after, branch_waits)):
+            if value is not None and value.func_id is not None:
+                waiting |= bool(waits[value.index])
+                known.append(value)
+        if not known:
+            continue
+        if waiting:
+            found.unknown.append(value_id)
+        elif _result(before) != _result(after):
+            found.differing.append(
                 ComputedDifference.model_construct(
-                    id=value_id, name=head_value.name, head=head_value.value, branch=value
+                    id=value_id,
+                    name=known[-1].name,
+                    head=None if before is None else before.value,
+                    branch=None if after is None else after.value,
+                    head_status=None if before is None else before.status.value,
+                    branch_status=None if after is None else after.status.value,
                 )
             )
-    return differences
+    return found
+
+
+def _result(value: Value | None) -> tuple[str, str] | None:
+    return None if value is None else (value.status.value, value.text)
+
+
+def _to_compute(graph: Graph) -> NDArray[np.bool_]:
+    """By index, whether the next update may compute the value."""
+    waiting = np.zeros(len(graph.columns), np.bool_)
+    waiting[_affected(graph)] = True
+    return waiting
+
+
+def _affected(graph: Graph) -> NDArray[np.int32]:
+    affected = closure(graph)
+    affected.release(graph)
+    return affected.indices
+
+
+def _reached(branch: Graph, head: Graph, difference: Iterable[AnyUpdate]) -> Iterable[str]:
+    """Ids of what the updates name, and of what is computed from it in the branch."""
+    named: dict[str, None] = {}
+    for update in difference:
+        if isinstance(update, PutFunc | RemoveFunc):
+            named.update(dict.fromkeys(sorted(branch.users_of(update.func_id))))
+            continue
+        named[update.value_id] = None
+        if isinstance(update, RemoveValue) and update.value_id in head.values:
+            named.update(dict.fromkeys(sorted(head.values[update.value_id].dependents)))
+    last = max(branch.roots.values(), default=0)
+    branch.clear_roots(last)
+    for value_id in named:
+        if value_id in branch.values:
+            branch.mark_root(branch.values[value_id], last + 1)
+    reached = [branch.id_at(index) for index in np.sort(_affected(branch)).tolist()]
+    return dict.fromkeys([*reached, *named])

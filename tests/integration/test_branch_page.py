@@ -15,6 +15,7 @@ from tests.helpers.browser import Watched, browsing
 from tests.helpers.deployment import Deployment
 from tests.integration.test_action_service import TOKENS, act, bearer, target
 from tests.integration.test_change_set_page import require_readable, shop_of, table
+from tests.integration.test_comparison_service import regions
 from tests.integration.test_operator_page import agree, said
 from tests.integration.test_ops_endpoint import get, started, url_of
 from tests.integration.test_status_page import PATIENCE, rows
@@ -84,6 +85,36 @@ async def test_a_branch_is_edited_resolved_applied_and_reverted_by_role(
     assert (await values(deployment, head))["net"] == 90
     log = await deployment.client.reader(*head).log()
     assert [entry.author for entry in log if not entry.computed][-2:] == ["al", "al"]
+
+
+@pytest.mark.long
+async def test_what_is_asked_before_an_apply_is_what_applying_does_now(
+    deployment: Deployment, browser: Browser
+) -> None:
+    """Also of a branch that slept while head went on, and on a page that was opened before."""
+    daemon = await started(deployment, OPS__TOKENS=TOKENS)
+    shop, branch = await regions(deployment)
+    sleeping = await branch.ids()
+    page = await browser.new_page()
+    url = url_of(daemon)
+    await page.goto(url + "change-set?token=a1")
+    await page.goto(url + "change-set?" + "&".join(f"{k}={v}" for k, v in target(sleeping).items()))
+    effects = table(page, "Computed effects")
+    await expect(effects).to_have_text([re.compile("both.*30.*31"), re.compile("puk.*10.*11")])
+    await expect(page.locator("#digest")).to_contain_text(
+        "1 edit, 2 computed values differ; digest"
+    )
+
+    async with shop.edit() as g:
+        g.source("uk", 12)
+    await page.get_by_role("button", name="Apply to head").press("Enter")
+
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("Apply 1 edit to head? Head changed 1 of the same, too.")
+    async with shop.edit() as g:
+        g.source("uk", 13)
+    await dialog.get_by_role("button", name="Yes").press("Enter")
+    await expect(said(page)).to_contain_text("not the one that was reviewed")
 
 
 @pytest.mark.long

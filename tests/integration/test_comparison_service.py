@@ -1,14 +1,33 @@
 """What applying a branch, or undoing a commit, would change, as any Rebaser answers it."""
 
+import json
+from typing import Any
+
 import pytest
 
-from rebaser_client import ReadRefused
+from rebaser_client import ReadRefused, RequestRefused, builtin
+from rebaser_client.drafts.named_change_set import NamedChangeSet
+from rebaser_client.drafts.named_workspace import NamedWorkspace
 from rebaser_client.queries.branch_difference import BranchDifference
+from rebaser_client.queries.query_sender import QuerySender
+from rebaser_core.codecs import JSON
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.queries.difference_query import (
+    DifferenceQuery,
+    DifferenceQueryV1,
+    DifferenceReplyV1,
+)
+from rebaser_core.versioning import MessageType
+from rebaser_server.commands import change_sets
 from rebaser_server.queries.diff import diff
 from rebaser_server.queries.revert import plan_revert
 from tests.helpers.batches import new_id, put, set_to
+from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment
+from tests.helpers.eventually import eventually
 from tests.helpers.workspace import Team
+from tests.integration.test_action_service import target
+from tests.integration.test_ops_endpoint import get, started, url_of
 
 
 @pytest.fixture
@@ -27,7 +46,13 @@ async def test_a_branchs_difference_is_the_same_as_from_the_store(team: Team) ->
 
     stored = await diff(team.deployment.archive(branch), computed=True)
     assert read == BranchDifference(
-        stored.commit, stored.digest, stored.updates, stored.changes, stored.computed
+        stored.commit,
+        stored.digest,
+        stored.updates,
+        stored.changes,
+        stored.computed,
+        stored.behind,
+        stored.uncomputed,
     )
     assert {change.id: (change.head, change.branch, change.both) for change in read.changes} == {
         team.sum.net: (60, 40, True),
@@ -36,6 +61,130 @@ async def test_a_branchs_difference_is_the_same_as_from_the_store(team: Team) ->
     assert [each.id for each in read.computed or ()] == [team.sum.gross]
     await team.workspaces.apply(*branch, reviewed=read.digest)
     await team.becomes(team.head, added, {"a": [1.5, None]})
+
+
+async def regions(deployment: Deployment) -> tuple[NamedWorkspace, NamedChangeSet]:
+    """A workspace with the branch `b`, where `uk` was set; head set `us` while it slept."""
+    shop = await deployment.client.workspace("s").create()
+    async with shop.edit() as g:
+        us, uk = g.source("us", 10), g.source("uk", 10)
+        g.value("pus", builtin("sum"), us)
+        g.value("puk", builtin("sum"), uk)
+        g.value("both", builtin("sum"), us, uk)
+    branch = await shop.branch("b").fork()
+    async with branch.edit() as g:
+        g.source("uk", 11)
+    await deployment.at_rest()
+    async with shop.edit() as g:
+        g.source("us", 20)
+    await deployment.at_rest()
+    return shop, branch
+
+
+def results(found: BranchDifference) -> dict[str | None, tuple[Any, Any]]:
+    return {each.name: (each.head, each.branch) for each in found.computed or ()}
+
+
+async def as_an_older_client(deployment: Deployment, branch: ChangeSet) -> DifferenceReplyV1:
+    """The answer to one that knows nothing of version 2."""
+    reply_type = MessageType("DifferenceReply", current=DifferenceReplyV1)
+    sender = QuerySender(deployment.js, DifferenceQuery, reply_type, JSON, lambda r: r.error)
+    query = DifferenceQueryV1(
+        id=RequestId(),
+        workspace_id=branch.workspace_id,
+        change_set_id=branch.change_set_id,
+        computed=True,
+    )
+    [reply] = await sender.ask(deployment.subjects.differences(branch), query)
+    return reply
+
+
+async def test_a_sleeping_branch_shows_no_effect_of_head_and_all_of_its_own_once_it_follows(
+    deployment: Deployment,
+) -> None:
+    await deployment.start()
+    _, branch = await regions(deployment)
+
+    asleep = await branch.difference(computed=True)
+    older = await as_an_older_client(deployment, await branch.ids())
+    await deployment.client.workspaces.refresh(*await branch.ids())
+    await deployment.at_rest()
+    awake = await branch.difference(computed=True)
+
+    assert (results(asleep), asleep.behind, asleep.uncomputed) == ({"puk": (10, 11)}, 1, 1)
+    assert "head has 1 batch that the branch has not followed" in asleep.unknown()
+    assert [(each.name, each.head, each.branch) for each in older.computed or ()] == [
+        ("puk", 10, 11)
+    ]
+    assert results(awake) == {"puk": (10, 11), "both": (30, 31)}
+    assert (awake.behind, awake.uncomputed, awake.unknown()) == (0, 0, "")
+
+
+async def test_the_commands_and_the_page_have_a_sleeping_branch_follow_head(
+    deployment: Deployment,
+) -> None:
+    daemon = await started(deployment)
+    shop, branch = await regions(deployment)
+    await branch.ids()
+    commands = Commands(deployment)
+    effects = {"puk": ("10", "11"), "both": ("30", "31")}
+
+    async def shown() -> dict[str, Any]:
+        query = "&".join(f"{key}={value}" for key, value in target(await branch.ids()).items())
+        _, body = await get(f"{url_of(daemon)}change-set/difference?{query}")
+        return json.loads(body)
+
+    async def page_shows(expected: dict[str, tuple[str, str]]) -> bool:
+        answer = await shown()
+        rows = {row["name"]: (row["head"], row["branch"]) for row in answer["computed"]}
+        assert rows.items() <= expected.items()
+        assert bool(answer["unknown"]) == (rows != expected)
+        return rows == expected
+
+    await eventually(lambda: page_shows(effects))
+    await deployment.at_rest()
+    async with shop.edit() as g:
+        g.source("us", 30)
+    await deployment.at_rest()
+    said = await commands.tell("diff", "s/b", "--computed")
+    assert [line.split() for line in said.splitlines()[2:-1]] == [
+        ["computed", "head", "branch"],
+        ["puk", "10", "11"],
+        ["both", "40", "41"],
+    ]
+    assert await page_shows({"puk": ("10", "11"), "both": ("40", "41")})
+
+
+async def test_without_a_rebaser_what_is_not_known_is_counted_and_not_guessed(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = await deployment.start()
+    await regions(deployment)
+    daemon.kill()
+    monkeypatch.setattr(change_sets, "_BRING_UP_WITHIN", 0.1)
+
+    said = await Commands(deployment).tell("diff", "s/b", "--computed")
+
+    [unknown] = [line for line in said.splitlines() if "not known yet" in line]
+    assert unknown.startswith("1 computed value is not known yet: head has 1 batch")
+    assert "pus" not in said
+
+
+async def test_what_was_reviewed_is_refused_once_head_changed_what_it_replaces(team: Team) -> None:
+    """Also if the branch's edit is the same: it would overwrite what was not seen."""
+    branch = await team.fork()
+    await team.send(branch, [set_to(team.sum.net, 40)])
+    reader = team.client.reader(*branch)
+    reviewed = (await reader.difference()).digest
+    await team.send(team.head, [set_to(team.sum.tax, 5)])
+    assert (await reader.difference()).digest == reviewed
+
+    await team.send(team.head, [set_to(team.sum.net, 60)])
+
+    with pytest.raises(RequestRefused, match="not the one that was reviewed"):
+        await team.workspaces.apply(*branch, reviewed=reviewed)
+    await team.workspaces.apply(*branch, reviewed=(await reader.difference()).digest)
+    await team.becomes(team.head, team.sum.net, 40)
 
 
 async def test_a_commit_is_undone_by_the_batch_that_a_rebaser_plans(team: Team) -> None:

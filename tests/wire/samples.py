@@ -47,10 +47,12 @@ from rebaser_core.messages import (
 from rebaser_core.queries.difference_query import (
     ChangedDefinition,
     ComputedDifference,
+    ComputedDifferenceV1,
     DifferenceQuery,
     DifferenceQueryV1,
     DifferenceReply,
     DifferenceReplyV1,
+    DifferenceReplyV2,
 )
 from rebaser_core.queries.outcome_query import (
     OutcomeQuery,
@@ -231,8 +233,21 @@ DIFFERENCE: Final = DifferenceReplyV1(
             id=TWO, name=None, what="added", head=None, branch=1, base=None, both=False
         ),
     ],
-    computed=[ComputedDifference(id=SUM, name="gross", head=119, branch=JSON_OF_EVERY_KIND)],
+    computed=[ComputedDifferenceV1(id=SUM, name="gross", head=119, branch=JSON_OF_EVERY_KIND)],
 )
+RESULTS_THAT_DIFFER: Final = [
+    ComputedDifference(
+        id=SUM,
+        name="gross",
+        head=119,
+        branch=JSON_OF_EVERY_KIND,
+        head_status="ok",
+        branch_status="ok",
+    ),
+    ComputedDifference(
+        id=TWO, name=None, head=None, branch=None, head_status=None, branch_status="failed"
+    ),
+]
 REVERT: Final = RevertReplyV1(id=REQUEST, now=17, updates=EVERY_UPDATE, skipped=[FUNC, ONE])
 
 PROVENANCE: Final = ProvenanceReplyV1(
@@ -550,10 +565,37 @@ SAMPLES: Final = (
     _sample("ValuesReply", "v2-current", ValuesReplyV2(**VALUES_READ, due=False)),
     _sample("DifferenceQuery", "v1", DifferenceQueryV1(id=REQUEST, **WHERE, computed=True)),
     _sample("DifferenceQuery", "v1-edits", DifferenceQueryV1(id=REQUEST, **WHERE)),
-    _sample("DifferenceReply", "v1", DIFFERENCE),
-    _sample("DifferenceReply", "v1-none", DifferenceReplyV1(id=REQUEST, commit=17, digest=DIGEST)),
+    _sample("DifferenceReply", "v1", DIFFERENCE, DIFFERENCE.upgrade()),
     _sample(
-        "DifferenceReply", "v1-error", DifferenceReplyV1(id=REQUEST, commit=0, error="no branch")
+        "DifferenceReply",
+        "v1-none",
+        DifferenceReplyV1(id=REQUEST, commit=17, digest=DIGEST),
+        DifferenceReplyV2(id=REQUEST, commit=17, digest=DIGEST),
+    ),
+    _sample(
+        "DifferenceReply",
+        "v2",
+        DifferenceReplyV2(
+            id=REQUEST,
+            commit=17,
+            digest=DIGEST,
+            updates=DIFFERENCE.updates,
+            changes=DIFFERENCE.changes,
+            computed=RESULTS_THAT_DIFFER,
+            behind=3,
+            uncomputed=1,
+        ),
+    ),
+    _sample(
+        "DifferenceReply",
+        "v2-edits",
+        DifferenceReplyV2(id=REQUEST, commit=17, digest=DIGEST, behind=0),
+    ),
+    _sample(
+        "DifferenceReply",
+        "v1-error",
+        DifferenceReplyV1(id=REQUEST, commit=0, error="no branch"),
+        DifferenceReplyV2(id=REQUEST, commit=0, error="no branch"),
     ),
     _sample("RevertQuery", "v1", RevertQueryV1(id=REQUEST, **WHERE, commit=9, force=True)),
     _sample("RevertQuery", "v1-careful", RevertQueryV1(id=REQUEST, **WHERE, commit=9)),

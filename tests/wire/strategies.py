@@ -43,7 +43,7 @@ from rebaser_core.queries.difference_query import (
     ChangedDefinition,
     ComputedDifference,
     DifferenceQueryV1,
-    DifferenceReplyV1,
+    DifferenceReplyV2,
 )
 from rebaser_core.queries.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
 from rebaser_core.queries.provenance_query import (
@@ -272,7 +272,7 @@ messages = {
     ),
     "DifferenceQuery": _made(DifferenceQueryV1, **_where, computed=st.booleans()),
     "DifferenceReply": _made(
-        DifferenceReplyV1,
+        DifferenceReplyV2,
         id=request_ids,
         commit=_counts,
         digest=_text,
@@ -298,11 +298,15 @@ messages = {
                     name=_maybe(_text),
                     head=json_values,
                     branch=json_values,
+                    head_status=_maybe(_text),
+                    branch_status=_maybe(_text),
                 ),
                 max_size=2,
             )
         ),
         error=_maybe(_text),
+        behind=_maybe(_counts),
+        uncomputed=_maybe(_counts),
     ),
     "RevertQuery": _made(RevertQueryV1, **_where, commit=_counts, force=st.booleans()),
     "RevertReply": _made(

@@ -111,6 +111,8 @@ def show_comparison(comparison: "BranchDifference", *, as_json: bool, as_batch: 
                 "changes": [change.to_wire() for change in comparison.changes],
                 "updates": [update.to_wire() for update in comparison.updates],
                 "computed": comparison.computed and [one.to_wire() for one in comparison.computed],
+                "behind": comparison.behind,
+                "uncomputed": comparison.uncomputed,
             }
         )
     else:
@@ -134,16 +136,23 @@ def _show(comparison: "BranchDifference") -> None:
     if comparison.computed:
         table = Table("computed", "head", "branch")
         for one in comparison.computed[:_MOST]:
-            table.add(one.name or one.id, _short(one.head), _short(one.branch))
+            head = _result(one.head, one.head_status)
+            table.add(one.name or one.id, head, _result(one.branch, one.branch_status))
         table.show()
         if len(comparison.computed) > _MOST:
             say(f"and {len(comparison.computed) - _MOST:,} more")
+    if comparison.unknown():
+        say(comparison.unknown())
     if comparison.updates:
         say(f"digest {comparison.digest}")
 
 
 def _note(change: "ChangedDefinition") -> str:
     return f"head changed it, too; it was {_short(change.base)}" if change.both else ""
+
+
+def _result(value: Any, status: str | None) -> str:
+    return status if status in ("failed", "blocked") else _short(value)
 
 
 def _short(value: Any) -> str:

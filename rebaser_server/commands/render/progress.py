@@ -49,14 +49,14 @@ async def follow(
     return result.code
 
 
-async def until_computed(deployment: Deployment, change_set: ChangeSet, commit: int) -> None:
-    """Return once all that the commit left to be computed is; show a progress bar until then."""
+async def until_computed(deployment: Deployment, change_set: ChangeSet, commit: int | None) -> None:
+    """Return once all that the commit, or the last one, left to be computed is; show a bar."""
     with progress_bar("dependent values update") as bar:
         await _until_computed(deployment, change_set, commit, bar)
 
 
 async def _until_computed(
-    deployment: Deployment, change_set: ChangeSet, commit: int, bar: ProgressBar
+    deployment: Deployment, change_set: ChangeSet, commit: int | None, bar: ProgressBar
 ) -> None:
     bar.describe("dependent values update")
     text = WaitText(deployment, change_set, bar)

@@ -60,7 +60,8 @@ function conflicts({ rows, of }) {
   }), "Nothing.", { inAll: of });
 }
 
-const differing = ({ effects }) => `${many(effects.inAll, "computed value")} ${effects.inAll === 1 ? "differs" : "differ"}`;
+const differing = ({ effects, failing, unknown }) => `${many(effects.inAll, "computed value")} ${effects.inAll === 1 ? "differs" : "differ"}`
+  + (failing ? `, ${failing} of them without a value: failed or blocked` : "") + (unknown ? `; ${unknown}` : "");
 
 async function show(address) {
   const found = await parts(address);
@@ -76,15 +77,23 @@ async function show(address) {
   list("effects", found.effects, (row) => [page.value(row), row.head, row.branch, row.by], "No computed value differs.");
 }
 
-// Reads the difference and shows it.
+// Reads the difference and shows it; whether there is more to be known of it soon.
 export async function showBranch(its, open) {
   [page, isOpen] = [its, open];
   $("export").setAttribute("href", `change-set/effects.csv?${new URLSearchParams(page.ids)}`);
   await show(page.reading("difference"));
+  return isOpen && Boolean(difference?.unknown);
 }
 
-$("apply").onclick = () => act("apply", { ...page.ids, digest: difference.digest }, {
-  question: `Apply ${many(difference.edits.inAll, "edit")} to head? ${differing(difference)}. If anything changes the difference meanwhile, nothing is applied. Digest ${difference.digest}` });
+// Asks about the difference as it is now, and has that one applied.
+async function apply() {
+  await show(page.reading("difference"));
+  const { digest, edits, conflicts: { of: both } } = difference;
+  await act("apply", { ...page.ids, digest }, {
+    question: `Apply ${many(edits.inAll, "edit")} to head? ${both ? `Head changed ${both} of the same, too. ` : ""}${differing(difference)}. If anything changes the difference meanwhile, nothing is applied. Digest ${digest}` });
+}
+
+$("apply").onclick = () => apply().catch((error) => text("digest", error.message));
 
 for (const id of ["edits", "effects"])
   for (const head of $(id).parentElement.tHead.querySelectorAll("button"))

@@ -97,8 +97,8 @@ const refresh = refreshing(async () => {
   if (isBranch) parts.push(showBranch({ ids, reading, value, addressOf, open: ({ id }) => show(id, true) }, isOpen));
   if (known.name) parts.push(showDiscussion(reading));
   if (chosen) parts.push(show(chosen, false));
-  await Promise.all(parts);
-  if (isDue) later = setTimeout(() => isLookedAt() && !isAsking() && refresh(), AGAIN);
+  const isIncomplete = (await Promise.all(parts)).includes(true);
+  if (isDue || isIncomplete) later = setTimeout(() => isLookedAt() && !isAsking() && refresh(), AGAIN);
 });
 
 searched("search", "found", values);

@@ -52,6 +52,8 @@ function parts(search, sorted) {
   const both = found.changes.filter((row) => row.both);
   return {
     digest: found.digest,
+    unknown: found.unknown,
+    failing: found.computed.filter((row) => row.branch === "failed" || row.branch === "blocked").length,
     conflicts: { rows: both.slice(0, SHOWN), of: both.length },
     edits: part(found.changes, search, sorted.edits, (row) => ({ note: note(row) })),
     effects: part(found.computed, search, sorted.effects, (row) => ({ by: signed(by(row)) })),

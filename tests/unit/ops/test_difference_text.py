@@ -4,7 +4,7 @@ import csv
 import io
 
 from rebaser_core.queries.difference_query import ChangedDefinition, ComputedDifference
-from rebaser_server.ops.difference_text import MAX_TEXT, effects_csv, plain_difference
+from rebaser_server.ops.difference_text import MAX_TEXT, effects_csv, plain_difference, result_text
 from rebaser_server.queries.diff import Diff
 from rebaser_server.values.graph import Graph
 
@@ -20,8 +20,12 @@ FOUND = Diff(
     ],
     [
         ComputedDifference(id=TWO, name="=cmd()", head=1.5, branch="a,\nb"),
-        ComputedDifference(id=THREE, name=None, head=-1, branch=None),
+        ComputedDifference(
+            id=THREE, name=None, head=-1, branch=None, head_status="ok", branch_status="failed"
+        ),
     ],
+    0,
+    0,
     Graph(),
 )
 
@@ -32,9 +36,16 @@ def test_a_spreadsheet_gets_whole_values_and_no_formula() -> None:
 
     assert rows == [
         ["value", "id", "head", "branch"],
-        ["", THREE, "-1", "null"],
+        ["", THREE, "-1", "failed"],
         ["'=cmd()", TWO, "1.5", '"a,\\nb"'],
     ]
+
+
+def test_a_result_that_is_null_is_told_from_one_that_failed_and_from_none() -> None:
+    """All three have no value that could be shown."""
+    sides = [(None, "ok"), (None, "failed"), (None, None), ("failed", "ok")]
+
+    assert [result_text(*side) for side in sides] == ["null", "failed", "", '"failed"']
 
 
 def test_the_page_gets_the_beginning_of_a_long_value() -> None:
@@ -49,7 +60,7 @@ def test_names_are_in_the_order_of_their_numbers() -> None:
     """As people count, whatever the case of the letters."""
     names = ["b/10", "a", "B/9", "b", "9", "b/9/x"]
     differences = [ComputedDifference(id=ONE, name=each, head=1, branch=2) for each in names]
-    found = Diff(1, "", [], [], differences, Graph())
+    found = Diff(1, "", [], [], differences, 0, 0, Graph())
 
     ordered = [row["name"] for row in plain_difference(found)["computed"]]
 

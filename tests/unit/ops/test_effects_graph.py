@@ -43,7 +43,7 @@ def effect(name: str) -> ComputedDifference:
 def test_a_node_is_behind_its_inputs_and_near_to_them() -> None:
     """What does not differ is left out, and so are the edges to it."""
     graph = graph_of({"a": "", "b": "", "x": "", "c": "ax", "d": "bc", "e": "b", "f": "a"})
-    found = Diff(1, "", [], [edit("b"), edit("a", both=True)], [*map(effect, "dcef")], graph)
+    found = Diff(1, "", [], [edit("b"), edit("a", both=True)], [*map(effect, "dcef")], 0, 0, graph)
 
     picture = effects_graph(found)
 
@@ -71,7 +71,7 @@ def test_a_changed_function_leads_to_what_it_computes_and_the_removed_stand_alon
     function = ChangedDefinition(
         id=F, name="f", what="function", head={}, branch={}, base={}, both=False
     )
-    found = Diff(1, "", [], [function, edit("gap", what="removed")], [effect("b")], graph)
+    found = Diff(1, "", [], [function, edit("gap", what="removed")], [effect("b")], 0, 0, graph)
 
     picture = effects_graph(found)
 
@@ -88,7 +88,7 @@ def test_of_very_many_those_nearest_to_the_edits_are_drawn() -> None:
     effects = [effect(name) for name in [*chain, *wide] if name != "0"]
     lone = [edit(f"z{n}", what="removed") for n in range(MAX_NODES)]
 
-    picture = effects_graph(Diff(1, "", [], [edit("0"), *lone], effects, graph))
+    picture = effects_graph(Diff(1, "", [], [edit("0"), *lone], effects, 0, 0, graph))
 
     nodes = picture["nodes"]
     assert (len(nodes), picture["inAll"]) == (MAX_NODES, len(chain) + len(wide) + len(lone))
