@@ -19,6 +19,8 @@ _MAX_DEPTH: Final = 2000
 _OURS: Final = f"{Path(rebaser_server.__file__).parent}/"
 _CALLERS: Final = f"{_OURS}compute/evaluate/"
 _MIB: Final = 1 << 20
+_name_of: Final = vars(type)["__name__"].__get__
+"""The name of a class, whatever its own class says."""
 
 
 class ResultTooLarge(NotJson):
@@ -34,15 +36,16 @@ class ResultTooLarge(NotJson):
 
 def describe(error: BaseException) -> str:
     """The message for users of an exception, whatever its own code does."""
-    name = type(error).__name__
+    kind = type(error)  # and not what it says its class is
+    name: str = _name_of(kind)
     try:
         # Of the type that it is said to be: a subclass of str may have methods of its own.
         text = str.__getitem__(str(error), slice(MAX_MESSAGE))
     except BaseException:  # an exception's own code is a function's, too
         return name
-    if isinstance(error, ResultTooLarge):
+    if issubclass(kind, ResultTooLarge):
         return text
-    if isinstance(error, NotJson):
+    if issubclass(kind, NotJson):
         return f"the result cannot be a value: {text}"
     return f"{name}: {text}" if text else name
 

@@ -1,6 +1,6 @@
 """What a value may be: JSON, read-only while functions see it."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from math import isfinite
 from typing import Any, Final, Never
 
@@ -54,6 +54,40 @@ def read_only(data: Any) -> Any:
             objects nested more than `MAX_DEPTH` deep.
     """
     return _read_only(data, MAX_DEPTH)
+
+
+Content = list[tuple[Any, Any]]
+"""Lists and objects, each with a copy of what it had in it."""
+
+
+def content_of(data: Any) -> Content:
+    """What is in read-only data, and in all that is in it, for `has_content`."""
+    content: Content = []
+    _add_content(data, content)
+    return content
+
+
+def _add_content(data: Any, content: Content) -> None:
+    kind = type(data)
+    if kind is ReadOnlyList:
+        content.append((data, list(data)))
+        items: Iterable[Any] = data
+    elif kind is ReadOnlyDict:
+        content.append((data, dict(data)))
+        items = data.values()
+    else:
+        return
+    for item in items:
+        if type(item) not in _SCALARS:
+            _add_content(item, content)
+
+
+def has_content(content: Content) -> bool:
+    """Whether all is in it that was: C code may change what refuses to be changed in Python."""
+    try:
+        return all(data == copy for data, copy in content)
+    except Exception:  # noqa: BLE001 - what was put there compares as it likes
+        return False
 
 
 def _read_only(data: Any, room: int) -> Any:

@@ -1,12 +1,15 @@
 """Holds calls of functions to their limits, in the process that they run in.
 
 A call that goes on for too long is interrupted between two steps of Python, by an exception
-that only it sees. One that is stuck in a library cannot be: then the process ends, and
-`forked_evaluation` finds the value whose fault it was.
+that only it sees. One that is stuck in a library cannot be, and one that catches every exception
+goes on: then the process ends, and `forked_evaluation` finds the value whose fault it was. The
+kernel ends it, by a timer of which functions know nothing.
 """
 
+import ctypes
 import faulthandler
 import gc
+import os
 import resource
 import signal
 import sys
@@ -22,8 +25,12 @@ from rebaser_server.compute.units.work_unit import CallLimits
 CHECKS_PER_CALL: Final = 4
 """Checks of the running call within its time limit."""
 KILL_FACTOR: Final = 2
-"""Times the limit after which a process ends that cannot interrupt its call."""
+"""Times the limit after which a process ends that cannot interrupt its call, and a second."""
 IDLE: Final = -1
+
+_LAST_WORDS: Final = 1.0
+"""Seconds between what says where a call is stuck and what kills its process by all means."""
+_get_handler: Final = sys.modules["_signal"].getsignal
 
 _STATM_FILE: Final = Path("/proc/self/statm")
 _PAGE_SIZE: Final = resource.getpagesize()
@@ -52,6 +59,9 @@ class CallWatchdog:
         """Memory limits of the process outside `limiting_memory`; None: it is outside."""
         self._retried = IDLE
         """The last value that ran out of memory."""
+        self._death_timer = _DeathTimer() if self._alone else None
+        self._handler = self._tick
+        self._is_watching = False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -60,16 +70,41 @@ class CallWatchdog:
         if not seconds or threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.signal(signal.SIGALRM, self._tick)
-        signal.setitimer(signal.ITIMER_REAL, seconds / CHECKS_PER_CALL, seconds / CHECKS_PER_CALL)
+        before = signal.getsignal(signal.SIGALRM)
+        self._start_ticking()
+        self._is_watching = True
         self._rearm()
         try:
             yield
         finally:
+            self._is_watching = False
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
-            if self._alone:
+            if self._death_timer is not None:
                 faulthandler.cancel_dump_traceback_later()
+                self._death_timer.arm(0)
+
+    def _start_ticking(self) -> None:
+        signal.signal(signal.SIGALRM, self._handler)
+        interval = self._limits.seconds / CHECKS_PER_CALL
+        signal.setitimer(signal.ITIMER_REAL, interval, interval)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+
+    def keep_ticking(self) -> bool:
+        """Whether calls are watched as they should be; if not, they are from now on."""
+        if not self._is_watching or (
+            _get_handler(signal.SIGALRM) == self._handler
+            and signal.getitimer(signal.ITIMER_REAL)[1]
+        ):
+            return True
+        self._start_ticking()
+        return False
+
+    def restart(self) -> None:
+        """Take the value that is computed next for another one, even if it is the same."""
+        self._seen = IDLE
+        if self._is_watching:
+            self._rearm()
 
     @contextmanager
     def limiting_memory(self) -> Iterator[None]:
@@ -84,7 +119,8 @@ class CallWatchdog:
             yield
         finally:
             self._without_limit = None
-            resource.setrlimit(resource.RLIMIT_AS, before)
+            with suppress(ValueError):  # a function has lowered it for good: its process's fault
+                resource.setrlimit(resource.RLIMIT_AS, before)
 
     def _limit_memory(self, before: tuple[int, int]) -> None:
         size = int(_STATM_FILE.read_text().split()[0]) * _PAGE_SIZE
@@ -105,7 +141,13 @@ class CallWatchdog:
         resource.setrlimit(resource.RLIMIT_AS, self._without_limit)
         gc.collect()
         self._limit_memory(self._without_limit)
+        self.restart()
         return True
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the process may grow by during a call; 0: any number."""
+        return self._limits.memory
 
     @property
     def value_bytes(self) -> int:
@@ -124,26 +166,80 @@ class CallWatchdog:
 
     def violation_message(self, error: BaseException) -> str | None:
         """The message for users of a call that ended like this; None if it exceeded no limit."""
-        if isinstance(error, TimeLimitExceeded):
+        if issubclass(type(error), TimeLimitExceeded):
             return f"it did not return within {self._limits.seconds:g} s"
-        if isinstance(error, MemoryError) and self._limits.memory:
+        if issubclass(type(error), MemoryError) and self._limits.memory:
             return f"it took more than {self._limits.memory:,} bytes of memory"
         return None
 
     def _tick(self, *_: Any) -> None:
-        self._rearm()
         now, position = time.monotonic(), self.position[0]
         if position == IDLE or position != self._seen:
             self._seen, self._since = position, now
+            self._rearm()  # only here: what goes on with one value ends, whatever it catches
         elif now - self._since >= self._limits.seconds:
             self._since = now  # a function may catch even this: again in a while
             raise TimeLimitExceeded
 
     def _rearm(self) -> None:
         # In a forked child it would wait for ever for the thread that the parent does this with.
-        if self._alone and sys.__stderr__ is not None:
+        if self._death_timer is None:
+            return
+        seconds = KILL_FACTOR * self._limits.seconds + 1
+        self._death_timer.arm(seconds + _LAST_WORDS)
+        if sys.__stderr__ is not None:
             # It is closed, or no file; or there is no memory for its thread: the next tick tries.
             with suppress(ValueError, OSError, RuntimeError):
-                faulthandler.dump_traceback_later(
-                    KILL_FACTOR * self._limits.seconds + 1, exit=True, file=sys.__stderr__
-                )
+                faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
+
+
+class _DeathTimer:
+    """A timer of the kernel that kills this process: neither caught, nor ignored, nor blocked.
+
+    On Linux only; elsewhere it does nothing. A forked child does not have it.
+    """
+
+    def __init__(self) -> None:
+        self._timer: Any = None
+        self._process = os.getpid()
+
+    def __del__(self) -> None:
+        if self._timer is not None and os.getpid() == self._process:
+            _LIBC.timer_delete(self._timer)
+
+    def arm(self, seconds: float) -> None:
+        """Kill this process after so many seconds; 0: not at all."""
+        if self._timer is None:
+            if not seconds or not _HAS_TIMER:
+                return
+            event = _SignalEvent(0, int(signal.SIGKILL), 0)
+            timer = ctypes.c_void_p()
+            if _LIBC.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)):
+                return
+            self._timer = timer
+        whole = int(seconds)
+        rest = int((seconds - whole) * 1e9)
+        _LIBC.timer_settime(self._timer, 0, ctypes.byref(_TimerSpan(0, 0, whole, rest)), None)
+
+
+class _SignalEvent(ctypes.Structure):
+    """What Linux calls a sigevent: that a signal is sent."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signal", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("padding", ctypes.c_char * 48),
+    )
+
+
+class _TimerSpan(ctypes.Structure):
+    """What it calls an itimerspec: the interval, and the time until it expires."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_long) for name in ("interval", "interval_ns", "span", "span_ns")
+    )
+
+
+_LIBC: Final = ctypes.CDLL(None)
+_HAS_TIMER: Final = sys.platform == "linux" and hasattr(_LIBC, "timer_create")

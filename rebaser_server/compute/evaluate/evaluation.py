@@ -9,6 +9,10 @@ import pyarrow as pa
 
 from rebaser_server.compute.errors import FunctionMissing
 from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
+from rebaser_server.compute.evaluate.process_guard import (
+    ProcessGuard,
+    Spoilt,
+)
 from rebaser_server.compute.evaluate.result_writer import EvaluationState
 from rebaser_server.compute.evaluate.scalar import ScalarEvaluator
 from rebaser_server.compute.evaluate.vector import VectorEvaluator
@@ -35,15 +39,31 @@ def evaluate_unit(unit: WorkUnit, watchdog: CallWatchdog, *, vectorised: bool = 
 class Evaluation:
     """A unit's values, computed from the first on as far as is asked for."""
 
-    def __init__(self, unit: WorkUnit, watchdog: CallWatchdog, *, vectorised: bool = True) -> None:
+    def __init__(
+        self,
+        unit: WorkUnit,
+        watchdog: CallWatchdog,
+        *,
+        vectorised: bool = True,
+        is_strict: bool = False,
+    ) -> None:
+        """`is_strict`: see `ProcessGuard`; then values are computed one by one, in their order."""
         self._unit = unit
         self._watchdog = watchdog
+        self._guard = guard = None
+        if any(runtime == "python" for runtime, _ in unit.functions):
+            self._guard = guard = ProcessGuard(watchdog.keep_ticking, is_strict=is_strict)
         functions = [_resolve_or_fail(runtime, code) for runtime, code in unit.functions]
         vector_functions = [
             resolve_vectorised(runtime, code) if runtime and vectorised else None
             for runtime, code in unit.functions
         ]
-        state = EvaluationState.of(unit, watchdog)
+        if guard is not None and not guard.is_clean():
+            names = ", ".join(code for runtime, code in unit.functions if runtime == "python")
+            changed = guard.put_back()
+            if not is_strict:  # else it was said where this process was forked
+                guard.report(names, "when its module was imported", changed)
+        state = EvaluationState.of(unit, watchdog, guard)
         self._highest = highest_inputs(unit.refs, np.diff(state.starts))
         self._buffers = state.buffers
         self._changed = state.is_changed
@@ -53,6 +73,9 @@ class Evaluation:
         """Values computed, or found not to be due."""
         self._step = 0, 0
         """Values of the call of `advance` that goes on, and calls of functions before it."""
+        self._recomputed = 0
+        self.is_over = False
+        """Whether this process can compute no more of the unit; another one can."""
 
     @property
     def ahead(self) -> int:
@@ -67,18 +90,44 @@ class Evaluation:
         """Compute the next `count` values, or as many as there are."""
         stop = min(self.done + count, len(self._unit))
         self._step = stop - self.done, self._called()
-        with self._watchdog.watching():
-            for start, end, is_wide in segments(self._highest, self.done, stop):
-                if is_wide:
-                    self._vector.evaluate(start, end)
-                else:
-                    self._scalar.evaluate_in_order(start, end)
-        self.done, self._step = stop, (0, 0)
+        if self._guard is not None and not self.done:
+            self._guard.watch_threads()  # not later: there may be some of functions
+        try:
+            with self._watchdog.watching():
+                self.done = self._compute(self.done, stop)
+        except Spoilt:
+            self.is_over = True
+        else:
+            self._recomputed = self._total_recomputed()
+            self.is_over = self._guard is not None and self._guard.is_over
+        self._step = 0, 0
+
+    def _compute(self, start: int, stop: int) -> int:
+        """Before which value all are computed.
+
+        Raises:
+            Spoilt: it does not stand what those from `start` on have come to.
+        """
+        if self._guard is not None and self._guard.is_strict:
+            return self._scalar.evaluate_in_order(start, stop)
+        for first, last, is_wide in segments(self._highest, start, stop):
+            if is_wide:
+                self._vector.evaluate(first, last)
+            else:
+                self._scalar.evaluate_in_order(first, last)
+        return stop
+
+    def end(self) -> None:
+        """See what the functions have left in this process."""
+        if self._guard is not None:
+            self._guard.end(self._watchdog.memory)
+
+    def _total_recomputed(self) -> int:
+        return self._vector.recomputed + self._scalar.writer.blocked + sum(self._scalar.calls)
 
     def result(self) -> UnitResult:
         """What became of the values so far."""
-        recomputed = self._vector.recomputed + self._scalar.writer.blocked + sum(self._scalar.calls)
-        return UnitResult(recomputed, self._table(), self._costs())
+        return UnitResult(self._recomputed, self._table(), self._costs())
 
     def _table(self) -> pa.Table:
         results, buffers, ids = self._scalar.writer, self._buffers, self._unit.ids
@@ -93,6 +142,8 @@ class Evaluation:
             order = np.argsort(positions)
             texts = pa.concat_arrays([texts, pa.array(results.texts, STRING_TYPE)]).take(order)
             positions, statuses = positions[order], statuses[order]
+            count = int(np.searchsorted(positions, self.done))  # others do not stand
+            positions, statuses, texts = positions[:count], statuses[:count], texts[:count]
         columns = [ids if len(positions) == len(ids) else ids.take(positions), statuses, texts]
         return pa.table([*columns, positions.astype(np.int32)], schema=SCHEMA)
 

@@ -17,8 +17,16 @@ def evaluate(unit: bytes | memoryview) -> pa.Buffer:
     input comes out changed, which is to say: with another value, or with one where there was
     none, or the other way round.
     """
-    evaluation = start_evaluation(WorkUnit.decode(unit))
-    evaluation.advance(count_values(unit))
+    decoded, count = WorkUnit.decode(unit), count_values(unit)
+    evaluation = start_evaluation(decoded)
+    evaluation.advance(count)
+    if isinstance(evaluation, Evaluation) and evaluation.done < count:
+        # In children, which at least do not have the threads that this process has.
+        evaluation.end()
+        evaluation = ForkedEvaluation(decoded, evaluation)
+    while evaluation.done < count:
+        evaluation.advance(count)
+    evaluation.end()
     return encode_result(evaluation.result())
 
 

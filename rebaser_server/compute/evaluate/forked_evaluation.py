@@ -12,13 +12,15 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
+from rebaser_server.compute.evaluate import process_guard
 from rebaser_server.compute.evaluate.call_watchdog import IDLE, KILL_FACTOR, CallWatchdog
-from rebaser_server.compute.evaluate.evaluation import evaluate_unit
+from rebaser_server.compute.evaluate.evaluation import Evaluation
 from rebaser_server.compute.failure_text import describe
 from rebaser_server.compute.units.culprits import MAX_CULPRITS, TOO_MANY_CULPRITS, with_failures
 from rebaser_server.compute.units.incremental_split import IncrementalSplit, offset_positions
@@ -33,16 +35,26 @@ from rebaser_server.compute.units.work_unit import WorkUnit
 
 POLL_SECONDS: Final = 0.1
 """Seconds."""
+_GRACE: Final = 1.0
+"""Seconds for which a child may go on that has closed its pipe."""
 _DONE: Final = b"\0"
 _BROKEN: Final = b"\1"
+_COUNT_BYTES: Final = 8
+_COUNT_END: Final = 1 + _COUNT_BYTES
 
 
 class ForkedEvaluation:
     """Like `Evaluation`, but each time that it advances in a child of its own."""
 
-    def __init__(self, unit: WorkUnit) -> None:
+    def __init__(self, unit: WorkUnit, begun: Evaluation | None = None) -> None:
+        """`begun`: an evaluation of the unit to go on behind, whose process cannot."""
         self._split = IncrementalSplit(unit)
         self._results: list[UnitResult] = []
+        if begun is not None and begun.done:
+            self._results.append(begun.result())
+            table = self._results[0].table.replace_schema_metadata()
+            self._results[0] = replace(self._results[0], table=table)
+            self._split.record(begun.done, table)
         self.ahead = 0
         """Values computed beyond `done`, at least, by the call of `advance` that goes on."""
         self.on_progress: Callable[[], None] = lambda: None
@@ -56,18 +68,24 @@ class ForkedEvaluation:
     def done(self) -> int:
         return self._split.done
 
+    is_over: Final = False
+    """As `Evaluation.is_over`: it is a child that goes."""
+
+    def end(self) -> None:
+        """As `Evaluation.end`."""
+
     def advance(self, count: int) -> None:
-        """As `Evaluation.advance`.
+        """As `Evaluation.advance`, or fewer, but one at least: where a child is unfit for more.
 
         Raises:
             RuntimeError: no single value is at fault, or too many are.
         """
         start = self.done
         piece = self._split.next(count)
-        result = _evaluate_without_culprits(piece, partial(self._observe, len(piece)))
+        done, result = _evaluate_without_culprits(piece, partial(self._observe, len(piece)))
         self.ahead = 0
         table = offset_positions(result.table.replace_schema_metadata(), start)
-        self._split.record(start + len(piece), table)
+        self._split.record(start + done, table)
         self._results.append(UnitResult(result.recomputed, table, result.costs))
 
     def result(self) -> UnitResult:
@@ -76,14 +94,19 @@ class ForkedEvaluation:
         return UnitResult(recomputed, pa.concat_tables(tables), total_costs(self._results))
 
 
-def _evaluate_without_culprits(unit: WorkUnit, looked: Callable[[int], None]) -> UnitResult:
-    """`looked`: called now and then with the number of values computed, at least."""
+def _evaluate_without_culprits(
+    unit: WorkUnit, looked: Callable[[int], None]
+) -> tuple[int, UnitResult]:
+    """How many values are computed, and what they came to.
+
+    `looked`: called now and then with the number of values computed, at least.
+    """
     culprits: dict[int, str] = {}
     while True:
         result = _evaluate_in_child(with_failures(unit, culprits), looked)
-        if isinstance(result, UnitResult):
-            return result
         position, reason = result
+        if isinstance(reason, UnitResult):
+            return position, reason
         if position == IDLE:
             raise RuntimeError(f"the evaluator ended: {reason}")
         if len(culprits) == MAX_CULPRITS:
@@ -93,8 +116,11 @@ def _evaluate_without_culprits(unit: WorkUnit, looked: Callable[[int], None]) ->
 
 def _evaluate_in_child(
     unit: WorkUnit, looked: Callable[[int], None]
-) -> UnitResult | tuple[int, str]:
-    """The result, or which value was being computed when the child ended, and how it did."""
+) -> tuple[int, UnitResult | str]:
+    """How many values were computed, and what they came to.
+
+    Or which value was being computed when the child ended, and how it did.
+    """
     with mmap.mmap(-1, mmap.PAGESIZE) as shared:
         position = memoryview(shared)[:8].cast("q")
         try:
@@ -112,8 +138,9 @@ def _evaluate_in_child(
                     pipe.fileno(), child, position, unit.limits.seconds, looked
                 )
             _, status = os.waitpid(child, 0)
+            process_guard.end_orphans()
             if data[:1] == _DONE:
-                return decode_result(data[1:])
+                return int.from_bytes(data[1:_COUNT_END]), decode_result(data[_COUNT_END:])
             if data[:1] == _BROKEN:
                 return IDLE, data[1:].decode()
             return position[0], "it did not return" if hangs else _describe_exit(status)
@@ -126,8 +153,11 @@ def _run_child(unit: WorkUnit, watchdog: CallWatchdog, pipe: int) -> None:
     own = os.getpid()
     try:
         try:
-            result = encode_result(evaluate_unit(unit, watchdog, vectorised=False))
-            answer = _DONE + result.to_pybytes()
+            process_guard.claim_again()
+            evaluation = Evaluation(unit, watchdog, vectorised=False, is_strict=True)
+            evaluation.advance(len(unit))
+            result = encode_result(evaluation.result()).to_pybytes()
+            answer = _DONE + evaluation.done.to_bytes(_COUNT_BYTES) + result
         except BaseException as error:  # for the parent to raise
             answer = _BROKEN + describe(error).encode(errors="replace")
         while answer and os.getpid() == own:  # not what a function has forked and let return
@@ -151,6 +181,8 @@ def _read_result(
             part = os.read(pipe, 1 << 20)
             parts.append(part)
             has_ended = not part  # while there is more, that comes first
+            if has_ended:
+                _wait_for(child)
         if has_ended:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)  # a function may have closed the pipe and go on
@@ -162,6 +194,15 @@ def _read_result(
         elif seconds and now - since > KILL_FACTOR * seconds:
             hangs = True
             os.kill(child, signal.SIGKILL)
+
+
+def _wait_for(child: int) -> None:
+    """Let a child end that has closed its pipe: then it is known which value it was at."""
+    until = time.monotonic() + _GRACE
+    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if time.monotonic() > until:
+            return
+        time.sleep(_GRACE / 100)
 
 
 def _describe_exit(status: int) -> str:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from rebaser_server.compute.errors import FunctionMissing
 from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
+from rebaser_server.compute.evaluate.process_guard import ProcessGuard
 from rebaser_server.compute.failure_text import ResultTooLarge, describe_call, truncate
 from rebaser_server.compute.json_values import read_only, size_of
 from rebaser_server.compute.units.value_buffers import (
@@ -53,9 +54,11 @@ class EvaluationState:
     """Whether each value came out changed."""
     is_changed: NDArray[np.bool_]
     """The same memory."""
+    guard: ProcessGuard | None
+    """None: there are no functions but Rebaser's own."""
 
     @classmethod
-    def of(cls, unit: WorkUnit, watchdog: CallWatchdog) -> Self:
+    def of(cls, unit: WorkUnit, watchdog: CallWatchdog, guard: ProcessGuard | None) -> Self:
         count = len(unit)
         starts = np.zeros(count + 1, np.int64)
         np.cumsum(unit.widths(), out=starts[1:])
@@ -63,7 +66,23 @@ class EvaluationState:
         np.subtract(count - 1, refs, out=refs, where=refs < 0)
         changed = bytearray(count + len(unit.constant_known))
         is_changed = np.frombuffer(changed, np.bool_)
-        return cls(unit, watchdog, ValueBuffers(unit), refs, starts, changed, is_changed)
+        return cls(unit, watchdog, ValueBuffers(unit), refs, starts, changed, is_changed, guard)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedValues:
+    """What some values were before they were computed."""
+
+    start: int
+    end: int
+    kinds: bytes
+    bits: Bits
+    materialised: bytes
+    changed: bytes
+    objects: list[Any]
+    blocked: int
+    count: int
+    """How many had come out without a value."""
 
 
 class ResultWriter:
@@ -81,8 +100,36 @@ class ResultWriter:
         self.statuses: list[int] = []
         self.texts: list[str] = []
 
+    def save(self, start: int, end: int) -> SavedValues:
+        """What computing the values from `start` to `end` changes."""
+        buffers = self._buffers
+        return SavedValues(
+            start,
+            end,
+            bytes(buffers.kind_bytes[start:end]),
+            buffers.bits[start:end].copy(),
+            bytes(buffers.materialised_bytes[start:end]),
+            bytes(self._changed[start:end]),
+            buffers.objects[start:end],
+            self.blocked,
+            len(self.positions),
+        )
+
+    def restore(self, saved: SavedValues) -> None:
+        buffers, where = self._buffers, slice(saved.start, saved.end)
+        buffers.kind_bytes[where] = saved.kinds
+        buffers.bits[where] = saved.bits
+        buffers.materialised_bytes[where] = saved.materialised
+        self._changed[where] = saved.changed
+        buffers.objects[where] = saved.objects
+        for position in range(saved.start, saved.end):
+            buffers.computed_texts.pop(position, None)
+        self.blocked = saved.blocked
+        for column in (self.positions, self.statuses, self.texts):
+            del column[saved.count :]
+
     def to_failure(self, error: BaseException) -> CallFailure:
-        if isinstance(error, FunctionMissing):
+        if type(error) is FunctionMissing:
             return CallFailure(str(error))
         return CallFailure(self._watchdog.violation_message(error) or describe_call(error))
 
@@ -121,7 +168,7 @@ class ResultWriter:
         if kind == TEXT:
             try:
                 is_new = self._write_text(position, value) or is_new
-            except (ResultTooLarge, MemoryError) as error:
+            except Exception as error:  # too large; or C code put in what is not JSON
                 self.write_failure(position, self.to_failure(error))
                 return
         else:

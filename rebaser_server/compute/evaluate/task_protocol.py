@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Final
 
 import cbor2
@@ -63,8 +63,21 @@ def encode_task(
     return cbor2.dumps([digest, inline, list(names), time_slice, limit_fields])
 
 
+@dataclass(frozen=True, slots=True)
+class GaveWay:
+    """A worker left the rest of its unit to others."""
+
+    is_unfit: bool
+    """Whether it had to, because of what a function did: the rest is evaluated in forked
+    processes, each of which computes as much as it is fit for."""
+
+
 def execute(task: bytes, store: RunStore | None, run: str) -> bytes:
-    """Execute an encoded task; the answer is for `decode_answer`."""
+    """Execute an encoded task; the answer is for `decode_answer`.
+
+    After one that raises, and if `process_guard.unfit` then has a reason, the process should
+    execute no other: it is as functions have left it.
+    """
     began, own = time.monotonic(), os.getpid()
     digest, unit, names, time_slice, limits = cbor2.loads(task)
     if store is None:
@@ -90,13 +103,13 @@ def _exit_unless(process: int) -> None:
         os._exit(0)
 
 
-def decode_answer(data: bytes) -> UnitResult | StoredResult | None:
-    """What became of the unit; None: its worker gave way, and what it did lies in the run store."""
+def decode_answer(data: bytes) -> UnitResult | StoredResult | GaveWay:
+    """What became of the unit; or its worker gave way, and what it did lies in the run store."""
     result, stored = cbor2.loads(data)
     if result is not None:
         return decode_result(result)
-    if stored is None:
-        return None
+    if stored is None or isinstance(stored, bool):
+        return GaveWay(is_unfit=bool(stored))
     recomputed, files, costs = stored
     by_function = {(runtime, code): (calls, spent) for runtime, code, calls, spent in costs}
     return StoredResult(recomputed, [(name, count) for name, count in files], by_function)
@@ -158,22 +171,29 @@ class _TaskExecution:
         else:
             self._evaluation.on_progress = self._report_ahead
             self._advance(began, time_slice)
+        self._evaluation.end()
         result = self._evaluation.result()
-        if not self._names and self._done == self._size and result.table.nbytes <= INLINE_BYTES:
+        is_done = self._done == self._size
+        if not self._names and is_done and result.table.nbytes <= INLINE_BYTES:
             return _encode_inline(encode_result(result))
-        if self._start:
-            table = offset_positions(result.table, self._start)
-            result = UnitResult(result.recomputed, table, result.costs)
-        name = self._store.put_part(self._digest, self._start, self._done, result)
-        if self._done < self._size:
-            return cbor2.dumps([None, None])
-        return _encode_stored(_total([*self._names, name], [*self._results, result]))
+        names, results = self._names, self._results
+        if self._evaluation.done:
+            if self._start:
+                table = offset_positions(result.table, self._start)
+                result = UnitResult(result.recomputed, table, result.costs)
+            name = self._store.put_part(self._digest, self._start, self._done, result)
+            names, results = [*names, name], [*results, result]
+        if not is_done:
+            return cbor2.dumps([None, self._evaluation.is_over])
+        return _encode_stored(_total(names, results))
 
     def _advance(self, began: float, time_slice: float) -> None:
         now = time.monotonic()
         until = now + max(time_slice, _MIN_START_RATIO * (now - began))
         count, usual = FIRST_STEP, min(STEP_SECONDS, time_slice)
         while self._done < self._size and (now < until or not self._evaluation.done):
+            if self._evaluation.is_over:
+                return
             before = now
             self._evaluation.advance(count)
             _exit_unless(self._process)

@@ -2,18 +2,21 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
+from contextvars import Context
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from rebaser_server.compute.evaluate.call_watchdog import IDLE
+from rebaser_server.compute.evaluate.process_guard import Spoilt
 from rebaser_server.compute.evaluate.result_writer import EvaluationState
 from rebaser_server.compute.evaluate.scalar import ScalarEvaluator
 from rebaser_server.compute.functions.vector_functions import (
+    ArgumentBuffers,
     UniformResult,
     VectorFunction,
     VectorResult,
@@ -43,6 +46,7 @@ class VectorEvaluator:
         self._vector_functions = vector_functions
         self._scalar = scalar
         self._watchdog = state.watchdog
+        self._guard = state.guard
         self._must_compute_all = bool(state.unit.must_compute.all())
         self.recomputed = 0
         self.calls = [0] * len(vector_functions)
@@ -100,14 +104,18 @@ class VectorEvaluator:
         count = len(refs)
         started = time.perf_counter()
         arguments, complete = gather_arguments(self._buffers, specs, refs)
-        limited = (
-            self._limiting_calls if self._unit.functions[function][0] == "python" else _not_limiting
-        )
+        is_installed = self._unit.functions[function][0] == "python"
         try:
-            with np.errstate(all="ignore"), limited(where):
-                result = vector_function(arguments, count)
+            if is_installed:
+                with self._limiting_calls(where):
+                    result = Context().run(_call, vector_function, arguments, count)
+            else:
+                result = _call(vector_function, arguments, count)
         except BaseException:  # one by one, each tells what is wrong
             return np.arange(count)
+        finally:
+            if is_installed:
+                self._put_process_back(function, where)
         left = None
         if isinstance(result, UniformResult) and complete is None:
             self._write_uniform(where, result)
@@ -130,6 +138,17 @@ class VectorEvaluator:
                 yield
             finally:
                 position[0] = IDLE
+                self._watchdog.restart()
+
+    def _put_process_back(self, function: int, where: PositionSet) -> None:
+        """Raises `Spoilt`."""
+        if self._guard is not None and not self._guard.is_clean():
+            changed = self._guard.put_back()
+            first = where.start if isinstance(where, slice) else int(where[0])
+            name, value = self._unit.functions[function][1], self._unit.ids[first].as_py()
+            self._guard.report(name, f"at value {value}", changed)
+            if self._guard.spoilt:
+                raise Spoilt
 
     def _write_uniform(self, where: PositionSet, result: UniformResult) -> None:
         buffers = self._buffers
@@ -190,5 +209,8 @@ def _no_refs(where: slice) -> Positions:
     return np.empty((where.stop - where.start, 0), np.int64)
 
 
-def _not_limiting(_where: Any) -> AbstractContextManager[None]:
-    return nullcontext()
+def _call(
+    function: VectorFunction, arguments: dict[str, ArgumentBuffers], count: int
+) -> VectorResult | UniformResult:
+    with np.errstate(all="ignore"):
+        return function(arguments, count)

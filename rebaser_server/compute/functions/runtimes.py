@@ -1,6 +1,7 @@
 """Finds the Python callable that a function's runtime and code stand for."""
 
 from collections.abc import Callable
+from contextvars import Context
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
@@ -76,7 +77,8 @@ def _load(points: tuple[EntryPoint, ...], name: str) -> Callable[..., Any]:
     if len({point.value for point in points}) > 1:
         raise FunctionMissing(f"more than one Python function {name!r} is installed here")
     try:
-        function: Callable[..., Any] = points[0].load()
+        # In a context of its own: what a module sets there holds in no call, on no machine.
+        function: Callable[..., Any] = Context().run(points[0].load)
     except BaseException as error:
         raise FunctionMissing(
             f"Python function {name!r} does not load: {describe(error)}"

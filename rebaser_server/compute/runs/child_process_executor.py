@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from rebaser_server.compute.errors import RunFailed, breakdown
 from rebaser_server.compute.runs.executor import PROGRESS_EVERY, OnProgress
-from rebaser_server.compute.runs.local_worker import DONE
+from rebaser_server.compute.runs.local_worker import BROKEN, DONE
 from rebaser_server.compute.runs.run import DvuRun
 from rebaser_server.compute.runs.worker_process import WorkerProcess
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
@@ -55,6 +55,20 @@ class ChildProcessExecutor:
             await self._end(self._child)
 
     async def _execute(self, question: bytes) -> bytes:
+        """The answer of a child in which no function has left its marks.
+
+        What goes wrong in a child that has computed something before may be the fault of that, so
+        a fresh one tries, too, before it is the unit's.
+        """
+        is_fresh = self._child is None
+        answer = await self._ask(question)
+        if answer[:1] == BROKEN and not is_fresh:
+            answer = await self._ask(question)
+        if answer[:1] == BROKEN:
+            raise breakdown(RunFailed, answer[1:].decode())
+        return answer[1:]
+
+    async def _ask(self, question: bytes) -> bytes:
         if self._child is None:
             self._child = await WorkerProcess.start()
         child = self._child
@@ -67,8 +81,8 @@ class ChildProcessExecutor:
             await self._end(child)  # there is no other way to stop a function
             raise
         if answer[:1] != DONE:
-            raise breakdown(RunFailed, answer[1:].decode())
-        return answer[1:]
+            await self._end(child)  # with all that functions did to it
+        return answer
 
     async def _end(self, child: WorkerProcess) -> None:
         if self._child is child:

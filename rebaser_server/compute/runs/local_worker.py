@@ -2,51 +2,69 @@
 
 A question is the arguments of `task_protocol.execute`, pickled; an answer is what that returns. A
 frame is its length in eight bytes, then as many bytes; an answer begins with one byte more, 0
-before what was done and 1 before what went wrong.
+before what was done, 1 before what went wrong, and 2 before what was done by a process that should
+do nothing else.
 """
 
 import os
 import pickle
 import signal
-import sys
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import BinaryIO, Final
 
+from rebaser_server.compute.evaluate import process_guard
 from rebaser_server.compute.evaluate.task_protocol import execute
 from rebaser_server.compute.failure_text import describe
 
 LENGTH: Final = 8
 DONE: Final = b"\0"
 BROKEN: Final = b"\1"
+DONE_AND_UNFIT: Final = b"\2"
 
 
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "wb")
+    answers, questions = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(0), "rb")
     os.dup2(2, 1)  # what functions print is no answer
-    questions: SimpleQueue[bytes] = SimpleQueue()
-    Thread(target=_read_questions, args=(sys.stdin.buffer, questions), daemon=True).start()
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)  # nor what they read a question
+    process_guard.claim()
+    queue: SimpleQueue[bytes] = SimpleQueue()
+    Thread(target=_read_questions, args=(questions, queue), daemon=True).start()
     while True:
-        answer = _answer(questions.get())
+        answer = _answer(queue.get())
+        if process_guard.is_cut_off():
+            os._exit(process_guard.CUT_OFF)  # it would be waited for
         answers.write(len(answer).to_bytes(LENGTH) + answer)
         answers.flush()
 
 
-def _read_questions(stdin: BinaryIO, questions: SimpleQueue[bytes]) -> None:
-    while len(length := stdin.read(LENGTH)) == LENGTH:
-        questions.put(stdin.read(int.from_bytes(length)))
-    # The parent is gone, and maybe a function that never returns is running, here or in a child.
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(0)
+def _read_questions(questions: BinaryIO, queue: SimpleQueue[bytes]) -> None:
+    try:
+        while len(length := questions.read(LENGTH)) == LENGTH:
+            queue.put(questions.read(int.from_bytes(length)))
+    finally:
+        # The parent is gone, or a function has closed what it asks by; and maybe one that never
+        # returns is running, here or in a child.
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
+        os._exit(0)
 
 
 def _answer(question: bytes) -> bytes:
+    own = os.getpid()
     try:
-        return DONE + execute(*pickle.loads(question))  # noqa: S301 - from our parent
+        answer = execute(*pickle.loads(question))  # noqa: S301 - from our parent
     except BaseException as error:  # noqa: BLE001 - for the parent to raise
+        if os.getpid() != own:
+            os._exit(0)  # a child that a function forked
         return BROKEN + describe(error).encode(errors="replace")
+    return (DONE_AND_UNFIT if process_guard.unfit else DONE) + answer
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    finally:
+        os._exit(1)  # at once: threads that functions left may never end

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Final
 
 from rebaser_server.compute.evaluate.task_protocol import (
     FIRST_STEP,
     TIME_SLICE,
+    GaveWay,
     decode_answer,
     encode_task,
     read_stored_result,
@@ -52,6 +54,8 @@ class DvuRun:
         self._stops = [0] * len(units)
         """Of each unit, how many values are done for sure."""
         self._ended: dict[int, UnitResult | StoredResult] = {}
+        self._unfit: set[int] = set()
+        """The units whose functions made their process unfit for the rest of it."""
 
     def next_tasks(self) -> dict[int, bytes]:
         """The tasks to execute next, by the number of the unit; none once all is done."""
@@ -76,6 +80,8 @@ class DvuRun:
         unit = None if self._is_in_store(number) else self._units[number]
         names = [part.name for part in parts]
         limits = read_limits(self._units[number])
+        if number in self._unfit:
+            limits = replace(limits, is_forked=True)
         return encode_task(
             self._digests[number], unit, names, time_slice=self._time_slice, limits=limits
         )
@@ -96,9 +102,11 @@ class DvuRun:
     def record(self, number: int, answer: bytes) -> None:
         """Record the answer to the task for a unit."""
         ended = decode_answer(answer)
-        if ended is not None:
+        if not isinstance(ended, GaveWay):
             self._ended[number] = ended
             self._stops[number] = self._sizes[number]
+        elif ended.is_unfit:
+            self._unfit.add(number)
 
     def results(self) -> list[UnitResult | StoredResult]:
         """The result of each unit, once there are no more tasks."""

@@ -12,7 +12,7 @@ from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
 from tests.helpers.graph_builder import Builder, install
 
 FUNCTIONS = """
-import asyncio
+import asyncio, heapq
 
 def raises_keyboard_interrupt(value): raise KeyboardInterrupt
 def raises_generator_exit(value): raise GeneratorExit
@@ -43,6 +43,22 @@ class Thing:
 def returns_a_thing(value): return Thing()
 def returns_a_thing_as_key(value): return {Thing(): 1}
 
+class Nameless(type):
+    @property
+    def __name__(cls): raise KeyboardInterrupt
+    def __hash__(cls): raise KeyboardInterrupt
+class Unnamed(Exception, metaclass=Nameless): pass
+def raises_what_has_no_name(value): raise Unnamed("it")
+class Unclassed(Exception):
+    @property
+    def __class__(self): raise KeyboardInterrupt
+def raises_what_has_no_class(value): raise Unclassed("it")
+def returns_what_has_no_name(value): return [Nameless("Unnamed", (), {})()]
+class Items(dict):
+    def items(self): raise KeyboardInterrupt
+    def __iter__(self): raise KeyboardInterrupt
+def returns_other_items(value): return Items(a=1)
+def returns_odd_text(value): return Odd("odd")
 def recurses(value): return recurses(value)
 
 class Lying:
@@ -52,6 +68,21 @@ class Lying:
     def vectorised(self): raise RuntimeError
     def __call__(self, value): return value
 lies = Lying()
+
+def heaps(value):
+    heapq.heapify(value)
+    return 1
+def appends(value):
+    list.append(value, object())
+    return value
+def nests(value):
+    dict.clear(value[3])
+    return 1
+def as_it_is(value): return value
+def reuses(value):
+    RESULT[:] = [*RESULT, 1]
+    return RESULT
+RESULT = []
 
 def of_many(value): raise KeyboardInterrupt
 def interrupts_for_many(value): return value
@@ -68,15 +99,21 @@ MESSAGES = {
     "raises_odd_words": "Sly: sly",
     "returns_a_thing": "the result cannot be a value: Thing is not JSON",
     "returns_a_thing_as_key": "the result cannot be a value: the key of type Thing is not a string",
+    "raises_what_has_no_name": "Unnamed: it",
+    "raises_what_has_no_class": "Unclassed: it",
+    "returns_what_has_no_name": "KeyboardInterrupt",
+    "returns_other_items": "the result cannot be a value: Items is not JSON",
+    "returns_odd_text": "the result cannot be a value: Odd is not JSON",
     "recurses": "RecursionError: maximum recursion depth exceeded",
 }
 SOUND = ("lies", "interrupts_for_many")
 NAMES = (*MESSAGES, *SOUND)
+ARGUMENTS = ("heaps", "appends", "nests", "as_it_is", "reuses")
 
 
 @pytest.fixture(autouse=True)
 def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path, "hostile", FUNCTIONS, {name: f"hostile:{name}" for name in NAMES})
+    install(tmp_path, "hostile", FUNCTIONS, {name: f"hostile:{name}" for name in NAMES + ARGUMENTS})
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
@@ -111,3 +148,45 @@ def test_likewise_where_it_is_forked() -> None:
 
     statuses = [results[f"{number} 0"][1] for number in range(len(NAMES))]
     assert statuses == ["failed"] * len(MESSAGES) + ["ok"] * len(SOUND)
+
+
+@pytest.mark.parametrize("count", [1, 60])
+@pytest.mark.parametrize("is_forked", [False, True])
+def test_what_one_function_does_to_its_arguments_reaches_no_other(
+    count: int, *, is_forked: bool
+) -> None:
+    """C code may change lists and objects that refuse to be changed."""
+    build = Builder()
+    build.source("given", [3, 1, 2, {"a": [1]}])
+    build.dependent("copy", "as_it_is", {"value": "given"}, "python")
+    names = ("appends", "nests", "as_it_is", "heaps")
+    for n in range(count):
+        for name in names:
+            build.dependent(f"{n} {name}", name, {"value": "copy"}, "python")
+    limits = UnitLimits(CallLimits(is_forked=is_forked))
+    [unit] = plan(build.graph, slots=1, limits=limits).units
+    evaluation = start_evaluation(WorkUnit.decode(unit))
+
+    while evaluation.done < len(WorkUnit.decode(unit)):
+        evaluation.advance(10**6)
+
+    refused = "failed", "TypeError: inputs are read-only: change a copy() of them"
+    for value, *result in evaluation.result().value_results:
+        name = value.split()[-1]
+        expected = refused if name in {"appends", "nests"} else ("ok", [3, 1, 2, {"a": [1]}])
+        if name != "heaps":
+            assert tuple(result) == expected, value
+
+
+def test_a_list_that_a_function_uses_again_is_read_before_the_next_call() -> None:
+    build = Builder()
+    build.source("one", 1)
+    for n in range(60):
+        build.dependent(f"{n}", "reuses", {"value": "one"}, "python")
+    [unit] = plan(build.graph, slots=1).units
+    evaluation = start_evaluation(WorkUnit.decode(unit))
+
+    evaluation.advance(60)
+
+    lengths = [len(result) for _, _, result in evaluation.result().value_results]
+    assert sorted(set(lengths)) == list(range(lengths[0], lengths[0] + 60))
